@@ -1,8 +1,8 @@
--- What was seen, and since when. Times are microseconds since 1970-01-01T00:00:00Z in
--- *record time* (src/history/clock.rs): wall-clock time on a node whose clock is right,
--- and never further ahead than what is proven to have passed. A scan that finds all as it
--- was writes one row of `clock` and one of `stores`: what those say holds for every row
--- that a column below leaves NULL.
+-- Observations and their times. Times are microseconds since 1970-01-01T00:00:00Z in
+-- *record time* (src/history/clock.rs): wall-clock time if the node's clock is right,
+-- and never ahead of the time that has provably passed. A scan that finds no change
+-- writes only one row of `clock` and one of `stores`: NULL in `last_seen` below means
+-- the value of the store.
 
 -- One row: the last reading of the clocks (src/history/clock.rs).
 CREATE TABLE clock (
@@ -11,9 +11,9 @@ CREATE TABLE clock (
     wall INTEGER NOT NULL,
     boot_id TEXT NOT NULL,
     since_boot INTEGER NOT NULL,
-    -- NULL: settled. Else what was recorded after this time was recorded in doubt.
+    -- NULL: settled. Else times recorded after this one are not confirmed yet.
     unsettled_after INTEGER,
-    -- JSON array: leaps of the wall clock (src/sys/clock.rs), by which dates on the disk are corrected.
+    -- JSON array: jumps of the wall clock (src/sys/clock.rs), used to correct dates on the disk.
     leaps TEXT NOT NULL
 ) STRICT;
 
@@ -32,8 +32,8 @@ CREATE TABLE stores (
     UNIQUE (kind, root, driver)
 ) STRICT;
 
--- One row for each life of an image: from its first sight to the first complete scan that
--- no longer finds it.
+-- One row for each lifetime of an image: from the first scan that sees it to the first
+-- complete scan that no longer finds it.
 CREATE TABLE images (
     id INTEGER PRIMARY KEY,
     store INTEGER NOT NULL REFERENCES stores (id) ON DELETE CASCADE,
@@ -43,22 +43,22 @@ CREATE TABLE images (
     first_detected INTEGER NOT NULL,
     -- JSON: what first_detected was taken from (src/history/ages.rs, FirstSight).
     evidence TEXT NOT NULL,
-    -- By the wall clock, when what every pull makes anew was made: the metadata directory
-    -- or containerd's record. Another one later means deleted and pulled again.
+    -- Wall clock: birth of the metadata directory or of containerd's record, which every pull
+    -- creates. A different value later means that the image was deleted and pulled again.
     made INTEGER,
     -- NULL: as the store.
     last_seen INTEGER,
-    -- A container was on it when it was last seen.
+    -- A container used it when it was last seen.
     in_use INTEGER NOT NULL DEFAULT 0,
     -- NULL: never seen in use before. While in_use, last_seen says more.
     last_used INTEGER,
-    -- NULL: its age is counted from first_detected or last_used. Else from here, if that is
-    -- later: a scan saw it unused again, and its last container may have been there until then;
-    -- or record time has leapt, and the image has not grown older by it.
+    -- NULL: its age counts from first_detected or last_used. Else from here, if that is
+    -- later: a scan saw it unused again, and its last container may have existed until then;
+    -- or record time has jumped, which must not make the image older.
     proven_since INTEGER,
-    -- Containers seen that were made from it, each once.
+    -- Number of distinct containers seen that were made from it.
     use_count INTEGER NOT NULL DEFAULT 0,
-    -- NULL: it is there.
+    -- NULL: present.
     gone_since INTEGER,
     -- JSON array.
     names TEXT NOT NULL,
@@ -78,9 +78,9 @@ CREATE TABLE containers (
     container_id TEXT NOT NULL,
     name TEXT NOT NULL,
     owner TEXT NOT NULL,
-    -- The life of the image that it was counted as a use of.
+    -- The lifetime of the image in whose use_count it is counted.
     image INTEGER REFERENCES images (id) ON DELETE SET NULL,
-    -- The image as the container's record has it, where `image` does not say the same.
+    -- The image id in the container's record, if it differs from that of `image`.
     image_id TEXT,
     -- By the wall clock.
     created INTEGER,
@@ -90,7 +90,7 @@ CREATE TABLE containers (
     first_seen INTEGER NOT NULL,
     -- NULL: as the store.
     last_seen INTEGER,
-    -- NULL: it is there.
+    -- NULL: present.
     gone_since INTEGER,
     UNIQUE (store, container_id)
 ) STRICT;
@@ -98,21 +98,21 @@ CREATE INDEX containers_present ON containers (store) WHERE gone_since IS NULL;
 CREATE INDEX containers_gone ON containers (gone_since) WHERE gone_since IS NOT NULL;
 CREATE INDEX containers_image ON containers (image);
 
--- Measured sizes of finished layers (src/history/sizes.rs). Only a cache: what is lost is
+-- Measured sizes of finished layers (src/history/sizes.rs). Only a cache: lost rows are
 -- measured again.
 CREATE TABLE layer_sizes (
     kind TEXT NOT NULL,
     -- A path: any bytes.
     root BLOB NOT NULL,
     driver TEXT NOT NULL,
-    -- Wall clock, by the day: a store that no scan meets any more is forgotten.
+    -- Wall clock, by the day: rows of stores that scans no longer find are purged.
     last_used INTEGER NOT NULL,
     -- All layers of the store (src/disk/size_cache.rs).
     sizes BLOB NOT NULL,
     PRIMARY KEY (kind, root, driver)
 ) STRICT;
 
--- One row a run. Runs that deleted nothing are summed up after a while: one row a day, command
+-- One row for each run. Older runs that deleted nothing are summed up: one row for each day, command
 -- and outcome (src/history/runs.rs).
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY,
@@ -120,7 +120,7 @@ CREATE TABLE runs (
     -- scan, gc, sweep, rm.
     command TEXT NOT NULL,
     started INTEGER NOT NULL,
-    -- NULL: still running, or ended without a word.
+    -- NULL: still running, or killed.
     ended INTEGER,
     -- NULL as above.
     outcome TEXT,
@@ -129,7 +129,7 @@ CREATE TABLE runs (
     via TEXT,
     trigger_space INTEGER NOT NULL DEFAULT 0,
     trigger_age INTEGER NOT NULL DEFAULT 0,
-    -- Mount of the filesystem that the percents are of.
+    -- Mount point of the filesystem that the percentages refer to.
     mount TEXT,
     usage_before_percent REAL,
     usage_after_percent REAL,
@@ -138,22 +138,22 @@ CREATE TABLE runs (
     measured_bytes INTEGER,
     -- JSON array of {id, step, message}.
     errors TEXT NOT NULL DEFAULT '[]',
-    -- JSON array of {reason, message}: what the kubelet would tell its node.
+    -- JSON array of {reason, message}: the events that the kubelet would emit.
     events TEXT NOT NULL DEFAULT '[]',
-    -- What the kubelet would believe to have freed; NULL: another policy.
+    -- Bytes that the kubelet would believe it freed; NULL: another policy.
     believed_bytes INTEGER,
     -- Rows of `deletions`.
     deletions INTEGER NOT NULL DEFAULT 0,
-    -- Nothing happened that anybody would look for: no error, nothing to do.
+    -- Nothing worth showing: no error, no deletion needed.
     quiet INTEGER NOT NULL DEFAULT 0,
-    -- How many runs the row stands for.
+    -- Number of runs summed up in this row.
     summed INTEGER NOT NULL DEFAULT 1,
-    -- It has no end, and a later run has begun, which only happens when it is over.
+    -- It has no end, but a later run has begun, which is possible only after it ended.
     killed INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX runs_started ON runs (started);
 CREATE INDEX runs_open ON runs (started) WHERE outcome IS NULL;
--- Those that wait to be summed up; sums and runs with deletions are far more in the end.
+-- Runs to be summed up; partial, since sums and runs with deletions far outnumber them.
 CREATE INDEX runs_single ON runs (quiet, started) WHERE summed = 1 AND deletions = 0;
 
 CREATE TABLE deletions (
@@ -163,7 +163,7 @@ CREATE TABLE deletions (
     at INTEGER NOT NULL,
     -- image, container, sandbox, log, leak.
     kind TEXT NOT NULL,
-    -- Root of the store; empty for what lies in none (logs).
+    -- Root of the store; empty for objects outside of stores (logs).
     store TEXT NOT NULL,
     object_id TEXT NOT NULL,
     -- JSON array.
@@ -171,17 +171,17 @@ CREATE TABLE deletions (
     -- space, age, limit, leak, request.
     reason TEXT NOT NULL,
     predicted_bytes INTEGER NOT NULL,
-    -- NULL: not measured, or ended before it was.
+    -- NULL: not measured.
     measured_bytes INTEGER,
-    -- NULL: the filesystem's numbers contradicted each other.
+    -- NULL: the filesystem reported invalid numbers.
     usage_after_percent REAL,
-    -- NULL: it went well.
+    -- NULL: success.
     error TEXT,
-    -- Bytes of leaks that went along, which are no part of measured_bytes.
+    -- Bytes of leaks freed with it, not included in measured_bytes.
     byproduct_bytes INTEGER NOT NULL,
-    -- A deletion is written before it is asked for, so that a run that ends in the middle of it has
-    -- left what it began. Its outcome is `unknown` then, until the run itself (`seen`) or a later scan
-    -- (`confirmed`) says what came of it.
+    -- A deletion is recorded before it is requested, so that an interrupted run leaves a record of it.
+    -- Its outcome is `unknown` then, until the run itself (`seen`) or a later scan (`confirmed`)
+    -- determines it.
     outcome TEXT NOT NULL,
     PRIMARY KEY (run, position)
 ) STRICT, WITHOUT ROWID;
@@ -200,15 +200,15 @@ CREATE TABLE filesystems (
 ) STRICT;
 CREATE INDEX filesystems_mount ON filesystems (mount);
 
--- Points of the series. Single readings are rolled up into hours and days later, lows and
--- highs kept.
+-- Usage over time. Single readings are later rolled up into hours and days that keep the
+-- lowest and highest values.
 CREATE TABLE usage (
     filesystem INTEGER NOT NULL REFERENCES filesystems (id) ON DELETE CASCADE,
     -- Seconds: 0 for single readings, 3600, 86400.
     span INTEGER NOT NULL,
-    -- Begin of the span, on the hour or day of UTC.
+    -- Start of the span, on the hour or day in UTC.
     at INTEGER NOT NULL,
-    -- Part of the key: percents of two sizes cannot be told from one low and one high.
+    -- Part of the key: one low and one high cannot describe percentages of two sizes.
     capacity INTEGER NOT NULL,
     readings INTEGER NOT NULL,
     used_low INTEGER NOT NULL,
@@ -224,32 +224,32 @@ CREATE TABLE usage (
     PRIMARY KEY (filesystem, span, at, capacity)
 ) STRICT, WITHOUT ROWID;
 
--- What the operator keeps.
+-- The keep-list.
 CREATE TABLE pins (
     pattern TEXT PRIMARY KEY,
     note TEXT NOT NULL,
     added INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Images that could not be deleted, so that they are not tried again at once.
+-- Failed deletions of images, for backing off.
 CREATE TABLE attempts (
     kind TEXT NOT NULL,
     -- As in `stores`.
     root TEXT NOT NULL,
     driver TEXT NOT NULL,
     image_id TEXT NOT NULL,
-    -- In a row.
+    -- Consecutive failures.
     failures INTEGER NOT NULL,
-    -- When it was last tried.
+    -- Last attempt.
     tried INTEGER NOT NULL,
-    -- Not before this again.
+    -- No attempt before this time.
     next_try INTEGER NOT NULL,
     last_error TEXT NOT NULL,
     PRIMARY KEY (kind, root, driver, image_id)
 ) STRICT, WITHOUT ROWID;
 
--- What the last scan found in each store, and when. Stores that are gone are forgotten by the first
--- complete scan of all stores without them (src/history/figures.rs).
+-- Figures of the last scan of each store. The first complete scan of all stores that no longer finds
+-- a store deletes its row (src/history/figures.rs).
 CREATE TABLE store_figures (
     store INTEGER PRIMARY KEY REFERENCES stores (id) ON DELETE CASCADE,
     at INTEGER NOT NULL,
@@ -261,21 +261,21 @@ CREATE TABLE store_figures (
     figures TEXT NOT NULL
 ) STRICT;
 
--- Sums that never go down, whatever is forgotten of the rows they come from. The triggers below keep
--- them: whatever way a row takes here (at once, late, more than once), it counts once.
+-- Counters that never decrease, even when the rows they come from are purged. The triggers below
+-- maintain them: a row counts once, whether it is saved at once, later or repeatedly.
 CREATE TABLE counters (
     -- runs, deletions, failures, freed_bytes, predicted_bytes.
     name TEXT NOT NULL,
     -- scan, gc, sweep, rm.
     command TEXT NOT NULL,
-    -- Of runs the outcome, or `killed`; of the rest the kind of what was deleted, or `byproduct` for
-    -- bytes of leaks that went along.
+    -- For runs the outcome, or `killed`; otherwise the kind of the deleted object, or `byproduct` for
+    -- bytes of leaks freed with another object.
     label TEXT NOT NULL,
     value INTEGER NOT NULL,
     PRIMARY KEY (name, command, label)
 ) STRICT, WITHOUT ROWID;
 
--- Sums stay integers, whatever a row says (a STRICT table takes nothing else).
+-- min(): sums must not overflow into floats, which a STRICT table rejects.
 CREATE TRIGGER count_run AFTER UPDATE OF outcome ON runs
 WHEN OLD.outcome IS NULL AND NEW.outcome IS NOT NULL AND NEW.dry_run = 0 AND NEW.killed = 0
 BEGIN
@@ -297,7 +297,7 @@ BEGIN
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
 END;
 
--- Nothing is counted before its outcome is known.
+-- Deletions count only when their outcome is known.
 CREATE TRIGGER count_deletion AFTER INSERT ON deletions
 WHEN NEW.outcome <> 'unknown'
 BEGIN
@@ -319,7 +319,7 @@ BEGIN
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
 END;
 
--- Its bytes are counted by `count_measured`, which the same update sets off.
+-- `count_measured`, which the same update triggers, counts its bytes.
 CREATE TRIGGER count_certain AFTER UPDATE OF outcome ON deletions
 WHEN OLD.outcome = 'unknown' AND NEW.outcome <> 'unknown'
 BEGIN
@@ -329,7 +329,7 @@ BEGIN
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
 END;
 
--- Measured after it was done, or once more.
+-- Measured later, or again.
 CREATE TRIGGER count_measured AFTER UPDATE OF measured_bytes, byproduct_bytes ON deletions
 BEGIN
     INSERT INTO counters (name, command, label, value)
@@ -349,7 +349,7 @@ BEGIN
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
 END;
 
--- What scans saw, for `layersweep diff`. What is kept for how long: src/history/pictures.rs.
+-- Kept scans, for `layersweep diff`. Retention: src/history/pictures.rs.
 CREATE TABLE kept_scans (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     -- As in `runs`.

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The program as the packages have it: target/<target>/release/layersweep, linked by zig against an old
+# Builds the program for the packages: target/<target>/release/layersweep, linked by zig against an old
 # glibc, so that it runs on RHEL 8, Debian 10 and everything later. TARGET=aarch64-unknown-linux-gnu for
-# another machine, PROFILE=trial for one that is built in less time. What it needs beside cargo (zig and cargo-zigbuild, from PyPI) it puts below target/.
+# another architecture, PROFILE=trial for a faster build. zig and cargo-zigbuild (from PyPI) go below target/.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
@@ -24,7 +24,7 @@ fi
 if [ "$target" != "$(rustc -vV | sed -n 's/^host: //p')" ]; then
     rustup target add "$target" >&2 || fail "no standard library for $target" "rustup target add $target"
 fi
-# No path of this machine stays in it: then two machines make the same program.
+# No path of this machine in the binary, so that builds are reproducible.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 rustc_home=$(rustc --print sysroot)
 RUSTFLAGS="-C link-arg=-Wl,--build-id=sha1 -C strip=symbols --remap-path-prefix=$PWD=/layersweep \

@@ -3,8 +3,8 @@
 #   TARGET=aarch64-unknown-linux-gnu   for another machine (rustup has its standard library)
 #   BINARY=FILE                        this program instead of building one
 #   PROFILE=trial                      another profile of Cargo.toml than release
-#   XZ_LEVEL=0                         how hard to compress
-#   PACKAGE_VERSION=1.2.3              instead of Cargo.toml's
+#   XZ_LEVEL=0                         compression level
+#   PACKAGE_VERSION=1.2.3              instead of the one in Cargo.toml
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
@@ -20,7 +20,7 @@ for kind in $kinds; do
     *) fail "$kind is no kind of package" 'build.sh [deb] [rpm]' ;;
     esac
 done
-# The same sources make the same packages: their time is that of the last commit, or of the changelog.
+# Reproducible packages: their time is that of the last commit, or of the changelog.
 if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null) ||
         SOURCE_DATE_EPOCH=$(date -d "$(sed -n 's/^ -- .*>  //p' packaging/debian/changelog | head -n 1)" +%s)
@@ -31,7 +31,7 @@ packaging/prove.sh "$binary" >&2
 mkdir -p target
 work=$(mktemp -d -p "$PWD/target" packaging-XXXXXX)
 trap 'rm -rf "$work"' EXIT
-# Man pages and completions are printed by the program itself, which has to run here.
+# The program itself prints man pages and completions, so it has to run here.
 if [ -z "${GENERATOR:-}" ] && ! "$binary" --version >/dev/null 2>&1; then
     cargo build --locked >&2
     export GENERATOR=target/debug/layersweep

@@ -1,6 +1,6 @@
 #!/bin/sh
 # deb.sh STAGE OUT: layersweep_<version>_<arch>.deb and layersweep-cron_<version>_all.deb from a staged tree.
-# TARGET: what the binary was built for. PACKAGE_VERSION: instead of that of debian/changelog.
+# TARGET: the target of the binary. PACKAGE_VERSION: overrides that of debian/changelog.
 set -eu
 stage=$(realpath "$1")
 mkdir -p "$2"
@@ -13,7 +13,7 @@ x86_64-*) arch=amd64 ;;
 aarch64-*) arch=arm64 ;;
 powerpc64le-*) arch=ppc64el ;;
 s390x-*) arch=s390x ;;
-*) echo "deb.sh: Debian's name for $TARGET is not known" >&2; exit 1 ;;
+*) echo "deb.sh: no Debian architecture is known for $TARGET" >&2; exit 1 ;;
 esac
 first=$(head -n 1 packaging/debian/changelog | sed 's/.*(\(.*\)).*/\1/')
 version=${PACKAGE_VERSION:+$PACKAGE_VERSION-1}
@@ -51,7 +51,7 @@ build() {
 
 main=$work/main
 cp -a "$stage" "$main"
-# Their own package.
+# Files of layersweep-cron.
 cron=$work/cron
 for file in etc/cron.d/layersweep-cron etc/logrotate.d/layersweep-cron usr/lib/layersweep/cron; do
     mkdir -p "$cron/$(dirname "$file")"
@@ -72,14 +72,14 @@ for script in postinst prerm postrm; do
     install -D -m 755 "packaging/debian/$script" "$main/DEBIAN/$script"
 done
 build "$main" layersweep "$arch" 'libc6 (>= 2.28), init-system-helpers (>= 1.54~)' \
-    'says whose bytes fill a container host, and takes space back' <<'EOF'
-Reads the image storage of CRI-O, Podman, Buildah and containerd straight
-from disk and says to the byte what each image holds, what each deletion
-would free, and what nobody uses. Deletes by policy, measured after every
-step, before the disk is full.
+    'shows which images fill a container host, and frees space' <<'EOF'
+Reads the image storage of CRI-O, Podman, Buildah and containerd directly
+from disk and shows exactly how many bytes each image holds, what each
+deletion would free, and what is unused. Deletes by policy before the disk
+is full, and measures the disk after every deletion.
 
-A timer scans every five minutes; the one that deletes is enabled by hand
-(systemctl enable --now layersweep-gc.timer).
+A timer scans every five minutes. The timer that deletes has to be enabled
+by hand (systemctl enable --now layersweep-gc.timer).
 EOF
 
 install -D -m 755 packaging/debian/cron.postrm "$cron/DEBIAN/postrm"

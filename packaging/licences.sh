@@ -2,7 +2,7 @@
 # licences.sh            LICENSE.dependencies to stdout: what is linked into the program, under which licence,
 #                        and the texts
 # licences.sh --spdx     the union of all licences as one SPDX expression
-# Fails on a licence that nobody has looked at yet (GOOD_LICENCES: those that were).
+# Fails on a licence that was not reviewed yet (GOOD_LICENCES: those that were).
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
@@ -10,16 +10,16 @@ target=${TARGET:-x86_64-unknown-linux-gnu}
 # Permissive, and compatible with Apache-2.0.
 good=${GOOD_LICENCES:-MIT MIT-0 Apache-2.0 BSD-2-Clause BSD-3-Clause Zlib Unicode-3.0 Unlicense 0BSD ISC LLVM-exception}
 
-command -v jq >/dev/null || { echo 'licences.sh: jq is not there' >&2; echo 'hint: apt-get install jq' >&2; exit 1; }
+command -v jq >/dev/null || { echo 'licences.sh: jq is missing' >&2; echo 'hint: apt-get install jq' >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# What is linked: neither programs that run while building nor what tests need.
+# Only crates that are linked: no build or test dependencies.
 cargo tree --locked --edges normal,no-proc-macro --prefix none --target "$target" --no-dedupe \
     --format '{p}	{l}' >"$work/tree"
 sed -e 's/ (proc-macro)//' -e 's/ ([^)]*)	/	/' -e 's, */ *, OR ,g' "$work/tree" |
     awk -F '\t' '{ split($1, name, " "); print name[1] "\t" substr(name[2], 2) "\t" $2 }' |
     grep -v '^layersweep	' | LC_ALL=C sort -u >"$work/crates"
-# Linked in as well, from no registry.
+# Also linked, but not from a registry.
 cat >>"$work/crates" <<EOF
 sqlite	bundled with libsqlite3-sys	blessing
 rust-std	of the compiler	MIT OR Apache-2.0
@@ -36,7 +36,7 @@ awk -F '\t' -v good="$good blessing" '
     }
     END { exit bad }' "$work/crates" >"$work/bad" || {
     sed 's/^/licences.sh: not a licence that we know: /' "$work/bad" >&2
-    echo 'hint: look whether it may be linked into an Apache-2.0 program, and name it in licences.sh' >&2
+    echo 'hint: check whether it may be linked into an Apache-2.0 program, and add it to licences.sh' >&2
     exit 1
 }
 
@@ -46,13 +46,13 @@ if [ "${1:-}" = --spdx ]; then
     exit
 fi
 
-echo 'What is linked into layersweep, and under which licence. The texts follow.'
+echo 'Libraries linked into layersweep, with their licences. The licence texts follow.'
 echo
 awk -F '\t' '{ printf "%s: %s %s\n", $3, $1, $2 }' "$work/crates" | LC_ALL=C sort
 cargo metadata --locked --format-version 1 --filter-platform "$target" |
     jq -r '.packages[] | [.name, .version, (.manifest_path | sub("/Cargo.toml$"; ""))] | @tsv' >"$work/places"
 printf '%s\t%s\t%s\n' d3-hierarchy '3.1.3, in the page of a report' "$PWD/src/report/html/assets/vendor" >>"$work/places"
-# The texts, each once, below the names of those who have it.
+# The texts, each once, below the names of the crates that use it.
 awk -F '\t' 'NR == FNR { linked[$1 " " $2] = 1; next } ($1 " " $2) in linked' "$work/crates" "$work/places" |
     LC_ALL=C sort | while IFS='	' read -r name version dir; do
     for file in "$dir"/LICEN[SC]E* "$dir"/license* "$dir"/COPYING* "$dir"/COPYRIGHT* "$dir"/NOTICE* "$dir"/UNLICENSE* "$dir"/*.LICENSE; do

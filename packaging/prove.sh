@@ -1,11 +1,11 @@
 #!/bin/sh
-# prove.sh BINARY: that it runs where the packages promise it, and tells nothing of where it was built.
+# prove.sh BINARY: checks that it needs no newer glibc than the packages promise, and contains no build paths.
 set -eu
 binary=$1
 floor=${GLIBC:-2.28}
 fail() { echo "prove.sh: $binary: $1" >&2; exit 1; }
 
-command -v readelf >/dev/null || { echo 'prove.sh: readelf is not there' >&2; echo 'hint: apt-get install binutils' >&2; exit 1; }
+command -v readelf >/dev/null || { echo 'prove.sh: readelf is missing' >&2; echo 'hint: apt-get install binutils' >&2; exit 1; }
 highest=$(LC_ALL=C readelf --wide --version-info "$binary" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -n 1)
 [ -n "$highest" ] || fail 'no versions of symbols in it'
 [ "$(printf '%s\n%s\n' "$highest" "$floor" | sort -V | tail -n 1)" = "$floor" ] ||

@@ -1,7 +1,7 @@
 #!/bin/sh
-# stage.sh BINARY [DESTDIR]: every file that a package has, below DESTDIR. PREFIX (/usr) is for the program
-# and what belongs to it, SYSCONFDIR (/etc) for the configuration. Runs again over what is there.
-# GENERATOR: a layersweep that runs here, for man pages and completions, where BINARY is for another machine.
+# stage.sh BINARY [DESTDIR]: installs every file of a package below DESTDIR. PREFIX (/usr) is for the program
+# and its files, SYSCONFDIR (/etc) for the configuration. It can be run again.
+# GENERATOR: a layersweep that runs here, for man pages and completions, if BINARY is for another machine.
 set -eu
 binary=$(realpath "$1")
 dest=$(realpath --canonicalize-missing "${2:-/}")
@@ -16,14 +16,14 @@ usr=$root$prefix
 put() { # MODE FROM TO
     install -D -m "$1" "$2" "$3"
 }
-# Ours is everywhere the path of the program in the units.
+# The units have the path below /usr; PREFIX replaces it.
 units() { sed "s,/usr/bin/layersweep,$prefix/bin/layersweep,g; s,/usr/share/doc/,$prefix/share/doc/,g" "$1"; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 put 755 "$binary" "$usr/bin/layersweep"
 put 644 packaging/etc/vendor.toml "$usr/lib/layersweep/layersweep.toml"
-# The administrator's files stay as they are.
+# Never overwrite the administrator's files.
 [ -e "$root$etc/layersweep/layersweep.toml" ] ||
     put 644 packaging/etc/layersweep.toml "$root$etc/layersweep/layersweep.toml"
 install -d -m 755 "$root$etc/layersweep/layersweep.toml.d"
@@ -52,7 +52,7 @@ put 644 "$work/licences" "$usr/share/licenses/layersweep/LICENSE.dependencies"
 doc=$usr/share/doc/layersweep
 put 644 README.md "$doc/README.md"
 put 644 CHANGELOG.md "$doc/CHANGELOG.md"
-# In a directory of their own, as the links between them and the texts of the program have it.
+# In a directory of their own, as in the links between them and in messages of the program.
 for page in docs/*.md docs/schema/*.json docs/pictures/*.png; do
     put 644 "$page" "$doc/$page"
 done
@@ -62,7 +62,7 @@ for dir in openshift kubernetes prometheus grafana; do
     done
 done
 
-# Its own package: for nodes without systemd.
+# The package layersweep-cron, for nodes without systemd.
 put 644 packaging/cron/layersweep.cron "$root$etc/cron.d/layersweep-cron"
 put 644 packaging/cron/layersweep.logrotate "$root$etc/logrotate.d/layersweep-cron"
 put 755 packaging/cron/cron.sh "$usr/lib/layersweep/cron"

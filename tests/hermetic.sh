@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs a command (`cargo nextest run --test border`) on a node whose own configuration misleads
-# whoever reads it: runtimes with other roots, pinned images of every name, files that are no TOML,
-# a kubelet, pods and sockets. A test that fails here reads the machine that it runs on.
-# Only this command's mount namespace has them; the machine's own files stay as they are.
+# Runs a command (`cargo nextest run --test border`) on a node with misleading configuration:
+# runtimes with other roots, pinned images of every name, files that are no TOML, a kubelet, pods and
+# sockets. A test that fails here depends on the machine that it runs on.
+# They exist only in this command's mount namespace; the machine's own files are not changed.
 set -eu
 [ $# -gt 0 ] || { echo "usage: $0 COMMAND [ARGUMENT]..." >&2; exit 2; }
 if [ "${LAYERSWEEP_HOSTILE_NODE:-}" != ready ]; then
@@ -11,7 +11,7 @@ if [ "${LAYERSWEEP_HOSTILE_NODE:-}" != ready ]; then
 fi
 unset LAYERSWEEP_HOSTILE_NODE
 
-# What is written below these lies in memory, and is gone with the namespace.
+# Files below these are in memory, and disappear with the namespace.
 layers=$(mktemp -d)
 mount -t tmpfs hostile "$layers"
 for directory in etc run var; do
@@ -116,17 +116,17 @@ done
 write /var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db <<'END'
 no database
 END
-# What interrupted pulls and builds left.
+# Remains of interrupted pulls and builds.
 for name in storage123456789 oci1234567890 buildah1234567890; do
     head -c 4096 /dev/zero | write "/var/tmp/$name/file"
     touch -d '3 days ago' "/var/tmp/$name/file" "/var/tmp/$name"
 done
-# Our own settings.
+# Settings of layersweep.
 write /etc/layersweep/layersweep.toml <<'END'
 [images]
 min_age = "99d"
 END
-# Sockets that nobody listens at.
+# Sockets without a listener.
 mkdir -p /run/crio /run/containerd
 python3 -c 'import socket, sys
 for path in sys.argv[1:]:

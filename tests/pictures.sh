@@ -1,18 +1,18 @@
 #!/bin/bash
-# Makes docs/pictures anew: the report on the disk of a node that ran full, as a browser shows it in
+# Regenerates docs/pictures: the report on the disk of a full node, as a browser shows it in
 # light and dark. A real store with leaks on an XFS filesystem, with logs and a journal beside it; scans
 # while it fills, and runs of gc, under a clock that lets three days pass in a minute (Debian's faketime).
-# All of it in a mount namespace of its own, on memory: nothing stays.
+# Everything is in a private mount namespace, in memory: nothing stays.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 if [ "$(id -u)" != 0 ]; then
-    echo 'error: the pictures are of a disk that is mounted as root, and you are not root' >&2
+    echo 'error: the pictures need root, to mount a disk' >&2
     echo 'hint: sudo make pictures' >&2
     exit 1
 fi
 command -v faketime >/dev/null || {
-    echo 'error: faketime is not there' >&2
+    echo 'error: faketime is missing' >&2
     echo 'hint: apt-get install faketime' >&2
     exit 1
 }
@@ -50,7 +50,7 @@ import() { # REFERENCE MiB
     tar -C /srv -c data | CONTAINERS_CONF=/srv/made/containers.conf TMPDIR=/srv podman --root "$containers/storage" \
         --runroot /srv/run --storage-driver overlay import -q - "registry.example.org/$1" >/dev/null
 }
-scan() { # FILE BYTES HOURS: a scan an hour, while the file grows by so much an hour
+scan() { # FILE BYTES HOURS: one scan per hour, while the file grows by BYTES per hour
     for _ in $(seq "$3"); do
         head -c "$2" /dev/urandom >>"$1"
         sync -f /mnt
@@ -58,7 +58,7 @@ scan() { # FILE BYTES HOURS: a scan an hour, while the file grows by so much an 
         hours=$((hours - 1))
     done
 }
-collect() { # Exit code 4: what may be deleted does not get the disk to its low mark.
+collect() { # Exit code 4: the disk does not reach its low threshold.
     at "$program" gc --yes --via direct --while-runtime-runs --high 75 --low 60 --min-age 0s "${store[@]}" || [ $? = 4 ]
 }
 for release in 1 2 3; do
@@ -74,6 +74,6 @@ done
 import web/shop:8.0 12
 umount -R /mnt
 mount -t xfs -o loop,ro,norecovery /srv/disk /mnt
-# Exit code 3: a disk that is looked at from outside does not tell everything.
+# Exit code 3: with --sysroot not everything can be read.
 "$program" report --sysroot /mnt --html "$2" || [ $? = 3 ]
 umount /mnt

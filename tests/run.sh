@@ -1,6 +1,6 @@
 #!/bin/sh
-# All tests, each in a process of its own: by nextest where it is installed, which takes further arguments,
-# else by a loop (arguments are then parts of names).
+# Runs all tests, each in a separate process: with nextest if it is installed (arguments are passed on),
+# else with a loop (arguments are then parts of names).
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
@@ -8,14 +8,14 @@ if [ "$(id -u)" != 0 ]; then
     echo 'not root: tests that mount filesystems or run podman will be skipped' >&2
 fi
 if cargo nextest --version >/dev/null 2>&1; then
-    # nextest does not know them. Documentation without examples need not be compiled for them.
+    # nextest does not run doc tests. Without examples they need not be compiled.
     ! grep -rqE '^ *//[/!] *```' src || cargo test --locked --doc --quiet
     profile=default
     [ -z "${CI:-}" ] || profile=ci
     # See .config/nextest.toml.
     export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 2))}"
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
-        # All of them do not depend on the machine; that is shown with a few that ask it most.
+        # No test may depend on the machine; checked with those that read most of it.
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
             --test history --test stores --test gc -E 'test(/^(diff_command|fixtures_read|protection)::/)'
     fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the tests and the demo need and a fresh machine lacks. Asks the package
-# lists only when something is missing, so a second run costs nothing.
+# Installs the packages that the tests and the demo need. Reads the package lists only if
+# something is missing, so a second run costs nothing.
 set -eu
 
 need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
@@ -34,7 +34,7 @@ fi
 echo "installing:$missing" >&2
 export DEBIAN_FRONTEND=noninteractive
 $as_root apt-get update -qq </dev/null >&2 ||
-    fail 'the package lists cannot be read' 'see what apt-get update says above'
+    fail 'the package lists cannot be read' 'see the output of apt-get update above'
 $as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -qq -y --no-install-recommends $missing </dev/null >&2 ||
-    fail "cannot install:$missing" 'see what apt-get says above'
+    fail "cannot install:$missing" 'see the output of apt-get above'

@@ -15,7 +15,7 @@ use crate::node::places::Places;
 use crate::node::static_pods;
 use crate::policy::containers;
 use crate::policy::containers::Policy;
-use crate::stores::{Request, Survey};
+use crate::stores::{Request, Scan};
 use crate::sys::processes::Processes;
 use crate::sys::sysroot::Sysroot;
 
@@ -84,11 +84,11 @@ impl Containers {
         &self,
         editors: Option<&Editors>,
         request: &Request,
-        survey: &Survey,
+        scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match (&self.way, editors) {
-            (Way::Cri(client), _) => self.collector(client, request)?.plan(survey),
-            (Way::Disk(owners), Some(editors)) => self.direct(editors, owners.as_ref(), request).plan(survey),
+            (Way::Cri(client), _) => self.collector(client, request)?.plan(scan),
+            (Way::Disk(owners), Some(editors)) => self.direct(editors, owners.as_ref(), request).plan(scan),
             (Way::Disk(_), None) => Ok(Plan::default()),
         }
     }
@@ -102,11 +102,11 @@ impl Containers {
         run: &mut Run<'_>,
         editors: &Editors,
         request: &Request,
-        survey: &Survey,
+        scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match &self.way {
-            Way::Cri(client) => self.collector(client, request)?.run(run, survey),
-            Way::Disk(owners) => self.direct(editors, owners.as_ref(), request).run(run, survey),
+            Way::Cri(client) => self.collector(client, request)?.run(run, scan),
+            Way::Disk(owners) => self.direct(editors, owners.as_ref(), request).run(run, scan),
         }
     }
 

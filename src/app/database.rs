@@ -90,7 +90,7 @@ impl Database {
             Some(why) => Err(unchanged(&why)),
             None => {
                 let dir = database.place.dir.display();
-                Err(Error::usage(format!("{dir}: nothing can be kept there"))
+                Err(Error::usage(format!("{dir}: no records can be kept there"))
                     .hint("name another state directory with --state-dir DIR"))
             }
         }
@@ -194,7 +194,7 @@ pub(super) fn failed(place: &Place, source: history::Error) -> Error {
 
 /// What somebody asked to change is not kept for later.
 fn unchanged(why: &Degraded) -> Error {
-    Error::failed(format!("nothing was changed: {why}")).hint("try again when that is mended")
+    Error::failed(format!("nothing was changed: {why}")).hint("fix that and try again")
 }
 
 /// Hands what is wrong with a database to the observer, each with its remedy.

@@ -11,8 +11,8 @@ use super::observer::Observer;
 use super::request::Request;
 use super::{kept_scans, scan};
 use crate::history::Access;
-use crate::history::pictures::{self, Missing, Name};
-use crate::model::picture::{Place, Taken};
+use crate::history::kept_scans::{self as history, Missing, Name};
+use crate::model::scan_summary::{ComparedScan, Place};
 
 /// Which scan is meant.
 #[derive(Debug)]
@@ -22,16 +22,16 @@ pub enum Source {
     /// One that is kept; in front, how the user named it.
     Kept(String, Name),
     /// One that was read from a file.
-    Read(Taken),
+    Read(ComparedScan),
 }
 
 /// Two scans of one node, ready to be compared.
 #[derive(Debug)]
 pub struct Pair {
     /// The earlier one, as named.
-    pub before: Taken,
+    pub before: ComparedScan,
     /// The later one, as named.
-    pub after: Taken,
+    pub after: ComparedScan,
 }
 
 /// Finds or makes both scans.
@@ -58,9 +58,9 @@ pub fn pair(
     }
     // What was not looked at is not gone.
     if part && first_is_now {
-        after.picture.only_what_is_in(&before.picture);
+        after.summary.only_what_is_in(&before.summary);
     } else if part {
-        before.picture.only_what_is_in(&after.picture);
+        before.summary.only_what_is_in(&after.summary);
     }
     Ok(Pair { before, after })
 }
@@ -70,12 +70,12 @@ fn take(
     observer: &dyn Observer,
     source: Source,
     database: &mut Option<Database>,
-) -> Result<Taken, Error> {
+) -> Result<ComparedScan, Error> {
     let (word, name) = match source {
         Source::Read(taken) => return Ok(taken),
         Source::Now => {
-            let survey = scan::scan(request, observer)?.survey;
-            return Ok(Taken { id: "now".into(), at: survey.taken_at, picture: kept_scans::of(&survey) });
+            let scan = scan::scan(request, observer)?.scan;
+            return Ok(ComparedScan { id: "now".into(), at: scan.taken_at, summary: kept_scans::of(&scan) });
         }
         Source::Kept(word, name) => (word, name),
     };
@@ -83,17 +83,17 @@ fn take(
         Some(database) => database,
         none => none.insert(Database::open(request, observer, Access::Read)?),
     };
-    let scans = database.read(pictures::all)?;
-    let found = pictures::find(&scans, &name)
-        .map_err(|missing| no_such_scan(&word, &missing, database.unreadable))?;
-    database.read(|connection| pictures::load(connection, found))
+    let scans = database.read(history::all)?;
+    let found =
+        history::find(&scans, &name).map_err(|missing| no_such_scan(&word, &missing, database.unreadable))?;
+    database.read(|connection| history::load(connection, found))
 }
 
 fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
-    const LIST: &str = "`layersweep history --scans` lists the scans that are kept";
+    const LIST: &str = "`layersweep history --scans` lists the kept scans";
     let (why, hint) = match missing {
         _ if unreadable => {
-            ("the records cannot be read".to_owned(), "`layersweep doctor` tells what is wrong with them")
+            ("the records cannot be read".to_owned(), "`layersweep doctor` shows what is wrong with them")
         }
         Missing::None => (
             missing.to_string(),
@@ -113,8 +113,8 @@ fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
 }
 
 /// Refuses to compare scans of different nodes.
-fn same_node(before: &Taken, after: &Taken) -> Result<(), Error> {
-    let (here, there) = (before.picture.places(), after.picture.places());
+fn same_node(before: &ComparedScan, after: &ComparedScan) -> Result<(), Error> {
+    let (here, there) = (before.summary.places(), after.summary.places());
     if !here.is_disjoint(&there) {
         return Ok(());
     }

@@ -33,7 +33,7 @@ pub(super) fn owners(request: &Request, while_runtime_runs: bool) -> Result<Opti
 }
 
 /// Why nothing in a store itself may be deleted where not all processes are seen.
-const HIDDEN: &str = "not all processes of this machine can be seen, and any of them may use the stores";
+const HIDDEN: &str = "not all processes of this machine are visible, and any of them may use the stores";
 
 /// No process that uses a store can be out of sight.
 fn sees_all(request: &Request) -> bool {
@@ -53,7 +53,7 @@ pub(super) fn check_namespace(request: &Request) -> Result<(), Error> {
 
 /// Refuses while an owner is at work, and where there is nothing to edit.
 pub(super) fn check(owners: Option<&Owners>, scanned: &ScanResult, editors: &Editors) -> Result<(), Error> {
-    let inventory = &scanned.survey.inventory;
+    let inventory = &scanned.scan.inventory;
     if editors.is_empty() {
         let why = inventory.stores.first().map(|store| {
             let why = editors.store(store).err().unwrap_or_default();
@@ -74,10 +74,8 @@ pub(super) fn check(owners: Option<&Owners>, scanned: &ScanResult, editors: &Edi
 
 fn hint(presence: &Presence) -> &'static str {
     match presence {
-        Presence::Answers { .. } => {
-            "use --via cri, or stop the runtime; --while-runtime-runs deletes all the same"
-        }
-        Presence::Unsure(_) => "stop the runtime, or say --while-runtime-runs if it is not the owner",
+        Presence::Answers { .. } => "use --via cri, or stop the runtime; --while-runtime-runs deletes anyway",
+        Presence::Unsure(_) => "stop the runtime, or add --while-runtime-runs if it does not own the store",
     }
 }
 
@@ -98,11 +96,10 @@ pub(super) fn leaks(
     if !all && !full {
         return Ok(None);
     }
-    let survey = &scanned.survey;
+    let scan = &scanned.scan;
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
-    let closed =
-        |store: StoreIx| editors.store(&survey.inventory.stores[store.get()]).err().map(str::to_owned);
-    let plan = plan::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
+    let closed = |store: StoreIx| editors.store(&scan.inventory.stores[store.get()]).err().map(str::to_owned);
+    let plan = plan::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
     let plan = if all { plan } else { plan.to_make_room(ROOM_BYTES, ROOM_INODES) };
     if plan.order.is_empty() {
         return Ok(None);

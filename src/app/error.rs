@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use crate::config;
 use crate::execute::PreconditionError;
 use crate::history;
-use crate::model::words::with_causes;
+use crate::model::display::with_causes;
 use crate::stores;
 use crate::stores::lookup;
 
@@ -95,7 +95,7 @@ impl Error {
         Self::new(exit, "writing the result").caused_by(OutputError(source))
     }
 
-    /// Adds the remedy; an empty one is none.
+    /// Adds a hint; an empty one is ignored.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into()).filter(|hint| !hint.is_empty());
@@ -198,9 +198,7 @@ impl From<stores::Error> for Error {
 impl From<PreconditionError> for Error {
     fn from(error: PreconditionError) -> Self {
         let hint = match error.stale {
-            true => {
-                "images or containers come and go faster than they can be looked at; try again in a quieter moment"
-            }
+            true => "images or containers change faster than they can be read; try again later",
             false => "",
         };
         Self::refused(format!("nothing was deleted: {error}")).hint(hint).caused_by(error)
@@ -215,7 +213,7 @@ impl From<lookup::Error> for Error {
                 "give more of the id, the whole name, or the store with --graphroot or --containerd-root",
             ),
             lookup::Error::Unknown(_) => {
-                Self::failed(message).hint("`layersweep images` and `layersweep layers` list what there is")
+                Self::failed(message).hint("`layersweep images` and `layersweep layers` list what exists")
             }
             lookup::Error::Outside { .. } => {
                 Self::failed(message).hint("name its store with --graphroot DIR")

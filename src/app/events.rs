@@ -30,7 +30,7 @@ pub fn events(outcome: &Outcome, theirs: Option<&kubelet::Report>, failed_before
         let first = first.or_else(|| events.first().map(|event| event.message.clone()));
         events.push(Event {
             reason: kubelet::Event::ImageGCFailed.as_str(),
-            message: format!("for the second time or more in a row: {}", first.unwrap_or_default()),
+            message: format!("failed again (2 or more consecutive runs): {}", first.unwrap_or_default()),
         });
     }
     events
@@ -61,8 +61,8 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             events.push(Event {
                 reason: kubelet::Event::FreeDiskSpaceFailed.as_str(),
                 message: format!(
-                    "{mount}: wanted to free {} bytes, but freed {}: everything else stays (`layersweep usage` \
-                     shows who holds the rest)",
+                    "{mount}: wanted to free {} bytes, but freed {}: everything else is in use or \
+                        protected (`layersweep usage` shows what uses the rest)",
                     plan.wanted.bytes,
                     was_freed(freed)
                 ),

@@ -13,7 +13,7 @@ use crate::execute::containers::Scope;
 use crate::history::known::Life;
 use crate::model::Plan;
 use crate::model::rules::Ruling;
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
 /// What is known of one thing.
@@ -51,17 +51,17 @@ pub fn explain(
     reference: &str,
 ) -> Result<Explanation, Error> {
     let result = scan::scan_for_policy(request, observer, false, config)?;
-    let subject = lookup::look_up(&result.survey, reference)?;
+    let subject = lookup::look_up(&result.scan, reference)?;
     let image = match subject {
         Subject::Image(at) => {
-            let lives = result.state.lives(&result.survey, at)?;
+            let lives = result.state.lives(&result.scan, at)?;
             let (rulings, plan) = policy_context::judge(request, observer, config, &result, at)?;
             Some(ImageExplanation { lives, rulings, plan })
         }
         _ => None,
     };
     let containers = match subject {
-        Subject::Container(_) => containers(request, config, &result.survey),
+        Subject::Container(_) => containers(request, config, &result.scan),
         _ => None,
     };
     Ok(Explanation { result, subject, image, containers })
@@ -69,13 +69,13 @@ pub fn explain(
 
 /// What a collection of containers would do now, if there is a runtime to ask: what a container
 /// is doing, and since when it is dead, only that knows.
-fn containers(request: &Request, config: &Config, survey: &Survey) -> Option<Plan> {
+fn containers(request: &Request, config: &Config, scan: &Scan) -> Option<Plan> {
     if request.sysroot.is_some() {
         return None;
     }
     let client = runtime::connect(request, &Options::default().probing()).ok()?;
     let stores = request.stores().ok()?;
     let scope = Scope { containers: true, logs: false };
-    let plan = Containers::of(config, scope, &client).plan(None, &stores, survey);
-    plan.map_err(|error| tracing::info!("what becomes of it is not known: {error}")).ok()
+    let plan = Containers::of(config, scope, &client).plan(None, &stores, scan);
+    plan.map_err(|error| tracing::info!("whether gc would delete it is unknown: {error}")).ok()
 }

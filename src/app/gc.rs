@@ -45,7 +45,7 @@ use crate::policy::kubelet::Report;
 use crate::policy::leaks::plan::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
-use crate::stores::{self, Survey};
+use crate::stores::{self, Scan};
 use crate::sys::stop::{flag, is_asked};
 
 /// How often it is scanned again because the node does not keep still.
@@ -185,7 +185,7 @@ impl<'a> Gc<'a> {
         let result = self.carry_out(&mut through, planned);
         if let Through::Cri(remover) = &through {
             // Again, where it was used up and there is room now.
-            reserve::prepare(remover.ballast());
+            reserve::prepare(remover.reserve_file());
         }
         self.through = Some(through);
         result
@@ -237,23 +237,21 @@ impl<'a> Gc<'a> {
     fn check(&mut self) -> Result<(), Error> {
         let GcRequest { request, via, only, command, config, .. } = &self.asked;
         if request.sysroot.is_some() {
-            let command = command.word();
-            return Err(Error::usage(format!(
-                "--sysroot: nothing is ever deleted there, so `{command}` has nothing to do"
-            ))
-            .hint("`layersweep explain IMAGE` and `layersweep usage` tell what could go"));
+            let command = command.as_str();
+            return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
+                .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
         }
         if *via == Via::Direct && only.contains(&Only::Logs) {
-            let message = "--only logs: with --via direct logs stay, since which of them nobody needs only the \
-                           runtime tells";
+            let message = "--only logs: --via direct keeps logs, since only the runtime knows which are \
+                unused";
             return Err(
-                Error::usage(message).hint("leave out logs, or use --via cri when the runtime runs again")
+                Error::usage(message).hint("leave out logs, or use --via cri once the runtime is running")
             );
         }
         // The kubelet's settings, where its algorithm decides: not over what somebody names.
         if config.decides == Decides::Kubelet && *command == Command::Gc {
             let policy = kubelet_policy(&config.images).ok_or_else(|| {
-                Error::usage("policy kubelet knows percentages only, and there are none")
+                Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
             })?;
             self.theirs = Some(Theirs { policy, gates: GATES });
@@ -285,18 +283,18 @@ impl<'a> Gc<'a> {
         let GcRequest { request, command, via, dry_run, .. } = self.asked;
         let mut scanned = self.scan()?;
         if scanned.state.is_unreadable() {
-            return Err(Error::refused("our records cannot be read, so that it is not known what is pinned")
-                .hint("see the warning above; `layersweep scan` sets a damaged database aside"));
+            return Err(Error::refused("the records cannot be read, so pinned images are unknown")
+                .hint("see the warning above; `layersweep scan` quarantines a damaged database"));
         }
         if scanned.state.is_new() {
             let dir = scanned.state.place().dir.display();
             self.observer.note(&format!(
-                "no records in {dir} yet: nothing is pinned, and ages are what the disk tells"
+                "no records in {dir} yet: nothing is pinned, and image ages come from the disk alone"
             ));
         }
         let keep = if via == Via::Direct { Keep::Make } else { Keep::Use };
         let dir = &scanned.state.place().dir;
-        let editors = Editors::of(&scanned.survey, dir, keep, request.trust_pid_namespace);
+        let editors = Editors::of(&scanned.scan, dir, keep, request.trust_pid_namespace);
         let mut config = self.asked.config.clone();
         if self.asked.leaves_out(Only::Images) {
             // Nothing starts, so nothing is deleted.
@@ -325,13 +323,13 @@ impl<'a> Gc<'a> {
         };
         let stores = stores::Request { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.observer, &mut config, &stores)?;
-        let named = rm::named(&scanned.survey, self.asked.named, self.asked.all_tags)?;
+        let named = rm::named(&scanned.scan, self.asked.named, self.asked.all_tags)?;
         if via == Via::Cri {
-            rm::refuse_untags(&scanned.survey, &named.untags)?;
+            rm::refuse_untags(&scanned.scan, &named.untags)?;
         }
-        let survey = &scanned.survey;
+        let scan = &scanned.scan;
         let containers =
-            containers.map(|one| one.plan(Some(&editors), &stores, survey).map(|plan| (one, plan)));
+            containers.map(|one| one.plan(Some(&editors), &stores, scan).map(|plan| (one, plan)));
         let containers = containers.transpose()?;
         let result = self.result(Plan::default(), Vec::new());
         let mut planned = Planned {
@@ -368,12 +366,12 @@ impl<'a> Gc<'a> {
     /// Plans everything, from one scan.
     fn plan_all(&self, planned: &mut Planned, through: &mut Through) -> Result<(), Error> {
         let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred } = planned;
-        let survey = &scanned.survey;
+        let scan = &scanned.scan;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config)?;
         // Containers first: what they hold is free then.
         let pending = containers.as_ref().map(|(_, plan)| {
-            context.releases(&survey.inventory, plan);
-            without(survey, plan)
+            context.releases(&scan.inventory, plan);
+            without(scan, plan)
         });
         let mut direct;
         let remover: &mut dyn Remover = match through {
@@ -384,9 +382,9 @@ impl<'a> Gc<'a> {
             }
         };
         let means = Means { request: stores, policy: &config.images, context: &context };
-        let made = made(&survey.inventory, leaks.as_ref(), containers.as_ref().map(|(_, plan)| plan));
-        let after = pending.as_ref().unwrap_or(survey);
-        let looked = Looked::now(survey, &means, remover)?;
+        let made = made(&scan.inventory, leaks.as_ref(), containers.as_ref().map(|(_, plan)| plan));
+        let after = pending.as_ref().unwrap_or(scan);
+        let looked = Looked::now(scan, &means, remover)?;
         let (plan, before) = match self.theirs {
             None => images::plan(&made, after, &means, self.task(named), &looked),
             Some(theirs) => {
@@ -399,7 +397,7 @@ impl<'a> Gc<'a> {
         if self.asked.dry_run
             && let Some(theirs) = self.theirs
         {
-            result.comparison = images::side_by_side(survey, &means, &looked, theirs.policy);
+            result.comparison = images::side_by_side(scan, &means, &looked, theirs.policy);
         }
         let deletes_images = !plan.steps.is_empty();
         let mut plan = self.only_wanted(plan);
@@ -409,7 +407,7 @@ impl<'a> Gc<'a> {
         }
         // The reserve for the first bytes of a full disk is not spent for nothing.
         if let Some(leaks) = leaks.as_ref().filter(|_| self.asked.command == Command::Gc || deletes_images) {
-            let steps = leaks.steps(&survey.inventory);
+            let steps = leaks.steps(&scan.inventory);
             let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
             plan.precede(Plan { steps, outcome, ..Plan::default() });
         }
@@ -441,7 +439,7 @@ impl<'a> Gc<'a> {
             return false;
         }
         let roots: Vec<String> = steps.iter().map(|step| step.target.store_root()).collect();
-        let stores = planned.scanned.survey.inventory.stores.iter();
+        let stores = planned.scanned.scan.inventory.stores.iter();
         let touched = stores.filter(|store| roots.iter().any(|root| Path::new(root) == store.root));
         let findings = measure::write_out(touched);
         self.observer.findings(Weight::Always, &findings);
@@ -450,7 +448,7 @@ impl<'a> Gc<'a> {
     }
 
     fn findings(&self, scanned: &ScanResult) -> Vec<Finding> {
-        let mut findings = scanned.survey.inventory.findings.clone();
+        let mut findings = scanned.scan.inventory.findings.clone();
         findings.extend(self.not_written_out.iter().flatten().cloned());
         findings
     }
@@ -460,9 +458,9 @@ impl<'a> Gc<'a> {
         let Planned { mut result, mut scanned, editors, config, stores, named, containers, leaks, barred } =
             planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, &config)?;
-        let survey = &mut scanned.survey;
+        let scan = &mut scanned.scan;
         if let Some((_, plan)) = &containers {
-            context.releases(&survey.inventory, plan);
+            context.releases(&scan.inventory, plan);
         }
         let mut direct;
         let is_direct = self.asked.via == Via::Direct;
@@ -484,19 +482,19 @@ impl<'a> Gc<'a> {
             usage_before_percent: usage_before(&result),
         };
         let mut recorder = Recorder::begin(self.observer, &scanned.state, Some(&context), &beginning);
-        let gauges = Gauges::open(&survey.inventory, logs);
+        let gauges = Gauges::open(&scan.inventory, logs);
         let mut run = Run::new(gauges, Patience::default(), &mut recorder, flag());
         let before = run.measure();
         let leaks = leaks.map(|leaks| {
-            let steps = leaks.steps(&survey.inventory);
-            execute::leaks::run(&mut run, &steps, &survey.inventory, &editors, config.leaks.min_age)
+            let steps = leaks.steps(&scan.inventory);
+            execute::leaks::run(&mut run, &steps, &scan.inventory, &editors, config.leaks.min_age)
         });
         if is_direct && !is_asked() {
             editors.prepare();
         }
         let mut began = leaks.is_some();
         let mut stale: Option<PreconditionError> = None;
-        let dead = containers.and_then(|(one, _)| match one.run(&mut run, &editors, &stores, survey) {
+        let dead = containers.and_then(|(one, _)| match one.run(&mut run, &editors, &stores, scan) {
             Ok(plan) => Some(plan),
             Err(error) => {
                 stale = Some(error);
@@ -507,13 +505,13 @@ impl<'a> Gc<'a> {
             began = true;
             // What was deleted was in nobody's way, but what it used is not in use any more.
             if !plan.steps.is_empty() {
-                *survey = without(survey, plan);
+                *scan = without(scan, plan);
             }
         }
         let means = Means { request: &stores, policy: &config.images, context: &context };
         let untagged = match stale {
             Some(_) => None,
-            None => match names::run(&mut run, &named.untags, survey, &means, remover) {
+            None => match names::run(&mut run, &named.untags, scan, &means, remover) {
                 Ok(plan) => Some(plan),
                 Err(error) => {
                     stale = Some(error);
@@ -525,8 +523,8 @@ impl<'a> Gc<'a> {
         if stale.is_none() {
             let task = self.task(&named);
             let done = match self.theirs {
-                None => images::run(&mut run, survey, &means, task, remover).map(|plan| (plan, None)),
-                Some(theirs) => execute::kubelet::run(&mut run, survey, &means, remover, theirs)
+                None => images::run(&mut run, scan, &means, task, remover).map(|plan| (plan, None)),
+                Some(theirs) => execute::kubelet::run(&mut run, scan, &means, remover, theirs)
                     .map(|(plan, report)| (plan, Some(report))),
             };
             match done {
@@ -557,7 +555,7 @@ impl<'a> Gc<'a> {
         result.events = events(&outcome, result.theirs.as_ref(), failed_before);
         let believed = result.theirs.as_ref().map(|report| report.freed.freed_bytes);
         let kind = outcome.kind();
-        let lost = recorder.end(&outcome, kind, (&result.events, believed), &scanned.survey.inventory);
+        let lost = recorder.end(&outcome, kind, (&result.events, believed), &scanned.scan.inventory);
         let exit = self.exit(kind, &outcome.plan, &scanned);
         result.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
         result.findings = self.findings(&scanned);
@@ -587,13 +585,13 @@ impl<'a> Gc<'a> {
     }
 }
 
-/// A survey once the containers of `gone` are deleted.
-fn without(survey: &Survey, gone: &Plan) -> Survey {
+/// A scan once the containers of `gone` are deleted.
+fn without(scan: &Scan, gone: &Plan) -> Scan {
     let is_gone = |id: &str| gone.steps.iter().any(|step| step.target.id == id);
-    let mut survey = survey.clone();
-    survey.inventory.containers.retain(|one| !is_gone(&one.id));
-    survey.refs = Refs::new(&survey.inventory);
-    survey
+    let mut scan = scan.clone();
+    scan.inventory.containers.retain(|one| !is_gone(&one.id));
+    scan.refs = Refs::new(&scan.inventory);
+    scan
 }
 
 /// What is freed before any image is deleted.
@@ -647,10 +645,10 @@ fn told_once(mut plan: Plan) -> Plan {
 fn resumed(editors: &Editors) -> bool {
     let (resumed, problems) = resume(editors);
     if resumed > 0 {
-        tracing::warn!("finished what a run that was killed had begun: {resumed} images and layers");
+        tracing::warn!("finished an interrupted run: {resumed} images and layers");
     }
     for problem in problems {
-        tracing::warn!("what a killed run began is not finished: {}", problem.message);
+        tracing::warn!("an interrupted run could not be finished: {}", problem.message);
     }
     resumed > 0
 }

@@ -10,7 +10,7 @@ use super::error::{Error, Exit};
 use super::observer::Observer;
 use super::request::Request;
 use crate::history::Access;
-use crate::history::pictures::{self, Kept};
+use crate::history::kept_scans::{self, Kept};
 use crate::history::runs::{self, Act, Query, Quiet};
 use crate::history::usage::{self, Series};
 
@@ -103,14 +103,14 @@ pub fn kept_scans(
     since: Option<Timestamp>,
 ) -> Result<KeptScans, Error> {
     let database = Database::open(request, observer, Access::Read)?;
-    let scans = database.read(pictures::all)?;
+    let scans = database.read(kept_scans::all)?;
     Ok(KeptScans { origin: Origin::of(&database, since, HashSet::new()), scans })
 }
 
 /// How full the filesystems were; `path`: only the filesystem that is mounted there or held it.
 ///
 /// # Errors
-/// When the database cannot be used, or has no reading of such a filesystem.
+/// When the database cannot be used, or has no readings of that filesystem.
 pub fn past_usage(
     request: &Request,
     observer: &dyn Observer,
@@ -128,10 +128,10 @@ pub fn past_usage(
     Ok(PastUsage { origin: Origin::of(&database, since, unsaved), series, runs })
 }
 
-fn unknown(path: &Path, known: &[usage::Known]) -> Error {
+fn unknown(path: &Path, known: &[usage::KnownFilesystem]) -> Error {
     let mut mounts: Vec<_> = known.iter().map(|known| known.mount.as_str()).collect();
     mounts.dedup();
-    Error::usage(format!("--filesystem {}: no reading of such a filesystem", path.display())).hint(
+    Error::usage(format!("--filesystem {}: no readings of that filesystem", path.display())).hint(
         match mounts.as_slice() {
             [] => "`layersweep scan` records how full the filesystems of its stores are".into(),
             mounts => format!("there are readings of {}", mounts.join(", ")),

@@ -2,18 +2,18 @@
 
 use super::database::Database;
 use super::paths::{own_path, own_paths};
-use crate::history::pictures::{self, Fate};
+use crate::history::kept_scans::{self, Retention};
 use crate::history::scans::Recorded;
-use crate::model::picture::Picture;
-use crate::stores::Survey;
+use crate::model::scan_summary::ScanSummary;
+use crate::stores::Scan;
 
-/// What a survey saw, under the names that the node itself has for it.
-pub fn of(survey: &Survey) -> Picture {
-    let mut inventory = own_paths(survey);
+/// What a scan saw, under the names that the node itself has for it.
+pub fn of(scan: &Scan) -> ScanSummary {
+    let mut inventory = own_paths(scan);
     for filesystem in &mut inventory.filesystems {
-        filesystem.mount = own_path(survey, &filesystem.mount);
+        filesystem.mount = own_path(scan, &filesystem.mount);
     }
-    Picture::of(&inventory, &survey.refs, survey.is_complete())
+    ScanSummary::of(&inventory, &scan.refs, scan.is_complete())
 }
 
 /// Keeps what a scan saw, once it is recorded. What there is to say about that, unless it is kept like
@@ -22,12 +22,12 @@ pub(super) fn keep(
     open: &mut Database,
     scan: &Recorded,
     all_stores: bool,
-    picture: &Picture,
+    summary: &ScanSummary,
 ) -> Option<String> {
-    let seen = pictures::Scanned { run_id: &scan.run_id, at: scan.observed.record_time, all_stores };
-    match open.records.write(|tx| pictures::store(tx, &seen, picture)) {
-        Ok(Fate::Kept) => None,
-        Ok(Fate::Late) => {
+    let seen = kept_scans::Scanned { run_id: &scan.run_id, at: scan.observed.record_time, all_stores };
+    match open.records.write(|tx| kept_scans::store(tx, &seen, summary)) {
+        Ok(Retention::Kept) => None,
+        Ok(Retention::Superseded) => {
             Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())
         }
         Err(error) => Some(format!("this scan is not kept for `diff`: {error}")),

@@ -7,7 +7,7 @@ use crate::history::{LockError, Place, RunLock};
 pub(super) fn acquire(place: &Place) -> Result<RunLock, Error> {
     let refused = |error: LockError| {
         Error::refused(error.to_string()).hint(match &error {
-            LockError::Held { .. } => "wait for it to end",
+            LockError::Held { .. } => "wait until it ends",
             LockError::Io { .. } => "name another state directory with --state-dir DIR",
         })
     };

@@ -94,7 +94,7 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
     let database = Database {
         ok: degraded.is_empty() && unreadable_stores == 0,
         bytes: checkup::bytes(place),
-        set_aside: checkup::set_aside(&place.dir).ok().map(|found| found.len() as u64),
+        set_aside: checkup::quarantined(&place.dir).ok().map(|found| found.len() as u64),
         waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
     };
     let facts = Facts { version: env!("CARGO_PKG_VERSION"), remembered, filesystems, targets, database };
@@ -118,7 +118,7 @@ impl Gathered {
                 many => format!("{many} stores"),
             };
             let message = format!("the figures of {stores} in {dir} cannot be read");
-            observer.warn(Weight::Usual, &message, "`layersweep scan` writes them anew");
+            observer.warn(Weight::Usual, &message, "`layersweep scan` rewrites them");
         } else if self.facts.remembered.stores.is_empty() && !self.unreadable {
             observer.note(&format!("no scan is recorded in {dir}; `layersweep scan` records one"));
         }

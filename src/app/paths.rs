@@ -6,20 +6,20 @@ use crate::config::Config;
 use crate::model::Inventory;
 use crate::node::kubelet::Kubelet;
 use crate::node::places;
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::sys::sysroot::Sysroot;
 
 /// A path of the disk that is looked at, as the node itself names it.
-pub fn own_path(survey: &Survey, path: &Path) -> PathBuf {
-    survey.sysroot.display(path)
+pub fn own_path(scan: &Scan, path: &Path) -> PathBuf {
+    scan.sysroot.display(path)
 }
 
 /// The inventory with the stores where the node itself has them: that is how its records
 /// name them.
-pub fn own_paths(survey: &Survey) -> Inventory {
-    let mut inventory = survey.inventory.clone();
+pub fn own_paths(scan: &Scan) -> Inventory {
+    let mut inventory = scan.inventory.clone();
     for store in &mut inventory.stores {
-        store.root = own_path(survey, &store.root);
+        store.root = own_path(scan, &store.root);
     }
     inventory
 }

@@ -5,7 +5,7 @@ use super::error::{Error, Exit};
 use super::observer::{Observer, Weight};
 use super::request::Request;
 use crate::history::Access;
-use crate::history::known::{self, Known, Life};
+use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Added, Pattern, Pin};
 
 /// The keep-list, and what changed on it.
@@ -81,12 +81,12 @@ pub fn add(
         let text = pattern.text();
         match done {
             Added::New => added.push(text.to_owned()),
-            Added::Noted => observer.note(&format!("{text:?} was pinned already; its note is new")),
-            Added::Already => observer.note(&format!("{text:?} was pinned already")),
+            Added::Noted => observer.note(&format!("{text:?} was already pinned; its note was changed")),
+            Added::Already => observer.note(&format!("{text:?} was already pinned")),
         }
         if done == Added::New && !text.contains(['/', '*', '?', '{', '[']) && !is_id(text) {
             observer.note(&format!(
-                "{text:?} is no full reference like docker.io/library/nginx:1.27; `*/{text}` matches them"
+                "{text:?} is not a full reference like docker.io/library/nginx:1.27; `*/{text}` matches them"
             ));
         }
     }
@@ -95,7 +95,7 @@ pub fn add(
 }
 
 /// Says how many of the known images a pattern covers.
-fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &Known) {
+fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
     let (all, text) = (known.all().count(), pattern.text());
     // The database has no digests of manifests.
     let covers = |life: &&Life| pattern.covers(&life.names, &[] as &[&str], &life.image_id);
@@ -104,11 +104,11 @@ fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &Known) {
         0 if text.contains("sha256:") => {}
         0 => observer.warn(
             Weight::Usual,
-            &format!("{text:?} covers none of the {all} images that the last scan saw"),
-            "it will cover images that come and match; `layersweep images` shows names in full",
+            &format!("{text:?} matches none of the {all} images of the last scan"),
+            "it applies to future images that match; `layersweep images` shows full names",
         ),
         some => {
-            observer.note(&format!("{text:?} covers {some} of the {all} images that the last scan saw"));
+            observer.note(&format!("{text:?} matches {some} of the {all} images of the last scan"));
         }
     }
 }
@@ -141,8 +141,8 @@ fn not_pinned(missing: &[String], known: &[Pin]) -> Error {
     near.dedup();
     let quoted: Vec<_> = missing.iter().map(|pattern| format!("{pattern:?}")).collect();
     Error::failed(format!("not pinned: {}", quoted.join(", "))).hint(match near.as_slice() {
-        [] => "`layersweep pin list` lists what is".into(),
-        near => format!("pinned and near to it: {}", near.join(", ")),
+        [] => "`layersweep pin list` shows the keep-list".into(),
+        near => format!("similar pinned patterns: {}", near.join(", ")),
     })
 }
 
@@ -159,9 +159,7 @@ fn writable(request: &Request, observer: &dyn Observer) -> Result<Database, Erro
 fn refuse_sysroot(request: &Request) -> Result<(), Error> {
     match request.sysroot {
         None => Ok(()),
-        Some(_) => {
-            Err(Error::usage("--sysroot: nothing is ever written there, so the keep-list cannot be changed")
-                .hint("leave out --sysroot to change the keep-list of this machine"))
-        }
+        Some(_) => Err(Error::usage("--sysroot: the keep-list of a mounted disk cannot be changed")
+            .hint("leave out --sysroot to change the keep-list of this machine")),
     }
 }

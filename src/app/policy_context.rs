@@ -13,14 +13,14 @@ use super::state::{self, State};
 use crate::config::Config;
 use crate::execute::{PolicyContext, Recalled};
 use crate::history::ages::ImageAge;
+use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
 use crate::model::space::Space;
-use crate::model::words::with_causes;
 use crate::model::{Attempt, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::input::Quadlet;
 use crate::policy::rules::Judge;
-use crate::policy::{Ages, Input, Known, Task, names};
+use crate::policy::{Ages, ExternalFacts, Input, Task, names};
 use crate::stores;
 use crate::sys::sysroot::Sysroot;
 
@@ -86,10 +86,8 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
 pub fn protect(observer: &dyn Observer, config: &mut Config, request: &stores::Request) -> Result<(), Error> {
     read_protection(observer, config, request).map_err(|unreadable| {
         Error::refused(with_causes(&unreadable)).hint(match unreadable.names {
-            "static pods" => {
-                "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images"
-            }
-            _ => "make it readable, or move it away if it is of no use",
+            "static pods" => "fix it, or set protect.static_pods = \"off\" if static pods protect nothing",
+            _ => "make it readable, or move it away if it is not needed",
         })
     })
 }
@@ -133,7 +131,7 @@ fn new_pulls(config: &Config) -> Vec<NamedImage> {
     named
 }
 
-/// What every rule says of one image of a survey, and what a collection would do by what the disk
+/// What every rule says of one image of a scan, and what a collection would do by what the disk
 /// and the records say. No runtime is asked.
 ///
 /// # Errors
@@ -168,23 +166,23 @@ fn planned<T>(
     scanned: &ScanResult,
     then: impl FnOnce(Input<'_>, Plan) -> T,
 ) -> Result<T, Error> {
-    let survey = &scanned.survey;
+    let scan = &scanned.scan;
     let mut config = config.clone();
     // Whoever only asks is told what a run would do about it: keep everything.
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> =
         unknown.iter().map(|why| format!("{} may name it: {}", why.names, with_causes(why))).collect();
     let context = NodeContext::new(request, &scanned.state, &config)?;
-    let inventory = &survey.inventory;
+    let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
     // Our keep-list is in the inventory already.
     let known: Vec<_> = context
         .attempts_of(inventory)
-        .map(|attempts| Known { attempts, pinned_by: unknown.clone(), ..Known::default() })
+        .map(|attempts| ExternalFacts { attempts, pinned_by: unknown.clone(), ..ExternalFacts::default() })
         .collect();
     let input = Input {
         inventory,
-        refs: &survey.refs,
+        refs: &scan.refs,
         ages: &ages,
         known: &known,
         policy: &config.images,
@@ -228,7 +226,7 @@ impl PolicyContext for NodeContext<'_> {
         (0..inventory.images.len()).map(age).collect()
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<Known> {
+    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
         self.recall()(inventory)
     }
 
@@ -244,7 +242,7 @@ impl PolicyContext for NodeContext<'_> {
                 let mut pinned_by = self.state.pins().of(&image.names, &image.digests, &image.id);
                 match &pins {
                     Some(pins) => pinned_by.extend(pins.of(&image.names, &image.digests, &image.id)),
-                    None => pinned_by.push("our keep-list may name it, but cannot be read".into()),
+                    None => pinned_by.push("the keep-list may name it, but cannot be read".into()),
                 }
                 pinned_by.dedup();
                 match &pods {
@@ -272,10 +270,10 @@ impl PolicyContext for NodeContext<'_> {
                 let mut pulls = pulls.iter();
                 let means = |pull: &&NamedImage| names::means(&pull.reference, &image.names, &image.digests);
                 pinned_by.extend(
-                    pulls.find(means).map(|pull| format!("the kubelet, which pulls it now: {}", pull.source)),
+                    pulls.find(means).map(|pull| format!("the kubelet is pulling it: {}", pull.source)),
                 );
                 let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
-                Known { pinned_by: new, attempts, ..Known::default() }
+                ExternalFacts { pinned_by: new, attempts, ..ExternalFacts::default() }
             });
             known.collect()
         })

@@ -148,7 +148,7 @@ impl From<NamedImage> for NamedBy {
     }
 }
 
-/// Whose labels a survey has to read for these protections.
+/// Whose labels a scan has to read for these protections.
 #[must_use]
 pub fn labels_for(protect: &Protect) -> LabelsOf {
     if protect.labels.is_empty() { LabelsOf::Nobody } else { LabelsOf::Everybody }

@@ -251,7 +251,13 @@ pub(super) fn refusal(
     let mut journal = Journal::begin(state.place(), start);
     if command == Command::Gc && state.last_failed(command) {
         let reason = kubelet::Event::ImageGCFailed.as_str();
-        let event = Event { reason, message: format!("for the second time or more in a row: {message}") };
+        let event = Event {
+            reason,
+            message: format!(
+                "failed again (2 or more consecutive runs): \
+            {message}"
+            ),
+        };
         observer.event(&event);
         journal.event(event.reason, &event.message);
     }

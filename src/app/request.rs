@@ -73,7 +73,7 @@ impl Request {
             runroot: absolute(self.runroot.as_slice())?.into_iter().next(),
             threads: self.threads.map_or(0, usize::from),
             patience: Patience::default(),
-            weigh: stores::Weigh::Everything,
+            measure: stores::Measure::Everything,
             labels: LabelsOf::Nobody,
             now: Timestamp::now(),
             leaps: Vec::new(),

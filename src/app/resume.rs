@@ -9,7 +9,7 @@ pub(super) fn resume(editors: &Editors) -> (usize, Vec<Problem>) {
     for (store, result) in editors.resume() {
         match result {
             Ok(done) => {
-                resumed += done.images.len() + done.layers.len() + done.leftovers.len();
+                resumed += done.images.len() + done.layers.len() + done.orphans.len();
                 resumed += done.containers.len();
                 resumed += usize::from(done.removed > 0 && done.is_unnamed());
             }

@@ -3,7 +3,7 @@
 use super::error::Error;
 use crate::execute::names::Untag;
 use crate::model::ImageIx;
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
 /// What references mean.
@@ -17,19 +17,19 @@ pub(super) struct Named {
 
 /// Looks up `references`. A name means that name, and the image only where it has no other; an id or
 /// a digest means the image, and with `all_tags` a name does, too.
-pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> Result<Named, Error> {
+pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Result<Named, Error> {
     // For each image, in the order given, the names that were meant.
     let mut meant: Vec<Untag> = Vec::new();
     for reference in references {
-        let at = image(survey, reference)?;
-        let all = &survey.inventory.images[at.get()].names;
+        let at = image(scan, reference)?;
+        let all = &scan.inventory.images[at.get()].names;
         let names = lookup::names_meant(all, reference);
         if let [_, _, ..] = names.as_slice()
             && !reference.contains('@')
             && !all_tags
         {
             let names = names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(Error::usage(format!("{reference:?} could be any of {names}; nothing was deleted"))
+            return Err(Error::usage(format!("{reference:?} is ambiguous: {names}; nothing was deleted"))
                 .hint("give the full name"));
         }
         let names =
@@ -41,7 +41,7 @@ pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> R
     }
     let mut named = Named::default();
     for mut one in meant {
-        if survey.inventory.images[one.image.get()].names.iter().all(|name| one.names.contains(name)) {
+        if scan.inventory.images[one.image.get()].names.iter().all(|name| one.names.contains(name)) {
             named.images.push(one.image);
         } else {
             one.names.sort();
@@ -53,28 +53,27 @@ pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> R
 }
 
 /// A runtime knows no way to take a name alone.
-pub(super) fn refuse_untags(survey: &Survey, untags: &[Untag]) -> Result<(), Error> {
+pub(super) fn refuse_untags(scan: &Scan, untags: &[Untag]) -> Result<(), Error> {
     let Some(first) = untags.first() else { return Ok(()) };
-    let mut others = survey.inventory.images[first.image.get()].names.clone();
+    let mut others = scan.inventory.images[first.image.get()].names.clone();
     others.retain(|name| !first.names.contains(name));
     Err(Error::refused(format!(
-        "nothing was deleted: {} is an image that has other names, and a runtime removes an image with all \
-             its names: {}",
+        "nothing was deleted: {} has other names, and a runtime removes an image with all its names: {}",
         first.names.join(", "),
         others.join(", ")
     ))
     .hint(
-        "to delete the image, say --all-tags or give its id; `podman untag` or --via direct removes a name \
-               alone",
+        "to delete the image, use --all-tags or its id; to remove only the name, use `podman untag` or \
+            --via direct",
     ))
 }
 
 /// The image that a reference means.
-fn image(survey: &Survey, reference: &str) -> Result<ImageIx, Error> {
-    match lookup::look_up(survey, reference) {
+fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
+    match lookup::look_up(scan, reference) {
         Ok(Subject::Image(at)) => Ok(at),
-        Ok(_) => Err(Error::failed(format!("{reference:?} is no image; nothing was deleted"))
-            .hint("`layersweep images` lists what there is")),
+        Ok(_) => Err(Error::failed(format!("{reference:?} is not an image; nothing was deleted"))
+            .hint("`layersweep images` lists what exists")),
         Err(error) => Err(Error::from(error).with("; nothing was deleted")),
     }
 }

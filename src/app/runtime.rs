@@ -11,15 +11,15 @@ pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
     let parsed = |text: &String| {
         text.parse().map_err(|error| {
             Error::usage(format!("--cri-endpoint {text:?}: {error}"))
-                .hint("give a socket, like unix:///run/crio/crio.sock")
+                .hint("use a socket like unix:///run/crio/crio.sock")
         })
     };
     request.cri_endpoint.as_ref().map(parsed).transpose()
 }
 
 /// What helps where there is none to be seen.
-const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock; a store of podman \
-                       alone has none: --via direct deletes from it";
+const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock; podman alone \
+    has no socket: use --via direct";
 
 /// Connects to the runtime that the flags or the configuration name, else to the only one that
 /// answers on this node.
@@ -28,7 +28,7 @@ pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
         return Client::connect(endpoint, options.clone()).map_err(|error| silent(&error));
     }
     if request.has_stores() {
-        return Err(Error::usage("a store is named, but not the runtime that deletes from it").hint(NAME_IT));
+        return Err(Error::usage("a store is named, but not the socket of its runtime").hint(NAME_IT));
     }
     let found = discover::discover(&Sysroot::live());
     for (file, why) in &found.problems {
@@ -71,7 +71,7 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
         Which::Unclear(at) => {
             let (candidate, error) = &unanswered[at];
             Err(Error::refused(format!(
-                "it is not clear which runtime is the node's: {error} ({})",
+                "the node's runtime cannot be determined: {error} ({})",
                 candidate.origin
             ))
             .hint(format!("wait until it answers, or {name_it}")))
@@ -85,7 +85,7 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
                 .hint(name_it))
         }
         Which::None if unanswered.is_empty() => {
-            Err(Error::refused("no container runtime found: none of the usual CRI sockets is there")
+            Err(Error::refused("no container runtime found: none of the usual CRI sockets exists")
                 .hint(NAME_IT))
         }
         Which::None => {

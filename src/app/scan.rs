@@ -11,13 +11,13 @@ use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::Ages;
 use crate::model::{Finding, LabelsOf};
-use crate::stores::{self, Survey};
+use crate::stores::{self, Scan};
 
 /// A scan, and what is known of what it found.
 #[derive(Debug)]
 pub struct ScanResult {
     /// What the stores hold.
-    pub survey: Survey,
+    pub scan: Scan,
     /// The ages of its images.
     pub ages: Ages,
     /// The database that they come from.
@@ -33,7 +33,7 @@ impl ScanResult {
         if !self.kept {
             return Exit::Failed;
         }
-        if self.survey.is_complete() { Exit::Done } else { Exit::Incomplete }
+        if self.scan.is_complete() { Exit::Done } else { Exit::Incomplete }
     }
 }
 
@@ -104,17 +104,17 @@ fn scan_with(
     {
         state.save_none(request, observer);
     }
-    let mut survey = measured?;
-    survey.inventory.findings.extend(findings);
-    stores::note_pulls(&mut survey, request.kubelet_root.as_deref());
-    state.pin(&mut survey);
-    let kept = !record || state.save(request, &mut survey)?;
-    state.add_findings(&mut survey);
+    let mut scan = measured?;
+    scan.inventory.findings.extend(findings);
+    stores::note_pulls(&mut scan, request.kubelet_root.as_deref());
+    state.pin(&mut scan);
+    let kept = !record || state.save(request, &mut scan)?;
+    state.add_findings(&mut scan);
     // A scan from a timer is quiet, but not about what is wrong.
     let weight = if record { Weight::Always } else { Weight::Usual };
-    observer.findings(weight, &survey.inventory.findings);
-    let ages = state.ages(&survey);
-    Ok(ScanResult { survey, ages, state, kept })
+    observer.findings(weight, &scan.inventory.findings);
+    let ages = state.ages(&scan);
+    Ok(ScanResult { scan, ages, state, kept })
 }
 
 fn measure(
@@ -122,17 +122,17 @@ fn measure(
     observer: &dyn Observer,
     state: &mut State,
     labels: LabelsOf,
-) -> Result<Survey, Error> {
+) -> Result<Scan, Error> {
     if let Err(error) = request.io_priority.apply() {
-        tracing::warn!("setting the IO priority: {error}; going on at normal priority");
+        tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
     }
     let sizes = Some(Arc::new(state.take_sizes()));
     let asked = stores::Request { sizes, leaps: state.leaps(), labels, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
-    let survey = stores::run(&asked, &progress);
+    let scan = stores::run(&asked, &progress);
     drop(shown);
-    survey.map_err(|error| {
+    scan.map_err(|error| {
         if let stores::Error::NoneFound { findings, .. } = &error {
             observer.findings(Weight::Always, findings);
         }

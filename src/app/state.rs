@@ -14,16 +14,16 @@ use super::request::Request;
 use crate::disk::size_cache::SizeCache;
 use crate::history::ages::{Ages, Moment};
 use crate::history::attempts::{self, Attempt};
-use crate::history::known::{self, Known, Life};
+use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
-use crate::history::runs::{self, Command, Confirmed, Deletion, Kind};
+use crate::history::runs::{self, Command, Confirmation, Deletion, Kind};
 use crate::history::scan_record::ScanRecord;
-use crate::history::scans::Scan;
+use crate::history::scans::ScanRun;
 use crate::history::{self, Access, Degraded, Note, Pending, Place, Queue, RunLock, clock, figures, sizes};
-use crate::model::picture::Picture;
 use crate::model::refs::Refs;
+use crate::model::scan_summary::ScanSummary;
 use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::sys::clock::{Leap, Reading};
 
 /// Our own keep-list as it stands now; `None` where it cannot be read.
@@ -33,16 +33,16 @@ pub fn pins_now(request: &Request) -> Option<Pins> {
     Some(Pins::new(&pins))
 }
 
-/// What is known before a survey, and about what it finds.
+/// What is known before a scan, and about what it finds.
 #[derive(Debug)]
 pub struct State {
     database: Database,
-    known: Known,
+    known: KnownImages,
     pins: Pins,
     sizes: SizeCache,
     /// Of the wall clock, by which dates on the disk are corrected.
     leaps: Vec<Leap>,
-    /// When the survey began, by the wall clock.
+    /// When the scan began, by the wall clock.
     began: Timestamp,
     /// The same in record time.
     scanned: Timestamp,
@@ -73,8 +73,12 @@ impl State {
     /// When SQLite refuses, or the clocks cannot be read.
     pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded, newer) = Database::open_for_report(request)?;
-        let newer = newer
-            .map(|why| database.finding(format!("{why}; there is no history, and ages are from the disk")));
+        let newer = newer.map(|why| {
+            database.finding(format!(
+                "{why}; there is no history, and image ages come from the \
+                disk alone"
+            ))
+        });
         let (state, findings) = Self::of(database, degraded)?;
         Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
     }
@@ -93,7 +97,10 @@ impl State {
         let mut leaps = advanced.leaps;
         if database.unreadable && !clock.synchronised {
             // It may have leapt, and nobody knows: all that has a date may be of this moment.
-            tracing::info!("records cannot be read and the clock is not synchronised: nothing counts as old");
+            tracing::info!(
+                "records cannot be read and the clock is not synchronised: no image counts \
+                as old"
+            );
             leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
         }
         let (found, unreadable) = (database.found, database.unreadable);
@@ -114,10 +121,10 @@ impl State {
         Ok((state, findings))
     }
 
-    /// Adds what is wrong with the records to the survey's findings, each once.
-    pub fn add_findings(&mut self, survey: &mut Survey) {
+    /// Adds what is wrong with the records to the scan's findings, each once.
+    pub fn add_findings(&mut self, scan: &mut Scan) {
         let finding = |why: Degraded| self.database.finding(format!("{why}; {}", why.remedy()));
-        survey.inventory.findings.extend(self.degraded.drain(..).map(finding));
+        scan.inventory.findings.extend(self.degraded.drain(..).map(finding));
     }
 
     /// Sizes of layers that earlier scans have measured; they are asked for once.
@@ -131,10 +138,10 @@ impl State {
     }
 
     /// Adds our own keep-list to what keeps the images.
-    pub fn pin(&self, survey: &mut Survey) {
-        for image in &mut survey.inventory.images {
+    pub fn pin(&self, scan: &mut Scan) {
+        for image in &mut scan.inventory.images {
             if self.database.unreadable && !self.decides_nothing {
-                image.pinned_by.push("our keep-list may name it, but cannot be read".into());
+                image.pinned_by.push("the keep-list may name it, but cannot be read".into());
             }
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
             image.pinned_by.extend(pins);
@@ -182,7 +189,7 @@ impl State {
         self.present().record_time
     }
 
-    /// When the survey began, in record time. What it saw in use is recorded as used later than that.
+    /// When the scan began, in record time. What it saw in use is recorded as used later than that.
     pub fn scanned(&self) -> Timestamp {
         self.scanned
     }
@@ -198,7 +205,7 @@ impl State {
         moment(&self.known, &clock)
     }
 
-    /// The survey has ended.
+    /// The scan has ended.
     pub fn scan_ended(&mut self) -> Result<(), Error> {
         self.clock = read_clocks()?;
         Ok(())
@@ -208,23 +215,23 @@ impl State {
         moment(&self.known, &self.clock)
     }
 
-    /// The ages of all images of a survey: from the records where they know the image, else
+    /// The ages of all images of a scan: from the records where they know the image, else
     /// from the disk.
-    pub fn ages(&self, survey: &Survey) -> Ages {
-        let foreign = survey.sysroot.is_foreign().then(|| own_paths(survey));
-        self.known.ages(foreign.as_ref().unwrap_or(&survey.inventory), &self.moment())
+    pub fn ages(&self, scan: &Scan) -> Ages {
+        let foreign = scan.sysroot.is_foreign().then(|| own_paths(scan));
+        self.known.ages(foreign.as_ref().unwrap_or(&scan.inventory), &self.moment())
     }
 
     /// The lives of one image, the present one among them if it is recorded.
-    pub fn lives(&self, survey: &Survey, at: ImageIx) -> Result<Vec<Life>, Error> {
-        let image = &survey.inventory.images[at.get()];
-        let mut store = survey.inventory.stores[image.store.get()].clone();
-        store.root = own_path(survey, &store.root);
+    pub fn lives(&self, scan: &Scan, at: ImageIx) -> Result<Vec<Life>, Error> {
+        let image = &scan.inventory.images[at.get()];
+        let mut store = scan.inventory.stores[image.store.get()].clone();
+        store.root = own_path(scan, &store.root);
         let store = StoreId::of(&store);
         self.database.read(|connection| known::lives(connection, &store, &image.id))
     }
 
-    /// Records that a survey of all stores has found none where there were some: what is remembered of
+    /// Records that a scan of all stores has found none where there were some: what is remembered of
     /// them is no figure of this node any more. That it cannot is told, and changes nothing else.
     pub fn save_none(&self, request: &Request, observer: &dyn Observer) {
         let remembered = self.database.read(figures::all);
@@ -233,7 +240,7 @@ impl State {
             return;
         }
         let nothing = Inventory::default();
-        let scan = Scan {
+        let scan = ScanRun {
             run_id: runs::new_id(self.scanned),
             record: ScanRecord::new(
                 &nothing,
@@ -255,38 +262,38 @@ impl State {
         });
         match saved {
             Ok(degraded) => warn(observer, &degraded),
-            Err(failure) => tracing::warn!("that there is no store was not recorded: {failure}"),
+            Err(failure) => tracing::warn!("the absence of stores was not recorded: {failure}"),
         }
     }
 
-    /// Records what a survey saw. What hinders that is added to the survey's findings; what
+    /// Records what a scan saw. What hinders that is added to the scan's findings; what
     /// could not be saved waits for the next run.
     ///
     /// `false`: some of it is lost.
-    pub fn save(&mut self, request: &Request, survey: &mut Survey) -> Result<bool, Error> {
+    pub fn save(&mut self, request: &Request, scan: &mut Scan) -> Result<bool, Error> {
         if self.database.place.foreign {
             return Ok(true);
         }
-        let scan = Scan {
+        let run = ScanRun {
             run_id: runs::new_id(self.scanned),
             record: ScanRecord::new(
-                &survey.inventory,
-                &survey.refs,
+                &scan.inventory,
+                &scan.refs,
                 self.began,
                 self.clock.clone(),
                 self.known.clock(),
             ),
-            seconds: survey.effort.seconds,
-            complete: survey.is_complete(),
-            figures: figures::of(&survey.inventory, &survey.refs),
+            seconds: scan.effort.seconds,
+            complete: scan.is_complete(),
+            figures: figures::of(&scan.inventory, &scan.refs),
             all_stores: !request.names_stores,
         };
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
         let (mut database, mut degraded) = Database::open_quietly(request, access)?;
-        let (complete, all_stores, taken_at) = (scan.complete, scan.all_stores, scan.record.taken_at);
+        let (complete, all_stores, taken_at) = (run.complete, run.all_stores, run.record.taken_at);
         let saved =
-            history::save(&mut database.records, &Queue::of(&database.place), &Pending::Scan(Box::new(scan)))
+            history::save(&mut database.records, &Queue::of(&database.place), &Pending::Scan(Box::new(run)))
                 .map_err(|source| failed(&database.place, source))?;
         degraded.extend(saved.degraded);
         // What was wrong when they were read is most likely still wrong, and now more is known.
@@ -296,23 +303,23 @@ impl State {
                 self.degraded.push(why);
             }
         }
-        self.add_findings(survey);
+        self.add_findings(scan);
         if saved.kept {
             let seen = self.scanned;
-            let (dir, inventory) = (&database.place.dir, &survey.inventory);
+            let (dir, inventory) = (&database.place.dir, &scan.inventory);
             let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| fate(inventory, complete, begun));
             match database.records.write(|tx| runs::confirm(tx, seen, idle, fate)) {
                 Ok(0) => {}
                 Ok(some) => {
-                    tracing::info!("what came of {some} deletions of runs that were ended is known now")
+                    tracing::info!("determined the outcome of {some} deletions of interrupted runs")
                 }
-                Err(error) => tracing::warn!("what came of earlier deletions was not recorded: {error}"),
+                Err(error) => tracing::warn!("the outcome of earlier deletions was not recorded: {error}"),
             }
         }
-        let picture = Picture::of(&survey.inventory, &survey.refs, complete);
-        let findings = &mut survey.inventory.findings;
+        let summary = ScanSummary::of(&scan.inventory, &scan.refs, complete);
+        let findings = &mut scan.inventory.findings;
         if let Some(recorded) = saved.recorded.as_ref().filter(|_| saved.kept) {
-            let kept = kept_scans::keep(&mut database, recorded, all_stores, &picture);
+            let kept = kept_scans::keep(&mut database, recorded, all_stores, &summary);
             findings.extend(kept.map(|message| database.finding(message)));
         }
         findings.extend(saved.notes.iter().map(|note| match note {
@@ -321,13 +328,13 @@ impl State {
             note => database.finding(note.to_string()),
         }));
         if saved.caught_up > 0 {
-            tracing::info!("saved {} earlier scans and runs that had to wait", saved.caught_up);
+            tracing::info!("saved {} earlier scans and runs that were waiting", saved.caught_up);
         }
-        if let Some(changes) = survey.sizes.take().filter(|_| saved.kept) {
+        if let Some(changes) = scan.sizes.take().filter(|_| saved.kept) {
             // Only a cache: what is not kept is measured again.
             let kept = database.records.write(|tx| sizes::store(tx, &changes, taken_at));
             if let Err(error) = kept {
-                findings.push(database.finding(format!("sizes of layers were not kept: {error}")));
+                findings.push(database.finding(format!("layer sizes were not cached: {error}")));
             }
         }
         let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
@@ -348,14 +355,14 @@ fn read_clocks() -> Result<Reading, Error> {
 }
 
 /// What a scan says of something whose deletion was begun; `None`: nothing.
-fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confirmed> {
+fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confirmation> {
     let stores = inventory.stores.iter().enumerate();
     let stores: Vec<_> = stores.filter(|(_, store)| store.root.as_os_str() == begun.store.as_str()).collect();
     let in_store = |store: StoreIx| stores.iter().any(|(at, _)| StoreIx::from(*at) == store);
     let there = match begun.kind {
         Kind::Log => match std::fs::symlink_metadata(&begun.id) {
             Ok(_) => true,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmed::Gone),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmation::Gone),
             Err(_) => return None,
         },
         Kind::Name => {
@@ -371,15 +378,15 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
     // What was not read proves nothing by what it lacks.
     let read = stores.iter().all(|(_, store)| store.consistency == Consistency::Consistent);
     match there {
-        true => Some(Confirmed::There),
+        true => Some(Confirmation::There),
         false if !stores.is_empty() && read && (complete || begun.kind != Kind::Leak) => {
-            Some(Confirmed::Gone)
+            Some(Confirmation::Gone)
         }
         false => None,
     }
 }
 
-fn moment(known: &Known, clock: &Reading) -> Moment {
+fn moment(known: &KnownImages, clock: &Reading) -> Moment {
     let record_time = clock::advance(known.clock(), clock).state.record_time;
     Moment { record_time, wall: clock.wall }
 }

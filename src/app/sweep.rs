@@ -22,8 +22,8 @@ use crate::history::runs::{self, Command};
 use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
 use crate::model::plan::{Phase, Plan as Steps, Problem};
 use crate::model::{Consistency, Finding, Inventory, StoreIx};
-use crate::policy::leaks::plan::{self, Fate, Plan, Wish};
-use crate::stores::Survey;
+use crate::policy::leaks::plan::{self, Decision, Plan, Wish};
+use crate::stores::Scan;
 use crate::sys::stop::flag;
 
 /// What is to be done.
@@ -67,8 +67,8 @@ pub struct SweepResult {
 
 impl SweepResult {
     #[must_use]
-    pub fn survey(&self) -> &Survey {
-        &self.scanned.survey
+    pub fn scan(&self) -> &Scan {
+        &self.scanned.scan
     }
 }
 
@@ -96,8 +96,8 @@ impl<'a> Sweep<'a> {
     /// When changes are asked for below a sysroot.
     pub fn new(asked: SweepRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
         if asked.request.sysroot.is_some() && asked.changes() {
-            return Err(Error::usage("--sysroot: nothing is ever changed there, so `sweep` can only report")
-                .hint("`layersweep sweep --sysroot DIR` lists what could go"));
+            return Err(Error::usage("--sysroot: `sweep` only reports on a mounted disk")
+                .hint("`layersweep sweep --sysroot DIR` lists what could be deleted"));
         }
         let run_id = runs::new_id(Timestamp::now());
         Ok(Self { asked, observer, began: Instant::now(), run_id, lock: None })
@@ -127,7 +127,7 @@ impl<'a> Sweep<'a> {
         self.lock = Some(lock::acquire(&database::place(request))?);
         direct::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.observer)?;
-        let editors = Editors::of(&scanned.survey, &dir, Keep::Use, request.trust_pid_namespace);
+        let editors = Editors::of(&scanned.scan, &dir, Keep::Use, request.trust_pid_namespace);
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
@@ -146,12 +146,12 @@ impl<'a> Sweep<'a> {
         (resumed, unfinished): (usize, Vec<Problem>),
     ) -> SweepResult {
         let SweepRequest { request, wish, delete, .. } = &self.asked;
-        let editors = Editors::of(&scanned.survey, dir, Keep::Use, request.trust_pid_namespace);
-        let Survey { inventory, refs, taken_at, .. } = &scanned.survey;
+        let editors = Editors::of(&scanned.scan, dir, Keep::Use, request.trust_pid_namespace);
+        let Scan { inventory, refs, taken_at, .. } = &scanned.scan;
         let closed = |store: StoreIx| editors.store(&inventory.stores[store.get()]).err().map(str::to_owned);
         let mut plan = plan::plan(inventory, refs, wish, *taken_at, &closed);
         if !delete && !wish.repair.is_empty() {
-            plan.order.retain(|at| plan.entries[*at].fate == Fate::Repair);
+            plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
         }
         SweepResult {
             exit: scanned.exit(),
@@ -171,11 +171,11 @@ impl<'a> Sweep<'a> {
     /// Carries it out.
     #[must_use]
     pub fn act(&self, mut planned: SweepResult) -> SweepResult {
-        let not_written_out = write_out(&planned.scanned.survey.inventory, &planned.plan);
+        let not_written_out = write_out(&planned.scanned.scan.inventory, &planned.plan);
         self.observer.findings(Weight::Always, &not_written_out);
-        planned.scanned.survey.inventory.findings.extend(not_written_out);
-        let ScanResult { survey, state, .. } = &planned.scanned;
-        let inventory = &survey.inventory;
+        planned.scanned.scan.inventory.findings.extend(not_written_out);
+        let ScanResult { scan, state, .. } = &planned.scanned;
+        let inventory = &scan.inventory;
         let steps = planned.plan.steps(inventory);
         let all = Steps { steps: steps.clone(), ..Steps::default() };
         let beginning = Beginning {
@@ -199,7 +199,7 @@ impl<'a> Sweep<'a> {
         let mut outcome = run.finish(done, before);
         outcome.plan.outcome = kind(&outcome, is_unproven);
         let kind = match outcome.kind() {
-            OutcomeKind::Done if !survey.is_complete() => OutcomeKind::Incomplete,
+            OutcomeKind::Done if !scan.is_complete() => OutcomeKind::Incomplete,
             kind => kind,
         };
         let lost = recorder.end(&outcome, kind, (&[], None), inventory);
@@ -237,7 +237,7 @@ fn unproven(inventory: &Inventory, editors: &Editors) -> Vec<Problem> {
     let doubtful = inventory.stores.iter().filter_map(|store| {
         let message = match store.consistency {
             Consistency::Consistent => return None,
-            Consistency::WriterActive => "another program was writing to it all the time; try again later",
+            Consistency::WriterActive => "another program kept writing to it; try again later",
             Consistency::Damaged => "its records are damaged; see the warnings",
         };
         let root = store.root.to_string_lossy().into_owned();

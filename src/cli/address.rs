@@ -27,14 +27,15 @@ impl Address {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match Path::new(path).is_absolute() {
                 true => Ok(Self::Unix(path.into())),
-                false => Err("the socket's path is to be absolute, as in unix:/run/layersweep.sock".into()),
+                false => Err("the socket path must be absolute, as in unix:/run/layersweep.sock".into()),
             };
         }
         if let Ok(port) = text.parse() {
             return Ok(Self::Tcp((IpAddr::from(Ipv4Addr::LOCALHOST), port).into()));
         }
         text.parse().map(Self::Tcp).map_err(|_| {
-            "give unix:PATH, IP:PORT or PORT, as in 127.0.0.1:9753 or [::1]:9753; PORT alone is one of 127.0.0.1"
+            "use unix:PATH, IP:PORT or PORT, as in 127.0.0.1:9753 or [::1]:9753; PORT alone listens on \
+                127.0.0.1"
                 .to_owned()
         })
     }
@@ -89,7 +90,7 @@ fn clear(path: &Path) -> io::Result<()> {
         other => other?,
     };
     if !facts.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something that is no socket"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -98,7 +99,7 @@ fn clear(path: &Path) -> io::Result<()> {
             if (now.dev(), now.ino(), now.ctime_nsec()) != (facts.dev(), facts.ino(), facts.ctime_nsec()) {
                 return Err(io::Error::new(
                     io::ErrorKind::AddrInUse,
-                    "another process is making it just now",
+                    "another process is creating it right now",
                 ));
             }
             fs::remove_file(path)
@@ -109,7 +110,7 @@ fn clear(path: &Path) -> io::Result<()> {
 }
 
 impl Socket {
-    /// Where it lies.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

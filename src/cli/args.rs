@@ -17,12 +17,13 @@ use crate::history::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done; 1 a failure on the way, or nothing has that name; 2 bad usage or configuration; 3 done, but something could not \
-be read and the figures are lower bounds; 4 the target was not reached though everything worked; 5 refused: \
-another run holds the lock, a listing was partial, or it is not proven that nothing would be lost; 10 no store \
+Exit codes: 0 done; 1 an operation failed, or nothing has that name; 2 bad usage or configuration; 3 \
+    done, but something could not \
+be read and the figures are lower bounds; 4 the target was not reached although nothing failed; 5 refused: \
+another run holds the lock, a listing was partial, or a deletion could not be proven safe; 10 no store \
 found.";
 
-/// Says to the byte what each container image holds on this node's disk.
+/// Shows exactly how many bytes each container image holds on this node's disk.
 #[derive(Debug, Parser)]
 #[command(name = "layersweep", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(super) struct Args {
@@ -47,26 +48,25 @@ pub(super) struct GlobalFlags {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) containerd_root: Vec<PathBuf>,
 
-    /// The runtime's socket, for commands that delete through it; with a store named, none is used
-    /// that is not named too
+    /// The runtime's CRI socket, for commands that delete through it; has to be given if a store is named
     #[arg(long, global = true, value_name = "URI", help_heading = "Stores")]
     pub(super) cri_endpoint: Option<String>,
 
-    /// Take every path inside this mounted root: post-mortem, strictly read-only
+    /// Resolve every path inside this mounted root: post-mortem, strictly read-only
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) sysroot: Option<PathBuf>,
 
-    /// Read this configuration and no other file [default: /usr/lib/layersweep/layersweep.toml,
+    /// Read only this configuration file [default: /usr/lib/layersweep/layersweep.toml,
     /// /etc/layersweep/layersweep.toml, /etc/layersweep/layersweep.toml.d/*.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Configuration and records")]
     pub(super) config: Option<PathBuf>,
 
-    /// Where our records are kept [default: LAYERSWEEP_STATE_DIR, else /var/lib/layersweep]; with
-    /// --sysroot, a place inside it, the variable aside
+    /// Directory of layersweep's records [default: LAYERSWEEP_STATE_DIR, else /var/lib/layersweep]; with
+    /// --sysroot, a path inside it, and the variable is ignored
     #[arg(long, global = true, value_name = "DIR", help_heading = "Configuration and records")]
     pub(super) state_dir: Option<PathBuf>,
 
-    /// How to print the result
+    /// Output format
     #[arg(long, global = true, value_enum, default_value_t = Format::Table, help_heading = "Output")]
     pub(super) format: Format,
 
@@ -74,41 +74,40 @@ pub(super) struct GlobalFlags {
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, help_heading = "Output")]
     pub(super) color: Color,
 
-    /// Show no progress (it is shown on a terminal only)
+    /// Do not show progress (shown only on a terminal)
     #[arg(long, global = true, help_heading = "Output")]
     pub(super) no_progress: bool,
 
-    /// Print ids alone (images, layers), nothing but warnings (scan, doctor), or nothing that is not a
-    /// result
+    /// Print only ids (images, layers), only warnings (scan, doctor), or only results
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Do not ask before deleting (it is asked on a terminal only)
+    /// Do not ask before deleting (asked only on a terminal)
     #[arg(short, long, global = true, help_heading = "Deleting")]
     pub(super) yes: bool,
 
-    /// Tell on stderr what is done; repeat for more
+    /// Log to stderr; repeat for more detail
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Output")]
     pub(super) verbose: u8,
 
-    /// Measure everything, trust no size from an earlier scan
+    /// Measure everything; use no size from an earlier scan
     #[arg(long, global = true, help_heading = "Measuring")]
     pub(super) full: bool,
 
-    /// Threads that read directories; the default suits a disk that is not in the cache
+    /// Threads that read directories; the default suits a cold cache
     #[arg(long, global = true, value_name = "N", help_heading = "Measuring", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) threads: Option<u16>,
 
-    /// Priority of our disk reads, for nodes that are busy
+    /// I/O priority of disk reads, for busy nodes
     #[arg(long, global = true, value_enum, default_value_t = Priority::Normal, help_heading = "Measuring")]
     pub(super) io_priority: Priority,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people
+    /// Tables and text
     Table,
-    /// For programs: one document, see docs/schema
+    /// One JSON document, see docs/schema
     Json,
 }
 
@@ -122,11 +121,11 @@ pub(super) enum Color {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Priority {
-    /// As any other program
+    /// Same as other programs
     Normal,
-    /// After programs of normal priority
+    /// Below programs of normal priority
     Low,
-    /// Only when nobody else reads
+    /// Only when the disk is otherwise idle
     Idle,
 }
 
@@ -142,39 +141,39 @@ impl From<Priority> for IoPriority {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Measure every store and list all that it holds
+    /// Measure every store and list its contents
     Scan(ScanArgs),
-    /// Show who holds how much, and what could be taken back
+    /// Show what uses the disk, and how much can be freed
     Usage,
     /// List the images with their total, shared and exclusive bytes
     Images(ImagesArgs),
-    /// List the layers, or draw the forest that they form
+    /// List the layers, or show them as a tree
     Layers(LayersArgs),
-    /// Tell everything about one image, layer, container or path
+    /// Explain one image, layer, container or path
     Explain(ExplainArgs),
-    /// List what nothing uses and what does not fit together; delete or mend it if asked
+    /// List leaks and inconsistencies; delete or repair them if asked
     #[command(after_help = SWEEP_HELP)]
     Sweep(SweepArgs),
-    /// Delete images by age and until enough is free, one at a time, each measured
+    /// Delete unused images by age and until enough is free, measuring each deletion
     Gc(GcArgs),
-    /// Delete these images, unless something keeps them
+    /// Delete these images, unless they are in use or protected
     Rm(RmArgs),
     /// Show past runs and what they deleted, or how full the filesystems were
     History(HistoryArgs),
-    /// Tell the story of a disk: what is full, who holds it, what can be done
+    /// Diagnose a disk: how full it is, what fills it, what can be done
     #[command(after_help = REPORT_HELP)]
     Report(ReportArgs),
     /// Print metrics for Prometheus, write them to a file, or serve them
     Metrics(MetricsArgs),
-    /// Show what came, went and grew between two scans
+    /// Show what was added, removed or resized between two scans
     #[command(after_help = DIFF_HELP)]
     Diff(DiffArgs),
-    /// Keep images: add to, remove from or show our own keep-list
+    /// Manage the keep-list of images that are never deleted
     Pin(PinArgs),
-    /// Check the node: stores, runtime, the kubelet's thresholds against ours, our own state
+    /// Check stores, runtime, the kubelet's thresholds and layersweep's own state
     #[command(after_help = DOCTOR_HELP)]
     Doctor,
-    /// Print completions for a shell
+    /// Print shell completions
     Completions(CompletionsArgs),
     /// Write the man pages, one for each command, to a directory
     Man(ManArgs),
@@ -182,14 +181,14 @@ pub(super) enum Command {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct ScanArgs {
-    /// Do not record what was seen
+    /// Do not record this scan
     #[arg(long)]
     pub(super) no_record: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct ImagesArgs {
-    /// Sort by this, the largest, newest or first in the alphabet on top
+    /// Sort key: largest, newest or alphabetically first on top
     #[arg(long, value_enum, value_name = "KEY", default_value_t = SortKey::Exclusive)]
     pub(super) sort: SortKey,
 
@@ -202,7 +201,7 @@ pub(super) struct ImagesArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct LayersArgs {
-    /// Draw the forest: each layer below its parent
+    /// Show a tree: each layer below its parent
     #[arg(long)]
     pub(super) tree: bool,
 }
@@ -215,15 +214,10 @@ pub(super) struct ExplainArgs {
 }
 
 const DOCTOR_HELP: &str = "\
-Only looks: nothing is changed, not even our own state directory. With --sysroot it looks at that disk, and \
-asks no socket. Exits with 1 where there is an error, else with 3 where something could not be read, else \
-with 0: warnings and notes are no failure. -q prints only what is to be mended.";
+Read-only: changes nothing, not even the state directory. With --sysroot it checks that disk, and contacts no socket. Exits with 1 if there is an error, else with 3 if something could not be read, else with 0: warnings and notes are not failures. -q prints only errors and warnings.";
 
 const SWEEP_HELP: &str = "\
-Without --delete and --repair nothing is changed. What is deleted is proven again right before, under \
-the store's locks, and measured after it; runtimes may go on working meanwhile. Stores of containerd are \
-only reported on: containerd removes what it lost by itself, or the report says what does. docs/leaks.md \
-has every class.";
+Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. containerd stores are only reported on: containerd collects its own garbage, or the report says what does. docs/leaks.md describes every class.";
 
 impl Command {
     /// Flags of this command that set keys of the configuration.
@@ -235,7 +229,7 @@ impl Command {
                 ("images.min_free", "--min-free", own.min_free.as_deref()),
                 ("images.min_age", "--min-age", own.min_age.as_deref()),
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
-                ("images.policy", "--policy", own.policy.map(PolicyName::word)),
+                ("images.policy", "--policy", own.policy.map(PolicyName::as_str)),
             ],
             Self::Sweep(own) => vec![("leaks.min_age", "--min-age", own.min_age.as_deref())],
             Self::Rm(own) => vec![("images.min_age", "--min-age", own.min_age.as_deref())],
@@ -252,12 +246,12 @@ pub(super) struct HistoryArgs {
     #[command(subcommand)]
     pub(super) command: Option<HistoryCommand>,
 
-    /// Only what happened since then: 36h, 7d, or a time like 2026-11-21 or
+    /// Only runs since this time: 36h, 7d, or a time like 2026-11-21 or
     /// 2026-11-21T13:00 (local unless it has an offset)
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,
 
-    /// At most so many runs, the newest; 0 for all [default: 50]
+    /// Show the newest N runs; 0 for all [default: 50]
     #[arg(long, value_name = "N")]
     pub(super) limit: Option<usize>,
 
@@ -265,11 +259,11 @@ pub(super) struct HistoryArgs {
     #[arg(long, value_enum)]
     pub(super) kind: Option<DeletionKind>,
 
-    /// Also runs of which there is nothing to tell: scans, and gc with nothing to do
+    /// Include scans, and runs of gc with nothing to do
     #[arg(long)]
     pub(super) all: bool,
 
-    /// List the scans that `layersweep diff` can compare instead
+    /// List the scans that `layersweep diff` can compare, instead of runs
     #[arg(long, conflicts_with_all = ["limit", "kind", "all"])]
     pub(super) scans: bool,
 }
@@ -282,7 +276,7 @@ pub(super) enum HistoryCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct HistoryUsageArgs {
-    /// Only readings since then: 36h, 100w, or a time like 2026-11-21 [default: 7d]
+    /// Only readings since this time: 36h, 100w, or a time like 2026-11-21 [default: 7d]
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,
 
@@ -323,36 +317,36 @@ pub(super) struct CompletionsArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct ManArgs {
-    /// Where to; made if it does not exist
+    /// Output directory; created if it does not exist
     pub(super) dir: PathBuf,
 }
 
 const REPORT_HELP: &str = "\
-Measures the stores and all other users of their filesystems, and reads what our records and the kubelet's \
-settings say. Changes nothing, and records nothing. With --sysroot DIR it tells of the disk mounted there, from \
+Measures the stores and all other users of their filesystems, and reads layersweep's records and the \
+    kubelet's settings. Changes nothing, and records nothing. With --sysroot DIR it reports on the disk \
+    mounted there, from \
 that disk's own records: see docs/post-mortem.md.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct ReportArgs {
-    /// Write it as one self-contained page that any browser opens without a network; `-` is standard
-    /// output
+    /// Write the report as one self-contained HTML page; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
 
-    /// Only readings and runs since then: 36h, 7d, or a time like 2026-11-21 [default: 30d]
+    /// Only readings and runs since this time: 36h, 7d, or a time like 2026-11-21 [default: 30d]
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,
 }
 
 const DIFF_HELP: &str = "\
 A scan is named by
-  last, last~1             the newest one that is kept, the one before it
+  last, last~1             the newest kept scan, the one before it
   20261120T100000Z-12ab3c  its id or the start of it: `history --scans` has them
   2026-11-20T10:00, 36h    the last one before that time
-  now                      what there is now: looks, and keeps nothing
+  now                      the current state: scans, and records nothing
   FILE, -                  what `scan --format json` printed (./last is a file)
 The last 24 scans are kept; of older ones the first of each hour for two days, the first of each day for \
-ninety. A scan of stores that were named leaves the others as they were.";
+ninety. A scan of named stores only does not change what is known of others.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct DiffArgs {
@@ -370,8 +364,8 @@ A pattern is a glob (*, ?, [a-z], {a,b}; * crosses /) and keeps an image if it m
   one of its names in full        docker.io/library/nginx:1.27, docker.io/library/nginx:*, quay.io/*
   the repository of a name        docker.io/library/nginx: all its tags
   one of its manifest digests     sha256:<digits>, docker.io/library/nginx@sha256:<digits>
-  its id                          <digits>, sha256:<digits>; the first 12 digits will do
-Names are matched as `layersweep images` shows them, case counts. Quote patterns, or the shell expands them.";
+  its id                          <digits>, sha256:<digits>; the first 12 digits are enough
+Names are matched as `layersweep images` shows them, case-sensitively. Quote patterns, or the shell expands them.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct PinArgs {
@@ -381,18 +375,18 @@ pub(super) struct PinArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PinCommand {
-    /// Keep the images that match; adding twice is no error
+    /// Keep the images that match; adding a pattern twice is not an error
     #[command(after_help = PATTERNS)]
     Add {
         /// Patterns, see below
         #[arg(required = true, value_name = "PATTERN")]
         patterns: Vec<String>,
 
-        /// Why, for those who read the list later
+        /// Reason, shown in the list
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
     },
-    /// Keep them no longer
+    /// Remove patterns from the keep-list
     Remove {
         /// Patterns as `layersweep pin list` shows them
         #[arg(required = true, value_name = "PATTERN")]

@@ -12,10 +12,10 @@ use crate::model::plan::{Kind, Plan};
 use crate::report::{json, text};
 use crate::sys::stop::is_asked;
 
-/// How often it is planned again because the node does not keep still.
+/// How often it is planned again when the node changes meanwhile.
 const ATTEMPTS: u32 = 5;
 
-/// Plans, asks, deletes and prints. A refusal is printed for programs as a document, too.
+/// Plans, asks, deletes and prints. A refusal is also printed as a JSON document.
 pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> {
     let watcher = Watcher::new(global);
     let asks = !asked.dry_run && ask::somebody_is_there(global);
@@ -42,7 +42,7 @@ fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>) -> Result<
         }
         if !planned.result.plan.steps.is_empty() && ask::somebody_is_there(global) {
             // Not to stdout, which holds the result alone.
-            output::aside(&text::gc(&json::gc(&planned.result), &terminal::screen()))?;
+            output::on_stderr(&text::gc(&json::gc(&planned.result), &terminal::screen()))?;
             if !ask::confirm(global, &question(&planned.result.plan))? {
                 match global.format {
                     Format::Json => {
@@ -59,7 +59,7 @@ fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>) -> Result<
         match done {
             // Nothing was deleted, and another plan may do.
             Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
-                tracing::info!("{error}; planning again");
+                tracing::info!("{error}; making a new plan");
                 attempt += 1;
             }
             Err(error) => return Err(error),

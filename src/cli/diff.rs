@@ -11,8 +11,8 @@ use super::values::Since;
 use super::{output, terminal};
 use crate::app::diff::{self, Source};
 use crate::app::error::{Error, Exit};
-use crate::history::pictures::Name;
-use crate::model::picture::Taken;
+use crate::history::kept_scans::Name;
+use crate::model::scan_summary::ComparedScan;
 use crate::report::{json, text};
 
 /// What is compared unless it is named.
@@ -45,7 +45,7 @@ fn source(word: &str) -> Result<Source, Error> {
     if word == "-" || word.contains('/') || Path::new(word).is_file() {
         return of_file(word).map(Source::Read);
     }
-    Err(Error::usage(format!("{word:?} names no scan")).hint(
+    Err(Error::usage(format!("no such scan: {word:?}")).hint(
         "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
          2026-11-20T10:00, or a file of `layersweep scan --format json`",
     ))
@@ -69,7 +69,7 @@ fn name(word: &str) -> Option<Name> {
     }
 }
 
-fn of_file(word: &str) -> Result<Taken, Error> {
+fn of_file(word: &str) -> Result<ComparedScan, Error> {
     let unreadable = |error: std::io::Error| {
         Error::failed(format!("{word}: {error}"))
             .hint("name a file that `layersweep scan --format json` has written")

@@ -11,9 +11,9 @@ use crate::report::text;
 
 pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
     let result = scan::scan(&global.request, global)?;
-    let survey = &result.survey;
-    let now = survey.taken_at;
-    let all = survey.inventory.images.len();
+    let scan = &result.scan;
+    let now = scan.taken_at;
+    let all = scan.inventory.images.len();
     let mut images: Vec<_> = json::known_images(&result)
         .filter(|image| own.filter.iter().all(|filter| filter.passes(image, now)))
         .collect();
@@ -38,7 +38,7 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
 /// Why there is no row, of so many images.
 fn nothing_to_show(all: usize) -> String {
     match all {
-        0 => "there is no image".into(),
+        0 => "there are no images".into(),
         1 => "the only image does not match --filter".into(),
         all => format!("none of the {all} images matches --filter"),
     }

@@ -11,7 +11,7 @@ use crate::report::text::{self, Names};
 pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Error> {
     let result = scan::scan(&global.request, global)?;
     let document = json::layers(&result);
-    let names = Names::of(&result.survey.inventory);
+    let names = Names::of(&result.scan.inventory);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => {

@@ -101,19 +101,19 @@ fn check(global: &Global, own: &MetricsArgs) -> Result<(), Error> {
     let bad = |message: &str, hint: &str| Err(Error::usage(message).hint(hint));
     if global.request.names_stores {
         return bad(
-            "metrics tells what the records know, and reads no store",
+            "metrics prints what is recorded and reads no store",
             "name other records with --state-dir DIR",
         );
     }
     if global.format == Format::Json {
         return bad(
-            "metrics has a format of its own, Prometheus's",
+            "metrics are printed only in Prometheus's format",
             "`layersweep scan --format json` has the figures as JSON",
         );
     }
     if global.request.sysroot.is_some() && (own.listen.is_some() || own.textfile.is_some()) {
         return bad(
-            "--sysroot: metrics of another disk are printed only",
+            "--sysroot: metrics of another disk can only be printed",
             "leave out --listen and --textfile",
         );
     }

@@ -13,12 +13,12 @@ use crate::app::error::Error;
 pub(super) enum Unfit {
     #[error("is a directory")]
     Directory,
-    #[error("is a symbolic link, which is not followed")]
+    #[error("is a symbolic link, and links are not followed")]
     Link,
     /// A device, a socket, a pipe.
-    #[error("is no regular file")]
+    #[error("is not a regular file")]
     Irregular,
-    #[error("names no file")]
+    #[error("does not name a file")]
     Nameless,
     #[error("lies in {}, which belongs to a store and is only read", .0.display())]
     InStore(PathBuf),
@@ -31,8 +31,8 @@ impl Unfit {
     pub(super) fn hint(&self) -> &'static str {
         match self {
             Self::Directory => "name a file in it",
-            Self::Link => "name the file that it leads to",
-            Self::Irregular => "name one, or a file that is to be made",
+            Self::Link => "name the file it points to",
+            Self::Irregular => "name a regular file, or one that does not exist yet",
             Self::Nameless => "name a file",
             Self::InStore(_) => "name a file elsewhere",
             Self::Io(_) => "",

@@ -25,7 +25,7 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
 }
 
 /// Shows text to a person on stderr: what is no result.
-pub(super) fn aside(text: &str) -> Result<(), Error> {
+pub(super) fn on_stderr(text: &str) -> Result<(), Error> {
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
     stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
 }

@@ -13,7 +13,7 @@ use crate::app::error::{Error, Exit};
 use crate::app::observer::Observer as _;
 use crate::app::report;
 use crate::config::Config;
-use crate::model::words::bytes;
+use crate::model::display::bytes;
 use crate::report::{html, json, text};
 
 /// How far back readings and runs are shown unless asked otherwise.
@@ -23,7 +23,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
     let target = own.html.as_deref().map(|path| Target::check(path, global.request.sysroot.as_deref()));
     let target = target.transpose()?;
     if matches!(target, Some(Target::Stdout)) && global.format == Format::Json {
-        return Err(Error::usage("--html - and --format json both want standard output")
+        return Err(Error::usage("--html - and --format json both write to standard output")
             .hint("name a file for the page; its document is the same"));
     }
     let since = own.since.unwrap_or(Since::Ago(WINDOW)).at(Timestamp::now());

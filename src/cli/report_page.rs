@@ -36,14 +36,14 @@ impl Target {
         outfile::check(path).map_err(|unfit| unfit.of("--html", path))?;
         let directory = match fs::canonicalize(directory(path)) {
             Ok(directory) => directory,
-            Err(error) => return bad(&format!("its directory: {error}"), "make the directory first"),
+            Err(error) => return bad(&format!("its directory: {error}"), "create the directory first"),
         };
         let root = sysroot.and_then(|root| fs::canonicalize(root).ok());
         if let Some(root) = root.filter(|root| root != Path::new("/"))
             && (is_below(&directory, &root) || is_on_disk_of(&directory, &root))
         {
             return bad(
-                "lies on the disk that --sysroot names, which is never written to",
+                "is on the disk that --sysroot names, which is never written to",
                 "name a file elsewhere",
             );
         }
@@ -90,7 +90,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = directory(path).join(name);
     let written = unnamed(&beside, content, path)
         .or_else(|error| {
-            tracing::debug!(%error, "no file without a name here");
+            tracing::debug!(%error, "unnamed files are not supported here");
             named(&beside, content, path)
         })
         .and_then(|()| fs::rename(&beside, path));
@@ -124,7 +124,7 @@ fn fill(file: &mut File, content: &[u8], old: &Path) -> io::Result<()> {
             && let Err(error) = fchown(&*file, Some(facts.uid()), Some(facts.gid()))
         {
             // Only root may give files away.
-            tracing::info!(%error, path = %old.display(), "the page is not its old owner's");
+            tracing::info!(%error, path = %old.display(), "the page's owner could not be restored");
         }
         file.set_permissions(facts.permissions())?;
     }
@@ -151,7 +151,7 @@ mod tests {
         symlink(at("old.html"), at("link.html")).unwrap();
         assert!(complaint(dir.path(), None).contains("is a directory"));
         assert!(complaint(&at("link.html"), None).contains("symbolic link"));
-        assert!(complaint(Path::new("/dev/null"), None).contains("no regular file"));
+        assert!(complaint(Path::new("/dev/null"), None).contains("not a regular file"));
         assert!(complaint(&at("none/a.html"), None).contains("directory"));
         assert!(complaint(&at("old.html/a"), None).contains("--html"));
         assert!(complaint(&at("a.html"), Some(dir.path())).contains("never written to"));

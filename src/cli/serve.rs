@@ -57,7 +57,8 @@ pub(super) fn serve(
         observer.note(&format!("serving /metrics on {}", listener.address()));
         if address.is_open() {
             observer.note(
-                "whoever reaches this address can read the metrics; 127.0.0.1 or a unix socket keeps them here",
+                "anyone who can reach this address can read the metrics; use 127.0.0.1 or a unix socket \
+                    to keep them local",
             );
         }
         let page = Arc::new(Shared::new(MAKING, move || make().map_err(|error| error.to_string())));
@@ -65,7 +66,7 @@ pub(super) fn serve(
         let accepting = accept(&listener, &page, &slots);
         until(stop.readable(), accepting).await;
         if tokio::time::timeout(FAREWELL, slots.acquire_many(CONNECTIONS)).await.is_err() {
-            tracing::debug!("connections were left behind");
+            tracing::debug!("some connections were not closed");
         }
         Ok(Exit::Done)
     };
@@ -95,7 +96,7 @@ fn failure(address: &Address, error: &io::Error) -> Error {
             path.display().to_string(),
             match error.kind() {
                 io::ErrorKind::AlreadyExists => "remove it, or name another path",
-                io::ErrorKind::NotFound => "make its directory first",
+                io::ErrorKind::NotFound => "create its directory first",
                 _ => "name another path",
             },
         ),
@@ -194,7 +195,7 @@ async fn answer(page: &Page, method: &Method, path: &str) -> Response<String> {
                 // The message may name files; it is for whoever reads our log.
                 let (status, text) = match missing {
                     Missing::Late(_) => {
-                        (StatusCode::SERVICE_UNAVAILABLE, "the records or a disk do not answer\n")
+                        (StatusCode::SERVICE_UNAVAILABLE, "the records or a disk did not answer in time\n")
                     }
                     Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the records cannot be read\n"),
                 };
@@ -202,7 +203,7 @@ async fn answer(page: &Page, method: &Method, path: &str) -> Response<String> {
             }
         },
         "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n".into()),
-        _ => respond(StatusCode::NOT_FOUND, PLAIN, "there are /metrics and /healthz\n".into()),
+        _ => respond(StatusCode::NOT_FOUND, PLAIN, "not found; use /metrics or /healthz\n".into()),
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn read(flags: &GlobalFlags, own: &[Flag]) -> Result<(Global, Config)
             for problem in invalid.0 {
                 observer::warn_of(&Finding {
                     path: PathBuf::new(),
-                    message: format!("{problem}; the disk's configuration is left aside"),
+                    message: format!("{problem}; the disk's configuration is ignored"),
                     incomplete: false,
                 });
             }

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Missing {
     /// The one under way does not end.
-    #[error("it takes longer than {} seconds", .0.as_secs())]
+    #[error("no answer within {} seconds", .0.as_secs())]
     Late(Duration),
     /// Making it failed.
     #[error("{0}")]
@@ -126,7 +126,7 @@ mod tests {
         answers.into_iter().flatten().collect()
     }
 
-    /// A filesystem that does not answer: nobody waits for ever, and no thread is added to the first.
+    /// A filesystem that does not answer: no request waits forever, and no thread is added to the first.
     #[test]
     fn what_hangs_is_told_and_not_begun_again() {
         let begun = Arc::new(AtomicUsize::new(0));

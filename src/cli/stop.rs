@@ -66,7 +66,7 @@ fn watch(mut heard: UnixStream) -> std::io::Result<()> {
             return;
         }
         std::thread::sleep(DEADLINE);
-        say("stopped by a signal; what was under way is looked after by the next run\n");
+        say("stopped by a signal; the next run finishes what was interrupted\n");
         low_level::exit(Exit::Failed as i32);
     };
     std::thread::Builder::new().name("deadline".into()).spawn(wait).map(drop)

@@ -10,7 +10,7 @@ use crate::app::error::{Error, Exit};
 use crate::app::sweep::{Sweep, SweepRequest, SweepResult};
 use crate::config::Config;
 use crate::model::OutcomeKind;
-use crate::policy::leaks::plan::{Fate, Plan, Wish};
+use crate::policy::leaks::plan::{Decision, Plan, Wish};
 use crate::report::json::{self, SweepDoc};
 use crate::report::text;
 
@@ -64,14 +64,14 @@ fn print(global: &Global, result: &SweepResult) -> Result<Exit, Error> {
 }
 
 fn question(plan: &Plan) -> String {
-    let repairs = plan.turns().filter(|entry| entry.fate == Fate::Repair).count();
+    let repairs = plan.turns().filter(|entry| entry.decision == Decision::Repair).count();
     let going = plan.order.len() - repairs;
     let bytes = text::bytes(plan.predicted_bytes());
     match (going, repairs) {
         (1, 0) => format!("Delete this finding ({bytes})?"),
         (going, 0) => format!("Delete these {going} findings ({bytes})?"),
-        (0, 1) => "Mend this finding?".to_owned(),
-        (0, repairs) => format!("Mend these {repairs} findings?"),
-        (going, repairs) => format!("Delete {going} findings ({bytes}) and mend {repairs}?"),
+        (0, 1) => "Repair this finding?".to_owned(),
+        (0, repairs) => format!("Repair these {repairs} findings?"),
+        (going, repairs) => format!("Delete {going} findings ({bytes}) and repair {repairs}?"),
     }
 }

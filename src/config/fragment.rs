@@ -1,4 +1,4 @@
-//! What one file or flag sets, and how values are written.
+//! The settings of one file or flag, and the syntax of values.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -123,7 +123,7 @@ pub enum Textfile {
 
 /// How a type is written in a file: what it does not accept is an error that says what it wants.
 pub(super) trait Written: Sized {
-    /// What it is to be, in words.
+    /// The expected syntax, for error messages.
     fn wanted() -> String;
 
     fn of_number(number: i64) -> Result<Self, String> {

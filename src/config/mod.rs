@@ -1,9 +1,9 @@
 //! The configuration: built-in defaults, the files of the vendor and the administrator, drop-ins
 //! and flags become one checked [`Config`].
 //!
-//! Later sources win over earlier ones, key by key; only the lists below `[protect]` add up, so
-//! that a drop-in never takes away what another file protects. Everything wrong in all of them is
-//! told at once, with its file, line and column. `docs/configuration.md` describes the keys.
+//! Later sources win over earlier ones, key by key; only the lists below `[protect]` add up, so that a
+//! drop-in never takes away what another file protects. All problems are reported at once, with file,
+//! line and column. `docs/configuration.md` describes the keys.
 
 mod fragment;
 mod problem;

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, and where.
+//! Problems of a configuration, and where they are.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -41,14 +41,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub origin: Origin,
     /// The key concerned; empty if the problem is the file, or what stands after a flag.
     pub field: String,
     pub message: String,
-    /// What to do about it; empty where the message says it.
+    /// The fix; empty if the message says it.
     pub remedy: String,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A configuration that cannot be used: everything that is wrong with it, at least one thing.
+/// An invalid configuration: all its problems, at least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct Invalid(pub Vec<Problem>);

@@ -8,7 +8,7 @@ use super::fragment::{Bytes, Decides, Fragment, Percent, Textfile, Value};
 use super::source::Sources;
 use crate::policy::containers;
 use crate::policy::kubelet::{ConfigFault, KubeletConfig};
-use crate::policy::{FreeFloor, Marks, Policy, Protect, Targets};
+use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
 
 /// Our own state, where nothing else is configured.
 pub const STATE_DIR: &str = "/var/lib/layersweep";
@@ -31,7 +31,7 @@ pub struct Config {
     pub stores: Stores,
     /// Which policy decides on images.
     pub decides: Decides,
-    /// What it goes by. Images of static pods and sandboxes are for the caller to add.
+    /// Its settings. Images of static pods and sandboxes are for the caller to add.
     pub images: Policy,
     /// Where static pods are defined; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
@@ -56,14 +56,14 @@ pub struct Stores {
     pub cri_endpoint: Option<String>,
 }
 
-/// What is done about dead containers.
+/// Collection of exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Containers {
-    /// Dead containers and sandboxes are collected.
+    /// Exited containers and sandboxes are collected.
     pub enabled: bool,
     /// Logs of pods are collected.
     pub logs: bool,
-    /// What stays of them; whose rules decide is [`Config::decides`]' to say.
+    /// Their limits; [`Config::decides`] says which policy applies.
     pub policy: containers::Policy,
 }
 
@@ -91,8 +91,7 @@ pub struct Metrics {
 }
 
 impl Config {
-    /// Fills in defaults. What does not go together is added to the problems of `sources`, and the
-    /// result then of no use.
+    /// Fills in defaults. Contradictions are added to the problems of `sources`; the result is then unusable.
     pub(super) fn of(sources: &mut Sources, files: Vec<PathBuf>) -> Self {
         let decides = sources.last(|set| set.images.policy).unwrap_or(Decides::Exact);
         let images = Policy {
@@ -176,14 +175,14 @@ fn targets(sources: &mut Sources) -> Targets {
     Targets { used, free: free_floor(sources), inodes }
 }
 
-/// Two thresholds. A high one that somebody set below the default low one brings its own.
+/// Two thresholds. A high one set below the default low one gets its own low one.
 fn thresholds(
     sources: &mut Sources,
     [high_key, low_key]: [&str; 2],
     high: Option<Percent>,
     low: Option<Percent>,
     default_low: u8,
-) -> Option<Marks> {
+) -> Option<Thresholds> {
     let Some(Percent(high)) = high else {
         if low.is_some() {
             let message = format!("without {high_key} it has no effect");
@@ -198,7 +197,7 @@ fn thresholds(
         let at = if sources.origin(low_key).is_some() { low_key } else { high_key };
         sources.wrong(at, message, format!("set {low_key} to {below} or {high_key} to {low}"));
     }
-    Some(Marks { high, low })
+    Some(Thresholds { high, low })
 }
 
 fn free_floor(sources: &mut Sources) -> Option<FreeFloor> {
@@ -222,7 +221,7 @@ fn free_floor(sources: &mut Sources) -> Option<FreeFloor> {
 
 /// Policy `kubelet` accepts what the kubelet accepts.
 fn check_for_kubelet(sources: &mut Sources, images: &Policy) {
-    let other = "policy kubelet knows no other target than percent used";
+    let other = "policy kubelet supports only targets in percent used";
     let Some(marks) = images.targets.used else {
         let remedy = "set images.high_percent, or images.policy to \"exact\"";
         return sources.wrong("images.policy", other.into(), remedy.into());
@@ -235,7 +234,7 @@ fn check_for_kubelet(sources: &mut Sources, images: &Policy) {
         max_age_gate: true,
     };
     for fault in theirs.check() {
-        // Told already, for every policy.
+        // Already reported, for every policy.
         if fault == ConfigFault::LowNotBelowHigh && marks.low > marks.high {
             continue;
         }

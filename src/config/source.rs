@@ -1,4 +1,4 @@
-//! The files and flags that set something, in order, and what each key comes to.
+//! The files and flags in order of precedence, and the effective value of each key.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub struct Flag {
     pub text: String,
 }
 
-/// What has been read so far, and what is wrong with it.
+/// What has been read so far, and its problems.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     read: Vec<Source>,
@@ -90,7 +90,7 @@ impl Sources {
         }
     }
 
-    /// The value that holds: the last one.
+    /// The effective value: the last one.
     pub(super) fn last<T>(&self, pick: impl Fn(&Fragment) -> Option<Value<T>>) -> Option<T> {
         self.last_list(pick).map(|value| value.0)
     }
@@ -123,9 +123,9 @@ impl Sources {
             Some((unknown, keys)) if unknown.starts_with("unknown field") => {
                 let keys = keys.trim_start_matches("one of ").replace('`', "").replace(" or ", ", ");
                 let remedy = if keys.contains(',') { "the keys here are" } else { "the only key here is" };
-                ("there is no such key".to_owned(), format!("{remedy} {keys}"))
+                ("unknown key".to_owned(), format!("{remedy} {keys}"))
             }
-            _ if key == "stores.cri_endpoint" => {
+            _ if message.contains("is not a runtime endpoint") => {
                 (message, "give a socket like \"unix:///run/crio/crio.sock\"".to_owned())
             }
             // serde's words for a list and a table.

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::policy::{FreeFloor, Marks, Targets};
+use crate::policy::{FreeFloor, Targets, Thresholds};
 
 fn root(case: &str) -> Sysroot {
     Sysroot::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config/own").join(case))
@@ -25,8 +25,8 @@ fn of(text: &str) -> Result<Config, Vec<String>> {
     config.map_err(|Invalid(problems)| problems.iter().map(ToString::to_string).collect())
 }
 
-fn marks(high: u8, low: u8) -> Option<Marks> {
-    Some(Marks { high, low })
+fn marks(high: u8, low: u8) -> Option<Thresholds> {
+    Some(Thresholds { high, low })
 }
 
 #[test]
@@ -118,13 +118,13 @@ fn every_mistake_is_told_with_its_line() {
     let Invalid(problems) = load("mistakes", &[]).unwrap_err();
     let told: Vec<_> = problems.iter().map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
     let expected = [
-        "2, column 1: high_percent: there is no such key [the keys here are state_dir, \
+        "2, column 1: high_percent: unknown key [the keys here are state_dir, \
          trust_pid_namespace, stores, images, protect, containers, kubelet, leaks, metrics]",
-        "3, column 12: images.high_pecent: there is no such key [the keys here are policy, \
+        "3, column 12: images.high_pecent: unknown key [the keys here are policy, \
          high_percent, low_percent, min_free, free_until, inodes_high_percent, inodes_low_percent, \
          min_age, max_age]",
         "3, column 44: images.low_percent: \"70\" is not a whole number from 0 to 100 []",
-        "5, column 2: gc: there is no such key [the keys here are state_dir, trust_pid_namespace, \
+        "5, column 2: gc: unknown key [the keys here are state_dir, trust_pid_namespace, \
          stores, images, protect, containers, kubelet, leaks, metrics]",
         "11, column 5: protect.names: \"quay.io/[\" is not a pattern: unclosed character class; \
          missing ']' []",
@@ -134,7 +134,7 @@ fn every_mistake_is_told_with_its_line() {
         "19, column 11: containers.enabled: \"yes\" is not true or false []",
         "22, column 11: leaks.min_age: \"1y\" is not a duration like 90s, 5m30s, 36h, 14d or 2w []",
         "24, column 1: state_dir: invalid type: table, expected an absolute path []",
-        "28, column 16: stores.cri_endpoint: \"http://localhost:8080\" is no endpoint of a runtime: \
+        "28, column 16: stores.cri_endpoint: \"http://localhost:8080\" is not a runtime endpoint: \
          only unix sockets are supported, as `unix:///path` [give a socket like \"unix:///run/crio/crio.sock\"]",
         "31, column 12: metrics.textfile: \"layersweep.prom\" is not \"auto\", \"off\" or an absolute path []",
     ];
@@ -281,10 +281,10 @@ fn policy_kubelet_accepts_what_the_kubelet_accepts() {
             "images.max_age = \"2m\"",
             "line 2, column 8: images.max_age: policy kubelet does not accept it: the maximum",
         ),
-        ("images.min_free = 5", "line 2, column 8: images.min_free: policy kubelet knows no other target"),
+        ("images.min_free = 5", "line 2, column 8: images.min_free: policy kubelet supports only targets"),
         (
             "images.high_percent = \"off\"",
-            "line 1, column 8: images.policy: policy kubelet knows no other target",
+            "line 1, column 8: images.policy: policy kubelet supports only targets",
         ),
     ] {
         let problems = kubelet(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! The calls.
+//! The calls of CRI.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Asks the runtime at `endpoint` who it is.
+    /// Connects to the runtime at `endpoint` and asks its version.
     ///
     /// # Errors
     /// [`Problem::NotRunning`], [`Problem::Refused`], [`Problem::Denied`], [`Problem::Deadline`];
@@ -55,7 +55,7 @@ impl Client {
         &self.endpoint
     }
 
-    /// What the runtime said of itself when we connected.
+    /// The version that the runtime reported when we connected.
     #[must_use]
     pub fn version(&self) -> &RuntimeVersion {
         &self.version
@@ -66,7 +66,7 @@ impl Client {
         &self.options
     }
 
-    /// What the runtime says of itself, the verbose part included.
+    /// The runtime's status, the verbose part included.
     pub fn status(&self) -> Result<RuntimeStatus, CriError> {
         let ask =
             |channel| async move { self.runtime(channel).status(v1::StatusRequest { verbose: true }).await };
@@ -76,7 +76,7 @@ impl Client {
     /// All images.
     ///
     /// # Errors
-    /// When the call fails, or the listing contradicts itself: then nothing of it counts.
+    /// When the call fails, or the listing contradicts itself: then it is discarded.
     pub fn images(&self) -> Result<Vec<RuntimeImage>, CriError> {
         // No filter: containerd ignores it, so an answer to a filter proves nothing.
         let ask = |channel| async move {
@@ -90,7 +90,7 @@ impl Client {
     /// just being made.
     ///
     /// # Errors
-    /// When the call fails, or the listing contradicts itself: then nothing of it counts.
+    /// When the call fails, or the listing contradicts itself: then it is discarded.
     pub fn containers(&self) -> Result<Vec<RuntimeContainer>, CriError> {
         let ask = |channel| async move {
             self.runtime(channel).list_containers(v1::ListContainersRequest { filter: None }).await
@@ -99,7 +99,7 @@ impl Client {
         convert::containers(answer).map_err(|problem| self.error("ListContainers", problem))
     }
 
-    /// What only the status of a container tells: its death, its mounts. `None` if the
+    /// Details that only the status of a container has: its exit, its mounts. `None` if the
     /// runtime does not know it (any more): a container that goes while containers are looked
     /// through is no failure.
     pub fn container(&self, id: &str) -> Result<Option<ContainerDetails>, CriError> {
@@ -132,7 +132,7 @@ impl Client {
     /// All pod sandboxes in every state.
     ///
     /// # Errors
-    /// When the call fails, or the listing contradicts itself: then nothing of it counts.
+    /// When the call fails, or the listing contradicts itself: then it is discarded.
     pub fn sandboxes(&self) -> Result<Vec<RuntimeSandbox>, CriError> {
         self.list_sandboxes(Manner::Question)
     }
@@ -145,7 +145,7 @@ impl Client {
         convert::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
     }
 
-    /// Where the runtime says its images lie. Its byte counts are not a measure.
+    /// Where the runtime reports its images to be stored. Its byte counts are not measurements.
     pub fn image_filesystems(&self) -> Result<ImageFilesystems, CriError> {
         let ask = |channel| async move { self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await };
         self.question("ImageFsInfo", self.options.listing, ask).map(convert::filesystems)
@@ -237,7 +237,7 @@ impl Client {
             }
             _ => return Err(error),
         };
-        // Somebody serves gRPC here; an old runtime answers to the old name of the service.
+        // A gRPC server; an old runtime answers to the old service name.
         let request = v1alpha2::VersionRequest { version };
         let ask = |channel| async move {
             let mut client = v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel);

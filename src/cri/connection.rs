@@ -22,9 +22,9 @@ use super::deadlines::Options;
 use super::endpoint::Endpoint;
 use super::error::{Problem, causes};
 
-/// How often a call that may be left looks whether it should be.
+/// Interval at which an abandonable call checks for a signal.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
-/// How often it looks on, after a signal, at what completes a deed: half a second.
+/// Number of further checks, after a signal, for a call that completes an action: half a second.
 const AFTERMATH_POLLS: u32 = 5;
 /// HTTP/2 lets this much of an answer come before it waits for us.
 const WINDOW_BYTES: u32 = 4 << 20;
@@ -32,12 +32,11 @@ const WINDOW_BYTES: u32 = 4 << 20;
 /// Whether a signal ends a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// A question: not asked after a signal, left when one comes.
+    /// A query: not sent after a signal, abandoned when one comes.
     Question,
-    /// A deed: not begun after a signal, left when one comes, and then in doubt.
+    /// An action: not started after a signal, abandoned when one comes, and its outcome is then unknown.
     Deed,
-    /// Belongs to a deed that was done: asked in any case, but not awaited for long after a
-    /// signal.
+    /// Completes an action: always sent, but not awaited for long after a signal.
     Aftermath,
 }
 
@@ -80,7 +79,7 @@ impl Call<'_> {
         self.manner != Manner::Aftermath && self.options.is_cancelled()
     }
 
-    /// What a call has come to that is left.
+    /// The error of an abandoned call.
     fn left(self) -> Problem {
         if self.manner == Manner::Question { Problem::Cancelled } else { Problem::Left }
     }
@@ -111,7 +110,7 @@ impl Call<'_> {
                 Ok(stream) => return Ok(stream),
                 Err(error) => self.refusal(&error),
             };
-            // A full queue of connections (`EAGAIN`) is as if nobody accepted.
+            // A full queue of connections (`EAGAIN`) counts as not accepted.
             if problem != Problem::Refused || Instant::now() + pause > end {
                 return Err(problem);
             }

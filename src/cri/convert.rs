@@ -1,5 +1,5 @@
-//! From protocol messages to our own types, with every doubt about a listing an error: the
-//! reader of an empty list must be able to believe that there is nothing.
+//! Converts protocol messages to our own types. Every inconsistency in a listing is an error, so that an
+//! empty list proves that there is nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,8 +36,9 @@ pub(super) fn status(answer: v1::StatusResponse) -> RuntimeStatus {
     }
 }
 
-/// Images, each once and in order of their ids. One id may stand for several handlers. CRI-O lists an image that an
-/// additional image store has too once for each store: an exact repetition contradicts nothing.
+/// Images, each once and in order of their ids. One id may stand for several handlers. CRI-O lists an
+/// image that an additional image store has too once for each store: an exact repetition contradicts
+/// nothing.
 pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>, Problem> {
     let image = |one: v1::Image| {
         let spec = one.spec.unwrap_or_default();
@@ -103,10 +104,10 @@ pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<Runtim
 /// The status of the container `id`.
 pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<ContainerDetails, Problem> {
     let Some(status) = answer.status else {
-        return Err(Problem::Contradiction("a status without content".into()));
+        return Err(Problem::Contradiction("an empty status".into()));
     };
     if status.id != id {
-        return Err(Problem::Contradiction(format!("asked for container {id}, told of {:?}", status.id)));
+        return Err(Problem::Contradiction(format!("asked for container {id}, got {:?}", status.id)));
     }
     let mount = |one: v1::Mount| Mount {
         container_path: one.container_path,
@@ -229,7 +230,7 @@ mod tests {
 
         let other = v1::ContainerStatus { id: "b".into(), ..v1::ContainerStatus::default() };
         let other = v1::ContainerStatusResponse { status: Some(other), ..Default::default() };
-        assert!(details("a", other).unwrap_err().to_string().contains("told of \"b\""));
+        assert!(details("a", other).unwrap_err().to_string().contains("got \"b\""));
         assert!(details("a", v1::ContainerStatusResponse::default()).is_err());
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// How a [`Client`](super::Client) deals with its runtime.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long connecting is tried again while the socket is there but nobody serves it: a
+    /// How long connecting is tried again while the socket exists but is not served: a
     /// runtime that is being restarted. A socket that does not exist is given up at once.
     pub connecting: Duration,
     /// Deadline of the small questions: version, status, one container.

@@ -1,5 +1,5 @@
-//! Which sockets a node's runtime may listen on: where crictl and the kubelet are told to look,
-//! then the usual places.
+//! Sockets on which a node's runtime may listen: those configured for crictl and the kubelet, then the
+//! default ones.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,15 +16,15 @@ use crate::sys::sysroot::Sysroot;
 /// No file of settings is longer than this; what is, is none.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Where runtimes listen if nobody says otherwise. In order of how surely a socket there is
-/// that of the kubelet's runtime: a containerd of Docker's is at containerd's usual place too.
+/// Default sockets of runtimes. In order of how surely a socket there is
+/// that of the kubelet's runtime: a containerd of Docker's is at containerd's default socket too.
 const USUAL: [(&str, &str); 6] = [
-    ("/run/crio/crio.sock", "CRI-O's usual place"),
-    ("/run/k3s/containerd/containerd.sock", "the usual place of k3s and RKE2"),
+    ("/run/crio/crio.sock", "CRI-O's default socket"),
+    ("/run/k3s/containerd/containerd.sock", "the default socket of k3s and RKE2"),
     ("/run/k0s/containerd.sock", "k0s' usual place"),
     ("/var/snap/microk8s/common/run/containerd.sock", "MicroK8s' usual place"),
-    ("/run/containerd/containerd.sock", "containerd's usual place"),
-    ("/var/run/cri-dockerd.sock", "cri-dockerd's usual place"),
+    ("/run/containerd/containerd.sock", "containerd's default socket"),
+    ("/var/run/cri-dockerd.sock", "cri-dockerd's default socket"),
 ];
 
 /// crictl's own configuration.
@@ -33,17 +33,17 @@ const CRICTL: &str = "/etc/crictl.yaml";
 /// The kubelet's flag; its configuration has a key for the same.
 const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
 
-/// A socket that may have a runtime behind it.
+/// A candidate socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub endpoint: Endpoint,
-    /// Who names it: a file and key, or whose usual place it is.
+    /// Its source: a file and key, or the runtime whose default it is.
     pub origin: String,
-    /// A file names it, so it is worth a word if nobody answers there.
+    /// A file names it, so it is reported if nothing answers there.
     pub configured: bool,
 }
 
-/// What the node's files and usual places say.
+/// The candidates from the node's files and the default sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     /// The sockets, each once; those that a file names first. Those need not exist.
@@ -52,13 +52,13 @@ pub struct Discovery {
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// What came of asking the candidates.
+/// The result of probing the candidates.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Runtimes with CRI v1, in the order of the candidates. If there are several, it is
     /// for the caller to choose one or to refuse.
     pub runtimes: Vec<(Candidate, Client)>,
-    /// The other candidates, and why each is none.
+    /// The other candidates, and why each was rejected.
     pub silent: Vec<(Candidate, CriError)>,
 }
 
@@ -123,7 +123,9 @@ impl Finder<'_> {
         if let (Some(images), Some(endpoint)) = (&images, &endpoint)
             && images != endpoint
         {
-            let why = format!("{images_key} differs from {key}: two services for one node are not supported");
+            let why = format!(
+                "{images_key} differs from {key}: different image and runtime services are not supported"
+            );
             self.problem(file, why);
         }
         if let Some(endpoint) = endpoint {
@@ -227,7 +229,7 @@ mod tests {
             ("/opt/a.sock", "runtime-endpoint in /etc/crictl.yaml"),
             ("/run/crio/crio.sock", "--container-runtime-endpoint in /var/lib/kubelet/kubeadm-flags.env"),
             ("/opt/none/b.sock", "containerRuntimeEndpoint in /var/lib/kubelet/config.yaml"),
-            ("/run/containerd/containerd.sock", "containerd's usual place"),
+            ("/run/containerd/containerd.sock", "containerd's default socket"),
         ];
         let found: Vec<_> = found.iter().map(|(path, origin)| (path.as_str(), origin.as_str())).collect();
         assert_eq!(found, expected);
@@ -260,7 +262,7 @@ mod tests {
         for part in [
             "runtime-endpoint in /etc/crictl.yaml: \"tcp://127.0.0.1:1\"",
             "/etc/default/kubelet: \"npipe:",
-            "/var/lib/kubelet/config.yaml: containerRuntimeEndpoint is to be a text",
+            "/var/lib/kubelet/config.yaml: containerRuntimeEndpoint must be a string",
             "/etc/kubernetes/kubelet.conf: imageServiceEndpoint differs",
             "/etc/sysconfig/kubelet: reading it:",
         ] {

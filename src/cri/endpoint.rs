@@ -1,4 +1,4 @@
-//! Where a runtime listens.
+//! The socket of a runtime.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ pub struct Endpoint {
     path: PathBuf,
 }
 
-/// What is written where an endpoint should be, and why it is none.
+/// An invalid endpoint, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no endpoint of a runtime: {why}")]
+#[error("{text:?} is not a runtime endpoint: {why}")]
 pub struct BadEndpoint {
     text: String,
     why: String,
@@ -29,11 +29,11 @@ impl Endpoint {
     pub fn at(path: &Path) -> Result<Self, BadEndpoint> {
         let bad = |why: String| Err(BadEndpoint { text: path.display().to_string(), why });
         if !path.is_absolute() {
-            return bad("it has to be `unix:///path` or an absolute path".into());
+            return bad("it must be `unix:///path` or an absolute path".into());
         }
         let length = path.as_os_str().len();
         if length > MAX_PATH_BYTES {
-            return bad(format!("its path has {length} bytes, and a socket's has at most {MAX_PATH_BYTES}"));
+            return bad(format!("its path has {length} bytes; a socket path has at most {MAX_PATH_BYTES}"));
         }
         Ok(Self { path: path.to_path_buf() })
     }

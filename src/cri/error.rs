@@ -1,4 +1,4 @@
-//! What can go wrong with a runtime, by what the caller does about it.
+//! Errors of a runtime, classified by what the caller does about them.
 
 use std::time::Duration;
 
@@ -20,34 +20,34 @@ pub struct CriError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// There is no such socket.
-    #[error("no runtime runs here: {0}")]
+    #[error("no runtime is running: {0}")]
     NotRunning(String),
-    /// The socket is there, but nobody listens.
-    #[error("nobody listens on the socket: the runtime has stopped, or is starting")]
+    /// The socket exists, but nothing listens.
+    #[error("nothing listens on the socket: the runtime is stopped or starting")]
     Refused,
     /// The runtime has the socket open already, but is still reading what it has.
     #[error("the runtime is starting: {0}")]
     Starting(String),
-    /// We may not use the socket.
-    #[error("permission denied; the socket of a runtime is root's")]
+    /// No permission to use the socket.
+    #[error("permission denied: runtime sockets are accessible to root only")]
     Denied,
     /// No answer in time. What was asked for may still happen.
     #[error("no answer after {} s", .0.as_secs_f32())]
     Deadline(Duration),
     /// The runtime ended, or hung up, before it answered. What was asked for may have happened.
-    #[error("the runtime hung up before it answered: {0}")]
+    #[error("the runtime closed the connection before it answered: {0}")]
     HungUp(String),
     /// The runtime does not know the call.
-    #[error("the runtime does not offer this: {0}")]
+    #[error("the runtime does not support this call: {0}")]
     Unimplemented(String),
-    /// Somebody serves gRPC here, but CRI is not among it.
+    /// A gRPC server without CRI.
     #[error("this socket serves gRPC but not CRI v1 ({0}); is the CRI plugin switched off?")]
     NoCri(String),
     /// A runtime of before CRI v1.
     #[error("{0} speaks only CRI v1alpha2, and v1 is needed (containerd 1.6, CRI-O 1.23 or newer)")]
     OldApi(String),
-    /// Somebody answers, but not with gRPC.
-    #[error("what listens on the socket does not speak gRPC: {0}")]
+    /// The answer is not gRPC.
+    #[error("the service on the socket does not speak gRPC: {0}")]
     NotGrpc(String),
     /// The runtime refuses since the object is in use.
     #[error("in use: {0}")]
@@ -58,11 +58,11 @@ pub enum Problem {
     /// The answer is longer than we or the runtime allow.
     #[error("the answer is too long: {0}")]
     TooLarge(String),
-    /// The answer contradicts itself, so nothing of it counts.
-    #[error("the answer cannot be trusted: {0}")]
+    /// The answer contradicts itself and is discarded.
+    #[error("the answer is inconsistent: {0}")]
     Contradiction(String),
     /// We were asked for something that must not be sent to a runtime.
-    #[error("not asked of the runtime: {0}")]
+    #[error("not sent to the runtime: {0}")]
     BadRequest(String),
     /// A signal has ended the work: the call was not made, or a question not awaited.
     #[error("ended by a signal")]
@@ -75,7 +75,7 @@ pub enum Problem {
     Other {
         /// gRPC's code, for example `Unknown`.
         code: Code,
-        /// The runtime's words.
+        /// The runtime's message.
         message: String,
     },
 }
@@ -130,8 +130,8 @@ fn transport(status: &Status) -> Option<Problem> {
     Some(Problem::HungUp(causes(std::error::Error::source(status)?)))
 }
 
-/// Whether a runtime's words say that it could not write: that tells of the disk, and nothing of
-/// the object. No runtime has a code for it (containerd: `Unknown`, around the kernel's own words).
+/// Whether a runtime's message says that it could not write: that is about the disk, not the object. No
+/// runtime has a code for it (containerd: `Unknown`, around the kernel's own words).
 #[must_use]
 pub fn is_no_space(message: &str) -> bool {
     ["no space left on device", "disk quota exceeded"].iter().any(|words| message.contains(words))
@@ -151,7 +151,7 @@ pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// A foreign message on one line, and not without end.
+/// An untrusted message on one line, cut to a maximum length.
 pub(super) fn one_line(text: &str) -> String {
     const LONGEST: usize = 600;
     let words: Vec<_> = text.split(|c: char| c.is_control() || c.is_whitespace()).collect();

@@ -1,6 +1,6 @@
-//! How the other side of a socket begins to speak: who does not begin with HTTP/2's settings
-//! frame is no gRPC server. Which error the layers above make of that depends on who hangs up
-//! first, so we look ourselves.
+//! Checks the first bytes from a socket: a server that does not start with an HTTP/2 settings frame is
+//! not a gRPC server. The error that the layers above return for that depends on which side closes
+//! first, so we check it here.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use super::endpoint::Endpoint;
 
-/// What a client says first: the preface of HTTP/2 and an empty settings frame (RFC 9113,
+/// What a client sends first: the preface of HTTP/2 and an empty settings frame (RFC 9113,
 /// section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// Length of a frame's header; its type is the fourth byte (section 4.1).
 const HEADER_BYTES: usize = 9;
 /// The type of a settings frame, which has to be a server's first.
 const SETTINGS: u8 = 4;
-/// Whoever speaks by himself does so at once.
+/// A server that sends unprompted does so at once.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How an answer that is not HTTP/2 begins, as text; `None` if it is, or if nothing is said.
@@ -23,7 +23,7 @@ pub(super) fn foreign(endpoint: &Endpoint) -> Option<String> {
     let mut stream = UnixStream::connect(endpoint.path()).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
-    // Somebody who has spoken and hung up already may still be read.
+    // Data of a closed connection can still be read.
     let _ = stream.write_all(PREFACE);
     let mut said = Vec::new();
     let mut piece = [0; HEADER_BYTES];

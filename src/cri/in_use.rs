@@ -1,4 +1,4 @@
-//! Which images a container uses, by what the runtime says of it. Pure.
+//! Resolves which images a container uses from the runtime's listing. Pure.
 //!
 //! The fields differ: `image_id` is filled by CRI-O from 1.30 and containerd from 2.3.0;
 //! `image_ref` is the id in containerd's listing, but a repo digest in older CRI-O (which made

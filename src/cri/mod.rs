@@ -1,10 +1,10 @@
-//! The CRI v1 client: which runtime serves a node, what it has, and its removals. The async
-//! world ends at this door: every call blocks until it has an answer or its deadline.
+//! The CRI v1 client: finds a node's runtime, lists its objects and removes them. Async code stays
+//! inside this module: every call blocks until its answer or its deadline.
 //!
-//! The runtime's word is never the whole proof. containerd refuses nothing and answers
+//! The runtime's answer alone is never a proof. containerd refuses nothing and answers
 //! success where it removed nothing, CRI-O leaves out containers that are being made, and no
 //! listing says that it is partial. What a runtime says is therefore matched with what lies on
-//! the disk, and that an image is gone is believed when the disk says so.
+//! the disk, and an image counts as deleted only if the disk confirms it.
 
 mod client;
 mod connection;

@@ -1,4 +1,4 @@
-//! Which store on the disk is the runtime's: what it says of itself, best witness first.
+//! Finds the runtime's store on the disk from what it reports about itself, the best source first.
 //!
 //! containerd tells its root and snapshotter in the verbose part of `Status` (seen in 1.6.20 and
 //! 2.3.4). CRI-O tells only its sandbox image there, but answers `GET /info` on the same socket
@@ -32,7 +32,7 @@ pub enum StoreType {
     Containerd,
 }
 
-/// Where a runtime keeps its images, by its own word.
+/// Where a runtime keeps its images, as it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePlace {
     /// The kind of store.
@@ -43,12 +43,12 @@ pub struct StorePlace {
     pub driver: Option<String>,
     /// A separate store of the image layers (CRI-O's `imagestore`).
     pub image_root: Option<PathBuf>,
-    /// What told us, for people.
+    /// The source of this, for messages.
     pub origin: String,
 }
 
 impl Client {
-    /// Which store is the runtime's; `None` if it does not tell.
+    /// The runtime's store; `None` if it does not report one.
     ///
     /// # Errors
     /// When `Status` fails. The other questions are not every runtime's to answer, so
@@ -65,7 +65,7 @@ impl Client {
         match self.image_filesystems() {
             Ok(filesystems) => Ok(of_filesystems(&filesystems).map(StorePlace::resolved)),
             Err(error) => {
-                tracing::debug!(%error, "the runtime does not tell where its images lie");
+                tracing::debug!(%error, "the runtime does not report where its images are stored");
                 Ok(None)
             }
         }

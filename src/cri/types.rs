@@ -1,4 +1,4 @@
-//! What a runtime says, in plain types. Texts are foreign and stand as they came; times are
+//! The runtime's answers as plain types. Texts are untrusted and unchanged; times are
 //! the runtime's clock; ids are compared as a whole, never by prefix.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::model::ContainerState;
 /// The kubelet's label with a pod's uid (`pkg/kubelet/types/labels.go`).
 pub(super) const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// Which runtime answers.
+/// Name and version of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeVersion {
     /// Its name, for example `containerd` or `cri-o`.
@@ -29,16 +29,16 @@ pub struct Condition {
     pub holds: bool,
     /// A word for why, empty if it holds.
     pub reason: String,
-    /// A sentence for people.
+    /// A message.
     pub message: String,
 }
 
-/// What a runtime says of itself.
+/// The status of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
     /// `RuntimeReady`, `NetworkReady`, ….
     pub conditions: Vec<Condition>,
-    /// The verbose part: whatever the runtime likes to tell, mostly JSON.
+    /// The verbose part, specific to the runtime, mostly JSON.
     pub info: BTreeMap<String, String>,
     /// Runtime handlers; runtimes older than CRI 0.30 name none.
     pub handlers: Vec<String>,
@@ -53,7 +53,7 @@ pub struct RuntimeImage {
     pub tags: Vec<String>,
     /// Names with digests.
     pub digests: Vec<String>,
-    /// The size that the runtime believes in: compressed (containerd) or unpacked (CRI-O)
+    /// The size that the runtime reports: compressed (containerd) or unpacked (CRI-O)
     /// bytes, shared layers in full for each image. Not what its removal frees.
     pub listed_bytes: u64,
     /// The runtime calls it pinned. containerd before 1.6.25 and 1.7.10 says false of images
@@ -73,7 +73,7 @@ pub struct RuntimeContainer {
     pub sandbox_id: String,
     /// Its name in the pod.
     pub name: String,
-    /// How often it was made again.
+    /// How often it was recreated.
     pub attempt: u32,
     /// The pod's uid from the kubelet's label; empty where there is none (crictl).
     pub pod_uid: String,
@@ -85,7 +85,7 @@ pub struct RuntimeContainer {
     pub image_asked: String,
     /// The name in the pod's specification, where the runtime keeps it.
     pub user_image: String,
-    /// What it is doing.
+    /// Its state.
     pub state: ContainerState,
     /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
@@ -104,11 +104,11 @@ pub struct Mount {
     pub image: String,
 }
 
-/// What only the status of one container tells.
+/// Details that only the status of one container has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerDetails {
     pub id: String,
-    /// What it is doing.
+    /// Its state.
     pub state: ContainerState,
     /// When it was made, started, ended; `None` where that has not happened.
     pub created: Option<Timestamp>,
@@ -139,7 +139,7 @@ pub struct RuntimeSandbox {
     pub namespace: String,
     /// The pod's uid.
     pub uid: String,
-    /// How often it was made again.
+    /// How often it was recreated.
     pub attempt: u32,
     /// Ready: it runs.
     pub ready: bool,
@@ -159,12 +159,12 @@ impl RuntimeSandbox {
     }
 }
 
-/// Where a runtime says its images lie, and what it believes they use.
+/// Where a runtime reports its images to be stored, and how much they use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageFilesystem {
     /// A directory of the store, in spite of its name in CRI: `mountpoint`.
     pub directory: String,
-    /// What the runtime believes. **Never a measure**: CRI-O counts only its image records,
+    /// As the runtime reports it. **Not a measurement**: CRI-O counts only its image records,
     /// containerd leaves out the content store.
     pub claimed_bytes: Option<u64>,
     /// Likewise for inodes.

@@ -1,4 +1,4 @@
-//! statvfs, mount facts, and what a filesystem gives back beyond `st_blocks`.
+//! statvfs, mount facts, and the space that a filesystem frees beyond `st_blocks`.
 
 use std::fs::File;
 use std::io;
@@ -17,24 +17,24 @@ use crate::sys::{btrfs, xfs};
 /// Bytes of an XFS inode where the filesystem does not tell; mkfs's default.
 const XFS_INODE: u64 = 512;
 
-/// What a filesystem gives back when inodes go: see `docs/how-it-measures.md`.
+/// The space that a filesystem frees with inodes: see `docs/how-it-measures.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CostModel {
     /// Bytes per inode that the filesystem keeps outside `st_blocks` (XFS: the inode size
-    /// where its chunks cannot be told, else 0; ext4: 0, its inode tables never shrink).
+    /// where its chunks are unknown, else 0; ext4: 0, its inode tables never shrink).
     pub bytes_per_inode: u64,
-    /// Inodes come back by chunks, which are counted by themselves
+    /// Inodes are freed by chunks, which are counted separately
     /// ([`crate::disk::inode_chunks`]).
     pub inode_chunks: bool,
-    /// Percent of [`Tally::metadata_bytes`] that come back: 100 for one copy of metadata a
-    /// copy of data, 200 for btrfs's default `DUP`; 0 where there is no such metadata.
+    /// Percent of [`Tally::metadata_bytes`] that are freed: 100 for one copy of metadata
+    /// per copy of data, 200 for btrfs's default `DUP`; 0 where there is no such metadata.
     pub metadata_percent: u32,
     /// Files may share extents.
     pub reflinks: bool,
 }
 
 impl CostModel {
-    /// Bytes that `statvfs` is expected to show when what `tally` counts is deleted.
+    /// Bytes by which `statvfs` is expected to grow when the files in `tally` are deleted.
     #[must_use]
     pub fn frees(&self, tally: &Tally) -> u64 {
         let per_inode = tally.inodes.saturating_mul(self.bytes_per_inode);
@@ -46,7 +46,7 @@ impl CostModel {
         data.saturating_add(metadata).saturating_add(per_inode)
     }
 
-    /// The model of the type `fstype`; XFS is asked through `path`, which lies on it.
+    /// The model of the type `fstype`; XFS is asked through `path`, which is on it.
     fn of(fstype: &str, path: &Path) -> Self {
         match fstype {
             "xfs" => {

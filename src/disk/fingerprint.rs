@@ -1,14 +1,14 @@
-//! Short names for long facts, the same on every machine and in every version: they are
-//! stored. The first 16 bytes of a SHA-256.
+//! Fingerprints: the first 16 bytes of a SHA-256. They are stored, so they are the same
+//! on every machine and in every version.
 
 use sha2::{Digest, Sha256};
 
-/// A fingerprint: equal ones mean equal facts.
+/// A fingerprint: equal fingerprints mean equal values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 16]);
 
-/// Takes facts one after another. What is taken, and in which order, is part of the
-/// fingerprint, so `what` names both and changes with them.
+/// Builds a fingerprint from values. Their kind and order are part of the fingerprint,
+/// so `what` names both and changes with them.
 #[derive(Clone, Debug)]
 pub struct Fingerprinter(Sha256);
 
@@ -40,7 +40,7 @@ impl Fingerprinter {
         self.bytes(bytes.unwrap_or_default())
     }
 
-    /// The fingerprint of all that was taken.
+    /// The fingerprint of all values added.
     #[must_use]
     pub fn finish(self) -> Fingerprint {
         let digest = self.0.finalize();

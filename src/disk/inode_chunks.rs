@@ -39,12 +39,15 @@ pub struct ChunkRule {
 }
 
 impl ChunkRule {
-    /// The rule of the XFS with this geometry that `fd` (open for reading) lies on. `None`
+    /// The rule of the XFS with this geometry that `fd` (open for reading) is on. `None`
     /// where chunks may start anywhere and we may not ask where.
     #[must_use]
     pub fn of(fd: BorrowedFd<'_>, geometry: &XfsGeometry) -> Option<Self> {
         let is_asked = inumbers::chunks(fd, 0)
-            .inspect_err(|error| tracing::debug!(%error, "no XFS_IOC_INUMBERS: only seen inodes count"))
+            .inspect_err(|error| {
+                tracing::debug!(%error, "XFS_IOC_INUMBERS is not available: counting \
+                only the inodes that the walk found")
+            })
             .is_ok();
         // Several chunks in one block are never freed (`xfs_difree_inobt`).
         let chunk = INODES_PER_CHUNK * u64::from(geometry.inode_bytes);
@@ -137,7 +140,7 @@ struct Filesystem {
     fd: Arc<OwnedFd>,
 }
 
-/// Who holds which inodes, on the filesystems that free them by chunks.
+/// The holders of inodes, on filesystems that free inodes by chunks.
 #[derive(Clone, Debug, Default)]
 pub struct InodeChunks {
     /// By `st_dev`.
@@ -146,7 +149,7 @@ pub struct InodeChunks {
 }
 
 impl InodeChunks {
-    /// Nobody holds anything yet, on the filesystems that `roots` lie on.
+    /// Nobody holds anything yet, on the filesystems that `roots` are on.
     #[must_use]
     pub fn on(roots: &[PathBuf], within: &Within) -> Self {
         let mut filesystems = BTreeMap::new();
@@ -167,7 +170,7 @@ impl InodeChunks {
         self.filesystems.contains_key(&device)
     }
 
-    /// Adds holdings; what lies on none of the filesystems is left out.
+    /// Adds holdings; what is on none of the filesystems is left out.
     pub fn add(&mut self, holdings: impl IntoIterator<Item = Holding>) {
         let known = holdings.into_iter().filter(|one| self.filesystems.contains_key(&one.device));
         self.holdings.extend(known);
@@ -179,7 +182,7 @@ impl InodeChunks {
         self.holdings.clear();
     }
 
-    /// Makes inodes (`st_dev`, `st_ino`) the unit's alone; those that nobody holds stay out.
+    /// Makes inodes (`st_dev`, `st_ino`) the unit's alone; inodes without a holder are left out.
     pub fn hand_over(&mut self, inodes: impl IntoIterator<Item = (u64, u64, usize)>) {
         let mut given = Vec::new();
         for (device, inode, unit) in inodes {
@@ -198,9 +201,8 @@ impl InodeChunks {
         self.holdings.retain(|one| one.inodes != 0);
     }
 
-    /// What is freed with whom: by the holders that units have, and whether somebody else
-    /// holds inodes of the chunk. Units without a holder are gone: what is left of them in a
-    /// chunk is somebody else's.
+    /// Bytes freed by set of holders, and whether others hold inodes of the chunk. Inodes
+    /// of units without a holder count as held by others.
     #[must_use]
     pub fn groups<H: Ord + Copy>(&self, holder: &dyn Fn(usize) -> Option<H>) -> Vec<ChunkGroup<H>> {
         let mut groups = BTreeMap::new();
@@ -218,7 +220,7 @@ impl InodeChunks {
 }
 
 impl Filesystem {
-    /// `None` where `top` is no XFS, or one whose chunks cannot be told.
+    /// `None` where `top` is no XFS, or one whose chunks are unknown.
     fn of(top: BorrowedFd<'_>) -> Result<Option<Self>> {
         const XFS: u64 = 0x5846_5342;
         #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures

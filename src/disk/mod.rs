@@ -1,4 +1,4 @@
-//! How many bytes a tree holds: the parallel walker and what filesystems charge.
+//! Measures how many bytes a tree holds: the parallel walker and the cost models of filesystems.
 
 mod btrfs;
 pub mod filesystem;

@@ -1,9 +1,9 @@
 //! Sizes of finished layers that earlier scans measured, and when one of them may be used.
-//! Data and rules alone; who stores it is not known here.
+//! Data and rules alone; who stores it is unknown.
 //!
-//! A size is kept of a layer that is finished, was read without a fault and shares nothing
-//! with anybody. It is used as long as the layer's record and its [`stamp`](super::stamp) are
-//! what they were. Changes that neither shows are found by measuring one random layer again.
+//! The size of a layer is cached if the layer is finished, was read without errors and shares
+//! nothing. It is valid as long as the layer's record and its [`stamp`](super::stamp) are unchanged. Each
+//! scan measures one random layer again to detect changes that neither shows.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ const RACY: SignedDuration = SignedDuration::from_secs(2);
 /// changes then.
 const SETTLED: SignedDuration = SignedDuration::from_mins(1);
 
-/// The size of a layer that shares nothing with anybody.
+/// The cached size of a layer that shares nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedSize {
     /// Of its directories.
@@ -35,7 +35,7 @@ pub struct CachedSize {
     pub measured_at: Timestamp,
     /// By then everything of it was old enough to be on the disk as it stays.
     pub settled: bool,
-    /// What it weighs.
+    /// Its size.
     pub tally: Tally,
     /// Its inodes on XFS, as [`encode_by_unit`](super::inode_chunks::encode_by_unit) has them.
     pub inodes: Box<[u8]>,
@@ -46,11 +46,11 @@ pub struct CachedSize {
 pub struct StoreSizes {
     /// By fingerprint of the layer and its record.
     pub layers: HashMap<Fingerprint, CachedSize>,
-    /// What was shared with somebody outside when all stores were last measured in one walk.
+    /// What was shared with files outside when all stores were last measured in one walk.
     pub outside: Fingerprint,
 }
 
-/// What earlier scans left.
+/// Sizes from earlier scans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SizeCache {
     /// By store.
@@ -62,7 +62,7 @@ pub struct SizeCache {
 /// How old a layer was when it was measured, by the latest change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// Somebody may be writing.
+    /// Another process may be writing.
     Racy,
     /// Blocks may still move.
     Young,
@@ -87,12 +87,12 @@ impl Age {
     }
 }
 
-/// Why an unchanged layer is not what an earlier scan found.
+/// Why an unchanged layer differs from an earlier scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contradiction {
-    /// It shares with somebody now, as after a deduplication.
+    /// It shares extents now, for example after a deduplication.
     Shares,
-    /// Somebody wrote to it; what the two measurements say.
+    /// It was modified; both measurements.
     Differs(String),
 }
 
@@ -198,7 +198,7 @@ impl CachedSize {
         }
         let other = if same_tally { " of other files" } else { "" };
         Some(Contradiction::Differs(format!(
-            "holds {} bytes in {} inodes{other}, where an earlier scan found {} in {}",
+            "holds {} bytes in {} inodes{other}; an earlier scan found {} in {}",
             now.tally.bytes, now.tally.inodes, self.tally.bytes, self.tally.inodes
         )))
     }
@@ -311,14 +311,14 @@ mod tests {
                 cached(),
                 more.clone(),
                 false,
-                differs("holds 8192 bytes in 2 inodes, where an earlier scan found 4096 in 2"),
+                differs("holds 8192 bytes in 2 inodes; an earlier scan found 4096 in 2"),
             ),
             (
                 "other inodes",
                 cached(),
                 moved,
                 false,
-                differs("holds 4096 bytes in 2 inodes of other files, where an earlier scan found 4096 in 2"),
+                differs("holds 4096 bytes in 2 inodes of other files; an earlier scan found 4096 in 2"),
             ),
             ("other inodes that nobody noted", cached(), unnoted, false, None),
             ("blocks that were on the move", young.clone(), more, false, None),

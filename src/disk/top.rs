@@ -1,4 +1,4 @@
-//! The directories that trees are given below.
+//! The directories that the paths of trees are relative to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ pub(super) struct Top {
 }
 
 impl Top {
-    /// Opens each: through the stores' own descriptors where it lies in one of them, else by its
+    /// Opens each: through the stores' own descriptors where it is in one of them, else by its
     /// path, in which symlinks are followed.
     pub(super) fn all(paths: &[PathBuf], within: &Within) -> Vec<Result<Self>> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -46,7 +46,7 @@ impl Top {
         self.fd.as_fd()
     }
 
-    /// Opens what lies below it; `XDEV` where that, or a directory on the way, is a mount that shows
+    /// Opens what is below it; `XDEV` where that, or a directory on the way, is a mount that shows
     /// something else than it covers. A running container's `merged` shows the whole image, which is
     /// counted elsewhere; but storage drivers and systemd units mount directories on themselves.
     pub(super) fn open(&self, opener: Opener, path: &Path, flags: OFlags) -> Result<OwnedFd> {

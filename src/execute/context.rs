@@ -1,9 +1,9 @@
-//! What is known of images from elsewhere than the disk and the runtime.
+//! Facts about images from outside the disk and the runtime.
 
 use jiff::Timestamp;
 
 use crate::model::Inventory;
-use crate::policy::{Ages, Known};
+use crate::policy::{Ages, ExternalFacts};
 
 /// Ages, pins and the like, whatever inventory the images are in: each look at the disk makes a new
 /// one.
@@ -11,7 +11,7 @@ pub trait PolicyContext {
     /// One entry an image, in the order of the inventory.
     fn ages(&self, inventory: &Inventory) -> Vec<Ages>;
     /// Likewise.
-    fn known(&self, inventory: &Inventory) -> Vec<Known>;
+    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts>;
     /// Reads afresh all that [`Self::known`] goes by, which may take long. What comes of it answers
     /// for any inventory, at once: between the last look at the disk and a removal there is no time
     /// for reading files.
@@ -26,4 +26,4 @@ pub trait PolicyContext {
 }
 
 /// What [`PolicyContext::known`] says of the images of an inventory.
-pub type Recalled<'a> = Box<dyn Fn(&Inventory) -> Vec<Known> + 'a>;
+pub type Recalled<'a> = Box<dyn Fn(&Inventory) -> Vec<ExternalFacts> + 'a>;

@@ -1,8 +1,8 @@
-//! Removal by the runtime.
+//! Removes images through the runtime.
 //!
-//! The runtime's word is not taken for anything: containerd removes images in use and
-//! pinned ones when asked, and answers success where it removed nothing. So every protection is
-//! ours, its listings are matched with the disk, and the disk says what has gone.
+//! The runtime's answers are never trusted alone: containerd removes images in use and pinned ones when
+//! asked, and answers success where it removed nothing. So every protection is checked here, its
+//! listings are matched with the disk, and the disk confirms deletions.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,10 +18,10 @@ use crate::model::plan::{self, Gain, Phase};
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, LeakClass, StoreId};
-use crate::policy::Known;
+use crate::policy::ExternalFacts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 use crate::policy::names::repository;
-use crate::stores::containers_storage::edit::Ballast;
+use crate::stores::containers_storage::edit::ReserveFile;
 
 /// Leak classes that containerd deletes by itself with the next removal of an image
 /// (`docs/leaks.md`). A graphroot has none of them.
@@ -51,8 +51,8 @@ pub struct CriRemover {
     mounted: HashMap<String, Vec<String>>,
     /// A removal of ours has made containerd collect its garbage.
     collected: bool,
-    /// Room that is given up where the runtime has none to begin with.
-    ballast: Option<Ballast>,
+    /// The reserve file, released if the runtime has no room to start.
+    reserve_file: Option<ReserveFile>,
 }
 
 impl CriRemover {
@@ -64,7 +64,7 @@ impl CriRemover {
         let place = client.store_place().map_err(|error| blind(&error))?;
         let place = place.ok_or_else(|| {
             PreconditionError::new(format!(
-                "{}: the runtime does not say where its images lie",
+                "{}: the runtime does not report where its images are stored",
                 client.endpoint()
             ))
         })?;
@@ -75,7 +75,7 @@ impl CriRemover {
             listing: None,
             mounted: HashMap::new(),
             collected: false,
-            ballast: None,
+            reserve_file: None,
         })
     }
 
@@ -83,17 +83,17 @@ impl CriRemover {
     /// fails for want of it. containerd on btrfs can delete nothing with 0 bytes free: its database
     /// is not written in place there.
     #[must_use]
-    pub fn with_ballast(self, ballast: Option<Ballast>) -> Self {
-        Self { ballast, ..self }
+    pub fn with_ballast(self, reserve_file: Option<ReserveFile>) -> Self {
+        Self { reserve_file, ..self }
     }
 
-    /// Room that is laid by, if any is.
+    /// The reserve file, if there is one.
     #[must_use]
-    pub fn ballast(&self) -> Option<&Ballast> {
-        self.ballast.as_ref()
+    pub fn reserve_file(&self) -> Option<&ReserveFile> {
+        self.reserve_file.as_ref()
     }
 
-    /// Removes by the runtime's id; once more where giving up the ballast made room.
+    /// Removes by the runtime's id; once more where giving up the reserve file made room.
     fn remove_one(&mut self, id: &str, handler: &str) -> Result<(), CriError> {
         // Only an artifact's handle has one.
         let is_reference = id.contains('@');
@@ -106,15 +106,18 @@ impl CriRemover {
         if !is_no_space(&error.problem.to_string()) {
             return result;
         }
-        let Some(ballast) = self.ballast.take() else { return result };
-        match ballast.release() {
+        let Some(reserve_file) = self.reserve_file.take() else { return result };
+        match reserve_file.release() {
             Ok(true) => {
-                tracing::info!("{error}; giving up {} for it", ballast.path().display());
+                tracing::info!("{error}; releasing the reserve file {}", reserve_file.path().display());
                 remove(&self.client)
             }
             Ok(false) => result,
             Err(fault) => {
-                tracing::warn!("{} cannot be given up: {fault}", ballast.path().display());
+                tracing::warn!(
+                    "the reserve file {} cannot be released: {fault}",
+                    reserve_file.path().display()
+                );
                 result
             }
         }
@@ -224,7 +227,7 @@ impl Remover for CriRemover {
         "cri"
     }
 
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError> {
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
         let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| {
             PreconditionError::new(format!(
                 "the store of {} is {}, which was not read",
@@ -246,7 +249,7 @@ impl Remover for CriRemover {
         if let Some(what) = objection {
             return Err(PreconditionError { what, stale: true });
         }
-        let mut extras = vec![Known::default(); inventory.images.len()];
+        let mut extras = vec![ExternalFacts::default(); inventory.images.len()];
         for (at, image) in inventory.images.iter().enumerate() {
             if !stores.writes_to(image.store) {
                 extras[at].out_of_reach =
@@ -286,7 +289,7 @@ impl Remover for CriRemover {
                     inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
                 if !known {
                     let name = name(container);
-                    extras[at.get()].used_by.push(format!("the container {name}, says the runtime"));
+                    extras[at.get()].used_by.push(format!("the container {name}, according to the runtime"));
                 }
             }
             for reference in self.mounted_in(container) {
@@ -352,7 +355,7 @@ impl Remover for CriRemover {
         for (id, handler) in &handles {
             match self.remove_one(id, handler) {
                 Ok(()) => touched = true,
-                // Another handler's removal takes the image along, and so may somebody else.
+                // The removal for another handler deletes the image as well, and so may another process.
                 Err(error) if matches!(error.problem, Problem::NotFound(_)) => {
                     missing.get_or_insert_with(|| error.to_string());
                 }

@@ -1,4 +1,4 @@
-//! Removal by ourselves, in the graphroot: for when no runtime can.
+//! Removes images directly in the graphroot, for when no runtime can.
 //!
 //! The editor proves under the store's locks what a runtime would: that no container has the
 //! image, that nothing that stays needs its layers, that nothing of it is mounted. Its listings
@@ -10,24 +10,24 @@ use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::model::plan::Phase;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
-use crate::policy::Known;
+use crate::policy::ExternalFacts;
 use crate::stores::containers_storage::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
 
-/// Works on the disk.
+/// The remover that edits the store.
 #[derive(Debug)]
 pub struct DirectRemover<'a> {
     editors: &'a Editors,
-    /// Asked before each removal; `None`: the owner may be at work, somebody has said so.
+    /// Checked before each removal; `None`: the user allowed a running owner (--while-runtime-runs).
     owners: Option<&'a Owners>,
-    /// Stores that are left aside, and why: each is waited for once.
-    aside: Vec<(StoreId, String)>,
+    /// Skipped stores, and why: each lock is waited for once.
+    skipped: Vec<(StoreId, String)>,
 }
 
 impl<'a> DirectRemover<'a> {
-    /// Hands over `editors`. While an owner of `owners` is at work they refuse everything.
+    /// Uses `editors`. While an owner of `owners` is running, everything is refused.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: Option<&'a Owners>) -> Self {
-        Self { editors, owners, aside: Vec::new() }
+        Self { editors, owners, skipped: Vec::new() }
     }
 
     fn out_of_reach(&self, store: &Store) -> Option<String> {
@@ -35,16 +35,16 @@ impl<'a> DirectRemover<'a> {
             return Some("it is in a store of containerd, which is never edited".into());
         }
         let key = StoreId::of(store);
-        let aside = self.aside.iter().find(|(known, _)| *known == key).map(|(_, why)| why.clone());
-        aside.or_else(|| self.editors.store(store).err().map(str::to_owned))
+        let skipped = self.skipped.iter().find(|(known, _)| *known == key).map(|(_, why)| why.clone());
+        skipped.or_else(|| self.editors.store(store).err().map(str::to_owned))
     }
 
-    /// Leaves a store aside for the rest of the run.
+    /// Skips a store for the rest of the run.
     fn leave(&mut self, inventory: &Inventory, image: ImageIx, why: String) -> Removed {
         let store = inventory.images[image.get()].store;
-        self.aside.push((StoreId::of(&inventory.stores[store.get()]), why.clone()));
+        self.skipped.push((StoreId::of(&inventory.stores[store.get()]), why.clone()));
         let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
-        if inventory.images.iter().any(open) { Removed::Aside(why) } else { Removed::Closed(why) }
+        if inventory.images.iter().any(open) { Removed::StoreSkipped(why) } else { Removed::Closed(why) }
     }
 
     /// What an edit that failed means for the image and for the run.
@@ -52,14 +52,14 @@ impl<'a> DirectRemover<'a> {
         match error {
             Error::Stopped { done, cause } => {
                 tell(&inventory.images[at.get()].id, &done);
-                Removed::InPart(format!("stopped on the way: {cause}"))
+                Removed::InPart(format!("deletion was interrupted: {cause}"))
             }
             Error::Failed(_) => Removed::InDoubt(error.to_string()),
             Error::Interrupted => Removed::NotAsked(error.to_string()),
             // Other stores may lie on other disks.
             Error::NoSpace(_) => match self.leave(inventory, at, error.to_string()) {
                 Removed::Closed(why) => Removed::NotAsked(why),
-                aside => aside,
+                other => other,
             },
             _ if error.bars_store() => self.leave(inventory, at, error.to_string()),
             Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
@@ -76,12 +76,13 @@ impl Remover for DirectRemover<'_> {
         "direct"
     }
 
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError> {
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
         if let Some(owners) = self.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
         }
         let reach: Vec<_> = inventory.stores.iter().map(|store| self.out_of_reach(store)).collect();
-        let extra = |store: usize| Known { out_of_reach: reach[store].clone(), ..Known::default() };
+        let extra =
+            |store: usize| ExternalFacts { out_of_reach: reach[store].clone(), ..ExternalFacts::default() };
         Ok(inventory.images.iter().map(|image| extra(image.store.get())).collect())
     }
 
@@ -119,7 +120,7 @@ impl Remover for DirectRemover<'_> {
     }
 }
 
-/// What would not go of an image whose record is gone is an orphan now, which `sweep` finds.
+/// What is left of an image whose record was deleted is now an orphan, which `sweep` finds.
 fn tell(id: &str, deleted: &Deleted) {
     for failure in &deleted.failures {
         tracing::warn!(image = id, "left behind: {failure}");
@@ -132,7 +133,7 @@ fn tell(id: &str, deleted: &Deleted) {
         layers = deleted.layers.len(),
         removed = deleted.removed,
         in_place = deleted.in_place,
-        ballast = deleted.ballast_released,
+        reserve_file = deleted.reserve_file_released,
         locked_for = ?deleted.locked_for,
         "deleted"
     );

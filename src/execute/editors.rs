@@ -1,17 +1,17 @@
-//! The editors of a survey's stores, and the ballast beside them.
+//! The editors of a scan's stores, and the reserve file beside them.
 
 use std::path::Path;
 
 use crate::model::{Store, StoreId};
-use crate::stores::containers_storage::edit::{Ballast, Deleted, Editor, Error, Look, Options, Refusal};
-use crate::stores::{self, Survey};
+use crate::stores::containers_storage::edit::{Deleted, Editor, Error, Look, Options, Refusal, ReserveFile};
+use crate::stores::{self, Scan};
 
 /// One editor a store, where it can be edited.
 #[derive(Debug)]
 pub struct Editors {
-    /// By what names a store in any survey; else why it is not edited.
+    /// By store id, which is the same in every scan; `Err`: why it is not edited.
     stores: Vec<(StoreId, Result<Editor, Closed>)>,
-    ballast: Vec<Ballast>,
+    reserve_file: Vec<ReserveFile>,
 }
 
 /// Why a store is not edited.
@@ -22,7 +22,7 @@ struct Closed {
     by_its_user: bool,
 }
 
-/// What becomes of the ballast.
+/// How the reserve file is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// It is made where there is room, used where there is none, and made again.
@@ -39,40 +39,46 @@ impl From<&Refusal> for Closed {
 }
 
 impl Editors {
-    /// For every store of `survey`. `state_dir` takes the notes of deletions under way; nothing is
+    /// For every store of `scan`. `state_dir` takes the notes of deletions under way; nothing is
     /// opened or written yet. `trusts_namespace`: all processes that can use the stores are in our PID
     /// namespace, whichever that is.
     #[must_use]
-    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep, trusts_namespace: bool) -> Self {
+    pub fn of(scan: &Scan, state_dir: &Path, keep: Keep, trusts_namespace: bool) -> Self {
         let mut all = Vec::new();
-        let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
+        let stores = scan.inventory.stores.iter().zip(&scan.places).map(|(store, places)| {
             let key = StoreId::of(store);
             let Some(places) = places else {
-                let why = format!("only {} removes anything there", store.kind.word());
+                let why = format!("only {} deletes there", store.kind.as_str());
                 return (key, Err(Closed { why, by_its_user: false }));
             };
-            let ballast = Ballast::of_store(places, state_dir).unwrap_or_else(|error| {
+            let reserve_file = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
                 tracing::warn!(%error, store = %store.root.display(), "no ballast");
                 Vec::new()
             });
-            let ballast: Vec<_> =
-                ballast.into_iter().filter(|one| keep == Keep::Make || one.exists()).collect();
-            for one in &ballast {
-                if all.iter().all(|known: &Ballast| known.path() != one.path()) {
+            let reserve_file: Vec<_> =
+                reserve_file.into_iter().filter(|one| keep == Keep::Make || one.exists()).collect();
+            for one in &reserve_file {
+                if all.iter().all(|known: &ReserveFile| known.path() != one.path()) {
                     all.push(one.clone());
                 }
             }
-            let (request, asked) = (survey.request.clone(), places.clone());
+            let (request, asked) = (scan.request.clone(), places.clone());
             let outside: Look = Box::new(move || stores::outside(&request, &asked));
             let intents = Some(state_dir.to_path_buf());
-            let (outside, present) = (Some(outside), Some(survey.present.clone()));
+            let (outside, present) = (Some(outside), Some(scan.present.clone()));
             let trust_pid_namespace = trusts_namespace;
-            let options =
-                Options { intents, ballast, outside, present, trust_pid_namespace, ..Options::default() };
+            let options = Options {
+                intents,
+                reserve_file,
+                outside,
+                present,
+                trust_pid_namespace,
+                ..Options::default()
+            };
             (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
         });
         let stores = stores.collect();
-        Self { stores, ballast: all }
+        Self { stores, reserve_file: all }
     }
 
     /// The editor of a store.
@@ -84,7 +90,7 @@ impl Editors {
         match self.stores.iter().find(|(known, _)| *known == key) {
             Some((_, Ok(editor))) => Ok(editor),
             Some((_, Err(closed))) => Err(&closed.why),
-            None => Err("it was not there when the run began"),
+            None => Err("it did not exist when the run began"),
         }
     }
 
@@ -107,27 +113,27 @@ impl Editors {
         editors.map(|(key, editor)| (key.clone(), editor.resume())).collect()
     }
 
-    /// Makes the ballast where there is room, so that later deletions find it. What it takes is
-    /// then no part of what any of them gives back.
+    /// Makes the reserve file where there is room, so that later deletions find it. What it takes is
+    /// then not counted as freed by any of them.
     pub fn prepare(&self) {
-        for ballast in &self.ballast {
-            match ballast.prepare() {
+        for reserve_file in &self.reserve_file {
+            match reserve_file.prepare() {
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, path = %ballast.path().display(), "no ballast"),
+                Err(error) => tracing::warn!(%error, path = %reserve_file.path().display(), "no ballast"),
             }
         }
     }
 
-    /// Bytes that the ballast takes on the filesystem `device` (`st_dev`) now.
+    /// Bytes that the reserve file takes on the filesystem `device` (`st_dev`) now.
     #[must_use]
     pub fn ballast_bytes(&self, device: u64) -> u64 {
-        self.ballast.iter().filter(|one| one.device() == device).map(Ballast::taken_bytes).sum()
+        self.reserve_file.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 
     /// A record file can be written anew on the filesystems of all editable stores, as far as
-    /// their numbers tell: there is as much room as the ballast would take, and an inode.
+    /// their numbers tell: there is as much room as the reserve file would take, and an inode.
     #[must_use]
     pub fn room_to_begin(&self) -> bool {
-        self.ballast.iter().all(Ballast::has_room_beside)
+        self.reserve_file.iter().all(ReserveFile::has_room_beside)
     }
 }

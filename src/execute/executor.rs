@@ -28,52 +28,51 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// it is measured once, without waiting.
 const WORTH_WAITING: u64 = 4 << 20;
 
-/// Is told what happens, as it happens.
+/// Receives events of a run as they happen.
 pub trait Observer {
-    /// Something is about to be proven and then deleted at once: whatever takes time and has to be
-    /// done before is done now.
+    /// Something is about to be proven and then deleted at once: slow preparations are done now.
     fn begins(&mut self, _step: &Step) {}
-    /// What was begun last was not touched after all.
+    /// The last target was not touched after all.
     fn spared(&mut self, _step: &Step) {}
-    /// What was begun last is gone; what it freed has not come yet, which can take seconds.
+    /// The last target is deleted; its space is not free yet, which can take seconds.
     fn gone(&mut self, _step: &Step) {}
-    /// It is gone, and the result was measured.
+    /// It is deleted, and the result was measured.
     fn deleted(&mut self, _deletion: &Deletion) {}
     /// It could not be deleted, or not in full.
     fn refused(&mut self, _step: &Step, _problem: &Problem) {}
-    /// Its removal was asked for, and nobody can tell any more whether it is gone.
+    /// Its removal was requested, and its outcome cannot be determined any more.
     fn unproven(&mut self, _step: &Step, _message: &str) {}
 }
 
-/// What a fresh look says of a target.
+/// Result of a fresh check of a target.
 pub(super) enum Proof {
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
-    /// A rule keeps it by now.
+    /// A rule keeps it now.
     Kept(Ruling),
     MayGo,
 }
 
 /// Proves and removes one kind of thing.
 pub(super) trait Handler {
-    /// Who says that something is removed.
+    /// The component that confirms a removal, for messages.
     fn name(&self) -> &'static str {
         "the runtime"
     }
 
-    /// Does what takes time before the proof: a proof is as good as it is young.
+    /// Slow preparations before the proof, which must be as fresh as possible.
     fn prepare(&mut self) {}
 
     /// Looks again at everything that may keep the target, and brings its names up to date.
     ///
     /// # Errors
-    /// When that cannot be had in full: then nothing more is deleted.
+    /// When that is not fully available: then nothing more is deleted.
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError>;
 
     /// Removes it, right after it was proven.
     fn remove(&mut self, step: &Step) -> Removed;
 
-    /// Whether it is still there; `None`: the records are damaged, and do not tell.
+    /// Whether it still exists; `None`: the records are damaged.
     ///
     /// # Errors
     /// When the store cannot be asked any more.
@@ -96,7 +95,7 @@ pub(super) trait Handler {
     }
 }
 
-/// A run under way.
+/// A run in progress.
 pub struct Run<'a> {
     observer: &'a mut dyn Observer,
     /// Set by a signal: nothing more is begun.
@@ -108,8 +107,8 @@ pub struct Run<'a> {
     pub(super) repaired: Vec<Target>,
     problems: Vec<Problem>,
     pub(super) stopped: Option<Stopped>,
-    /// Why the store of the last step was left aside, if it was.
-    pub(super) aside: Option<String>,
+    /// Why the store of the last step was skipped, if it was.
+    pub(super) skipped_store: Option<String>,
     /// The last refusal came although the removal was answered with yes.
     pub(super) believed: bool,
 }
@@ -141,7 +140,7 @@ impl<'a> Run<'a> {
             repaired: Vec::new(),
             problems: Vec::new(),
             stopped: None,
-            aside: None,
+            skipped_store: None,
             believed: false,
         }
     }
@@ -177,7 +176,7 @@ impl<'a> Run<'a> {
         let after = self.gauges.measure();
         plan.problems.extend(self.problems);
         if self.stopped == Some(Stopped::Signal) {
-            let message = "a signal ended the run before its plan did";
+            let message = "the run was interrupted by a signal before its plan was complete";
             plan.problems.push(Problem::new(None, Phase::Stop, message));
         }
         let in_part = plan.problems.iter().any(|problem| problem.in_part);
@@ -199,7 +198,7 @@ impl<'a> Run<'a> {
 
     /// Deletes one target.
     pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
-        (self.aside, self.believed) = (None, false);
+        (self.skipped_store, self.believed) = (None, false);
         if self.is_stopped() {
             return Answer::NotTried;
         }
@@ -252,7 +251,7 @@ impl<'a> Run<'a> {
             return self.refused(&step, removed, handler, (&before, &byproduct));
         }
         if matches!(removed, Removed::NotFound(_)) {
-            // Somebody else was faster.
+            // Another process has deleted it.
             self.observer.spared(&step);
             return Answer::Gone;
         }
@@ -264,7 +263,7 @@ impl<'a> Run<'a> {
         if let Removed::InPart(message) = removed
             && !stop::is_asked()
         {
-            let message = format!("removed in part: {message}");
+            let message = format!("partially removed: {message}");
             let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, message);
             self.problems.push(Problem { in_part: true, ..problem });
         }
@@ -285,8 +284,8 @@ impl<'a> Run<'a> {
                 self.stopped = Some(Stopped::Closed(what.clone()));
                 Answer::NotTried
             }
-            Removed::Aside(what) => {
-                self.aside = Some(what.clone());
+            Removed::StoreSkipped(what) => {
+                self.skipped_store = Some(what.clone());
                 Answer::Kept(Ruling::keeps(Rule::OutOfReach, what))
             }
             Removed::Kept(ruling) => Answer::Kept(ruling.clone()),
@@ -309,7 +308,7 @@ impl<'a> Run<'a> {
         let problem = match removed {
             Removed::LeftOver(message) => {
                 let part = self.freed(step.clone(), before, byproduct, handler, false);
-                let message = format!("removed in part: {message}");
+                let message = format!("partially removed: {message}");
                 let problem = Problem::new(id, Phase::Remove, message);
                 Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
             }
@@ -319,7 +318,7 @@ impl<'a> Run<'a> {
             | Removed::InDoubt(message)
             | Removed::NotFound(message) => Problem::new(id, Phase::Remove, message),
             _ => {
-                let message = format!("{} said that it is removed, but it is still there", handler.name());
+                let message = format!("{} reported it as removed, but it still exists", handler.name());
                 Problem::new(id, Phase::Remove, message)
             }
         };
@@ -331,7 +330,7 @@ impl<'a> Run<'a> {
             return Answer::Refused(message);
         }
         self.observer.refused(step, &problem);
-        // Images are told of by the plan.
+        // Images are reported by the plan.
         if !step.target.is_image() {
             self.problems.push(problem);
         }
@@ -352,7 +351,7 @@ impl<'a> Run<'a> {
         i64::try_from(device.map_or(0, |device| handler.own_bytes(device))).unwrap_or(i64::MAX)
     }
 
-    /// Waits for what was removed to be freed. `tells`: the observer is told where that takes time.
+    /// Waits for what was removed to be freed. `tells`: notify the observer if that takes time.
     fn freed(
         &mut self,
         step: Step,

@@ -52,12 +52,13 @@ impl Gauges {
     }
 }
 
-/// Opens a directory of a store, and not the mount point, which something else may be mounted
-/// over.
+/// Opens a directory of a store, and not the mount point, which something else may be mounted over. Of what
+/// lies in no store (`/var/tmp`, a split imagestore) the directory around it: what is there by now may be a
+/// mount that never answers.
 fn open(inventory: &Inventory, at: FilesystemIx) -> Result<Gauge, String> {
     let store = inventory.stores.iter().find(|store| store.filesystem == at);
-    let node = || inventory.nodes.iter().find(|node| node.filesystem == at && node.path.is_dir());
-    let path = store.map(|store| &store.root).or_else(|| node().map(|node| &node.path));
-    let path: &Path = path.unwrap_or(&inventory.filesystems[at.get()].mount);
+    let node = || inventory.nodes.iter().find(|node| node.filesystem == at)?.path.parent();
+    let path = store.map(|store| store.root.as_path()).or_else(node);
+    let path = path.unwrap_or(&inventory.filesystems[at.get()].mount);
     Gauge::open(path).map_err(|error| format!("{}: {error}", path.display()))
 }

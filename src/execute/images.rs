@@ -1,4 +1,4 @@
-//! Images: the planner's plan, carried out step by step.
+//! Runs the planner's plan for images, step by step.
 
 use crate::execute::context::Recalled;
 use crate::execute::executor::{Handler, Proof, Run};
@@ -12,38 +12,38 @@ use crate::model::{Image, ImageIx, OutcomeKind, Plan};
 use crate::policy::compare::{Comparison, compare};
 use crate::policy::plan::{Answer, Planner, Task};
 use crate::policy::rules::Judge;
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::stores::containers_storage::edit::NO_SPACE;
 
-/// The plan for `survey` without carrying it out: the same that [`run`] follows as long as its
+/// The plan for `scan` without carrying it out: the same that [`run`] follows as long as its
 /// predictions hold, after something else has freed `made`. What the filesystems say is as of now.
 #[must_use]
 pub fn plan(
     made: &[Gain],
-    survey: &Survey,
+    scan: &Scan,
     means: &Means<'_>,
     task: Task<'_>,
     looked: &Looked,
 ) -> (Plan, Vec<Measured>) {
-    let facts = Facts::of(survey, means, looked);
-    let measured = Gauges::open(&survey.inventory, None).measure();
+    let facts = Facts::of(scan, means, looked);
+    let measured = Gauges::open(&scan.inventory, None).measure();
     let mut then = measured.clone();
     plan::apply(made, &mut then);
-    (crate::policy::plan::plan(facts.input(survey, means.policy), task, &then), measured)
+    (crate::policy::plan::plan(facts.input(scan, means.policy), task, &then), measured)
 }
 
 /// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime
 /// behind the remover, or the filesystem's numbers cannot be believed.
 #[must_use]
 pub fn side_by_side(
-    survey: &Survey,
+    scan: &Scan,
     means: &Means<'_>,
     looked: &Looked,
     theirs: crate::policy::kubelet::Policy,
 ) -> Option<Comparison> {
-    let facts = Facts::of(survey, means, looked);
-    let measured = Gauges::open(&survey.inventory, None).measure();
-    compare(facts.input(survey, means.policy), &measured, looked.listing.as_ref()?, theirs)
+    let facts = Facts::of(scan, means, looked);
+    let measured = Gauges::open(&scan.inventory, None).measure();
+    compare(facts.input(scan, means.policy), &measured, looked.listing.as_ref()?, theirs)
 }
 
 /// Carries out the task, and returns the plan as it was carried out.
@@ -52,24 +52,24 @@ pub fn side_by_side(
 /// When what the remover needs to know cannot be had in full: then no image was deleted.
 pub fn run(
     run: &mut Run<'_>,
-    survey: &Survey,
+    scan: &Scan,
     means: &Means<'_>,
     task: Task<'_>,
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
-    let facts = Facts::of(survey, means, &Looked::now(survey, means, remover)?);
-    let mut planner = Planner::new(facts.input(survey, means.policy), task);
-    let mut images = Images::new(survey, *means, task.waived(), remover);
-    let mut aside: Vec<String> = Vec::new();
+    let facts = Facts::of(scan, means, &Looked::now(scan, means, remover)?);
+    let mut planner = Planner::new(facts.input(scan, means.policy), task);
+    let mut images = Images::new(scan, *means, task.waived(), remover);
+    let mut skipped: Vec<String> = Vec::new();
     while !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
-        aside.extend(run.aside.take());
+        skipped.extend(run.skipped_store.take());
         ends_without_space(run, &answer);
         planner.answer(answer);
     }
     let mut plan = planner.finish(&run.measure());
-    if !aside.is_empty() && plan.outcome != OutcomeKind::Failed {
+    if !skipped.is_empty() && plan.outcome != OutcomeKind::Failed {
         // What was to be deleted there stays, whatever was reached elsewhere.
         plan.outcome = OutcomeKind::Refused;
     }
@@ -79,8 +79,8 @@ pub fn run(
         Some(Stopped::Closed(message)) => Some((Phase::Lock, message.clone())),
         Some(Stopped::Signal) | None => None,
     };
-    let aside = aside.into_iter().map(|message| (phase_of(&message), message));
-    for (phase, message) in aside.chain(ended) {
+    let skipped = skipped.into_iter().map(|message| (phase_of(&message), message));
+    for (phase, message) in skipped.chain(ended) {
         if !plan.problems.iter().any(|problem| problem.message == message) {
             plan.problems.push(Problem::new(None, phase, message));
         }
@@ -104,25 +104,25 @@ pub fn is_no_space(message: &str) -> bool {
     crate::cri::is_no_space(message) || message.contains(NO_SPACE)
 }
 
-/// Proves and removes images of a survey.
+/// Proves and removes images of a scan.
 pub(super) struct Images<'a> {
-    survey: &'a Survey,
+    scan: &'a Scan,
     means: Means<'a>,
     waived: Waived,
     remover: &'a mut dyn Remover,
     recalled: Option<Recalled<'a>>,
     /// The look that allowed the deletion, and the image in it.
-    fresh: Option<(Survey, ImageIx)>,
+    fresh: Option<(Scan, ImageIx)>,
 }
 
 impl<'a> Images<'a> {
     pub(super) fn new(
-        survey: &'a Survey,
+        scan: &'a Scan,
         means: Means<'a>,
         waived: Waived,
         remover: &'a mut dyn Remover,
     ) -> Self {
-        Self { survey, means, waived, remover, recalled: None, fresh: None }
+        Self { scan, means, waived, remover, recalled: None, fresh: None }
     }
 }
 
@@ -160,7 +160,7 @@ impl Handler for Images<'_> {
     fn remove(&mut self, _: &Step) -> Removed {
         match &self.fresh {
             Some((fresh, at)) => self.remover.remove(&fresh.inventory, *at),
-            None => Removed::NotAsked("it was not proven".into()),
+            None => Removed::NotAsked("it was not proven safe to delete".into()),
         }
     }
 
@@ -176,7 +176,7 @@ impl Handler for Images<'_> {
     }
 
     fn byproduct(&self) -> Vec<Gain> {
-        self.remover.byproduct(&self.survey.inventory, &self.survey.refs)
+        self.remover.byproduct(&self.scan.inventory, &self.scan.refs)
     }
 }
 

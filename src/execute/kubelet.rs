@@ -1,4 +1,4 @@
-//! Policy `kubelet` for real: its collector runs once over what the runtime lists, and deletes
+//! Carries out policy `kubelet`: its collector runs once over the runtime's listings, and deletes
 //! through the same remover, proofs and measurements as [`crate::execute::images::run`].
 //!
 //! Its rules, order, roundings and believed bytes are its own. Our protections stand above them:
@@ -23,7 +23,7 @@ use crate::policy::kubelet::{
     Runtime, RuntimeError,
 };
 use crate::policy::rules::Judge;
-use crate::stores::Survey;
+use crate::stores::Scan;
 
 /// What it does without: it has no back-off, and a rule of its own for what was used just now.
 const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
@@ -49,15 +49,15 @@ pub struct Theirs {
 /// nothing was deleted.
 pub fn run(
     run: &mut Run<'_>,
-    survey: &Survey,
+    scan: &Scan,
     means: &Means<'_>,
     remover: &mut dyn Remover,
     theirs: Theirs,
 ) -> Result<(Plan, Report), PreconditionError> {
-    let world = World::of(survey, means, &Looked::now(survey, means, remover)?)?;
+    let world = World::of(scan, means, &Looked::now(scan, means, remover)?)?;
     let spaces = run.measure();
-    let mut act = Act { run, images: Images::new(survey, *means, &WAIVED, remover) };
-    Ok(world.collect(&mut act, survey, means, theirs, spaces))
+    let mut act = Act { run, images: Images::new(scan, *means, &WAIVED, remover) };
+    Ok(world.collect(&mut act, scan, means, theirs, spaces))
 }
 
 /// What [`run`] would do if every prediction holds, after something else has freed `made`.
@@ -66,23 +66,23 @@ pub fn run(
 /// As there.
 pub fn plan(
     made: &[Gain],
-    survey: &Survey,
+    scan: &Scan,
     means: &Means<'_>,
     looked: &Looked,
     theirs: Theirs,
 ) -> Result<(Plan, Report, Vec<Measured>), PreconditionError> {
-    let world = World::of(survey, means, looked)?;
-    let before = Gauges::open(&survey.inventory, None).measure();
+    let world = World::of(scan, means, looked)?;
+    let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
-    let (plan, report) = world.collect(&mut Predict, survey, means, theirs, then);
+    let (plan, report) = world.collect(&mut Predict, scan, means, theirs, then);
     Ok((plan, report, before))
 }
 
-/// How a removal that the kubelet asks for comes about.
+/// How a removal requested by the kubelet's collector is carried out.
 trait Way {
     fn delete(&mut self, step: &Step) -> Answer;
-    /// The last refusal came although the runtime said yes.
+    /// The object stayed although the runtime reported success.
     fn was_believed(&self) -> bool {
         false
     }
@@ -133,25 +133,25 @@ impl Way for Act<'_, '_> {
     }
 }
 
-/// What is known when the collector begins.
+/// The state when the collector starts.
 struct World {
     facts: Facts,
     listing: Listing,
-    /// Its images, with their places in the survey.
+    /// Its images, with their places in the scan.
     images: Vec<(ListedImage, Option<ImageIx>)>,
     /// Why our rules keep each image, if they do.
     kept: Vec<Option<Ruling>>,
 }
 
 impl World {
-    fn of(survey: &Survey, means: &Means<'_>, looked: &Looked) -> Result<Self, PreconditionError> {
-        let facts = Facts::of(survey, means, looked);
+    fn of(scan: &Scan, means: &Means<'_>, looked: &Looked) -> Result<Self, PreconditionError> {
+        let facts = Facts::of(scan, means, looked);
         let listing = looked.listing.clone().ok_or_else(|| {
-            PreconditionError::new("policy kubelet goes by what a runtime lists, and there is none")
+            PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
         })?;
-        let judge = Judge::new(facts.input(survey, means.policy)).waiving(&WAIVED);
-        let kept = (0..survey.inventory.images.len()).map(|at| judge.kept(at.into())).collect();
-        let images = listing.images_in(&survey.inventory);
+        let judge = Judge::new(facts.input(scan, means.policy)).waiving(&WAIVED);
+        let kept = (0..scan.inventory.images.len()).map(|at| judge.kept(at.into())).collect();
+        let images = listing.images_in(&scan.inventory);
         Ok(Self { facts, listing, images, kept })
     }
 
@@ -172,22 +172,27 @@ impl World {
     fn collect(
         self,
         way: &mut dyn Way,
-        survey: &Survey,
+        scan: &Scan,
         means: &Means<'_>,
         theirs: Theirs,
         spaces: Vec<Measured>,
     ) -> (Plan, Report) {
         let began = jiff::Timestamp::MIN;
         let mut manager = Manager::new(theirs.policy, theirs.gates, began, self.records(theirs.gates));
-        let store = self.listing.store_in(&survey.inventory);
+        let store = self.listing.store_in(&scan.inventory);
         let mut node = Node {
-            survey,
-            filesystem: store.map_or(0.into(), |at| survey.inventory.stores[at.get()].filesystem),
-            live: survey.refs.live(),
+            scan,
+            filesystem: store.map_or(0.into(), |at| scan.inventory.stores[at.get()].filesystem),
+            live: scan.refs.live(),
             way,
             spaces,
             by_space: None,
-            fates: self.kept.iter().cloned().map(|kept| kept.map_or(Fate::Open, Fate::Kept)).collect(),
+            states: self
+                .kept
+                .iter()
+                .cloned()
+                .map(|kept| kept.map_or(ImageState::Open, ImageState::Kept))
+                .collect(),
             listing: &self.listing,
             images: &self.images,
             steps: Vec::new(),
@@ -198,15 +203,15 @@ impl World {
             true => Report::default(),
         };
         node.way.measure(&mut node.spaces);
-        // Its own rule for what was used just now goes by its own clock.
+        // Its own rule for recent use has its own clock.
         let facts = self.facts.scanned_now();
-        let judge = Judge::new(facts.input(survey, means.policy));
+        let judge = Judge::new(facts.input(scan, means.policy));
         (node.plan(&report, theirs.policy, &judge), report)
     }
 }
 
-/// What becomes of an image.
-enum Fate {
+/// State of an image in the plan.
+enum ImageState {
     Open,
     Kept(Ruling),
     Gone,
@@ -214,7 +219,7 @@ enum Fate {
 
 /// The node as the kubelet sees it.
 struct Node<'a, 's> {
-    survey: &'s Survey,
+    scan: &'s Scan,
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     live: Live<'s>,
@@ -223,7 +228,7 @@ struct Node<'a, 's> {
     spaces: Vec<Measured>,
     /// What the filesystem said when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
-    fates: Vec<Fate>,
+    states: Vec<ImageState>,
     listing: &'s Listing,
     images: &'s [(ListedImage, Option<ImageIx>)],
     steps: Vec<Step>,
@@ -236,20 +241,20 @@ impl Node<'_, '_> {
         space.unwrap_or(Err(InvalidStats::Missing(Stat::All)))
     }
 
-    /// The image has left the disk.
+    /// Marks the image as deleted.
     fn went(&mut self, at: ImageIx) {
-        self.fates[at.get()] = Fate::Gone;
-        self.live.remove(&self.survey.inventory, Root::Image(at));
+        self.states[at.get()] = ImageState::Gone;
+        self.live.remove(&self.scan.inventory, Root::Image(at));
         self.way.measure(&mut self.spaces);
     }
 
     fn remove(&mut self, at: ImageIx) -> Result<(), RuntimeError> {
-        if matches!(self.fates[at.get()], Fate::Gone) {
+        if matches!(self.states[at.get()], ImageState::Gone) {
             // It was listed for another handler as well.
             return Ok(());
         }
         let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
-        let inventory = &self.survey.inventory;
+        let inventory = &self.scan.inventory;
         let step = Step::of_image(inventory, &self.live, at, (cause, self.filesystem), &self.spaces);
         match self.way.delete(&step) {
             Answer::Removed => {
@@ -262,33 +267,33 @@ impl Node<'_, '_> {
                 self.went(at);
                 Ok(())
             }
-            Answer::NotTried => Err(RuntimeError("the run ends here".into())),
+            Answer::NotTried => Err(RuntimeError("the run was stopped".into())),
             Answer::Kept(ruling) => {
                 let detail = format!("since the run began: {}", ruling.detail);
-                self.fates[at.get()] = Fate::Kept(Ruling { detail: detail.clone(), ..ruling });
+                self.states[at.get()] = ImageState::Kept(Ruling { detail: detail.clone(), ..ruling });
                 Err(RuntimeError(detail))
             }
             Answer::Refused(message) => {
                 self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message.clone()));
-                self.fates[at.get()] = Fate::Kept(Ruling::keeps(Rule::Refused, message.clone()));
-                // The kubelet believes what the runtime says.
+                self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+                // The kubelet trusts the runtime's answer.
                 if self.way.was_believed() { Ok(()) } else { Err(RuntimeError(message)) }
             }
         }
     }
 
-    /// What became of it all.
+    /// The resulting plan.
     fn plan(mut self, report: &Report, theirs: kubelet::Policy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, theirs);
         if let Some(invalid) = &part.invalid {
-            let mount = self.survey.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
+            let mount = self.scan.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
         if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.way.stopped() {
             self.problems.push(Problem::new(None, Phase::Prove, what));
         }
         if let Some(failure) = &report.failure {
-            // What the kubelet's own log would have.
+            // As in the kubelet's own log.
             self.problems.push(Problem::new(None, Phase::Kubelet, failure.to_string()));
         }
         let age = self.steps.iter().any(|step| step.cause == Cause::Age);
@@ -308,7 +313,7 @@ impl Node<'_, '_> {
         let kept = self.kept(report, &part, judge);
         Plan {
             trigger: Trigger { space: part.started.any(), age },
-            mounts: self.survey.inventory.mounts(),
+            mounts: self.scan.inventory.mounts(),
             filesystems: vec![part],
             steps: self.steps,
             kept,
@@ -346,28 +351,28 @@ impl Node<'_, '_> {
             let rulings = judge.rulings(image);
             match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
                 Some(ruling) => (ruling.rule, ruling.detail),
-                None if ended => (Rule::RunEnded, "the run was ended before its turn".into()),
+                None if ended => (Rule::RunEnded, "the run ended before its turn".into()),
                 None if part.invalid.is_some() => {
                     (Rule::Unmeasured, part.invalid.iter().map(ToString::to_string).collect())
                 }
                 None if report.wanted_bytes.is_some() => {
-                    (Rule::NotNeeded, "enough was believed to be freed before its turn".into())
+                    (Rule::NotNeeded, "by the kubelet's estimate, enough was freed before its turn".into())
                 }
                 None => {
                     let used = report.usage_percent.unwrap_or_default();
-                    (Rule::NotNeeded, format!("{used} % are used, as the kubelet rounds it"))
+                    (Rule::NotNeeded, format!("{used} % used, rounded as the kubelet does"))
                 }
             }
         };
-        let fates = self.fates.iter().enumerate();
-        let kept = fates.filter_map(|(at, fate)| {
+        let states = self.states.iter().enumerate();
+        let kept = states.filter_map(|(at, state)| {
             let image = ImageIx::from(at);
-            let (rule, detail) = match fate {
-                Fate::Gone => return None,
-                Fate::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
-                Fate::Open => open(image),
+            let (rule, detail) = match state {
+                ImageState::Gone => return None,
+                ImageState::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
+                ImageState::Open => open(image),
             };
-            Some(Kept { target: Target::image(&self.survey.inventory, image), rule, detail })
+            Some(Kept { target: Target::image(&self.scan.inventory, image), rule, detail })
         });
         kept.collect()
     }
@@ -387,7 +392,7 @@ impl Runtime for Node<'_, '_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
         let shown = |(image, at): &(ListedImage, Option<ImageIx>)| {
             // What lies in no store that we read (an OCI artifact) is not ours to judge.
-            let kept = at.is_none_or(|at| matches!(self.fates[at.get()], Fate::Kept(_)));
+            let kept = at.is_none_or(|at| matches!(self.states[at.get()], ImageState::Kept(_)));
             ListedImage { pinned: image.pinned || kept, ..image.clone() }
         };
         Ok(self.images.iter().map(shown).collect())
@@ -412,7 +417,7 @@ impl Runtime for Node<'_, '_> {
                 available_bytes: Some(space.available_bytes),
             }),
             Err(InvalidStats::NoCapacity) => Ok(FsStats { capacity_bytes: Some(0), available_bytes: None }),
-            // To the kubelet, missing means full. Not to us.
+            // The kubelet treats missing numbers as full. We do not.
             Err(invalid) => Err(RuntimeError(invalid.to_string())),
         }
     }

@@ -23,7 +23,7 @@ pub fn run(
 ) -> Plan {
     let mut plan = Plan::default();
     let mut leaks = Leaks { inventory, editors, min_age };
-    // A store whose lock somebody keeps is not waited for again.
+    // A locked store is not waited for again.
     let mut locked: HashMap<&StoreId, String> = HashMap::new();
     for step in steps {
         if run.is_stopped() {
@@ -36,7 +36,7 @@ pub fn run(
         }
         match run.step(step, &mut leaks) {
             Answer::Removed => plan.steps.push(step.clone()),
-            Answer::Kept(ruling) => match (run.aside.take(), &step.target.store) {
+            Answer::Kept(ruling) => match (run.skipped_store.take(), &step.target.store) {
                 (Some(why), Some(store)) => {
                     plan.problems.push(barred(why.clone()));
                     locked.insert(store, why);
@@ -72,21 +72,22 @@ impl Handler for Leaks<'_> {
 
     fn remove(&mut self, step: &Step) -> Removed {
         let (Some(key), Some(leak)) = (&step.target.store, &step.target.leak) else {
-            return Removed::NotFound("it is no leak".into());
+            return Removed::NotFound("it is not a leak".into());
         };
         let kept = |why: String| Removed::Kept(Ruling::keeps(Rule::NotProven, why));
         let store = self.inventory.stores.iter().find(|store| StoreId::of(store) == *key);
-        let editor =
-            match store.ok_or("its store is not there any more").and_then(|one| self.editors.store(one)) {
-                Ok(editor) => editor,
-                Err(why) => return kept(why.to_owned()),
-            };
+        let editor = match store.ok_or("its store no longer exists").and_then(|one| self.editors.store(one)) {
+            Ok(editor) => editor,
+            Err(why) => return kept(why.to_owned()),
+        };
         let (id, path) = (&step.target.id, &leak.path);
         let done = match (leak.class.recipe(), step.action) {
             (Some(Recipe::RepairLink), Action::Repair) => {
                 return editor.repair_link(id).map_or_else(came_to, |_| Removed::Proven);
             }
-            (Some(Recipe::RepairLink) | None, _) => return Removed::NotFound("nothing deletes it".into()),
+            (Some(Recipe::RepairLink) | None, _) => {
+                return Removed::NotFound("it cannot be deleted automatically".into());
+            }
             (Some(Recipe::Orphan(kind)), _) => {
                 let orphan = OrphanAt { kind, path: path.clone() };
                 editor.reclaim(&[orphan], self.min_age).and_then(|mut reclaimed| match reclaimed.kept.pop() {
@@ -123,7 +124,7 @@ fn came_to(error: Error) -> Removed {
         error if error.is_interrupted() => Removed::Unknown(message),
         Error::Stopped { cause, .. } => Removed::LeftOver(cause.to_string()),
         Error::Refused(Refusal::Unknown { .. }) => Removed::NotFound(message),
-        error if error.bars_store() => Removed::Aside(message),
+        error if error.bars_store() => Removed::StoreSkipped(message),
         Error::Refused(_) => Removed::Kept(Ruling::keeps(Rule::NotProven, message)),
         _ => Removed::Refused(Phase::Remove, message),
     }

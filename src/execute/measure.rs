@@ -1,6 +1,6 @@
-//! What a deletion really gave back, measured on the filesystem.
+//! Measures on the filesystem what a deletion really freed.
 //!
-//! ext4 gives back at once, XFS within milliseconds, as far as it keeps blocks back at all, and btrfs
+//! ext4 frees at once, XFS within milliseconds, as far as it keeps blocks back at all, and btrfs
 //! most of it only when the filesystem is synchronised; a runtime may still be deleting after
 //! it has answered. So: look, and look again until the predicted bytes have come, the number is
 //! still, or the time is up; and synchronise while they have not come. That costs everybody who writes
@@ -46,7 +46,7 @@ impl Room {
         Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)
     }
 
-    /// Bytes that came free between `before` and now; negative where others wrote more.
+    /// Bytes freed between `before` and now; negative where others wrote more.
     #[must_use]
     pub fn freed_since(&self, before: &Self) -> i64 {
         let difference = i128::from(self.free_bytes) - i128::from(before.free_bytes);
@@ -81,7 +81,7 @@ impl Gauge {
         &self.path
     }
 
-    /// The filesystem's number (`st_dev`), where it can be told.
+    /// The filesystem's number (`st_dev`), if known.
     #[must_use]
     pub fn device(&self) -> Option<u64> {
         rustix::fs::fstat(&self.directory).ok().map(|stat| stat.st_dev)
@@ -128,7 +128,7 @@ impl Gauge {
         false
     }
 
-    /// Waits until what was deleted has come back.
+    /// Waits until the space of what was deleted is free.
     ///
     /// # Errors
     /// What `fstatvfs` says.
@@ -169,8 +169,8 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 /// is said. Until data that was just written lies on the disk, XFS reserves more blocks than it will
 /// need, and the first deletions would seem to free those too.
 ///
-/// This changes nothing in a store, but whoever else writes to the filesystem has to wait: it is for
-/// runs that will delete, and once.
+/// This changes nothing in a store, but blocks other writers of the filesystem: only for runs that will
+/// delete, and once.
 #[must_use]
 pub fn write_out<'s>(stores: impl Iterator<Item = &'s Store>) -> Vec<Finding> {
     let until = Instant::now() + WRITTEN_WITHIN;
@@ -213,7 +213,7 @@ impl Default for Patience {
     }
 }
 
-/// What came back.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// Bytes that are free now and were not before; negative where others wrote more.
@@ -229,13 +229,13 @@ pub struct Settled {
 /// Why the waiting ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// What was predicted has come, as far as noise allows to say.
+    /// The prediction is reached, within noise.
     Came,
-    /// Nothing moves any more.
+    /// The number no longer changes.
     Still,
-    /// The time is up and the number still moves.
+    /// The time is up and the number still changes.
     Deadline,
-    /// A signal came: what has come until then says little.
+    /// Interrupted by a signal: the number may be too low.
     Signal,
 }
 
@@ -247,7 +247,7 @@ enum Step {
     Done(Ended),
 }
 
-/// Decides whether to wait on. Pure: it is told the time and what has come.
+/// Decides whether to keep waiting. Pure: time and freed bytes are arguments.
 #[derive(Debug)]
 struct Watch {
     enough: i64,
@@ -291,8 +291,8 @@ impl Watch {
         }
     }
 
-    /// A look: at this time so many bytes have come free. `synchronising`: what was asked for by
-    /// [`Step::Synchronise`] has not ended.
+    /// A measurement: bytes freed at this time. `synchronising`: the sync requested by
+    /// [`Step::Synchronise`] is still running.
     fn see(&mut self, elapsed: Duration, freed: i64, synchronising: bool) -> Step {
         let noise = i64::try_from(NOISE_BYTES).unwrap_or(i64::MAX);
         let since = match self.best {

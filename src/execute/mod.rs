@@ -1,5 +1,4 @@
-//! Carries plans out: one deletion at a time, each proven again right before it, each measured after
-//! it.
+//! Carries out plans: one deletion at a time, each proven again right before it and measured after it.
 //!
 //! [`executor`] has the one loop of images, names, containers, sandboxes, logs and leaks. The planner
 //! decides, a [`Remover`] removes images, `proof` looks again, and an [`Observer`] records.

@@ -1,4 +1,4 @@
-//! Names that are taken from images which keep others: nothing is freed, and the image stays.
+//! Removes names from images that keep other names: nothing is freed, and the image stays.
 
 use crate::execute::context::Recalled;
 use crate::execute::executor::{Handler, Proof, Run};
@@ -10,7 +10,7 @@ use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, LabelsOf, OutcomeKind, Plan};
 use crate::policy::rules::Judge;
 use crate::policy::{Answer, Input, Policy};
-use crate::stores::Survey;
+use crate::stores::Scan;
 
 /// Rules that keep an image for what would be lost with it. With a name nothing is.
 const WAIVED: [Rule; 6] =
@@ -26,23 +26,23 @@ pub struct Untag {
 }
 
 impl Untag {
-    fn step(&self, survey: &Survey) -> Step {
-        let image = Target::image(&survey.inventory, self.image);
+    fn step(&self, scan: &Scan) -> Step {
+        let image = Target::image(&scan.inventory, self.image);
         Step::new(Target { kind: Kind::Name, names: self.names.clone(), ..image }, Cause::Request)
     }
 }
 
-/// What would become of each, nothing changed.
+/// The plan for each, without changing anything.
 #[must_use]
-pub fn plan(untags: &[Untag], survey: &Survey, means: &Means<'_>, looked: &Looked) -> Plan {
+pub fn plan(untags: &[Untag], scan: &Scan, means: &Means<'_>, looked: &Looked) -> Plan {
     let mut plan = Plan::default();
     if untags.is_empty() {
         return plan;
     }
-    let facts = Facts::of(survey, means, looked);
+    let facts = Facts::of(scan, means, looked);
     for untag in untags {
-        let step = untag.step(survey);
-        match judge(survey, &facts, means.policy, untag.image, &untag.names) {
+        let step = untag.step(scan);
+        match judge(scan, &facts, means.policy, untag.image, &untag.names) {
             Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target: step.target, rule, detail }),
             None => plan.steps.push(step),
         }
@@ -59,7 +59,7 @@ pub fn plan(untags: &[Untag], survey: &Survey, means: &Means<'_>, looked: &Looke
 pub fn run(
     run: &mut Run<'_>,
     untags: &[Untag],
-    survey: &Survey,
+    scan: &Scan,
     means: &Means<'_>,
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
@@ -70,7 +70,7 @@ pub fn run(
         if run.is_stopped() {
             break;
         }
-        let step = untag.step(survey);
+        let step = untag.step(scan);
         match run.step(&step, &mut names) {
             Answer::Removed => {
                 for name in &untag.names {
@@ -104,7 +104,7 @@ struct Names<'a> {
     means: Means<'a>,
     remover: &'a mut dyn Remover,
     recalled: Option<Recalled<'a>>,
-    fresh: Option<(Survey, ImageIx)>,
+    fresh: Option<(Scan, ImageIx)>,
 }
 
 impl Handler for Names<'_> {
@@ -132,11 +132,11 @@ impl Handler for Names<'_> {
 
     fn remove(&mut self, step: &Step) -> Removed {
         let Some((fresh, at)) = &self.fresh else {
-            return Removed::Refused(Phase::Untag, "it is not there any more".into());
+            return Removed::Refused(Phase::Untag, "it no longer exists".into());
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
             Removed::Answered => Removed::Proven,
-            Removed::Closed(what) | Removed::Aside(what) => Removed::NotAsked(what),
+            Removed::Closed(what) | Removed::StoreSkipped(what) => Removed::NotAsked(what),
             Removed::Kept(ruling) => Removed::Refused(Phase::Untag, ruling.detail),
             Removed::NotFound(why) | Removed::Failed(why) | Removed::InPart(why) | Removed::InDoubt(why) => {
                 Removed::Refused(Phase::Untag, why)
@@ -151,9 +151,9 @@ impl Handler for Names<'_> {
 }
 
 /// The rule that keeps `names`: asked of an image that has no others.
-fn judge(survey: &Survey, facts: &Facts, policy: &Policy, at: ImageIx, names: &[String]) -> Option<Ruling> {
-    let mut inventory = survey.inventory.clone();
+fn judge(scan: &Scan, facts: &Facts, policy: &Policy, at: ImageIx, names: &[String]) -> Option<Ruling> {
+    let mut inventory = scan.inventory.clone();
     inventory.images[at.get()].names = names.to_vec();
-    let input = Input { inventory: &inventory, ..facts.input(survey, policy) };
+    let input = Input { inventory: &inventory, ..facts.input(scan, policy) };
     Judge::new(input).waiving(&WAIVED).kept(at)
 }

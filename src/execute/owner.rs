@@ -1,4 +1,4 @@
-//! Whether the runtime that owns a store is at work: then images are its to remove.
+//! Checks whether the runtime that owns a store is running: then only that runtime may remove images.
 //!
 //! Its listings would be old after a deletion behind its back, and a container that it is just
 //! creating may have no record yet. The locks would keep the store whole all the same; what they
@@ -11,7 +11,7 @@ use crate::cri::{Client, CriError, Endpoint, Options, Problem, StorePlace, Store
 use crate::model::{Inventory, StoreKind};
 use crate::sys::sysroot::Sysroot;
 
-/// Where owners may be met.
+/// Where to look for owners.
 #[derive(Clone, Debug)]
 pub struct Owners {
     /// A socket that was named; the node's own are looked at as well.
@@ -25,7 +25,7 @@ pub struct Owners {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Presence {
     /// It answers, and the store is its own.
-    #[error("{runtime} answers on {endpoint}, and {} is its store", root.display())]
+    #[error("{runtime} is running on {endpoint} and owns the store {}", root.display())]
     Answers {
         /// Name and version.
         runtime: String,
@@ -34,8 +34,8 @@ pub enum Presence {
         /// The store.
         root: PathBuf,
     },
-    /// Somebody is there, but whose store it has cannot be told.
-    #[error("whether the owner of the store is at work cannot be told: {0}")]
+    /// A runtime is running, but its store is unknown.
+    #[error("cannot determine whether the owner of the store is running: {0}")]
     Unsure(String),
 }
 
@@ -51,7 +51,7 @@ impl Owners {
     /// Asks them now.
     ///
     /// # Errors
-    /// The first that owns one of the stores, or that may.
+    /// The first runtime that owns, or may own, one of the stores.
     pub fn absent(&self, inventory: &Inventory) -> Result<(), Presence> {
         if let Some(named) = &self.named {
             self.is_no_owner(named.clone(), inventory)?;
@@ -83,7 +83,7 @@ impl Owners {
                 None => Ok(()),
             },
             Ok((client, None)) => Err(Presence::Unsure(format!(
-                "{} at {} does not say where its images lie",
+                "{} at {} does not report where its images are stored",
                 client.version().name,
                 client.endpoint()
             ))),

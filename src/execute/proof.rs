@@ -1,4 +1,5 @@
-//! The look right before a deletion: what the records and the runtime say now, unmeasured.
+//! Proof right before a deletion: the current records of the store and listings of the runtime, without
+//! measuring sizes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -11,16 +12,16 @@ use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::rules::Rule;
 use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx, StoreKind};
 use crate::policy::kubelet::Listing;
-use crate::policy::{Ages, Input, Known, Policy, rules};
+use crate::policy::{Ages, ExternalFacts, Input, Policy, rules};
 use crate::stores::containers_storage::artifacts;
-use crate::stores::{self, Request, Survey, Weigh};
+use crate::stores::{self, Measure, Request, Scan};
 use crate::sys::stop;
 
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often disk and runtime are asked again when they told of different moments.
+/// Number of retries when disk and runtime show different moments.
 const ATTEMPTS: u32 = 5;
 
-/// How to look at the disk again, and by what to judge.
+/// How to rescan the disk, and the policy to apply.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
     pub request: &'a Request,
@@ -34,33 +35,29 @@ impl std::fmt::Debug for Means<'_> {
     }
 }
 
-/// What a remover knows of the images of a measured survey, besides what the disk says.
+/// What a remover knows about the images of a measured scan, besides the disk.
 #[derive(Debug)]
 pub struct Looked {
-    known: Vec<Known>,
+    known: Vec<ExternalFacts>,
     /// What the runtime lists; `None`: there is none.
     pub(super) listing: Option<Listing>,
 }
 
 impl Looked {
     /// Asks when a run begins. Measuring takes long, and on a busy node something is
-    /// always just coming or going: then disk and runtime tell of different moments. A look at the
+    /// always being created or deleted: then disk and runtime show different moments. A look at the
     /// records alone takes milliseconds, so the runtime is asked about that one. What has come since
     /// the measuring is no candidate; what has gone is out of reach.
     ///
     /// # Errors
     /// When that cannot be had in full.
-    pub fn now(
-        survey: &Survey,
-        means: &Means<'_>,
-        remover: &mut dyn Remover,
-    ) -> Result<Self, PreconditionError> {
-        let known = match remover.look(&survey.inventory) {
+    pub fn now(scan: &Scan, means: &Means<'_>, remover: &mut dyn Remover) -> Result<Self, PreconditionError> {
+        let known = match remover.look(&scan.inventory) {
             Ok(known) => known,
             Err(error) if error.stale => {
                 tracing::debug!("{error}; asking about a fresh look");
                 let (fresh, known) = look_together(means.request, &LabelsOf::Nobody, remover)?;
-                now_known(&survey.inventory, &fresh.inventory, known)
+                now_known(&scan.inventory, &fresh.inventory, known)
             }
             Err(error) => return Err(error),
         };
@@ -71,25 +68,25 @@ impl Looked {
 /// What is known of the images of an inventory.
 pub(super) struct Facts {
     ages: Vec<Ages>,
-    known: Vec<Known>,
+    known: Vec<ExternalFacts>,
     pub(super) now: Timestamp,
     scanned: Timestamp,
 }
 
 impl Facts {
     /// `looked` told of the same images, whatever has become of the containers since.
-    pub(super) fn of(survey: &Survey, means: &Means<'_>, looked: &Looked) -> Self {
-        Self::with(&survey.inventory, means.context, &means.context.recall(), looked.known.clone())
+    pub(super) fn of(scan: &Scan, means: &Means<'_>, looked: &Looked) -> Self {
+        Self::with(&scan.inventory, means.context, &means.context.recall(), looked.known.clone())
     }
 
     pub(super) fn with(
         inventory: &Inventory,
         context: &dyn PolicyContext,
         recalled: &Recalled<'_>,
-        extra: Vec<Known>,
+        extra: Vec<ExternalFacts>,
     ) -> Self {
         let mut known = recalled(inventory);
-        known.resize_with(known.len().max(extra.len()), Known::default);
+        known.resize_with(known.len().max(extra.len()), ExternalFacts::default);
         known.iter_mut().zip(extra).for_each(|(known, extra)| known.add(extra));
         Self { ages: context.ages(inventory), known, now: context.now(), scanned: context.scanned() }
     }
@@ -103,10 +100,10 @@ impl Facts {
         self.ages.get(at.get())
     }
 
-    pub(super) fn input<'a>(&'a self, survey: &'a Survey, policy: &'a Policy) -> Input<'a> {
+    pub(super) fn input<'a>(&'a self, scan: &'a Scan, policy: &'a Policy) -> Input<'a> {
         Input {
-            inventory: &survey.inventory,
-            refs: &survey.refs,
+            inventory: &scan.inventory,
+            refs: &scan.refs,
             ages: &self.ages,
             known: &self.known,
             policy,
@@ -116,8 +113,8 @@ impl Facts {
     }
 }
 
-/// What a look at `fresh` told of the images of `measured`.
-fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<Known>) -> Vec<Known> {
+/// Maps the facts from `fresh` to the images of `measured`.
+fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>) -> Vec<ExternalFacts> {
     let keys = |inventory: &Inventory| inventory.stores.iter().map(StoreId::of).collect::<Vec<_>>();
     let (old_stores, new_stores) = (keys(measured), keys(fresh));
     let containers = measured.containers.iter();
@@ -133,7 +130,10 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<Known>) -> Vec<
         ((&new_stores[image.store.get()], image.id.as_str()), known)
     });
     let mut by_id: HashMap<_, _> = all.collect();
-    let gone = || Known { out_of_reach: Some("it went while it was scanned".into()), ..Known::default() };
+    let gone = || ExternalFacts {
+        out_of_reach: Some("it was deleted during the scan".into()),
+        ..ExternalFacts::default()
+    };
     let images = measured.images.iter();
     images
         .map(|one| by_id.remove(&(&old_stores[one.store.get()], one.id.as_str())).unwrap_or_else(gone))
@@ -141,22 +141,22 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<Known>) -> Vec<
 }
 
 /// What the records say now, unmeasured.
-pub(super) fn look(request: &Request, labels: LabelsOf) -> Result<Survey, PreconditionError> {
-    let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), labels, ..request.clone() };
+pub(super) fn look(request: &Request, labels: LabelsOf) -> Result<Scan, PreconditionError> {
+    let request = Request { measure: Measure::Nothing, now: Timestamp::now(), labels, ..request.clone() };
     stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))
 }
 
-/// Looks at the disk and then asks the remover, again and again until both tell of the same moment.
+/// Looks at the disk and then asks the remover, and repeats that until both show the same moment.
 pub(super) fn look_together(
     request: &Request,
     labels: &LabelsOf,
     remover: &mut dyn Remover,
-) -> Result<(Survey, Vec<Known>), PreconditionError> {
+) -> Result<(Scan, Vec<ExternalFacts>), PreconditionError> {
     let mut attempt = 1;
     loop {
-        let survey = look(request, labels.clone())?;
-        match remover.look(&survey.inventory) {
-            Ok(known) => return Ok((survey, known)),
+        let scan = look(request, labels.clone())?;
+        match remover.look(&scan.inventory) {
+            Ok(known) => return Ok((scan, known)),
             Err(error) if error.stale && attempt < ATTEMPTS && !stop::is_asked() => {
                 tracing::debug!("{error}; looking again");
                 attempt += 1;
@@ -185,21 +185,21 @@ pub(super) fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
     inventory.stores[store.get()].consistency == Consistency::Damaged
 }
 
-/// Rules that are not asked.
+/// Rules that are skipped.
 pub(super) type Waived = &'static [Rule];
 
 /// Whether the store of `image` still has it; `None` where it is not there and the records are
 /// damaged. Its own records alone are read: other stores say nothing of that.
 pub(super) fn is_there(
     request: &Request,
-    survey: &Survey,
+    scan: &Scan,
     at: ImageIx,
 ) -> Result<Option<bool>, PreconditionError> {
-    let image = &survey.inventory.images[at.get()];
-    let store = &survey.inventory.stores[image.store.get()];
-    let records = survey.places[image.store.get()].as_ref().filter(|one| one.driver != artifacts::DRIVER);
+    let image = &scan.inventory.images[at.get()];
+    let store = &scan.inventory.stores[image.store.get()];
+    let records = scan.places[image.store.get()].as_ref().filter(|one| one.driver != artifacts::DRIVER);
     if let Some(places) = records {
-        let request = Request { weigh: Weigh::Nothing, ..request.clone() };
+        let request = Request { measure: Measure::Nothing, ..request.clone() };
         return stores::has_image(&request, places, &image.id).map_err(|error| {
             let root = places.graphroot.display();
             PreconditionError::new(format!("the store {root} could not be read any more: {error}"))

@@ -1,13 +1,13 @@
-//! What removes images: the runtime through CRI, or ourselves in the graphroot.
+//! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
 use crate::model::plan::{Gain, Phase};
 use crate::model::refs::Refs;
 use crate::model::rules::Ruling;
 use crate::model::{ImageIx, Inventory};
-use crate::policy::Known;
+use crate::policy::ExternalFacts;
 use crate::policy::kubelet::Listing;
 
-/// Removes images, and knows what else keeps them.
+/// Removes images, and reports what else keeps them.
 pub trait Remover {
     /// `cri` or `direct`.
     fn name(&self) -> &'static str;
@@ -17,7 +17,7 @@ pub trait Remover {
     ///
     /// # Errors
     /// When that cannot be had in full: then nothing may be deleted.
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError>;
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError>;
 
     /// Removes an image with all its names.
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed;
@@ -38,20 +38,20 @@ pub trait Remover {
         None
     }
 
-    /// What the next removal takes along of the leaks of the measured inventory, for each filesystem.
+    /// What the next removal also frees of the leaks of the measured inventory, for each filesystem.
     fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
         Vec::new()
     }
 }
 
-/// What came of asking for a removal.
+/// The result of a removal request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// The answer was yes; whether it is true the store tells.
+    /// The request succeeded; the store has to confirm it.
     Answered,
-    /// It is gone, or repaired, as was proven under the store's locks.
+    /// It is deleted or repaired, as proven under the store's locks.
     Proven,
-    /// It was refused: nothing has happened.
+    /// It was refused; nothing has changed.
     Refused(Phase, String),
     /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
     Kept(Ruling),
@@ -61,36 +61,35 @@ pub enum Removed {
     /// Some of it was removed, and the rest is still there.
     LeftOver(String),
     /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
-    /// read, its disk is full), but there are others: that store is left aside.
-    Aside(String),
+    /// read, its disk is full), but there are other stores: this one is skipped.
+    StoreSkipped(String),
     /// Likewise, and there is no other store: the run ends.
     Closed(String),
-    /// It is not there any more, was the answer: maybe somebody else is removing it. The store
-    /// tells.
+    /// Reported as not found: another process may be removing it. The store has to confirm it.
     NotFound(String),
-    /// The answer was a failure, maybe half-way: the store tells, and at once.
+    /// The request failed, maybe halfway: the store is checked at once.
     Failed(String),
-    /// There was no answer, and it may still be going on: the store tells.
+    /// There was no answer, and the removal may continue: the store has to confirm it.
     InDoubt(String),
-    /// It was asked for, and nobody can tell what came of it: the run ends.
+    /// It was requested, and its outcome cannot be determined: the run ends.
     Unknown(String),
-    /// Nothing was asked for: a signal came first, there is nobody to ask, or no room to write. That
-    /// is no failure of the target's, and the run ends.
+    /// Nothing was requested: a signal came first, the runtime is unavailable, or there is no room to
+    /// write. The target is not at fault, and the run ends.
     NotAsked(String),
 }
 
-/// What is needed to prove a deletion cannot be had.
+/// Something that is needed to prove a deletion is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct PreconditionError {
-    /// What could not be had, and why.
+    /// What is not available, and why.
     pub what: String,
-    /// It may be had a moment later: the disk and the runtime told of different moments.
+    /// A retry may succeed: disk and runtime showed different moments.
     pub stale: bool,
 }
 
 impl PreconditionError {
-    /// One that will not be had a moment later either.
+    /// An error that a retry does not resolve.
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), stale: false }
@@ -99,7 +98,7 @@ impl PreconditionError {
     /// The store cannot be read.
     #[must_use]
     pub fn disk(error: &dyn std::error::Error) -> Self {
-        let mut what = format!("looking at the store again: {error}");
+        let mut what = format!("rescanning the store: {error}");
         let mut cause = error.source();
         while let Some(error) = cause {
             what = format!("{what}: {error}");

@@ -1,4 +1,4 @@
-//! What a runtime lists against what lies on the disk. Pure.
+//! Matches a runtime's listings with the disk. Pure.
 //!
 //! Neither listing says when it was made or whether it is whole. Held against each other
 //! they do: an image that the runtime has and the scan has not seen came after the scan, and

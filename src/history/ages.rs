@@ -1,7 +1,7 @@
-//! Since when an image is here and what its age is counted from. Pure.
+//! First detection of an image, and what its age is counted from. Pure.
 //!
 //! Evidence on the disk is in the time of the node's wall clock when it was made; records
-//! are in record time. Whatever is in doubt makes an image younger, never older.
+//! are in record time. Doubts make an image younger, never older.
 
 use std::collections::HashSet;
 
@@ -78,7 +78,7 @@ fn is_plausible(at: Timestamp) -> bool {
     at.as_second() >= FIRST_PLAUSIBLE_SECOND
 }
 
-/// Since when an image that no record knows is here. `absent_at`: when a complete scan of
+/// First detection of an image without a record. `absent_at`: when a complete scan of
 /// its store, or the end of an earlier life, last proved it not to be there.
 #[must_use]
 pub fn first_sight(
@@ -160,7 +160,7 @@ pub enum Basis {
 /// The age of an image, and what is known of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageAge {
-    /// Since when it is here, as far as proven.
+    /// When it was first detected, as far as proven.
     pub first_detected: Timestamp,
     /// What that was taken from.
     pub sight: FirstSight,

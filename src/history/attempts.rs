@@ -1,4 +1,4 @@
-//! Images that would not go, so that they are not tried again at once.
+//! Images whose deletion failed, so that they are not retried at once.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, Strin
         .query_map([], |row| {
             let kind: String = row.get("kind")?;
             let kind =
-                StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
+                StoreKind::of_name(&kind).ok_or_else(|| damaged(format!("{kind:?} is not a store kind")))?;
             let root: String = row.get("root")?;
             let key = StoreId::new(kind, paths::from_text(&root), row.get("driver")?);
             let attempt = Attempt {
@@ -30,8 +30,8 @@ pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, Strin
         .collect()
 }
 
-/// Remembers that an image would not go when it was `tried` (record time). What is known of a
-/// later attempt stays.
+/// Records a failed deletion attempt at `tried` (record time). A later attempt that is already recorded
+/// stays.
 pub fn set(
     tx: &Transaction<'_>,
     store: &StoreId,
@@ -46,7 +46,7 @@ pub fn set(
              WHERE tried <= excluded.tried",
     )?
     .execute(params![
-        store.kind().word(),
+        store.kind().as_str(),
         paths::to_text(store.root()),
         store.driver(),
         image_id,
@@ -58,12 +58,12 @@ pub fn set(
     Ok(())
 }
 
-/// Forgets that an image would not go: it went at `at` (record time).
+/// Deletes the failed attempts of an image that was deleted at `at` (record time).
 pub fn clear(tx: &Transaction<'_>, store: &StoreId, image_id: &str, at: Timestamp) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
     )?
-    .execute(params![store.kind().word(), paths::to_text(store.root()), store.driver(), image_id, micros(at)])?;
+    .execute(params![store.kind().as_str(), paths::to_text(store.root()), store.driver(), image_id, micros(at)])?;
     Ok(())
 }
 

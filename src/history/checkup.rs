@@ -25,8 +25,8 @@ pub fn schema(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Damaged databases that were set aside, the oldest first.
-pub fn set_aside(dir: &Path) -> io::Result<Vec<PathBuf>> {
+/// Damaged databases in quarantine, the oldest first.
+pub fn quarantined(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let start = beside(Path::new(DATABASE), ".corrupt-");
     let start = start.to_string_lossy();
     let mut found: Vec<_> = names(dir)?
@@ -63,8 +63,8 @@ pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
     Ok((count, first))
 }
 
-/// Who collects garbage just now: whoever locks the state directory, as the kernel lists locks (on
-/// btrfs it lists them under another device than `stat` gives, and nobody is found). It
+/// The running garbage collection: the process that locks the state directory, as the kernel lists locks (on
+/// btrfs it lists them under another device than `stat` gives, and none is found). It
 /// is not tried, since another run may want it at that moment.
 pub fn run_under_way(place: &Place) -> io::Result<Option<Holder>> {
     let Ok(facts) = std::fs::metadata(&place.dir) else { return Ok(None) };
@@ -127,6 +127,6 @@ mod tests {
         drop(lock);
         assert!(run_under_way(&place).unwrap().is_none());
         assert_eq!(waiting(&place).unwrap(), (0, None));
-        assert!(set_aside(&place.dir).unwrap().is_empty());
+        assert!(quarantined(&place.dir).unwrap().is_empty());
     }
 }

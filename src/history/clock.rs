@@ -64,7 +64,7 @@ const SLOWER_BY: i64 = 16;
 /// After so long without one, a leap makes nothing look older than anybody asks for.
 const LEAPS_COUNT_FOR: SignedDuration = SignedDuration::from_hours(31 * 24);
 
-/// So many leaps are told apart.
+/// Number of leaps that are kept apart.
 const MOST_LEAPS: usize = 32;
 
 /// Works out the present record time from the last stored reading and the present one.
@@ -105,8 +105,8 @@ fn leaps(last: Option<&ClockState>, now: &Reading) -> Vec<Leap> {
     let by = if same_boot { ahead.saturating_sub(now.since_boot - last.since_boot) } else { 0 };
     let leapt = if same_boot { by > tolerance(now.since_boot - last.since_boot) } else { ahead > 0 };
     let mut leaps = last.leaps.clone();
-    // What was written between two boots is of nobody who still writes; what was written since this
-    // boot, before the clock was set, may have any date from then on.
+    // Processes that wrote between the two boots have ended; what was written since this boot, before
+    // the clock was set, may have any date from then on.
     leaps.extend(leapt.then_some(Leap { from: last.wall, to: now.wall, by }));
     leaps.retain(|leap| now.wall.duration_since(leap.to) < LEAPS_COUNT_FOR);
     while leaps.len() > MOST_LEAPS {

@@ -21,7 +21,7 @@ pub struct Counter {
     pub value: u64,
 }
 
-/// How runs count that never came to an end.
+/// Outcome under which interrupted runs are counted.
 pub const KILLED: &str = "killed";
 /// What leaks count as that went along with something else.
 pub const BYPRODUCT: &str = "byproduct";

@@ -6,16 +6,16 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::aside::{self, renew};
 use super::error::Error;
 use super::files::{self, DATABASE, Found};
 use super::health::Degraded;
 use super::lock::WriteLock;
 use super::open::{configure, connect, in_memory, judged, refuse, refuse_newer};
 use super::place::{Place, make_private, trusted};
+use super::quarantine::{self, renew};
 use super::schema;
 
-/// How long a writer waits for another one where nobody says otherwise.
+/// Default wait of a writer for another one.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the database is opened for.
@@ -71,7 +71,7 @@ impl Records {
     /// reading makes a `-shm` file), and an older schema is brought to the present one there.
     ///
     /// For writing, it is ours alone until the records are dropped: open late, close early. A
-    /// damaged database is set aside under another name and a new one made.
+    /// damaged database is quarantined and a new one created.
     /// Where nothing can be written, or another run keeps writing for longer than `patience`,
     /// the records are such a copy too, or empty: writing works, and is not kept.
     ///
@@ -157,8 +157,7 @@ impl Records {
         Ok(opened.degraded)
     }
 
-    /// Sets the database aside that `damage` was found in while it was used, and goes on with a
-    /// new one; says what became of it.
+    /// Quarantines the database after `damage` was found during use, and continues with a new one.
     ///
     /// # Errors
     /// Why there is no new one; then it goes on with a copy, as [`Self::fall_back`].
@@ -166,7 +165,7 @@ impl Records {
         let Some(lock) = self.lock.take() else {
             return Err(damage.into());
         };
-        // Set aside as it is, with its log.
+        // Quarantined unchanged, with its log.
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
         let renewed = renew(&self.place.dir, judged(&self.place.dir, damage)).and_then(|renewed| {
@@ -202,7 +201,7 @@ impl Records {
         let found = files::look(dir).map_err(|error| Degraded::from_io(dir, &error))?;
         let connected = match found {
             Found::Missing => {
-                aside::create(dir)?;
+                quarantine::create(dir)?;
                 connect(place, None, false, patience)
             }
             Found::Database { header, unclosed } => {

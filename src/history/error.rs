@@ -8,7 +8,7 @@ use super::health::Degraded;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A newer layersweep made it. Nothing was written.
-    #[error("{} has schema version {found}, and this layersweep knows only up to {known}", path.display())]
+    #[error("{} has schema version {found}; this layersweep supports only up to {known}", path.display())]
     Newer {
         path: PathBuf,
         found: u32,

@@ -28,7 +28,7 @@ pub struct Figures {
     pub bytes: BTreeMap<String, u64>,
     #[serde(default)]
     pub inodes: u64,
-    /// What would come back if all unused images and reclaimable leaks went together.
+    /// Bytes freed if all unused images and reclaimable leaks were deleted together.
     #[serde(default)]
     pub reclaimable_bytes: u64,
     /// Images by why they stay: `in_use`, `pinned`, `read_only`, `unused`.
@@ -74,11 +74,11 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     let mut images: Vec<BTreeMap<String, u64>> = vec![BTreeMap::new(); inventory.stores.len()];
     for (at, image) in inventory.images.iter().enumerate() {
         let standing = refs::standing(inventory, refs, ImageIx::from(at));
-        *images[image.store.get()].entry(standing.word().to_owned()).or_default() += 1;
+        *images[image.store.get()].entry(standing.as_str().to_owned()).or_default() += 1;
     }
     let mut leaks: Vec<BTreeMap<_, (u64, u64)>> = vec![BTreeMap::new(); inventory.stores.len()];
     for (at, leak) in inventory.leaks.iter().enumerate() {
-        let sum = leaks[leak.store.get()].entry((leak.class.as_str(), leak.verdict.word())).or_default();
+        let sum = leaks[leak.store.get()].entry((leak.class.as_str(), leak.verdict.as_str())).or_default();
         sum.0 += 1;
         sum.1 = sum.1.saturating_add(leak_bytes(inventory, LeakIx::from(at)));
     }
@@ -88,7 +88,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
         let sums = refs::breakdown(inventory, refs, at);
         let mut containers = BTreeMap::new();
         for container in inventory.containers.iter().filter(|container| container.store == at) {
-            *containers.entry(container.state.word().to_owned()).or_default() += 1;
+            *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
         }
         Figures {
             mount: inventory.filesystems[store.filesystem.get()].mount.to_string_lossy().into_owned(),
@@ -175,7 +175,7 @@ pub(super) fn record(tx: &Transaction<'_>, scanned: &Scanned, stores: &[Seen<'_>
              WHERE at <= excluded.at",
         )?
         .execute(params![
-            seen.key.kind().word(),
+            seen.key.kind().as_str(),
             paths::to_text(seen.key.root()),
             seen.key.driver(),
             micros(scanned.at),
@@ -220,7 +220,7 @@ pub fn all(from: &Connection) -> rusqlite::Result<AllFigures> {
 
 fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
     let kind: String = row.get(0)?;
-    let kind = StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
+    let kind = StoreKind::of_name(&kind).ok_or_else(|| damaged(format!("{kind:?} is not a store kind")))?;
     let root: String = row.get(1)?;
     let text: String = row.get(5)?;
     Ok(StoreFigures {
@@ -253,7 +253,7 @@ pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> 
     .query_map([most], |row| {
         let kind: String = row.get(0)?;
         let kind =
-            StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
+            StoreKind::of_name(&kind).ok_or_else(|| damaged(format!("{kind:?} is not a store kind")))?;
         let root: String = row.get(1)?;
         Ok(BigImage {
             key: StoreId::new(kind, paths::from_text(&root), row.get(2)?),

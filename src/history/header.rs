@@ -27,7 +27,7 @@ impl Header {
             return Err("it is shorter than a header");
         };
         if !head.starts_with(b"SQLite format 3\0") {
-            return Err("it does not begin as an SQLite database");
+            return Err("it is not an SQLite database");
         }
         if !matches!((head[18], head[19]), (1, 1) | (2, 2)) {
             return Err("its format version is unknown");
@@ -69,7 +69,7 @@ mod tests {
         let newer = Header { user_version: u32::MAX, ..good };
         assert_eq!(header(|b| b[60..64].fill(0xff)), Ok(newer));
         for (edit, why) in [
-            ((|b| b.fill(0)) as fn(&mut [u8]), "begin"),
+            ((|b| b.fill(0)) as fn(&mut [u8]), "not an SQLite database"),
             (|b| b[18] = 3, "format version"),
             (|b| b[68] = 0, "not a database of layersweep"),
             (|b| b[60..64].fill(0), "no version"),

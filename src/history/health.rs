@@ -1,4 +1,4 @@
-//! What is wrong with the records, in one line, and what helps.
+//! What is wrong with the records, in one line, with a hint.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -16,17 +16,17 @@ use super::lock::{Holder, LockError};
 /// before the last block is gone.
 const FULL: u64 = 128 << 10;
 
-/// Why the records were not used as they should be. A run goes on all the same, from what
-/// can be read and from what the disk itself says; what it saw waits ([`super::pending`]).
+/// Why the database could not be used fully. The run continues with what can be read from it and from
+/// the disk; its own record is queued ([`super::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Degraded {
-    /// They may not be read by us, or lie where nothing can be.
+    /// No permission to read them, or the path cannot exist.
     NotReadable {
         /// What cannot be read.
         path: PathBuf,
         cause: String,
     },
-    /// What was named as the state directory is none, or lies in a file.
+    /// The state directory is not a directory, or its path leads through a file.
     NoDirectory { path: PathBuf },
     /// They may not be written by us.
     NotWritable {
@@ -34,7 +34,7 @@ pub enum Degraded {
         path: PathBuf,
         cause: String,
     },
-    /// Another run is writing, for longer than we wait.
+    /// Another run holds the lock for longer than we wait.
     Locked {
         /// The lock file or database.
         path: PathBuf,
@@ -69,8 +69,8 @@ pub enum Degraded {
         path: PathBuf,
         /// How that shows.
         cause: String,
-        /// The name it has now; `None`: it was left where it is.
-        aside: Option<PathBuf>,
+        /// Its quarantine path; `None`: it was left in place.
+        quarantined: Option<PathBuf>,
         /// Its keep-list could not be read: everything is pinned now.
         keep_list_lost: bool,
     },
@@ -94,7 +94,7 @@ impl Degraded {
         }
     }
 
-    /// What helps, for a `hint:` line.
+    /// The text of the `hint:` line.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -102,7 +102,7 @@ impl Degraded {
                 "run as the owner of the state directory, or name another one with --state-dir".into()
             }
             Self::NoDirectory { .. } => {
-                "move what is in its place away, or name another state directory with --state-dir".into()
+                "move the file in its place away, or name another state directory with --state-dir".into()
             }
             Self::Locked { .. } => "nothing to do: the next run saves it".into(),
             Self::DiskFull { path } => {
@@ -113,19 +113,22 @@ impl Degraded {
             }
             Self::Io { .. } => "look at the kernel's log (dmesg) and check the disk".into(),
             Self::NotUpgraded { path, .. } => {
-                format!("report this; to begin anew, move {} away", path.display())
+                format!("report this; to start over, move {} away", path.display())
             }
-            Self::Newer { .. } => "use the newer layersweep; its next run saves it".into(),
-            Self::Corrupt { aside: Some(aside), keep_list_lost: true, .. } => format!(
+            Self::Newer { .. } => "use the newer layersweep; it saves this at its next run".into(),
+            Self::Corrupt { quarantined: Some(copy), keep_list_lost: true, .. } => format!(
                 "pin again what the keep-list in {} kept, then `layersweep pin remove '*'`; until then every \
                  image stays",
-                aside.display()
+                copy.display()
             ),
-            Self::Corrupt { aside: Some(aside), .. } => {
-                format!("keep {} for inspection, or remove it", aside.display())
+            Self::Corrupt { quarantined: Some(copy), .. } => {
+                format!("keep {} for inspection, or remove it", copy.display())
             }
-            Self::Corrupt { aside: None, path, .. } => {
-                format!("the next run that may write sets {} aside and starts a new one", path.display())
+            Self::Corrupt { quarantined: None, path, .. } => {
+                format!(
+                    "the next run that can write quarantines {} and starts a new database",
+                    path.display()
+                )
             }
         }
     }
@@ -186,7 +189,7 @@ impl Degraded {
     }
 
     pub(super) fn corrupt(database: &Path, cause: String) -> Self {
-        Self::Corrupt { path: database.to_path_buf(), cause, aside: None, keep_list_lost: false }
+        Self::Corrupt { path: database.to_path_buf(), cause, quarantined: None, keep_list_lost: false }
     }
 
     /// What the filesystem at `path` has against being written.
@@ -235,7 +238,11 @@ impl fmt::Display for Degraded {
                 write!(to, "the records in {} cannot be read ({cause}); working without them", path.display())
             }
             Self::NoDirectory { path } => {
-                write!(to, "the state directory {} is no directory; working without records", path.display())
+                write!(
+                    to,
+                    "the state directory {} is not a directory; working without records",
+                    path.display()
+                )
             }
             Self::NotWritable { path, cause } => {
                 write!(to, "the records in {} cannot be written ({cause}); not saved", path.display())
@@ -253,23 +260,22 @@ impl fmt::Display for Degraded {
                 write!(to, "the records in {} cannot be used ({cause}); not saved", path.display())
             }
             Self::NotUpgraded { path, cause } => {
-                write!(to, "{} cannot be brought to the present schema ({cause}); not saved", path.display())
+                write!(to, "{} cannot be migrated to the current schema ({cause}); not saved", path.display())
             }
             Self::Newer { path, found, known } => {
-                write!(
-                    to,
-                    "{} has schema version {found} by now, and this layersweep knows ",
-                    path.display()
-                )?;
+                write!(to, "{} now has schema version {found}; this layersweep supports ", path.display())?;
                 write!(to, "only up to {known}; not saved")
             }
-            Self::Corrupt { path, cause, aside: None, .. } => {
+            Self::Corrupt { path, cause, quarantined: None, .. } => {
                 write!(to, "the database {} is damaged ({cause}); working without it", path.display())
             }
-            Self::Corrupt { path, cause, aside: Some(aside), keep_list_lost } => {
-                let (path, aside) = (path.display(), aside.display());
-                write!(to, "the database {path} was damaged ({cause}); it is now {aside}, a new one was ")?;
-                write!(to, "started from what the disk says")?;
+            Self::Corrupt { path, cause, quarantined: Some(copy), keep_list_lost } => {
+                let (path, copy) = (path.display(), copy.display());
+                write!(
+                    to,
+                    "the database {path} was damaged ({cause}); it is kept as {copy}; a new one was "
+                )?;
+                write!(to, "created from the disk")?;
                 to.write_str(match keep_list_lost {
                     true => ", and every image is pinned, since the keep-list could not be read",
                     false => " and its keep-list",

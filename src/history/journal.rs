@@ -1,4 +1,4 @@
-//! What a run does, written down while it does it.
+//! The journal of a run, written while it runs.
 //!
 //! Each thing is saved when it has happened, so that a run that is killed has left what it did; and
 //! no deletion waits long for that. The database is held only for the moment of writing: a run takes
@@ -26,8 +26,7 @@ use crate::sys::stop;
 /// together a second.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// The record of a run under way. Nothing it does can fail the run; what hinders it is for the
-/// caller to tell.
+/// The record of a run in progress. Its errors never fail the run; the caller reports them.
 #[derive(Debug)]
 #[must_use = "a run without an end looks killed"]
 pub struct Journal {
@@ -53,7 +52,7 @@ pub struct Ended {
     /// Whether all of it is in the database. If not, it waits, unless a note says that it is
     /// lost.
     pub kept: bool,
-    /// Why it is not, or was not for a while; what was told before is left out.
+    /// Why it is not, or was not for a while, without what was reported before.
     pub degraded: Vec<Degraded>,
     /// What to warn of besides.
     pub notes: Vec<Note>,
@@ -79,7 +78,7 @@ impl Journal {
 
     /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
     /// record, and a later scan says what came of it. What follows is [`Self::gone`],
-    /// [`Self::refused`], [`Self::spared`], or nothing where nobody can tell.
+    /// [`Self::refused`], [`Self::spared`], or nothing if the outcome is unknown.
     pub fn begins(&mut self, deletion: Deletion) {
         let error = Some(BEGUN.to_owned());
         let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
@@ -88,15 +87,15 @@ impl Journal {
         self.save(SHORT);
     }
 
-    /// What was begun was not asked for after all.
+    /// The announced deletion was not requested after all.
     pub fn spared(&mut self) {
         self.change_open(|entry| entry.spared = true);
     }
 
-    /// What came of what was begun nobody can tell now; why.
+    /// The outcome of the announced deletion is unknown, for the reason `why`.
     pub fn unproven(&mut self, why: &str) {
         self.change_open(|entry| {
-            entry.deletion.error = Some(format!("{why}; whether it is gone is not known yet"));
+            entry.deletion.error = Some(format!("{why}; its outcome is not known yet"));
         });
     }
 
@@ -107,7 +106,7 @@ impl Journal {
         self.add(Entry { deletion, key: store.cloned().map(Key), attempt: None, spared: false })
     }
 
-    /// What came of the deletion at `position`.
+    /// The measured result of the deletion at `position`.
     pub fn measured(
         &mut self,
         position: usize,
@@ -129,13 +128,13 @@ impl Journal {
         self.add(Entry { deletion, key, attempt, spared: false });
     }
 
-    /// What the kubelet would tell its node.
+    /// An event that the kubelet would report on its node.
     pub fn event(&mut self, reason: &str, message: &str) {
         self.record.events.push(Event { reason: reason.to_owned(), message: message.to_owned() });
         self.save(SHORT);
     }
 
-    /// What has hindered the saving since the last call, each kind once in a run.
+    /// Problems with saving since the last call, each kind once per run.
     pub fn take_degraded(&mut self) -> Vec<Degraded> {
         std::mem::take(&mut self.degraded)
     }

@@ -1,4 +1,4 @@
-//! What the records know of images.
+//! Images as the database knows them.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::paths;
 use super::values::damaged;
 use crate::model::{Image, Inventory, StoreId, StoreKind};
 
-/// A life of an image.
+/// One stay of an image in a store: from first detection until a complete scan no longer finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {
     /// Its row, for what refers to it.
@@ -33,18 +33,18 @@ pub struct Life {
     pub total_bytes: u64,
     /// Of that, what only it reached.
     pub exclusive_bytes: u64,
-    /// What its deletion would have given back.
+    /// What its deletion would have freed.
     pub frees_bytes: u64,
-    /// What the runtime's tools printed.
+    /// The size that the runtime's tools printed.
     pub listed_bytes: Option<u64>,
     made: Option<Timestamp>,
     /// A container was on it when it was last seen.
     in_use: bool,
 }
 
-/// All images that are there, as far as the records know.
+/// All images that the database lists as present.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownImages {
     stores: HashMap<StoreId, KnownStore>,
     /// By store and image id.
     lives: HashMap<StoreId, HashMap<String, Life>>,
@@ -60,7 +60,7 @@ struct KnownStore {
     last_seen: Timestamp,
 }
 
-impl Known {
+impl KnownImages {
     /// The present life of an image.
     #[must_use]
     pub fn image(&self, store: &StoreId, image_id: &str) -> Option<&Life> {
@@ -136,8 +136,8 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
 }
 
 /// Everything known of the images that are there.
-pub fn images(from: &Connection) -> rusqlite::Result<Known> {
-    let mut known = Known { clock: clock(from)?, ..Known::default() };
+pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
+    let mut known = KnownImages { clock: clock(from)?, ..KnownImages::default() };
     let mut select = from.prepare_cached(
         "SELECT kind, root, driver, last_complete, coalesce(last_wall, last_seen), last_seen FROM stores",
     )?;
@@ -173,7 +173,7 @@ pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Re
     select_lives(
         from,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
-        params![store.kind().word(), paths::to_text(store.root()), store.driver(), image_id],
+        params![store.kind().as_str(), paths::to_text(store.root()), store.driver(), image_id],
     )
 }
 
@@ -230,7 +230,7 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
 fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreId>> {
     let (kind, root): (String, String) = (row.get(at)?, row.get(at + 1)?);
     let driver = row.get(at + 2)?;
-    Ok(StoreKind::of_word(&kind).map(|kind| StoreId::new(kind, paths::from_text(&root), driver)))
+    Ok(StoreKind::of_name(&kind).map(|kind| StoreId::new(kind, paths::from_text(&root), driver)))
 }
 
 /// `None` where the text is not what we write.

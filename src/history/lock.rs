@@ -1,7 +1,7 @@
-//! Who may write: one writer at a time, and one garbage collection at a time.
+//! Locks: one writer at a time, and one garbage collection at a time.
 //!
-//! The locks are `flock`, which the kernel takes away from the dead. What is written in the
-//! files only names the holder, and is believed only while somebody holds the lock.
+//! The locks are `flock`, which the kernel releases when the process ends. The files' content only names
+//! the holder and is valid only while the lock is held.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -37,7 +37,7 @@ pub(super) fn is_vanished(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
 }
 
-/// Removes a directory of ours if it is empty, and nobody holds it as a lock.
+/// Removes a directory of ours if it is empty, and it is not held as a lock.
 pub(super) fn remove_idle(dir: &Path) -> bool {
     let is_empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
     let Some(directory) = File::open(dir).ok().filter(|_| is_empty) else { return false };
@@ -64,12 +64,12 @@ impl Holder {
         Self { pid: Some(std::process::id()), command, since: Some(Timestamp::now()) }
     }
 
-    /// He has no name, or that of a process that is no more.
+    /// The holder left no name, or that of a process that has ended.
     fn is_nobody(&self) -> bool {
         self.pid.is_none_or(|pid| !Path::new("/proc").join(pid.to_string()).exists())
     }
 
-    /// Whoever has written his name in `file`.
+    /// The holder named in `file`.
     pub(super) fn of(file: &File) -> Self {
         let mut record = [0; RECORD];
         let length = file.read_at(&mut record, 0).unwrap_or(0);
@@ -90,7 +90,7 @@ impl fmt::Display for Holder {
 /// Why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody has it.
+    /// It is held.
     #[error("{} is locked by {holder}", path.display())]
     Held {
         path: PathBuf,

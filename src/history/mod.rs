@@ -1,12 +1,11 @@
-//! What must outlive every scan: since when images are here, when they were last used,
-//! what was deleted and what it gave back, the sizes of layers that do not change.
+//! State that outlives a scan: first detection and last use of images, deletions and what they freed,
+//! and the sizes of layers that do not change.
 //!
 //! SQLite in our own state directory. Readers are never blocked; writers take turns. The
 //! database may be missing, locked, read-only, on a full disk or damaged, and the program
 //! still works from what the disk itself says.
 
 pub mod ages;
-mod aside;
 pub mod attempts;
 pub mod checkup;
 pub mod clock;
@@ -18,15 +17,16 @@ mod files;
 mod header;
 mod health;
 pub mod journal;
+pub mod kept_scans;
 pub mod known;
 mod lock;
 pub mod observe;
 mod open;
 pub mod paths;
 pub mod pending;
-pub mod pictures;
 pub mod pins;
 mod place;
+mod quarantine;
 pub mod retention;
 mod run_record;
 pub mod runs;

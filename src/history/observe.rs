@@ -173,7 +173,7 @@ impl Writer<'_> {
         let mut stores: Vec<StoreRow> = Vec::new();
         for (at, seen) in self.scan_record.stores.iter().enumerate() {
             let is_complete = seen.consistency == Consistency::Consistent;
-            let key = (seen.key.kind().word(), paths::to_text(seen.key.root()), seen.key.driver());
+            let key = (seen.key.kind().as_str(), paths::to_text(seen.key.root()), seen.key.driver());
             let found = self
                 .to
                 .prepare_cached(

@@ -1,4 +1,4 @@
-//! Connections to the database file, and what is done when it is damaged.
+//! Opens the database file and detects damage.
 
 use std::path::Path;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
     };
     match open() {
         Ok((connection, None)) => Ok(connection),
-        Ok((_, Some(missing))) => Err(format!("it lacks {missing}")),
+        Ok((_, Some(missing))) => Err(format!("{missing} is missing")),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -106,15 +106,14 @@ fn open_existing(
     let mut connection = Connection::open_with_flags(&path, flags)?;
     // Our own writers wait for the lock; this is for an sqlite3 at work on the file.
     connection.busy_timeout(patience.min(FOREIGN))?;
-    // If it is damaged, file and log are to be set aside as they are: not one moved into the
-    // other, and no log removed because SQLite finds nothing in it.
+    // If it is damaged, file and log are quarantined unchanged: SQLite must not merge them or remove the log.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Then SQLite needs no `-shm` file. It maps that into memory, and where its pages cannot be
     // written any more (seen on an XFS that has shut down), the kernel ends the process with
-    // SIGBUS. Nobody is kept out who is not by the lock: readers take copies.
+    // SIGBUS. The lock excludes all other writers; readers take copies.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     if connection.is_readonly("main")? {
-        let cause = "it may only be read".into();
+        let cause = "it is read-only".into();
         return Err(Degraded::NotWritable { path, cause }.into());
     }
     configure(&connection)?;
@@ -126,19 +125,19 @@ fn open_existing(
         connection.pragma_update(None, "journal_mode", "WAL")?;
     }
     schema::migrate(&mut connection, schema::newest())?;
-    // Once more through SQLite: nobody has come between.
+    // Checked again through SQLite: no writer came in between.
     let found = schema::version(&connection)?;
     if found > schema::newest() {
         return Err(Error::Newer { path, found, known: schema::newest() });
     }
     if let Some(missing) = schema::missing(&connection)? {
-        return Err(Degraded::corrupt(&path, format!("it lacks {missing}")).into());
+        return Err(Degraded::corrupt(&path, format!("{missing} is missing")).into());
     }
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok(connection)
 }
 
-/// Whether somebody has closed the database on this day (UTC).
+/// Whether a writer has closed the database on this day (UTC).
 ///
 /// `quick_check` reads the whole file: of 46 MiB, 0.04 s to 0.1 s from the page cache and 1.4 s
 /// from the disk, which is too much for a run every five minutes. It is done where the last
@@ -181,7 +180,7 @@ pub(super) fn judged(dir: &Path, degraded: Degraded) -> Degraded {
         all.is_ok_and(|all| all == "ok")
     });
     if sound {
-        let cause = format!("{cause}; a second reading finds it sound");
+        let cause = format!("{cause}; a second read found no damage");
         return Degraded::Io { path: dir.to_path_buf(), cause };
     }
     degraded

@@ -1,4 +1,4 @@
-//! Scans and runs that could not be written to the database, kept until they can be.
+//! Queue of scans and runs that could not be written to the database yet.
 //!
 //! One JSON file each, named after its run, in directories of our own: the first is in the state
 //! directory and survives a reboot, the last is in memory, for when the disk is the trouble. Files
@@ -19,21 +19,21 @@ use super::health::is_no_directory;
 use super::lock::{ATTEMPTS, is_vanished, remove_idle};
 use super::place::{Place, make_private};
 use super::run_record::{RunRecord, put};
-use super::scans::{self, Recorded, Scan};
+use super::scans::{self, Recorded, ScanRun};
 
 const ENDING: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
 const UNFINISHED: &str = ".unfinished";
 
-/// Two days of a run every five minutes, and no more memory than a node can spare.
+/// Two days of runs every five minutes, within the memory that a node can spare.
 const MOST_FILES: usize = 576;
 const MOST_BYTES: u64 = 64 << 20;
 
-/// What waits for the database.
+/// An entry of the queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pending {
-    Scan(Box<Scan>),
+    Scan(Box<ScanRun>),
     /// A run that deletes, as far as it has come.
     Run(Box<RunRecord>),
 }
@@ -57,21 +57,21 @@ impl Pending {
     }
 }
 
-/// What happened to something that was to wait, for a warning.
+/// A warning about a queue entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Note {
-    /// It waits for the next run.
-    #[error("what this run saw or did waits in {}{}", path.display(),
-        if *survives_reboot { "" } else { ", in memory: a reboot before the next run that can save it loses it" })]
+    /// Queued for the next run.
+    #[error("the record of this run is queued in {}{}", path.display(),
+        if *survives_reboot { "" } else { " (in memory: lost if the node reboots before another run saves it)" })]
     Kept {
         path: PathBuf,
         /// Whether it is in the state directory.
         survives_reboot: bool,
     },
-    /// There was too much.
-    #[error("{} was dropped, unsaved: too much waits to be saved", .0.display())]
+    /// The queue was full.
+    #[error("{} was dropped unsaved: the queue is full", .0.display())]
     Dropped(PathBuf),
-    /// A file cannot be applied; it has another name now.
+    /// An entry cannot be applied; its file was renamed.
     #[error("{} cannot be used ({cause}); it is kept as {}", path.display(), kept.display())]
     Unreadable {
         path: PathBuf,
@@ -81,14 +81,14 @@ pub enum Note {
         kept: PathBuf,
     },
     /// A directory cannot be used.
-    #[error("what waits in {} cannot be reached: {cause}", path.display())]
+    #[error("the queue in {} cannot be read: {cause}", path.display())]
     Unreachable {
         /// The directory or file.
         path: PathBuf,
         cause: String,
     },
-    /// It is saved nowhere.
-    #[error("what this run saw or did is LOST: it could be saved neither in the records nor in {}", list(.0))]
+    /// It could be saved nowhere.
+    #[error("the record of this run is LOST: it could be saved neither in the records nor in {}", list(.0))]
     Lost(Vec<(PathBuf, String)>),
 }
 
@@ -100,7 +100,7 @@ fn list(tried: &[(PathBuf, String)]) -> String {
     tried.iter().map(one).collect::<Vec<_>>().join(" nor in ")
 }
 
-/// A file that waits, read.
+/// A queue entry that was read from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
     pub path: PathBuf,
@@ -113,7 +113,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The directories of `place`, the best first; none on somebody else's disk.
+    /// The directories of `place`, the best first; none on the disk of another system.
     #[must_use]
     pub fn of(place: &Place) -> Self {
         Self { dirs: if place.foreign { Vec::new() } else { place.pending.clone() } }
@@ -162,8 +162,8 @@ impl Queue {
         vec![Note::Lost(tried)]
     }
 
-    /// Everything that waits, the oldest run first. It stays there until [`Self::done`] is told of
-    /// it. What cannot be read is renamed in its directory.
+    /// All entries, the oldest run first. They stay until [`Self::done`] removes them. What cannot be
+    /// read is renamed in its directory.
     #[must_use]
     pub fn all(&self) -> (Vec<Waiting>, Vec<Note>) {
         let mut waiting = Vec::new();
@@ -180,7 +180,7 @@ impl Queue {
                         directory.take(name, &mut waiting, &mut notes);
                     }
                 }
-                // Below a file nothing waits; that there is one is told of the state directory itself.
+                // There is no queue below a file; the file itself is reported for the state directory.
                 Err(error)
                     if path.parent().is_some_and(is_no_directory)
                         && error.kind() == io::ErrorKind::NotADirectory => {}
@@ -217,7 +217,7 @@ impl Queue {
         let parent = waiting.path.parent().unwrap_or(&waiting.path);
         let name = waiting.path.file_name().unwrap_or_default().to_string_lossy();
         match Directory::open(parent) {
-            Ok(Some(directory)) => directory.set_aside(&name, cause),
+            Ok(Some(directory)) => directory.rename_unreadable(&name, cause),
             Ok(None) => unreachable(parent, "it is gone"),
             Err(error) => unreachable(parent, &error.to_string()),
         }
@@ -284,7 +284,7 @@ impl Directory {
         notes: &mut Vec<Note>,
     ) -> io::Result<()> {
         if bytes > most_bytes {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than all that may wait"));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than the queue limit"));
         }
         let mut files = self.list()?;
         files.retain(|(name, _)| name != own);
@@ -330,11 +330,11 @@ impl Directory {
         };
         match serde_json::from_slice(&content) {
             Ok(item) => waiting.push(Waiting { path, item }),
-            Err(error) => notes.push(self.set_aside(name, &error.to_string())),
+            Err(error) => notes.push(self.rename_unreadable(name, &error.to_string())),
         }
     }
 
-    fn set_aside(&self, name: &str, cause: &str) -> Note {
+    fn rename_unreadable(&self, name: &str, cause: &str) -> Note {
         let kept = format!("{name}{UNREADABLE}");
         match rustix::fs::renameat(&self.fd, name, &self.fd, &kept) {
             Ok(()) => {

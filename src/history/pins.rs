@@ -16,14 +16,10 @@ pub enum BadPattern {
     #[error("an empty pattern matches nothing")]
     Empty,
     /// A character that no reference has.
-    #[error("{pattern:?}: no image's name has {character:?} in it")]
+    #[error("{pattern:?}: image names cannot contain {character:?}")]
     Character { pattern: String, character: char },
     #[error("{pattern:?}: {message}")]
-    Glob {
-        pattern: String,
-        /// What is wrong.
-        message: String,
-    },
+    Glob { pattern: String, message: String },
 }
 
 /// A pattern that says which images stay.

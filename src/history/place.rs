@@ -1,4 +1,4 @@
-//! Where the records lie.
+//! Location of the records.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -11,14 +11,14 @@ use sha2::{Digest, Sha256};
 
 use crate::sys::sysroot::Sysroot;
 
-/// Where the records of a node lie, and what may be done there.
+/// Location of a node's records and the permitted access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The state directory, as we reach it.
     pub dir: PathBuf,
     /// Directories for what could not be saved ([`super::pending`]), the best first.
     pub pending: Vec<PathBuf>,
-    /// It lies on somebody else's disk: nothing is ever written there, or for it.
+    /// It is on the disk of another system: nothing is ever written there, or for it.
     pub foreign: bool,
     /// Why `dir` has no place inside the mounted root; then it is only a name.
     pub unresolved: Option<(io::ErrorKind, String)>,

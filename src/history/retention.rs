@@ -6,13 +6,13 @@ use rusqlite::{Connection, params};
 /// Ended lives of images, and stores that were not seen, are kept for two years.
 pub const LIVES_DAYS: i64 = 730;
 
-/// But no more ended lives than this; about 9 MiB.
+/// Maximum number of ended lives; about 9 MiB.
 pub const LIVES: u32 = 20_000;
 
 /// Containers that are gone are kept for half a year.
 pub const CONTAINERS_DAYS: i64 = 183;
 
-/// But no more of them than this; about 6 MiB.
+/// Maximum number of them; about 6 MiB.
 pub const CONTAINERS: u32 = 20_000;
 
 /// That an image would not go is kept for a month after it may be tried again: then no run has

@@ -16,7 +16,7 @@ pub struct RunRecord {
     pub start: Start,
     /// What it deleted or tried to, in order.
     pub entries: Vec<Entry>,
-    /// What the kubelet would have told its node.
+    /// Events that the kubelet would have reported.
     pub events: Vec<Event>,
     /// How it ended; `None`: it has not.
     pub end: Option<End>,

@@ -1,5 +1,4 @@
-//! What was done: runs, and every deletion with its reason, what was predicted and what
-//! came of it.
+//! Runs and deletions: the reason, the prediction and the result of each deletion.
 //!
 //! A run is written when it begins, each deletion when it is done, so that a run that is
 //! killed has left what it did. Runs that deleted nothing are summed up after a while, those
@@ -15,9 +14,9 @@ use serde::Serialize;
 
 pub use crate::model::OutcomeKind;
 pub use crate::model::plan::Reason;
-pub use confirm::{Fate as Confirmed, confirm};
+pub use confirm::{Confirmation, confirm};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
-pub use thin::{Fate, Horizons, fate, thin};
+pub use thin::{Disposition, Horizons, disposition, thin};
 pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, Kind, RunError, Start, new_id};
 
 use super::values::{micros, place, signed};
@@ -124,7 +123,7 @@ pub(super) fn spared(tx: &Transaction<'_>, run: RunKey, position: usize) -> rusq
     Ok(())
 }
 
-/// Records what the kubelet would have told its node so far.
+/// Records the events that the kubelet would have reported so far.
 pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Result<()> {
     if events.is_empty() {
         return Ok(());
@@ -164,7 +163,7 @@ pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()>
 
 /// Whether the last run of `command` that was to act and has ended failed, as the kubelet
 /// understands it: it could not do its work, or not reach its target. A run that was killed,
-/// or that somebody stopped, says nothing either way.
+/// or stopped by a user, is ignored.
 pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Result<bool> {
     let outcome = connection
         .prepare_cached(

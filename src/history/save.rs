@@ -1,4 +1,4 @@
-//! Saving at the first chance.
+//! Saves records, or queues them if the database cannot be written.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::health::Degraded;
 use super::pending::{Note, Pending, Queue, Waiting};
 use super::scans::Recorded;
 
-/// What became of something that was to be saved.
+/// The result of saving.
 #[derive(Debug)]
 pub struct Saved {
     /// What a scan changed; `None`: it was there already, or is no scan.
@@ -93,7 +93,7 @@ pub(super) fn save_with_waiting<R>(
         Ok((apply(tx)?, refused))
     })?;
     notes.extend(refused.iter().map(|(at, cause)| queue.refuse(&waiting[*at], cause)));
-    // Nobody else has saved the same meanwhile: the database is ours alone.
+    // No other process can have saved the same: we hold the lock.
     let done: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();
     notes.extend(queue.done(&done));
     Ok((result, waiting.len() - refused.len()))

@@ -1,4 +1,4 @@
-//! All that one scan saw and the records need. Written to the database at once, or as JSON
+//! The part of a scan that the database needs. Written to the database at once, or as JSON
 //! beside it until the database can be written again.
 
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub struct SeenImage {
     pub id: String,
     /// All its names.
     pub names: Vec<String>,
-    /// What on the disk says since when it can be here.
+    /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,
     /// Something keeps it by configuration.
     pub pinned: bool,
@@ -96,9 +96,9 @@ pub struct SeenImage {
     pub total_bytes: u64,
     /// Of that, what only it reaches.
     pub exclusive_bytes: u64,
-    /// What its deletion would give back.
+    /// What its deletion would free.
     pub frees_bytes: u64,
-    /// What the runtime's tools print.
+    /// The size that the runtime's tools print.
     pub listed_bytes: Option<u64>,
 }
 

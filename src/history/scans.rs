@@ -1,4 +1,4 @@
-//! A scan, as it is recorded: what it saw, how full the filesystems were, that it ran.
+//! Records a scan: its content, the filesystem usage, and the run itself.
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::Transaction;
@@ -12,10 +12,9 @@ use crate::model::Filesystem;
 
 /// A scan that is to be recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scan {
+pub struct ScanRun {
     /// Id of its run, as [`runs::new_id`] makes it.
     pub run_id: String,
-    /// What it saw.
     pub record: ScanRecord,
     /// How long it took.
     pub seconds: f64,
@@ -38,7 +37,7 @@ pub struct Recorded {
 
 /// Records a scan; `None`: it is recorded already. Of stores that were scanned later than by this one,
 /// nothing is taken.
-pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Option<Recorded>> {
+pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<Recorded>> {
     if runs::known(to, &scan.run_id)?.is_some() {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! Bringing a database to the present schema.
+//! Migrates a database to the current schema.
 
 use rusqlite::{Connection, TransactionBehavior};
 

@@ -30,7 +30,7 @@ pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<SizeCache> {
     while let Some(row) = rows.next()? {
         let kind: String = row.get(0)?;
         let sizes = StoreSizes::decode(row.get_ref(3)?.as_blob()?);
-        let (Some(kind), Some(sizes)) = (StoreKind::of_word(&kind), sizes) else {
+        let (Some(kind), Some(sizes)) = (StoreKind::of_name(&kind), sizes) else {
             tracing::debug!("cached sizes do not make sense");
             continue;
         };
@@ -53,7 +53,7 @@ pub fn store(
     let now = now.as_microsecond();
     let micros = |time: SignedDuration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     for (store, sizes) in stores {
-        let (kind, root) = (store.kind().word(), store.root().as_os_str().as_bytes());
+        let (kind, root) = (store.kind().as_str(), store.root().as_os_str().as_bytes());
         match sizes {
             Some(sizes) => transaction
                 .prepare_cached(

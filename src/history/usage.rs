@@ -1,4 +1,4 @@
-//! How full the filesystems were: a series a filesystem.
+//! Usage history: one series per filesystem.
 //!
 //! Single readings are kept for a week, then rolled up into hours, after a quarter into
 //! days, and forgotten after two years. Lows and highs survive every step, so a spike of
@@ -25,7 +25,7 @@ const KEEP_DAYS: SignedDuration = SignedDuration::from_hours(731 * 24);
 
 /// A filesystem that has a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownFilesystem {
     /// Row in the database.
     pub id: i64,
     /// Where it was mounted.
@@ -42,7 +42,7 @@ pub struct Known {
 /// A filesystem with its points, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    pub filesystem: Known,
+    pub filesystem: KnownFilesystem,
     pub points: Vec<Point>,
 }
 
@@ -54,11 +54,12 @@ pub struct Series {
 /// filesystem was grown) or the size to the byte (the device was renamed). If both differ,
 /// the disk was replaced, and its series starts anew.
 #[must_use]
-pub fn identify<'a>(known: &'a [Known], seen: &Filesystem) -> Option<&'a Known> {
+pub fn identify<'a>(known: &'a [KnownFilesystem], seen: &Filesystem) -> Option<&'a KnownFilesystem> {
     let mount = seen.mount.to_string_lossy();
     let here = || known.iter().filter(|one| one.mount == mount && one.fstype == seen.fstype);
-    let newest =
-        |same: &dyn Fn(&Known) -> bool| here().filter(|one| same(one)).max_by_key(|one| one.last_seen);
+    let newest = |same: &dyn Fn(&KnownFilesystem) -> bool| {
+        here().filter(|one| same(one)).max_by_key(|one| one.last_seen)
+    };
     newest(&|one| one.device == seen.device && one.capacity_bytes == seen.capacity_bytes)
         .or_else(|| newest(&|one| one.device == seen.device))
         .or_else(|| newest(&|one| one.capacity_bytes == seen.capacity_bytes))
@@ -254,7 +255,7 @@ pub fn series(
 }
 
 /// All filesystems that have a series.
-pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<Known>> {
+pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<KnownFilesystem>> {
     connection
         .prepare_cached("SELECT * FROM filesystems ORDER BY mount, last_seen DESC, id")?
         .query_map([], read_known)?
@@ -263,13 +264,13 @@ pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<Known>> {
 
 /// The mount among `known` that holds `path`: the longest that it starts with.
 #[must_use]
-pub fn mount_of<'a>(known: &'a [Known], path: &Path) -> Option<&'a str> {
+pub fn mount_of<'a>(known: &'a [KnownFilesystem], path: &Path) -> Option<&'a str> {
     let above = known.iter().map(|one| one.mount.as_str()).filter(|mount| path.starts_with(mount));
     above.max_by_key(|mount| Path::new(mount).components().count())
 }
 
-fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
-    Ok(Known {
+fn read_known(row: &Row<'_>) -> rusqlite::Result<KnownFilesystem> {
+    Ok(KnownFilesystem {
         id: row.get("id")?,
         mount: row.get("mount")?,
         fstype: row.get("fstype")?,

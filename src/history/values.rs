@@ -65,7 +65,7 @@ macro_rules! by_name {
             fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
                 let text = value.as_str()?;
                 let known = Self::ALL.iter().copied().find(|one| one.as_str() == text);
-                let unknown = || format!("{text:?} is no {}", stringify!($name)).into();
+                let unknown = || format!("{text:?} is not a {}", stringify!($name)).into();
                 known.ok_or_else(|| rusqlite::types::FromSqlError::Other(unknown()))
             }
         }
@@ -88,7 +88,7 @@ macro_rules! words {
             pub const ALL: &[Self] = &[$(Self::$value),+];
 
             #[must_use]
-            pub fn word(self) -> &'static str {
+            pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)+
                 }
@@ -97,22 +97,22 @@ macro_rules! words {
 
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.word())
+                to.serialize_str(self.as_str())
             }
         }
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
-                Self::ALL.iter().copied().find(|one| one.word() == text).ok_or_else(|| {
-                    serde::de::Error::custom(format!("{text:?} is no {}", stringify!($name)))
+                Self::ALL.iter().copied().find(|one| one.as_str() == text).ok_or_else(|| {
+                    serde::de::Error::custom(format!("{text:?} is not a {}", stringify!($name)))
                 })
             }
         }
 
         impl rusqlite::ToSql for $name {
             fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-                Ok(self.word().into())
+                Ok(self.as_str().into())
             }
         }
 
@@ -122,9 +122,9 @@ macro_rules! words {
                 Self::ALL
                     .iter()
                     .copied()
-                    .find(|one| one.word() == text)
+                    .find(|one| one.as_str() == text)
                     .ok_or_else(|| rusqlite::types::FromSqlError::Other(
-                        format!("{text:?} is no {}", stringify!($name)).into(),
+                        format!("{text:?} is not a {}", stringify!($name)).into(),
                     ))
             }
         }

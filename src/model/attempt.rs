@@ -1,14 +1,14 @@
-//! How long an image that could not be deleted is left alone.
+//! Back-off after failed deletions.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// How often an image could not be deleted, and when it may be tried again.
+/// Failed deletion attempts of an image, and when it may be tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// How many attempts in a row have failed.
     pub failures: u32,
-    /// Not before this again, in record time.
+    /// Earliest time of the next attempt, in record time.
     pub next_try: Timestamp,
     pub last_error: String,
 }
@@ -19,8 +19,7 @@ impl Attempt {
     /// No wait is longer.
     const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-    /// What to remember after one more failure: five minutes, then twice as long each time, a
-    /// day at most.
+    /// State after one more failure: wait five minutes, then twice as long each time, a day at most.
     #[must_use]
     pub fn after(earlier: Option<&Self>, now: Timestamp, error: &str) -> Self {
         let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);

@@ -1,19 +1,19 @@
-//! Since when an image can be here, as the disk says. Pure.
+//! Evidence on the disk for the first detection of an image. Pure.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Something on the disk that bears on when an image came here. Each tells of one part: the
-/// image as it is now is no older than the latest of those that tell of its making.
+/// Evidence on the disk for when an image was first here. Each piece is about one part: the image as it
+/// is now is no older than the latest piece about its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What says so.
+    /// The kind of evidence.
     pub what: EvidenceKind,
     /// The time it gives, by the clock of the node at that time.
     pub at: Timestamp,
 }
 
-/// What can tell when an image came.
+/// Kinds of evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {
@@ -23,7 +23,7 @@ pub enum EvidenceKind {
     TopLayer,
     /// The birth of the directory that holds its manifest and configuration.
     MetadataDirectory,
-    /// The record of a container made from it: it was here by then, maybe long before.
+    /// The record of a container made from it: it existed by then, maybe long before.
     Container,
     /// The kubelet's record of a pull of it: the same, since that is written anew for other credentials.
     PullRecord,

@@ -1,6 +1,5 @@
-//! What names a thing: its id, which survives from one scan to the next, is stored and printed;
-//! and its position in the tables of one [`Inventory`](super::Inventory), which means nothing in
-//! any other.
+//! Ids and positions. An id survives from one scan to the next, is stored and printed; a position in the
+//! tables of one [`Inventory`](super::Inventory), which means nothing in any other.
 
 use std::borrow::Borrow;
 use std::fmt;

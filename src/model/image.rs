@@ -17,15 +17,15 @@ pub struct Image {
     pub names: Vec<String>,
     /// Digests of its manifests, as `sha256:…`.
     pub digests: Vec<String>,
-    /// As its record says. containerd writes down when the record was made here;
+    /// Creation time according to its record. containerd writes down when the record was made here;
     /// containers/storage takes over the build date of an image that was pulled or loaded,
     /// so there this says nothing of how long it has been here (seen with podman 4.3.1).
     pub created: Option<Timestamp>,
-    /// What on the disk says since when it can be here at all.
+    /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,
     /// A manifest list or index: names other images, has no layer of its own.
     pub is_list: bool,
-    /// What keeps it from deletion by configuration, one text a reason.
+    /// Configurations that pin it, one text per reason.
     pub pinned_by: Vec<String>,
     /// Labels of its configuration and, in containerd, of its records.
     pub labels: Labels,
@@ -38,7 +38,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// What a message calls it: its first name, or its id.
+    /// Title for messages: its first name, or its id.
     #[must_use]
     pub fn title(&self) -> &str {
         self.names.first().map_or(self.id.as_str(), String::as_str)

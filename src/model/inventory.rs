@@ -28,7 +28,7 @@ pub struct Inventory {
     pub images: Vec<Image>,
     /// Container records.
     pub containers: Vec<Container>,
-    /// What nothing uses, or looks wrong.
+    /// Leaks: unused or inconsistent objects.
     pub leaks: Vec<Leak>,
     /// Nodes that something other than an image, container or leak holds: the store's own
     /// bookkeeping, layers of read-only stores, inodes with links outside every store.
@@ -116,17 +116,17 @@ impl Index<LeakIx> for Inventory {
 }
 
 impl Inventory {
-    /// Who names an image from elsewhere.
+    /// Uses from elsewhere that name an image.
     pub fn uses_of(&self, image: ImageIx) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(move |one| one.images.contains(&image))
     }
 
     /// Whether a node is one that stores share: another store's layer can lie on it. Shared inodes
-    /// and extents are a matter of the filesystem, and nobody needs them.
+    /// and extents are a matter of the filesystem, and not a use.
     pub(super) fn is_lendable(&self, node: NodeIx) -> bool {
         matches!(
             self.nodes[node.get()].kind,
-            NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob | NodeKind::Debris
+            NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob | NodeKind::Orphan
         )
     }
 
@@ -135,7 +135,7 @@ impl Inventory {
         self.nodes[node.get()].store == image.store
     }
 
-    /// Adds to every image what the records say about when it came.
+    /// Adds to every image the evidence for its first detection.
     pub fn gather_evidence(&mut self) {
         let mut containers: Vec<Option<Timestamp>> = vec![None; self.images.len()];
         for container in &self.containers {

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What is known of an image's labels.
+/// The labels of an image, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
-    /// Nobody asked for them.
+    /// They were not requested.
     #[default]
     NotRead,
-    /// They cannot be known in full: why.
+    /// They cannot be read in full, and why.
     Unknown(String),
     /// All of them, as key and value, each pair once. A key may stand there twice: an image of
     /// containerd has labels in its configuration and on each of its names.
     Known(Vec<(String, String)>),
 }
 
-/// Whose labels are asked for.
+/// The images whose labels are requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LabelsOf {
-    /// Nobody's.
+    /// None.
     #[default]
     Nobody,
     /// Every image's.

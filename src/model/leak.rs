@@ -1,4 +1,4 @@
-//! What nothing uses, or looks wrong.
+//! Leaks: unused or inconsistent objects.
 
 use std::path::PathBuf;
 

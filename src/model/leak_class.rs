@@ -1,4 +1,4 @@
-//! Every class of leaks, what usually becomes of it, and what can be done about it: one table.
+//! The table of leak classes: usual verdict and fix of each.
 //! `docs/leaks.md` tells the same at length. Pure.
 
 use std::fmt;
@@ -139,29 +139,29 @@ use Orphan::{
 };
 
 const PULL_AGAIN: &str = "remove the image and pull it again";
-const BY_ITSELF: &str = "containerd takes it away with its next deletion";
-const WAIT: &str = "nothing: it is in use, or may be";
-const RESTART: &str = "containerd takes it away when it starts";
+const BY_ITSELF: &str = "containerd removes it at its next garbage collection";
+const WAIT: &str = "nothing: it is or may be in use";
+const RESTART: &str = "containerd removes it when it starts";
 const INCOMPLETE: Fix = Fix::Recipe(Recipe::IncompleteLayer);
 const UNREFERENCED: Fix = Fix::Recipe(Recipe::UnreferencedLayer);
 const TEMPORARY: Fix = Fix::Recipe(Recipe::TemporaryFiles);
 const LINK: Fix = Fix::Recipe(Recipe::RepairLink);
 
-// The class, its name in documents and flags, the kind of store that it is found in, its usual verdict, and what
-// can be done about it.
+// The class, its name in documents and flags, the kind of store that it is found in, its usual verdict,
+// and what can be done about it.
 #[rustfmt::skip]
 classes! {
     OrphanDir, "orphan-dir", ContainersStorage, Reclaim, orphan(LayerDirectory);
     OrphanDirPartial, "orphan-dir-partial", ContainersStorage, Reclaim, orphan(LayerDirectory);
     Incomplete, "incomplete", ContainersStorage, Reclaim, INCOMPLETE;
     IncompleteNoDir, "incomplete-no-dir", ContainersStorage, Reclaim, INCOMPLETE;
-    IncompleteStuck, "incomplete-stuck", ContainersStorage, Report, ByHand("unmount what is on it, or take its immutable mark away (chattr -R -i)");
+    IncompleteStuck, "incomplete-stuck", ContainersStorage, Report, ByHand("unmount what is on it, or clear its immutable flag (chattr -R -i)");
     UnrefOld, "unref-old", ContainersStorage, Reclaim, UNREFERENCED;
     UnrefYoung, "unref-young", ContainersStorage, Keep, ByHand("nothing yet: a pull or build may be under way");
     VolatileGhost, "volatile-ghost", ContainersStorage, Reclaim, UNREFERENCED;
     DanglingL, "dangling-l", ContainersStorage, Reclaim, orphan(ShortName);
     DupL, "dup-l", ContainersStorage, Reclaim, orphan(ShortName);
-    StrayL, "stray-l", ContainersStorage, Report, ByHand("look where the symlink leads");
+    StrayL, "stray-l", ContainersStorage, Report, ByHand("check where the symlink points");
     MissingL, "missing-l", ContainersStorage, Repair, LINK;
     EmptyLinkFile, "empty-linkfile", ContainersStorage, Repair, LINK;
     LayerNoDir, "layer-no-dir", ContainersStorage, Repair, ByHand(PULL_AGAIN);
@@ -171,9 +171,9 @@ classes! {
     ImageDataSize, "image-data-size", ContainersStorage, Repair, ByHand(PULL_AGAIN);
     TarSplitMissing, "tarsplit-missing", ContainersStorage, Report, ByHand("pull the image again if it is to be pushed or checked");
     ContainerLayerMissing, "ctr-layer-missing", ContainersStorage, Repair, ByHand("remove the container");
-    ContainerImageMissing, "ctr-image-missing", ContainersStorage, Report, ByHand("save the container's data if it matters, then remove it");
-    DupName, "dup-name", ContainersStorage, Repair, ByHand("tag one of the two images anew");
-    DupRecord, "dup-record", ContainersStorage, Report, ByHand("look at both record files");
+    ContainerImageMissing, "ctr-image-missing", ContainersStorage, Report, ByHand("save the container's data if needed, then remove it");
+    DupName, "dup-name", ContainersStorage, Repair, ByHand("retag one of the two images");
+    DupRecord, "dup-record", ContainersStorage, Report, ByHand("compare both record files");
     OrphanImageDir, "orphan-image-dir", ContainersStorage, Reclaim, orphan(ImageDirectory);
     OrphanContainerDir, "orphan-ctr-dir", ContainersStorage, Reclaim, orphan(ContainerDirectory);
     TarSplitOrphan, "tarsplit-orphan", ContainersStorage, Reclaim, orphan(TarSplit);
@@ -186,7 +186,7 @@ classes! {
     CompatDirs, "compat-dirs", ContainersStorage, Reclaim, orphan(FeatureTest);
     GraphrootTmp, "graphroot-tmp", ContainersStorage, Reclaim, TEMPORARY;
     VarTmp, "vartmp", ContainersStorage, Reclaim, TEMPORARY;
-    VolumeOrphan, "volume-orphan", ContainersStorage, Report, ByHand("look whether its data matters, then remove the directory");
+    VolumeOrphan, "volume-orphan", ContainersStorage, Report, ByHand("check whether its data is needed, then remove the directory");
     LeakedMount, "leaked-mount", ContainersStorage, Keep, ByHand("umount it");
     CrioImageVolume, "crio-image-volume", ContainersStorage, Report, ByHand("podman image unmount, if nobody needs it");
     StaleMountpoints, "stale-mountpoints", ContainersStorage, Repair, ByHand("restart the engine, or the node");
@@ -200,16 +200,16 @@ classes! {
     OrphanBlob, "orphan-blob", Containerd, Report, ByHand(BY_ITSELF);
     ContentUnreferenced, "content-unreferenced", Containerd, Report, ByHand(BY_ITSELF);
     SnapshotUnreferenced, "snapshot-unreferenced", Containerd, Report, ByHand(BY_ITSELF);
-    ContentGcRoot, "content-gc-root", Containerd, Report, ByHand("take its gc.root label away");
-    SnapshotGcRoot, "snapshot-gc-root", Containerd, Report, ByHand("take its gc.root label away");
+    ContentGcRoot, "content-gc-root", Containerd, Report, ByHand("remove its gc.root label");
+    SnapshotGcRoot, "snapshot-gc-root", Containerd, Report, ByHand("remove its gc.root label");
     LeaseWithoutExpiry, "lease-without-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
     LeaseFarExpiry, "lease-far-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
-    LeaseStale, "lease-stale", Containerd, Report, ByHand("containerd takes it away when the lease expires");
+    LeaseStale, "lease-stale", Containerd, Report, ByHand("containerd removes it when the lease expires");
     LeaseExpired, "lease-expired", Containerd, Report, ByHand(BY_ITSELF);
     ImageExpired, "image-expired", Containerd, Report, ByHand(BY_ITSELF);
     LeaseActive, "lease-active", Containerd, Keep, ByHand(WAIT);
     IngestActive, "ingest-active", Containerd, Keep, ByHand(WAIT);
-    StaleIngest, "stale-ingest", Containerd, Report, ByHand("containerd takes it away when it expires");
+    StaleIngest, "stale-ingest", Containerd, Report, ByHand("containerd removes it when it expires");
     OrphanIngest, "orphan-ingest", Containerd, Report, ByHand(BY_ITSELF);
     IngestWithoutRef, "ingest-without-ref", Containerd, Report, ByHand("remove its directory while containerd is stopped");
     OrphanSnapshotDir, "orphan-snapshot-dir", Containerd, Report, ByHand(BY_ITSELF);
@@ -287,7 +287,7 @@ impl fmt::Display for LeakClass {
 impl<'de> Deserialize<'de> for LeakClass {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Self::find(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is no class of leaks")))
+        Self::find(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is not a leak class")))
     }
 }
 

@@ -3,11 +3,12 @@
 //! What costs bytes is a [`Node`]: a layer, an image's metadata, an inode that several
 //! layers share. Nodes *need* other nodes (a layer needs its parent), which makes a
 //! directed graph. What keeps nodes on the disk is a **root**: an image, a container, a
-//! leak (an object that nothing uses, but that nobody has deleted either), the store
-//! itself, or somebody outside the store. [`refs`] derives every figure from that.
+//! leak (an unused object that was not deleted), the store
+//! itself, or a user outside the store. [`refs`] derives every figure from that.
 
 mod attempt;
 mod container;
+pub mod display;
 pub mod evidence;
 mod filesystem;
 mod ids;
@@ -20,15 +21,14 @@ mod names;
 mod node;
 pub mod outcome;
 mod outcome_kind;
-pub mod picture;
 pub mod plan;
 pub mod refs;
 pub mod rules;
+pub mod scan_summary;
 pub mod space;
 mod store;
 mod uses;
 mod verdict;
-pub mod words;
 
 pub use attempt::Attempt;
 pub use container::{Container, ContainerState, Owner};

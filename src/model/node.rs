@@ -15,24 +15,24 @@ pub enum NodeKind {
     Snapshot,
     /// A blob in containerd's content store.
     Blob,
-    /// A layer in a cache beside containerd's root, which nobody deletes with an image.
+    /// A layer in a cache beside containerd's root, which is not deleted with an image.
     CachedLayer,
     /// An image's own files: manifest, configuration, signatures.
     ImageMetadata,
     /// A container's own files (`userdata` and the like), without its writable layer.
     ContainerMetadata,
-    /// Inodes with hard links in several other nodes: they go when all of those go.
+    /// Inodes with hard links in several other nodes: freed when all of those are deleted.
     SharedInodes,
-    /// Extents that several other nodes share by reflink: they go when all of those go.
+    /// Extents that several other nodes share by reflink: freed when all of those are deleted.
     /// `bytes` is 0, since `st_blocks` has counted them in each of those nodes.
     SharedExtents,
-    /// Chunks of inodes of an XFS that several other nodes have inodes in: the filesystem
-    /// gives them back when all of those go. Only `frees_bytes` is not 0.
+    /// Chunks of inodes of an XFS that several other nodes have inodes in: the filesystem frees them
+    /// when all of those are deleted. Only `frees_bytes` is not 0.
     SharedInodeChunks,
     /// Files that no record knows: an orphaned directory, a dead staging area, a temporary file.
-    Debris,
+    Orphan,
     /// Temporary files of the store's tools outside of the store: no part of its bytes.
-    Leftover,
+    TemporaryFile,
     /// The store's own bookkeeping: record files, locks, link directories.
     StoreMetadata,
     /// Record files of the store. Every deletion writes them anew, as other inodes.
@@ -44,7 +44,6 @@ pub enum NodeKind {
 /// Something that costs bytes.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
     pub kind: NodeKind,
     /// Its id in the store (layer id, blob digest), or a name for what has no id.
     pub id: String,
@@ -89,7 +88,7 @@ pub struct Size {
     pub apparent_bytes: u64,
     /// Inodes, directories included.
     pub inodes: u64,
-    /// What the filesystem is expected to give back when the node goes: `bytes`, plus what
+    /// What the filesystem is expected to free when the node is deleted: `bytes`, plus what
     /// it keeps for inodes outside `st_blocks`, minus extents shared with other nodes.
     pub frees_bytes: u64,
 }

@@ -14,15 +14,15 @@ pub enum OutcomeKind {
     Done,
     /// Something could not be read: figures are lower bounds.
     Incomplete,
-    /// It was only to tell.
+    /// A dry run.
     Reported,
-    /// There was nothing to do.
+    /// No deletion was needed.
     NotNeeded,
     /// The target was reached.
     Reached,
     /// The target was not reached though everything worked.
     NotReached,
-    /// A failure on the way.
+    /// An error during the run.
     Failed,
     /// A precondition was not proven.
     Refused,
@@ -41,8 +41,8 @@ impl OutcomeKind {
         Self::Refused,
     ];
 
-    /// How all of it ended, where something else was done `first`: a failure counts whatever else was
-    /// reached, and what was not reached is not made up for.
+    /// Combines the outcome of `first` with this one: a failure outweighs everything, and a missed
+    /// target outweighs a reached one.
     #[must_use]
     pub fn after(self, first: Self) -> Self {
         match (self, first) {

@@ -39,7 +39,7 @@ names! {
     }
 }
 
-/// Why something is deleted, in full.
+/// Why something is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -47,7 +47,7 @@ pub enum Cause {
     Space,
     /// It has been idle for longer than the maximum age.
     Age,
-    /// Somebody named it.
+    /// It was named in a request.
     Request,
     /// A leak that is proven safe to delete, or to repair.
     Leak,
@@ -61,7 +61,7 @@ pub enum Cause {
     Replaced,
     /// It is the log of a container that has just been removed.
     WithContainer,
-    /// A link that leads nowhere, and the container that it is named after is no more.
+    /// A dangling link of a container that no longer exists.
     Dangling,
 }
 
@@ -77,20 +77,20 @@ impl Cause {
         }
     }
 
-    /// A clause for people.
+    /// A clause for messages.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
             Self::Space => "its filesystem is short of space",
-            Self::Age => "it has been idle for too long",
-            Self::Request => "somebody named it",
+            Self::Age => "idle longer than the maximum age",
+            Self::Request => "named in the request",
             Self::Leak => "nothing uses it",
             Self::PodGone => "its pod is gone",
-            Self::PerUnit => "newer ones of the same container stay",
-            Self::Total => "the node has more dead containers than may stay",
+            Self::PerUnit => "newer instances of the same container are kept",
+            Self::Total => "the node has more exited containers than the limit",
             Self::Replaced => "its pod has a newer sandbox",
             Self::WithContainer => "its container was removed",
-            Self::Dangling => "it leads nowhere",
+            Self::Dangling => "its target does not exist",
         }
     }
 }
@@ -165,18 +165,18 @@ impl Target {
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     Delete,
-    /// Nobody knows whether it runs: it is stopped first, and stays if that fails.
+    /// Its state is unknown: it is stopped first, and stays if that fails.
     StopAndDelete,
     /// Its records are repaired; nothing is freed.
     Repair,
 }
 
-/// What one filesystem gives back.
+/// What is freed on one filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gain {
     /// Position in [`Plan::mounts`].
     pub filesystem: FilesystemIx,
-    /// The nodes that leave it.
+    /// Size of the freed nodes.
     pub size: Size,
 }
 
@@ -195,7 +195,7 @@ pub struct Step {
     /// It is deleted together with others, for bytes that are only freed when the last of them is
     /// deleted: how many are left of the group, this one included.
     pub group: Option<usize>,
-    /// What [`Self::filesystem`] is expected to say afterwards; `None` where it told nothing.
+    /// What [`Self::filesystem`] is expected to report afterwards; `None` if its numbers were invalid.
     pub expected: Option<Space>,
 }
 
@@ -266,7 +266,7 @@ pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
     }
 }
 
-/// What leaves the disk if `root` is deleted next, in order of the filesystems.
+/// What deleting `root` next frees, in order of the filesystems.
 #[must_use]
 pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {
     let nodes = live.last_held(root).map(|node| &inventory.nodes[node.get()]);
@@ -293,7 +293,7 @@ pub struct Kept {
     pub target: Target,
     /// See `docs/how-it-decides.md`.
     pub rule: Rule,
-    /// A clause for people.
+    /// A clause for messages.
     pub detail: String,
 }
 
@@ -337,7 +337,7 @@ impl Problem {
     }
 }
 
-/// What made a run act.
+/// What triggered a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trigger {
     /// At least one filesystem was short of space.
@@ -358,7 +358,7 @@ pub enum End {
     Reached,
     /// The candidates did not suffice.
     NotReached,
-    /// The numbers could not be believed.
+    /// The numbers were invalid.
     Invalid,
 }
 
@@ -369,7 +369,7 @@ pub struct FilesystemPlan {
     pub filesystem: FilesystemIx,
     /// What it said when its space pass began (after the age pass); `None`: it did not begin.
     pub before: Option<Measured>,
-    /// What it said in the end.
+    /// Its final numbers.
     pub after: Option<Measured>,
     /// The targets that started.
     pub started: Started,
@@ -408,9 +408,9 @@ pub struct Plan {
     /// What stays; of a request, only what was named.
     pub kept: Vec<Kept>,
     pub problems: Vec<Problem>,
-    /// What else is to be told.
+    /// Notes for the report.
     pub notes: Vec<String>,
-    /// How it stands in the end.
+    /// The outcome.
     pub outcome: OutcomeKind,
 }
 

@@ -1,7 +1,7 @@
-//! Reference counts, exclusive bytes, and what would leave the disk if a set went. Pure.
+//! Reference counts, exclusive bytes, and what deleting a set would free. Pure.
 //!
 //! A root (image, container, leak) *reaches* the nodes that it holds and all that those
-//! need. A node leaves the disk when the last root that reaches it goes; so the exclusive
+//! need. A node is freed when the last root that reaches it is deleted; so the exclusive
 //! bytes of a set are those of the nodes that no root outside the set reaches.
 
 use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, StoreIx, Use};
@@ -24,7 +24,7 @@ pub enum Root {
     Leak(LeakIx),
 }
 
-/// Who reaches what in one inventory.
+/// Reference counts of one inventory.
 #[derive(Clone, Debug)]
 pub struct Refs {
     reach: Vec<Box<[NodeIx]>>,
@@ -45,7 +45,7 @@ pub struct Refs {
     reached_by: Vec<u32>,
 }
 
-/// What one root weighs. `total = shared + exclusive`.
+/// Size of one root. `total = shared + exclusive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// All that it reaches.
@@ -53,13 +53,13 @@ pub struct Weight {
     /// Of that, what something else reaches too.
     pub shared: Size,
     /// Of that, what only it reaches. `exclusive.frees_bytes` is what the filesystem is
-    /// expected to give back if it alone is deleted now.
+    /// expected to free if it alone is deleted now.
     pub exclusive: Size,
 }
 
 impl Refs {
-    /// Works out who reaches what. Takes time in proportion to the sum of all chains;
-    /// chains that bite their own tail are walked once.
+    /// Computes the reference counts. Takes time in proportion to the sum of all chains;
+    /// cyclic chains are walked once.
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
         let nodes = inventory.nodes.len();
@@ -128,8 +128,8 @@ impl Refs {
         self.named[image.get()]
     }
 
-    /// Whose layers would go with an image: it is the last one of its store that holds them, and
-    /// somebody elsewhere needs them. A store's own tools know nothing of that.
+    /// The use from elsewhere that would lose its layers with an image, because the image is the last
+    /// one of its store that holds them. A store's own tools do not check this.
     #[must_use]
     pub fn needed_elsewhere<'b>(&self, inventory: &'b Inventory, image: ImageIx) -> Option<&'b Use> {
         self.needed_with(inventory, image, &self.own)
@@ -184,7 +184,7 @@ impl Refs {
         self.holders[node.get()] > 0
     }
 
-    /// What one root weighs.
+    /// Size of one root.
     #[must_use]
     pub fn weight(&self, inventory: &Inventory, root: Root) -> Weight {
         let mut weight = Weight::default();
@@ -200,7 +200,7 @@ impl Refs {
         weight
     }
 
-    /// What all of `roots` weigh together: nodes that several of them reach count once,
+    /// Size of all `roots` together: nodes that several of them reach count once,
     /// and are exclusive if nothing outside of the set reaches them.
     #[must_use]
     pub fn weight_of_set(&self, inventory: &Inventory, roots: &[Root]) -> Weight {
@@ -225,7 +225,7 @@ impl Refs {
         weight
     }
 
-    /// Starts to plan deletions one after the other.
+    /// Starts a plan of consecutive deletions.
     #[must_use]
     pub fn live(&self) -> Live<'_> {
         let gone = vec![false; self.reach.len()];
@@ -243,7 +243,7 @@ impl Refs {
     }
 }
 
-/// A plan under way: what the next deletion frees after those before it.
+/// A plan in progress: what the next deletion frees after those before it.
 #[derive(Clone, Debug)]
 pub struct Live<'a> {
     refs: &'a Refs,
@@ -253,13 +253,13 @@ pub struct Live<'a> {
 }
 
 impl Live<'_> {
-    /// What leaves the disk if `root` goes next; nothing if it has gone before.
+    /// What deleting `root` next frees; nothing if it is already deleted.
     #[must_use]
     pub fn next(&self, inventory: &Inventory, root: Root) -> Size {
         self.last_held(root).map(|node| inventory.nodes[node.get()].size).sum()
     }
 
-    /// The nodes that leave the disk if `root` goes next.
+    /// The nodes that are freed if `root` is deleted next.
     pub fn last_held(&self, root: Root) -> impl Iterator<Item = NodeIx> + '_ {
         let gone = self.gone[self.refs.position(root)];
         let reached = self.refs.reach(root).iter().copied();
@@ -272,13 +272,13 @@ impl Live<'_> {
         self.holders[node.get()]
     }
 
-    /// As [`Refs::needed_elsewhere`], after what has gone.
+    /// As [`Refs::needed_elsewhere`], after the deletions so far.
     #[must_use]
     pub fn needed_elsewhere<'b>(&self, inventory: &'b Inventory, image: ImageIx) -> Option<&'b Use> {
         self.refs.needed_with(inventory, image, &self.own)
     }
 
-    /// Lets `root` go, and says what leaves the disk.
+    /// Deletes `root` in the plan, and returns what that frees.
     pub fn remove(&mut self, inventory: &Inventory, root: Root) -> Size {
         let freed = self.next(inventory, root);
         if !std::mem::replace(&mut self.gone[self.refs.position(root)], true) {

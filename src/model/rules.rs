@@ -1,11 +1,11 @@
-//! What a rule says of an object: the form of a verdict, which every policy fills.
+//! Rules, and the ruling of a rule on an object, as all policies use them.
 
 use serde::{Deserialize, Serialize};
 
 use super::names::names;
 
 names! {
-    /// What decides that something stays. `docs/how-it-decides.md` describes each by its name.
+    /// The rules that keep something. `docs/how-it-decides.md` describes each by its name.
     Rule {
         /// A container, or a store that is built on it, uses it.
         InUse = "in-use",
@@ -31,7 +31,7 @@ names! {
         DamagedStore = "damaged-store",
         /// The selected backend cannot delete it.
         OutOfReach = "out-of-reach",
-        /// Nothing says since when it is here.
+        /// Its first detection is unknown.
         AgeUnknown = "age-unknown",
         /// It is younger than the minimum age.
         MinAge = "min-age",
@@ -39,17 +39,17 @@ names! {
         UsedJustNow = "used-just-now",
         /// Earlier runs could not delete it.
         BackingOff = "backing-off",
-        /// A candidate that nobody had to touch: usage was low enough before its turn.
+        /// A candidate that was not needed: usage was low enough before its turn.
         NotNeeded = "not-needed",
         /// A candidate whose deletion would free (almost) nothing, alone or with others.
         FreesNothing = "frees-nothing",
-        /// A candidate on a filesystem whose numbers cannot be believed.
+        /// A candidate on a filesystem with invalid numbers.
         Unmeasured = "unmeasured",
         /// The runtime did not delete it.
         Refused = "refused",
         /// A candidate that the run would have come to.
         RunEnded = "run-ended",
-        /// It runs.
+        /// It is running.
         Running = "running",
         /// It has not started yet.
         Starting = "starting",
@@ -65,11 +65,11 @@ names! {
         Newest = "newest",
         /// A container is in it, or of its pod.
         HasContainers = "has-containers",
-        /// It is not known which pods there are.
+        /// The list of pods is unknown.
         PodsUnknown = "pods-unknown",
-        /// It is not known which pod it is of.
+        /// Its pod is unknown.
         PodUnknown = "pod-unknown",
-        /// Its pod is still there.
+        /// Its pod still exists.
         PodKnown = "pod-known",
         /// It is not CRI-O's.
         NotCriO = "not-cri-o",
@@ -81,13 +81,13 @@ names! {
         Mounted = "mounted",
         /// It cannot be read.
         Unreadable = "unreadable",
-        /// Its container is still there.
+        /// Its container still exists.
         ContainerThere = "container-there",
-        /// A link whose log is there.
+        /// A link whose log exists.
         LeadsSomewhere = "leads-somewhere",
         /// The runtime does not say what became of its container.
         RuntimeUnknown = "runtime-unknown",
-        /// The runtime may be at work, and knows better.
+        /// The runtime may be running and have newer information.
         OwnerAtWork = "owner-at-work",
         /// What its deletion needs is not proven.
         NotProven = "not-proven",
@@ -117,14 +117,13 @@ impl Rule {
     ];
 }
 
-/// What one rule says.
+/// The ruling of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruling {
     /// The rule.
     pub rule: Rule,
     /// The rule keeps the image.
     pub stays: bool,
-    /// Why, in words.
     pub detail: String,
 }
 

@@ -1,7 +1,7 @@
-//! What a filesystem says of itself at one moment.
+//! Free space of a filesystem at one moment.
 //!
 //! Used means *not available to an unprivileged user* (`f_blocks - f_bavail`), as the kubelet
-//! counts, so that our thresholds and its own speak of the same thing.
+//! counts, so that both thresholds mean the same.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,18 +19,18 @@ pub struct Space {
     pub inodes_free: u64,
 }
 
-/// Why nothing can be decided from a filesystem's numbers.
+/// Why a filesystem's numbers are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum InvalidStats {
-    #[error("the filesystem does not tell its {0}")]
+    #[error("the filesystem does not report its {0}")]
     Missing(Stat),
-    #[error("the filesystem says that its capacity is 0 bytes")]
+    #[error("the filesystem reports a capacity of 0 bytes")]
     NoCapacity,
-    #[error("the filesystem says that {available_bytes} of its {capacity_bytes} bytes are available")]
+    #[error("the filesystem reports that {available_bytes} of its {capacity_bytes} bytes are available")]
     TooMuchAvailable { available_bytes: u64, capacity_bytes: u64 },
-    #[error("the filesystem says that {free} of its {inodes} inodes are free")]
+    #[error("the filesystem reports that {free} of its {inodes} inodes are free")]
     TooManyInodesFree { free: u64, inodes: u64 },
-    /// What is to be kept free is more than there is, so that no deletion could ever do.
+    /// More is to be kept free than the capacity, which no deletion can reach.
     #[error("{wanted_bytes} bytes are to be kept free, but the filesystem has only {capacity_bytes}")]
     FloorAboveCapacity { wanted_bytes: u64, capacity_bytes: u64 },
     #[error("the filesystem's numbers cannot be read: {0}")]
@@ -38,7 +38,7 @@ pub enum InvalidStats {
 }
 
 super::names::names! {
-    /// A number that a filesystem tells.
+    /// A number that a filesystem reports.
     Stat {
         Capacity = "capacity",
         Available = "available bytes",
@@ -47,7 +47,7 @@ super::names::names! {
     }
 }
 
-/// What a measurement gave.
+/// The result of a measurement.
 pub type Measured = Result<Space, InvalidStats>;
 
 impl Space {
@@ -81,20 +81,20 @@ impl Space {
         Self::checked(Some(filesystem.capacity_bytes), Some(filesystem.available_bytes), inodes)
     }
 
-    /// Percent of the capacity that is not available, for showing only.
+    /// Percent of the capacity that is not available, for display only.
     #[must_use]
     pub fn used_percent(&self) -> f64 {
         share(self.capacity_bytes - self.available_bytes.min(self.capacity_bytes), self.capacity_bytes)
     }
 
-    /// Percent of the inodes that are taken, for showing only; `None` without a fixed number.
+    /// Percent of the inodes that are taken, for display only; `None` without a fixed number.
     #[must_use]
     pub fn inodes_used_percent(&self) -> Option<f64> {
         let taken = self.inodes.checked_sub(self.inodes_free)?;
         (self.inodes > 0).then(|| share(taken, self.inodes))
     }
 
-    /// The same filesystem after so much was freed.
+    /// The same filesystem after this much was freed.
     #[must_use]
     pub fn gained(self, bytes: u64, inodes: u64) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Started {
         self.used || self.free || self.inodes
     }
 
-    /// These and those.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl Wanted {
         self.bytes == 0 && self.inodes == 0
     }
 
-    /// Whether so much would do.
+    /// Whether this much is enough.
     #[must_use]
     pub fn met_by(self, bytes: u64, inodes: u64) -> bool {
         bytes >= self.bytes && inodes >= self.inodes

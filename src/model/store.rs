@@ -60,7 +60,7 @@ pub struct Lent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Consistency {
-    /// Read while nobody wrote: one moment in time.
+    /// Read without concurrent writes: one moment in time.
     Consistent,
     /// A writer was active all the time. Each file is whole, but two files may show
     /// two moments, so nothing that is missing from one of them proves a leak.

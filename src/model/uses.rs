@@ -1,4 +1,4 @@
-//! Uses that no image or container of the inventory stands for. Pure.
+//! Uses of images and layers from outside the inventory's images and containers. Pure.
 
 use super::ids::{ImageIx, NodeIx};
 
@@ -6,7 +6,8 @@ use super::ids::{ImageIx, NodeIx};
 /// container of another store, one that only podman's database knows, a mount of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// Who, in words: `the podman container web in the store /home/a/.local/share/containers/storage`.
+    /// The user, for messages: `the podman container web in the store
+    /// /home/a/.local/share/containers/storage`.
     pub by: String,
     /// The images that it names.
     pub images: Vec<ImageIx>,

@@ -1,7 +1,7 @@
 //! The kubelet's settings: the files that have its flags, and its configuration.
 //!
-//! Where several files could be the kubelet's, all are read: they are asked for what may not be
-//! deleted and for sockets that may exist, where one answer too many does no harm.
+//! Where several files could be the kubelet's, all are read: they say what must not be deleted
+//! and which sockets may exist, so one answer too many does no harm.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::scalars;
 use crate::sys::processes::Processes;
 use crate::sys::sysroot::Sysroot;
 
-/// No file of settings is longer than this; what is, is none.
+/// Size limit of a settings file; a larger one is ignored.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Files with the kubelet's flags: shell variables of kubeadm, then those for people (Debian's and
+/// Files with the kubelet's flags: shell variables of kubeadm, then those for messages (Debian's and
 /// Fedora's place), `MicroK8s`' list of flags, and units of systemd.
 const FLAGS: [&str; 6] = [
     "/var/lib/kubelet/kubeadm-flags.env",
@@ -45,7 +45,7 @@ const CONFIG_DROP_INS: [&str; 3] = [
     "/etc/openshift/kubelet.conf.d",
 ];
 
-/// A file, and what is not understood in it.
+/// A file and an error in it.
 pub type Problem = (PathBuf, String);
 
 /// A file that was read.
@@ -66,12 +66,12 @@ pub struct Setting {
 /// The kubelet's files on this node.
 #[derive(Debug, Default)]
 pub struct Kubelet {
-    /// Files with flags; of a setting in several of them, each may be in effect.
+    /// Files with flags; if several set the same flag, each may be in effect.
     pub flags: Vec<SettingsFile>,
     /// The arguments of the kubelet that runs here, where somebody has looked for it.
     pub running: Option<SettingsFile>,
     pub configs: Vec<SettingsFile>,
-    /// Files with flags that are not understood, and count as having none.
+    /// Files whose flags cannot be parsed; they count as having none.
     pub misread: Vec<Problem>,
     /// Files and directories that exist and could not be read.
     pub unreadable: Vec<(PathBuf, io::Error)>,
@@ -84,8 +84,8 @@ impl Kubelet {
         Self::read_with(root, None)
     }
 
-    /// The same, with the arguments of the kubelet among `processes`. One that is part of another
-    /// program gets its arguments from that one's files.
+    /// As [`Self::read`], with the arguments of the kubelet among `processes`. A kubelet inside
+    /// another program gets its arguments from that program's files.
     #[must_use]
     pub fn read_running(root: &Sysroot, processes: &Processes) -> Self {
         let kubelet = processes.running(&["kubelet"]).filter(|kubelet| !kubelet.arguments.is_empty());
@@ -129,7 +129,7 @@ impl Kubelet {
         kubelet
     }
 
-    /// The values of a long flag, `--name`, one a file that has it.
+    /// The values of a long flag, `--name`, one for each file that has it.
     #[must_use]
     pub fn flag(&self, name: &str) -> Vec<Setting> {
         let values = self
@@ -169,8 +169,8 @@ impl Kubelet {
         })
     }
 
-    /// The values of a key at the top level of the configurations in effect, and what is not
-    /// understood: file and reason.
+    /// The values of a key at the top level of the configurations in effect, and parse errors:
+    /// file and reason.
     #[must_use]
     pub fn values(&self, key: &str) -> (Vec<(Value, PathBuf)>, Vec<Problem>) {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
@@ -183,8 +183,8 @@ impl Kubelet {
         (found, problems)
     }
 
-    /// The texts of a key at the top level of the configurations, and what is not understood: file
-    /// and reason.
+    /// The texts of a key at the top level of the configurations, and parse errors: file and
+    /// reason.
     #[must_use]
     pub fn setting(&self, key: &str) -> (Vec<Setting>, Vec<(PathBuf, String)>) {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
@@ -210,7 +210,7 @@ impl Kubelet {
         }
     }
 
-    /// Flags that k3s and RKE2 hand on, `kubelet-arg` in their own configurations.
+    /// Flags that k3s and RKE2 pass on, `kubelet-arg` in their own configurations.
     fn of_distributions(&mut self, root: &Sysroot) {
         for main in DISTRIBUTIONS {
             let mut files = vec![PathBuf::from(main)];

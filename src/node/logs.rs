@@ -1,4 +1,4 @@
-//! The logs of pods and the links to them, with what they cost and who reads them.
+//! The logs of pods and the links to them: their sizes and readers.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use crate::sys::sysroot::{EntryKind, Sysroot};
 pub struct Directory {
     /// Its name: `<namespace>_<pod>_<uid>`.
     pub name: OsString,
-    /// Where it lies for us.
+    /// Its path on this system.
     pub path: PathBuf,
     /// What it costs.
     pub weight: Weight,
@@ -28,11 +28,11 @@ pub struct Directory {
 /// What logs cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Allocated bytes that leave the disk with it: inodes with links elsewhere do not.
+    /// Allocated bytes that are freed with it: inodes with links elsewhere are not.
     pub bytes: u64,
-    /// Inodes that leave the disk.
+    /// Inodes that are freed with it.
     pub inodes: u64,
-    /// The newest change of anything in it; `None` where something could not be examined.
+    /// The latest change of anything in it; `None` where something could not be examined.
     pub newest: Option<Timestamp>,
 }
 
@@ -40,22 +40,22 @@ pub struct Weight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub name: OsString,
-    /// Where it lies for us.
+    /// Its path on this system.
     pub path: PathBuf,
-    /// Where it leads, as it stands there.
+    /// Its target, unresolved.
     pub target: PathBuf,
-    /// That is not there.
+    /// The target does not exist.
     pub dangling: bool,
 }
 
-/// Lists the logs of pods, in order of their names, and weighs them. None where there is no such
-/// place.
+/// Lists the logs of pods, in order of their names, with their sizes. None if the directory does
+/// not exist.
 pub fn directories(root: &Sysroot, places: &Places) -> io::Result<Vec<Directory>> {
     let Some(place) = resolved(root, &places.pod_logs)? else { return Ok(Vec::new()) };
     let entries = root.list(&places.pod_logs)?.into_iter();
     let directory = |name: OsString| {
         let path = place.join(&name);
-        let weight = weigh(&path);
+        let weight = measure(&path);
         Directory { name, path, weight }
     };
     Ok(entries
@@ -64,7 +64,7 @@ pub fn directories(root: &Sysroot, places: &Places) -> io::Result<Vec<Directory>
         .collect())
 }
 
-/// Lists the links to logs, in order of their names. None where there is no such place.
+/// Lists the links to logs, in order of their names. None if the directory does not exist.
 pub fn links(root: &Sysroot, places: &Places) -> io::Result<Vec<Link>> {
     let Some(place) = resolved(root, &places.container_logs)? else { return Ok(Vec::new()) };
     let untraced = std::fs::File::open(&place).and_then(|open| {
@@ -104,9 +104,9 @@ fn resolved(root: &Sysroot, path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// Weighs a tree, or a single file, on one filesystem.
+/// Measures a tree, or a single file, on one filesystem.
 #[must_use]
-pub fn weigh(path: &Path) -> Weight {
+pub fn measure(path: &Path) -> Weight {
     let mut weight = Weight::default();
     let mut newest = None;
     let mut whole = true;
@@ -141,7 +141,7 @@ pub fn weigh(path: &Path) -> Weight {
 /// process in a container knows it by another path, so the last three parts of a file's decide.
 ///
 /// # Errors
-/// When not every process can be looked at: then nobody can be said to have it open.
+/// When not all processes can be inspected: then a process that has it open may be missed.
 pub fn reader<'a>(processes: &'a Processes, path: &Path) -> Result<Option<String>, &'a str> {
     let parts: Vec<_> = path.components().collect();
     let tail: PathBuf = parts.iter().rev().take(3).rev().collect();
@@ -149,7 +149,7 @@ pub fn reader<'a>(processes: &'a Processes, path: &Path) -> Result<Option<String
     match found {
         Some(process) => Ok(Some(process.describe())),
         None if processes.sees_all() => Ok(None),
-        None => Err("not every process can be seen from here"),
+        None => Err("not all processes are visible from here"),
     }
 }
 

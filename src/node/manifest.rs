@@ -1,8 +1,8 @@
 //! The images that a manifest of pods names. Pure: bytes in, references out.
 //!
-//! The kubelet takes one Pod or a list of pods from each file. Here whatever looks like a pod
-//! counts, in every document, at any depth (an item of a list, a template): an image kept too many
-//! costs bytes.
+//! The kubelet takes one Pod or a list of pods from each file. Here everything that looks like
+//! a pod counts, in every document, at any depth (an item of a list, a template): keeping one image too
+//! many only costs bytes.
 
 use serde_json::Value;
 
@@ -19,13 +19,13 @@ const LONGEST: usize = 512;
 pub(super) struct Manifest {
     /// The references, each once, in order of their names.
     pub(super) images: Vec<String>,
-    /// Why the file is not understood as the kubelet would. Then the references were picked out
-    /// line by line.
+    /// Why the file cannot be parsed. Then the references were extracted line by
+    /// line.
     pub(super) problem: Option<String>,
 }
 
-/// Reads a manifest, YAML or JSON. What is neither is searched line by line for `image:` and
-/// `reference:`, so that a file which somebody is just writing still protects.
+/// Reads a manifest, YAML or JSON. Anything else is searched line by line for `image:` and
+/// `reference:`, so that a file that is just being written still protects its images.
 pub(super) fn read(bytes: &[u8]) -> Manifest {
     let (text, documents) = match decode(bytes) {
         Ok(text) => {
@@ -68,7 +68,7 @@ fn decode(bytes: &[u8]) -> Result<String, String> {
 
 fn utf8(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes);
-    text.map(str::to_owned).map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to()))
+    text.map(str::to_owned).map_err(|error| format!("not valid UTF-8 at byte {} on", error.valid_up_to()))
 }
 
 /// Images of containers and of image volumes (`volumes[].image.reference`). The depth is bounded

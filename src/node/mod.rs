@@ -1,5 +1,5 @@
-//! What the kubelet keeps on this node's disk: its settings, the pods that it runs from files, which
-//! pods it knows, and their logs. Only reads.
+//! The kubelet's files on this node: its settings, static pods, the pods that it knows, and their
+//! logs. Read-only.
 
 pub mod kubelet;
 pub mod logs;
@@ -22,13 +22,13 @@ pub use scalars::top_level;
 /// An image that a file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedImage {
-    /// The reference as it stands there; a short name means what the kubelet takes it for.
+    /// The reference as written; a short name is expanded as the kubelet does.
     pub reference: String,
-    /// Who names it, for people: a file, or a setting and its file.
+    /// Who names it, for messages: a file, or a setting and its file.
     pub source: String,
 }
 
-/// A file or directory that exists and cannot be read: which images it names is unknown.
+/// A file or directory that exists but cannot be read, so the images that it names are unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("reading {}: which images {names} name is unknown", path.display())]
 pub struct Unreadable {

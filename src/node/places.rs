@@ -1,4 +1,4 @@
-//! Where the kubelet keeps what it keeps.
+//! The kubelet's paths.
 
 use std::path::{Path, PathBuf};
 
@@ -19,11 +19,10 @@ const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kube
 pub struct Places {
     /// Directories that may be the kubelet's own; a pod is known if any of them has it.
     pub roots: Vec<PathBuf>,
-    /// A kubelet that runs here says that one of them is its own.
+    /// A running kubelet names one of them as its own.
     pub said_by_kubelet: bool,
     /// Directories and files with manifests of static pods.
     pub manifests: Vec<PathBuf>,
-    /// Logs of pods.
     pub pod_logs: PathBuf,
     /// Links to them.
     pub container_logs: PathBuf,
@@ -42,8 +41,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Adds what the arguments of a kubelet that runs here say. Nothing that it does not say takes
-    /// a place away.
+    /// Adds the paths from the arguments of a running kubelet. Existing paths
+    /// stay.
     #[must_use]
     pub fn with_running(mut self, processes: &Processes) -> Self {
         for kubelet in processes.all().iter().filter(|one| KUBELETS.contains(&one.name.as_str())) {

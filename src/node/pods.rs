@@ -1,12 +1,12 @@
-//! "Is this pod still known?", by the kubelet's own directory: it makes `pods/<uid>` before
-//! anything of a pod runs, and removes it when the pod is no more and all of it has ended.
+//! Which pods the kubelet still knows, by its own directory: it creates `pods/<uid>` before
+//! anything of a pod runs, and removes it when the pod was deleted and everything in it has exited.
 //!
 //! A static pod's uid is made by the kubelet from its manifest; its directory and its containers'
 //! labels have that one, not the uid of the mirror pod that the API server knows. So one rule
-//! fits all. Beyond it, a static pod is known as long as a manifest has a name that fits its own.
+//! covers all pods. In addition, a static pod is known as long as a manifest has a matching name.
 //!
 //! What cannot be read, and a directory that does not fit what runs (a disk that is not mounted,
-//! the directory of an earlier installation) prove nothing: then no pod counts as gone.
+//! the directory of an earlier installation) prove nothing: then no pod counts as deleted.
 
 use std::collections::HashSet;
 use std::io;
@@ -30,24 +30,24 @@ pub struct KnownPods {
     said_by_kubelet: bool,
 }
 
-/// Why no pod can be said to be gone.
+/// Why no pod can be called deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum Unknown {
-    /// There is none of the directories that could be the kubelet's.
-    #[error("there is no directory of pods in {}", list(.0))]
+    /// None of the candidates for the kubelet's directory exists.
+    #[error("no directory of pods in {}", list(.0))]
     NoKubelet(Vec<PathBuf>),
     /// It is there.
     #[error("{} cannot be read", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// It is there, but it is not the directory of who runs pods here.
-    #[error("the pod {uid} is running, but has no directory in {}", list(roots))]
+    /// It exists, but belongs to another kubelet than the one that runs pods here.
+    #[error("pod {uid} is running but has no directory in {}", list(roots))]
     NotTheirs {
         uid: String,
         /// Where it should be.
         roots: Vec<PathBuf>,
     },
-    /// No pod runs that would prove whose directory it is.
-    #[error("no pod is running that shows whether {} is the kubelet's", list(.0))]
+    /// No running pod proves whose directory it is.
+    #[error("no running pod confirms that {} is the kubelet's directory", list(.0))]
     Unproven(Vec<PathBuf>),
 }
 
@@ -113,10 +113,10 @@ impl KnownPods {
         Ok(())
     }
 
-    /// Holds the directories against the pods that run, by the uids of their labels.
+    /// Compares the directories with the running pods, by the uids in their labels.
     ///
     /// # Errors
-    /// When they do not fit, or nothing shows that they do.
+    /// When they do not match, or no running pod shows that they do.
     pub fn vouch<'a>(&self, mut running: impl Iterator<Item = &'a str>) -> Result<(), Unknown> {
         let Some(first) = running.next() else {
             return if self.said_by_kubelet { Ok(()) } else { Err(Unknown::Unproven(self.roots.clone())) };
@@ -212,7 +212,7 @@ mod tests {
         let mut node = Node::new(&[]);
         node.places.roots = vec!["/none".into(), "/none/either".into()];
         let error = node.read().unwrap_err();
-        assert_eq!(error.to_string(), "there is no directory of pods in /none, /none/either");
+        assert_eq!(error.to_string(), "no directory of pods in /none, /none/either");
         let node = Node::new(&[]);
         let pods = node.places.roots[0].join("pods");
         fs::remove_dir(&pods).unwrap();

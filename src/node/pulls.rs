@@ -1,8 +1,9 @@
-//! Pulls of images that the kubelet has under way, and what it has pulled (KEP-2535, on by default from Kubernetes 1.35).
+//! Image pulls that the kubelet has in progress, and images that it has pulled (KEP-2535, on by default
+//! from Kubernetes 1.35).
 //!
-//! Before a pull the kubelet writes `<root>/image_manager/pulling/sha256-<hex>`, and takes it away when
-//! the pull has ended (kubernetes `pkg/kubelet/images/pullmanager/fs_pullrecords.go`). After a crash
-//! it does so when it starts.
+//! Before a pull the kubelet writes `<root>/image_manager/pulling/sha256-<hex>`, and removes it when the
+//! pull has ended (kubernetes `pkg/kubelet/images/pullmanager/fs_pullrecords.go`). After a crash
+//! it removes it at the next start.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -41,9 +42,9 @@ struct Record {
 /// An image that the kubelet has pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
-    /// What the runtime called it after the pull: an id, or a name with a digest.
+    /// The runtime's reference to it after the pull: an id, or a name with a digest.
     pub image: String,
-    /// When the kubelet last wrote this down: the image was there by then.
+    /// When the kubelet last wrote the record: the image existed by then.
     pub at: Timestamp,
 }
 
@@ -66,10 +67,10 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
                     found.push(Pulled { image: record.image_ref, at: record.last_updated_time });
                 }
                 Ok(record) => {
-                    tracing::debug!(path = %path.display(), kind = record.kind, "no record of a pull")
+                    tracing::debug!(path = %path.display(), kind = record.kind, "not a pull record")
                 }
                 Err(error) => {
-                    tracing::debug!(path = %path.display(), error, "a record of a pull is not read")
+                    tracing::debug!(path = %path.display(), error, "cannot read a pull record")
                 }
             }
         }
@@ -135,14 +136,14 @@ impl Pulls {
                 Ok(Intent { kind, image }) if kind == "ImagePullIntent" && !image.is_empty() => {
                     self.images.push(NamedImage { reference: image, source: path.display().to_string() });
                 }
-                Ok(Intent { kind, .. }) => self.finding(&path, &format!("{kind:?} is no intent of a pull")),
+                Ok(Intent { kind, .. }) => self.finding(&path, &format!("{kind:?} is not a pull intent")),
                 Err(error) => self.finding(&path, &error.to_string()),
             }
         }
     }
 
     fn finding(&mut self, path: &Path, why: &str) {
-        let message = format!("{why}; an image that the kubelet is pulling may be unknown");
+        let message = format!("{why}; images that the kubelet is pulling may be unknown");
         self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
     }
 }

@@ -1,5 +1,5 @@
-//! Quadlets: units from which podman's generator makes services (podman-systemd.unit(5)), and the
-//! images that those need to come back after a restart.
+//! Quadlets: units from which podman's generator creates services (podman-systemd.unit(5)), and
+//! the images that these services need to start again.
 
 use std::collections::HashSet;
 use std::io;
@@ -48,9 +48,9 @@ pub struct Place {
 pub struct Quadlets {
     /// The images, in order of the files that name them.
     pub images: Vec<NamedImage>,
-    /// What was not understood, and what that means.
+    /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
-    /// There is more than is read of a user: any image may be named.
+    /// A user has more than is read: any image may be named.
     pub names_more: bool,
 }
 
@@ -75,7 +75,8 @@ pub fn read(root: &Sysroot, place: &Place) -> Result<Quadlets, Unreadable> {
     };
     reader.directory(&place.path, 0)?;
     if reader.found.names_more {
-        let message = "more than is read of a user: any image of that user's stores may be named here";
+        let message = "too many or too large files of one user: any image in that user's stores may be \
+            named here";
         reader.finding(&place.path, message.into());
     }
     Ok(reader.found)
@@ -135,7 +136,7 @@ impl Reader<'_> {
             }
             if entry.kind == EntryKind::Symlink && self.foreign {
                 if is_unit(&below) && !self.is_too_much() {
-                    self.finding(&below, "is a symlink of a user, which is not followed".into());
+                    self.finding(&below, "is a user's symlink; not followed".into());
                 }
                 continue;
             }
@@ -144,7 +145,7 @@ impl Reader<'_> {
                     return Ok(());
                 }
                 if self.files > MOST_FILES {
-                    self.finding(path, format!("more than {MOST_FILES} units; the rest names nothing"));
+                    self.finding(path, format!("more than {MOST_FILES} units; the rest are ignored"));
                     return Ok(());
                 }
                 self.file(&below)?;
@@ -168,7 +169,8 @@ impl Reader<'_> {
                 Value::Image(image) if image.contains('%') => {
                     if !self.is_too_much() {
                         let message = format!(
-                            "the specifiers of {image:?} are not replaced: what it means is not protected"
+                            "the specifiers in {image:?} are not expanded; the image that it means is \
+                             not protected"
                         );
                         self.finding(path, message);
                     }
@@ -183,7 +185,7 @@ impl Reader<'_> {
                     let within = path.parent().is_some_and(|parent| file.starts_with(parent));
                     let plain = file.components().all(|part| part != std::path::Component::ParentDir);
                     if self.foreign && !(within && plain && self.is_plain(&file)) {
-                        self.finding(path, format!("{} is not read for a user", file.display()));
+                        self.finding(path, format!("{} of a user is not read", file.display()));
                         continue;
                     }
                     let Some(bytes) = self.bytes(&file)? else { continue };
@@ -235,7 +237,7 @@ impl Reader<'_> {
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
                 io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => {
-                    self.finding(path, format!("{error}; it names no image"));
+                    self.finding(path, format!("{error}; it is taken to name no image"));
                     Ok(None)
                 }
                 _ => self.unreadable(path, error).map(|()| None),
@@ -441,7 +443,7 @@ mod tests {
             assert!(found.names_more && found.images.len() <= MOST_IMAGES_OF_A_USER, "{what}");
             assert!(found.findings.len() <= MOST_OF_A_USER + 1, "{what}");
             let said = &found.findings.last().unwrap().message;
-            assert!(said.starts_with("more than is read of a user"), "{what}: {said}");
+            assert!(said.starts_with("too many or too large files of one user"), "{what}: {said}");
         };
         fill(format!("[Container]\n{}", "Image=a\n".repeat(MOST_IMAGES_OF_A_USER)));
         exceeds("images");

@@ -1,4 +1,4 @@
-//! Single settings of the kubelet's and crictl's files.
+//! Reads single settings from the kubelet's and crictl's files.
 
 use serde_json::Value;
 
@@ -7,13 +7,13 @@ use super::yaml;
 /// The text of a key at the top level of a YAML (or JSON) file; `None` where it is absent or empty.
 ///
 /// # Errors
-/// A line for people, if the file is no YAML or the key's value is no text.
+/// A message, if the file is no YAML or the key's value is not a text.
 pub fn top_level(text: &str, key: &str) -> Result<Option<String>, String> {
     let documents = yaml::documents(text)?;
     match documents.iter().find_map(|document| document.get(key)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(some(text)),
-        Some(_) => Err(format!("{key} is to be a text")),
+        Some(_) => Err(format!("{key} must be a string")),
     }
 }
 
@@ -21,7 +21,7 @@ pub fn top_level(text: &str, key: &str) -> Result<Option<String>, String> {
 /// absent.
 ///
 /// # Errors
-/// A line for people, if the file is no YAML.
+/// A message, if the file is no YAML.
 pub(super) fn value(text: &str, key: &str) -> Result<Option<Value>, String> {
     let documents = yaml::documents(text)?;
     let found = documents.iter().find_map(|document| document.get(key));
@@ -32,7 +32,7 @@ pub(super) fn value(text: &str, key: &str) -> Result<Option<Value>, String> {
 /// list of one, and a `+` behind the key where a drop-in adds to the main file.
 ///
 /// # Errors
-/// A line for people, if the file is no YAML or the list has something else in it.
+/// A message, if the file is no YAML or the list has something else in it.
 pub(super) fn arguments(text: &str, key: &str) -> Result<Vec<String>, String> {
     let mut flags = Vec::new();
     for key in [key.to_owned(), format!("{key}+")] {
@@ -42,7 +42,7 @@ pub(super) fn arguments(text: &str, key: &str) -> Result<Vec<String>, String> {
             Some(word) => vec![word],
         };
         for word in words {
-            let word = word.as_str().ok_or_else(|| format!("{key} is to be a list of texts"))?;
+            let word = word.as_str().ok_or_else(|| format!("{key} must be a list of strings"))?;
             flags.push(format!("--{}", word.trim_start_matches('-')));
         }
     }

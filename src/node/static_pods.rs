@@ -1,5 +1,5 @@
-//! Static pods: the manifests that the kubelet runs pods from without any API server, and the
-//! images that those need to come back after a restart.
+//! Static pods: the manifests of pods that the kubelet runs without an API server, and the
+//! images that these pods need to start again.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ pub struct StaticPods {
     pub images: Vec<NamedImage>,
     /// The places that were looked in, whether or not anything is there.
     pub looked: Vec<PathBuf>,
-    /// What was not understood, and what that means.
+    /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
 }
 
@@ -35,7 +35,7 @@ pub struct StaticPods {
 ///
 /// A place may be a directory or a single file, as for the kubelet. Of a directory all files
 /// count whose names do not begin with a dot; it is not entered further down. A place that does
-/// not exist names nothing. What is no valid YAML or JSON is a finding, and still names whatever
+/// not exist names nothing. What is not valid YAML or JSON is a finding, and still names whatever
 /// stands behind `image:` in it.
 ///
 /// # Errors
@@ -75,17 +75,17 @@ impl Reader<'_> {
                 false => self.finding(
                     &setting.file,
                     format!(
-                        "--pod-manifest-path {:?} is relative: pods there are not protected",
+                        "--pod-manifest-path {:?} is relative: static pods there are not protected",
                         setting.value
                     ),
                 ),
             }
         }
         for (file, why) in problems {
-            self.finding(&file, format!("{why}; static pods of a place that it names are not protected"));
+            self.finding(&file, format!("{why}; static pods in a directory that it names are not protected"));
         }
         for setting in kubelet.setting("staticPodURL").0.into_iter().chain(kubelet.flag("--manifest-url")) {
-            let message = format!("static pods of {:?} are not read, so not protected", setting.value);
+            let message = format!("static pods in {:?} are not read and not protected", setting.value);
             self.finding(&setting.file, message);
         }
         places.extend(USUAL.iter().map(PathBuf::from));
@@ -134,19 +134,19 @@ impl Reader<'_> {
                 // The kubelet passes over these as well, and runs nothing from them.
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                     if symlink {
-                        self.finding(path, "leads nowhere; it names no image".into());
+                        self.finding(path, "is a dangling symlink; it is taken to name no image".into());
                     }
                     return Ok(());
                 }
                 io::ErrorKind::IsADirectory => return Ok(()),
                 io::ErrorKind::InvalidInput => {
-                    self.finding(path, format!("{error}; it names no image"));
+                    self.finding(path, format!("{error}; it is taken to name no image"));
                     return Ok(());
                 }
                 io::ErrorKind::FileTooLarge => {
                     self.finding(
                         path,
-                        format!("{error}, which the kubelet does not read; it names no image"),
+                        format!("{error}, which the kubelet does not read; it is taken to name no image"),
                     );
                     return Ok(());
                 }
@@ -158,9 +158,7 @@ impl Reader<'_> {
         if let Some(why) = manifest.problem {
             self.finding(
                 path,
-                format!(
-                    "neither YAML nor JSON: {why}; {count} images that its lines name are kept all the same"
-                ),
+                format!("neither YAML nor JSON: {why}; {count} images that its lines name are kept anyway"),
             );
         } else if count == 0 {
             self.finding(path, "names no image".into());

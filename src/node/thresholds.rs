@@ -1,5 +1,5 @@
-//! When the kubelet collects images and dead containers and when it evicts pods, by its own
-//! settings and the defaults of what they leave out.
+//! When the kubelet collects images and dead containers and when it evicts pods, from its
+//! own settings and defaults.
 //!
 //! Sources: `pkg/kubelet/apis/config/v1beta1/defaults.go`, `pkg/kubelet/eviction/{defaults_linux,
 //! helpers}.go`; `SetDefaults` of 1.31 to 1.35.
@@ -22,11 +22,11 @@ pub const IMAGEFS_INODES: &str = "imagefs.inodesFree";
 /// Inodes free on the kubelet's own filesystem.
 pub const NODEFS_INODES: &str = "nodefs.inodesFree";
 
-/// Hard eviction where nobody sets any (`DefaultEvictionHard`); memory is no matter of ours.
+/// Hard eviction where nobody sets any (`DefaultEvictionHard`); memory is not our concern.
 const DEFAULT_HARD: [(&str, f64); 4] =
     [(IMAGEFS, 15.0), (NODEFS, 10.0), (IMAGEFS_INODES, 5.0), (NODEFS_INODES, 5.0)];
 
-/// A value, and who says so.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said<T> {
     pub value: T,
@@ -39,14 +39,14 @@ impl<T> Said<T> {
         Self { value, by: None }
     }
 
-    /// `by`, in words.
+    /// `by` as text.
     #[must_use]
     pub fn source(&self) -> &str {
         self.by.as_deref().unwrap_or("the kubelet's default")
     }
 }
 
-/// How much is to be left.
+/// The minimum that must stay available.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     /// Hundredths of what there is.
@@ -84,39 +84,39 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Below what is left pods are evicted, by signal.
+/// Hard eviction thresholds by signal.
 pub type Signals = BTreeMap<String, Amount>;
 
-/// What the kubelet goes by.
+/// The kubelet's thresholds and limits.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Thresholds {
+pub struct KubeletThresholds {
     /// Image collection starts at this percentage; 100 is off.
     pub image_high: Said<i64>,
-    /// And frees as much as would bring it here.
+    /// It stops at this percentage.
     pub image_low: Said<i64>,
-    /// No image younger than this goes.
+    /// Images younger than this are kept.
     pub min_age: Said<SignedDuration>,
-    /// Images unused for longer go; 0 is off.
+    /// Images unused for longer are deleted; 0 is off.
     pub max_age: Said<SignedDuration>,
     pub hard: Said<Signals>,
     pub soft: Said<Signals>,
     /// Defaults of hard eviction that are off because another one was set.
     pub dropped: Vec<String>,
-    /// Dead containers younger than this stay.
+    /// Dead containers younger than this are kept.
     pub container_ttl: Said<SignedDuration>,
-    /// So many dead containers of one container of a pod stay; less than 0: all.
+    /// Maximum number of dead containers kept for each container of a pod; less than 0: all.
     pub dead_per_container: Said<i64>,
-    /// So many dead containers stay on the node; less than 0: all.
+    /// Maximum number of dead containers kept on the node; less than 0: all.
     pub dead_in_all: Said<i64>,
 }
 
-/// The settings in effect, and what in them is not understood and left aside.
+/// The settings in effect, and those that cannot be parsed and are ignored.
 #[must_use]
-pub fn read(kubelet: &Kubelet) -> (Thresholds, Vec<Problem>) {
+pub fn read(kubelet: &Kubelet) -> (KubeletThresholds, Vec<Problem>) {
     let mut reader = Reader { kubelet, problems: Vec::new() };
     let number = |reader: &mut Reader<'_>, key, flag, default| {
         reader.scalar(key, flag, default, |value| {
-            value.as_i64().ok_or("is to be a number").map_err(str::to_owned)
+            value.as_i64().ok_or("must be a number").map_err(str::to_owned)
         })
     };
     let image_high = number(&mut reader, "imageGCHighThresholdPercent", "--image-gc-high-threshold", 85);
@@ -129,7 +129,7 @@ pub fn read(kubelet: &Kubelet) -> (Thresholds, Vec<Problem>) {
     let dead_in_all = number(&mut reader, "", "--maximum-dead-containers", -1);
     let merges = reader
         .scalar("mergeDefaultEvictionSettings", "", false, |value| {
-            value.as_bool().ok_or_else(|| "is to be true or false".to_owned())
+            value.as_bool().ok_or_else(|| "must be true or false".to_owned())
         })
         .value;
     let mut hard = reader.signals("evictionHard", "--eviction-hard");
@@ -151,7 +151,7 @@ pub fn read(kubelet: &Kubelet) -> (Thresholds, Vec<Problem>) {
             Amount::Number(_) => true,
         });
     }
-    let thresholds = Thresholds {
+    let thresholds = KubeletThresholds {
         image_high,
         image_low,
         min_age,
@@ -206,7 +206,7 @@ impl Reader<'_> {
         let mut said = Said::default(Signals::new());
         for (value, file) in self.values(key) {
             let Value::Object(map) = value else {
-                self.problems.push((file, format!("{key} is to be a map")));
+                self.problems.push((file, format!("{key} must be a map")));
                 continue;
             };
             if !map.is_empty() {
@@ -238,9 +238,13 @@ impl Reader<'_> {
     fn signal(&mut self, to: &mut Signals, signal: String, text: &str, name: &str, file: &std::path::Path) {
         match amount(text) {
             Some(amount) => drop(to.insert(signal, amount)),
-            None => {
-                self.problems.push((file.to_path_buf(), format!("{name}: {signal}: {text:?} is no quantity")))
-            }
+            None => self.problems.push((
+                file.to_path_buf(),
+                format!(
+                    "{name}: {signal}: {text:?} is not a \
+                    quantity"
+                ),
+            )),
         }
     }
 
@@ -264,7 +268,7 @@ fn by(name: &str, file: &std::path::Path) -> String {
 
 /// A duration as Go writes it, `2m0s`; a bare 0 is one too.
 fn age(value: &Value) -> Result<SignedDuration, String> {
-    let wrong = || "is to be a duration like 2m0s".to_owned();
+    let wrong = || "must be a duration like 2m0s".to_owned();
     match value {
         Value::Number(number) if number.as_i64() == Some(0) => Ok(SignedDuration::ZERO),
         Value::String(text) if text == "0" => Ok(SignedDuration::ZERO),
@@ -314,7 +318,7 @@ mod tests {
         SettingsFile { path: path.into(), text: text.into() }
     }
 
-    fn config(text: &str) -> (Thresholds, Vec<Problem>) {
+    fn config(text: &str) -> (KubeletThresholds, Vec<Problem>) {
         let configs = vec![file("/var/lib/kubelet/config.yaml", text)];
         read(&Kubelet { configs, ..Kubelet::default() })
     }

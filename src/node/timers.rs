@@ -1,4 +1,4 @@
-//! Our own timers, as systemd's files on the disk say: no bus is asked, so that it also works on the
+//! Our own timers, read from systemd's files on the disk. D-Bus is not used, so it also works on the
 //! disk of another node.
 
 use std::ffi::OsStr;
@@ -41,20 +41,19 @@ const MAX_BYTES: u64 = 1 << 20;
 pub enum State {
     /// There is none.
     Missing,
-    /// Somebody made it impossible to start: this file is empty or leads nowhere.
+    /// Masked: this file is empty or a dangling symlink.
     Masked(PathBuf),
-    /// It is there, and nothing starts it.
+    /// It exists, but nothing starts it.
     Disabled,
-    /// It starts with the machine.
+    /// It starts at boot.
     Enabled,
 }
 
-/// One of our timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timer {
     /// What systemd does about it.
     pub state: State,
-    /// When it elapsed last, or was started first; `None`: never.
+    /// When it last elapsed, or was first started; `None`: never.
     pub last: Option<SystemTime>,
 }
 
@@ -89,7 +88,7 @@ pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
 
 /// A cron job that scans.
 ///
-/// Names with other characters than these are passed over by Debian's cron (`cron(8)`), and by others
+/// Names with other characters than these are skipped by Debian's cron (`cron(8)`), and by others
 /// as what an editor or a package manager has left.
 pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
     let jobs = match root.list(Path::new(CRON)) {
@@ -114,8 +113,8 @@ pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Whether deleting starts with the machine, through the runtime's socket: no drop-in of the service
-/// (docs/installing.md) has it go to the store itself. What cannot be read counts as not there.
+/// Whether deletion starts at boot through the runtime's socket, that is, no drop-in of the service
+/// (docs/installing.md) selects direct deletion. A file that cannot be read counts as missing.
 #[must_use]
 pub fn deletes_through_cri(root: &Sysroot) -> bool {
     let enabled = read(root, GC).is_ok_and(|timer| timer.state == State::Enabled);
@@ -133,7 +132,7 @@ pub fn deletes_through_cri(root: &Sysroot) -> bool {
     enabled && !UNITS.iter().any(|dir| drops_in(dir))
 }
 
-/// Files that hold the deleting units back, and since when.
+/// Files that keep the deleting units from running, and since when.
 #[must_use]
 pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
     let there = |path: &str| Some((PathBuf::from(path), root.resolve(Path::new(path)).ok()?));

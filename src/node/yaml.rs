@@ -1,4 +1,4 @@
-//! YAML and JSON of any shape. Bounded: nesting, aliases and documents have limits.
+//! Parses any YAML and JSON, with limits for nesting, aliases and documents.
 
 use serde_json::Value;
 

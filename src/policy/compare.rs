@@ -1,6 +1,6 @@
-//! Side by side: what the kubelet would delete, what it would believe it freed and what would
-//! really come back, against policy `exact`. Pure: the kubelet's collector runs on a pretended
-//! runtime over the inventory.
+//! Side by side: what the kubelet would delete, what it would believe it freed and what would really be
+//! freed, compared with policy `exact`. Pure: the kubelet's collector runs on a pretended runtime over
+//! the inventory.
 
 use jiff::Timestamp;
 
@@ -20,16 +20,16 @@ pub const GATES: Gates = Gates { runtime_class_in_image_cri: false, image_volume
 /// After so many runs that each changed something, it is shown as it stands.
 const MOST_RUNS: usize = 100;
 
-/// Both stories, of one filesystem.
+/// Both policies on one filesystem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// The filesystem.
     pub filesystem: FilesystemIx,
     /// What it says before, in percent used.
     pub usage_before_percent: f64,
-    /// The kubelet's story.
+    /// What policy `kubelet` would do.
     pub kubelet: Story,
-    /// Ours.
+    /// What policy `exact` would do.
     pub exact: Story,
     /// Our plan in full.
     pub plan: Plan,
@@ -44,11 +44,11 @@ pub struct Story {
     pub deleted: usize,
     /// Bytes that the policy believes it freed.
     pub believed_bytes: u64,
-    /// Bytes that come back on the filesystem.
+    /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
     /// Percent used in the end.
     pub usage_after_percent: f64,
-    /// The low mark is reached.
+    /// The low threshold is reached.
     pub at_low: bool,
 }
 
@@ -63,18 +63,18 @@ pub struct RunStory {
     pub wanted_bytes: u64,
     /// Bytes that the policy believes it freed.
     pub believed_bytes: u64,
-    /// Bytes that come back on the filesystem.
+    /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
     /// Percent used afterwards.
     pub usage_after_percent: f64,
     /// Why it failed.
     pub failure: Option<String>,
-    /// What the node is told of it, by the kubelet's names.
+    /// Events on the node, by the kubelet's names.
     pub events: Vec<&'static str>,
 }
 
-/// The kubelet's settings that mean the same as a policy of ours; `None` without marks in percent
-/// used, which is all that the kubelet knows.
+/// The kubelet's settings that mean the same as a policy of ours; `None` without thresholds in percent
+/// used, the only ones that the kubelet has.
 #[must_use]
 pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::Policy> {
     let marks = policy.targets.used?;
@@ -86,7 +86,7 @@ pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::Policy>
     })
 }
 
-/// Tells both stories for the runtime's image filesystem: that of the store which it writes to.
+/// Compares both policies on the runtime's image filesystem: that of the store which it writes to.
 /// The kubelet is taken to be up for long, and to remember what we do, which is more than it does
 /// after a restart; nothing stands above its rules here. `None` where the filesystem's numbers
 /// cannot be believed.
@@ -277,7 +277,7 @@ impl Runtime for Pretended<'_> {
         }
         self.images.retain(|(image, _)| !same(image));
         // Of what lies in no store that we read, and of an image that stays for another handler,
-        // nothing comes back.
+        // nothing is freed.
         let Some(image) = at.filter(|at| self.images.iter().all(|(_, other)| *other != Some(*at))) else {
             return Ok(());
         };
@@ -300,17 +300,17 @@ mod tests {
     use crate::policy::Ages;
     use crate::policy::Policy;
     use crate::policy::scenario::Scenario;
-    use crate::policy::space::{Marks, Targets};
+    use crate::policy::space::{Targets, Thresholds};
 
     fn marks(high: u8, low: u8) -> Policy {
         Policy {
-            targets: Targets { used: Some(Marks { high, low }), ..Targets::default() },
+            targets: Targets { used: Some(Thresholds { high, low }), ..Targets::default() },
             ..Policy::default()
         }
     }
 
     /// The article's node: three runs of the kubelet, each of which believes that it has done its
-    /// work, and the disk is still far from the low mark. One of ours ends there.
+    /// work, and the disk is still far above the low threshold. One of ours ends there.
     #[test]
     fn the_article() {
         let made = Scenario::article();

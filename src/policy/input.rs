@@ -1,4 +1,4 @@
-//! What a plan goes by: the policy, and what is known of each image besides the inventory.
+//! The input of a plan: the policy, and facts about each image that the inventory does not have.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
 use crate::policy::names;
 use crate::policy::space::Targets;
 
-/// Policy `exact`: when to delete, and what never to.
+/// Policy `exact`: when to delete, and what is protected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     /// When the space pass starts and ends, for each filesystem by itself.
     pub targets: Targets,
-    /// No image goes that was first detected less than this ago.
+    /// Images first detected less than this ago stay.
     pub min_age: SignedDuration,
-    /// Images go that have been idle for longer than this; `None`: no age pass.
+    /// Images idle for longer than this are deleted; `None`: no age pass.
     pub max_age: Option<SignedDuration>,
-    /// What is kept besides.
+    /// Further protections.
     pub protect: Protect,
 }
 
-/// What configuration keeps.
+/// What the configuration protects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protect {
     /// Patterns on full references; an image stays if any of its names matches.
     pub names: Vec<Pattern>,
     /// Labels that an image may carry: a key, or a key and the value it must have.
     pub labels: Vec<(String, Option<String>)>,
-    /// So many of the newest images of each repository stay; 0 is off.
+    /// Number of newest images of each repository that stay; 0 is off.
     pub keep_newest: usize,
     /// Images that static pods name.
     pub static_pods: Vec<NamedBy>,
@@ -49,7 +49,7 @@ pub struct Protect {
 pub struct NamedBy {
     /// The reference as it stands there; a short name means what the kubelet takes it for.
     pub reference: String,
-    /// Who names it, for people: `/etc/kubernetes/manifests/etcd.yaml`.
+    /// The file that names it, for messages: `/etc/kubernetes/manifests/etcd.yaml`.
     pub source: String,
 }
 
@@ -77,7 +77,7 @@ impl Quadlet {
 /// Stores of containers/storage, by their roots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// These.
+    /// Only these.
     Only(Vec<PathBuf>),
     /// All but these.
     Except(Vec<PathBuf>),
@@ -105,7 +105,7 @@ impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Why the pattern is invalid.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("an empty pattern matches nothing".into());
@@ -133,10 +133,10 @@ impl PartialEq for Pattern {
     }
 }
 
-/// What the records remember of an image.
+/// Ages of an image from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ages {
-    /// Since when it is here: the first sight of it, or earlier by evidence on the disk.
+    /// When it was first detected, or earlier by evidence on the disk.
     pub first_detected: Timestamp,
     /// When it was last seen in use; `None`: never.
     pub last_used: Option<Timestamp>,
@@ -155,18 +155,18 @@ impl Ages {
         Self { first_detected, last_used, use_count, counted_from }
     }
 
-    /// Since when nothing has used it, as far as proven. An image that was never seen in use
-    /// counts from its coming, not as infinitely old (as the kubelet has it), so that neither a
-    /// first sight nor a lost record puts it in front of everything.
+    /// Since when nothing has used it, as far as proven. An image that was never seen in use is idle
+    /// since it was first detected, not infinitely old (as for the kubelet), so that neither a first
+    /// detection nor a lost record puts it first in the order.
     #[must_use]
     pub fn idle_since(&self) -> Timestamp {
         self.counted_from
     }
 }
 
-/// What is known of an image from elsewhere than the store's records.
+/// Facts about an image from outside the store's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct ExternalFacts {
     /// Users that the inventory does not have: containers that only the runtime lists, images
     /// mounted as volumes. Each as `owner name`.
     pub used_by: Vec<String>,
@@ -176,12 +176,12 @@ pub struct Known {
     pub pinned_by: Vec<String>,
     /// Earlier runs could not remove it.
     pub attempts: Option<Attempt>,
-    /// Why whoever is to delete cannot delete it, if so.
+    /// Why the selected backend cannot delete it, if so.
     pub out_of_reach: Option<String>,
 }
 
-impl Known {
-    /// Adds what somebody else knows.
+impl ExternalFacts {
+    /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
         self.used_by.extend(other.used_by);
         self.runtime_pins |= other.runtime_pins;
@@ -191,18 +191,18 @@ impl Known {
     }
 }
 
-/// All that a plan is made from. Pure: whoever fills it has read the disk and the clock.
+/// All input of a plan. Pure: the caller has read the disk and the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// What is there.
+    /// The inventory.
     pub inventory: &'a Inventory,
-    /// Who reaches what in it.
+    /// Its reference counts.
     pub refs: &'a Refs,
     /// One entry an image. Images beyond its end are of unknown age, and stay.
     pub ages: &'a [Ages],
     /// One entry an image; beyond its end nothing more is known.
-    pub known: &'a [Known],
-    /// What to go by.
+    pub known: &'a [ExternalFacts],
+    /// The policy to apply.
     pub policy: &'a Policy,
     /// The present, by the same clock as `ages`.
     pub now: Timestamp,
@@ -212,7 +212,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// What the records remember of an image.
+    /// Ages of an image from the records.
     #[must_use]
     pub fn ages(&self, at: ImageIx) -> Option<&'a Ages> {
         self.ages.get(at.get())
@@ -220,7 +220,7 @@ impl<'a> Input<'a> {
 
     /// What is known of it from elsewhere.
     #[must_use]
-    pub fn known(&self, at: ImageIx) -> Option<&'a Known> {
+    pub fn known(&self, at: ImageIx) -> Option<&'a ExternalFacts> {
         self.known.get(at.get())
     }
 }

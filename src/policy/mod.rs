@@ -17,6 +17,6 @@ pub mod scenario;
 pub mod space;
 pub mod thresholds;
 
-pub use input::{Ages, Attempt, Input, Known, Pattern, Policy, Protect};
+pub use input::{Ages, Attempt, ExternalFacts, Input, Pattern, Policy, Protect};
 pub use plan::{Answer, Planner, Task};
-pub use space::{FreeFloor, Marks, Targets};
+pub use space::{FreeFloor, Targets, Thresholds};

@@ -1,12 +1,12 @@
-//! What keeps an image from deletion, rule by rule, in a fixed order: the first that says stay
-//! decides. `docs/how-it-decides.md` describes each by its name.
+//! The rules that keep an image, in a fixed order: the first that keeps it decides.
+//! `docs/how-it-decides.md` describes each by its name.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::display::span;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::words::span;
 use crate::model::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
 use crate::policy::input::{Input, NamedBy, Quadlet};
 use crate::policy::names;
@@ -46,13 +46,13 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Asks all rules but these.
+    /// Skips these rules.
     #[must_use]
     pub fn waiving(self, waived: &'static [Rule]) -> Self {
         Self { waived, ..self }
     }
 
-    /// What every rule says, in order.
+    /// The verdict of every rule, in order.
     #[must_use]
     pub fn rulings(&self, at: ImageIx) -> Vec<Ruling> {
         Rule::ASKED.iter().map(|rule| self.ruling(*rule, at)).collect()
@@ -78,8 +78,8 @@ impl<'a> Judge<'a> {
             Rule::InUse => self.in_use(at),
             Rule::Pinned => self.pinned(at),
             Rule::SandboxImage => match self.sandboxes[at.get()] {
-                Some(by) => Says::Stay(format!("pod sandboxes are made from it, says {}", by.source)),
-                None => Says::go("it is no sandbox image"),
+                Some(by) => Says::Stay(format!("used for pod sandboxes, according to {}", by.source)),
+                None => Says::go("not a sandbox image"),
             },
             Rule::StaticPod => match self.static_pods[at.get()] {
                 Some(by) => Says::Stay(format!("the static pod {} names it", by.source)),
@@ -90,46 +90,46 @@ impl<'a> Judge<'a> {
                 None => Says::go("no quadlet names it"),
             },
             Rule::PullInProgress => match self.pulling[at.get()] {
-                Some(by) => Says::Stay(format!("the kubelet is pulling it, says {}", by.source)),
+                Some(by) => Says::Stay(format!("the kubelet is pulling it, according to {}", by.source)),
                 None => Says::go("the kubelet is not pulling it"),
             },
             Rule::ProtectedName => self.protected_name(at),
             Rule::ProtectedLabel => self.protected_label(at),
             Rule::NewestOfRepository => match &self.newest[at.get()] {
                 Some(repository) => Says::Stay(format!(
-                    "it is among the newest {} of {repository}",
+                    "among the newest {} of {repository}",
                     self.input.policy.protect.keep_newest
                 )),
-                None => Says::go("it is not among the newest of its repository that are kept"),
+                None => Says::go("not among the newest of its repository"),
             },
             Rule::ReadOnlyStore if self.store(at).read_only => {
-                Says::stay("it lies in an additional image store, which is never deleted from")
+                Says::stay("in an additional image store, which is never deleted from")
             }
-            Rule::ReadOnlyStore => Says::go("it lies in no additional image store"),
+            Rule::ReadOnlyStore => Says::go("not in an additional image store"),
             Rule::DamagedStore if self.store(at).consistency == Consistency::Damaged => {
-                Says::stay("records of its store could not be read in full, so that it may be in use")
+                Says::stay("records of its store could not be read in full, so it may be in use")
             }
             Rule::DamagedStore => match self.lent(at) {
                 Some(lent) => Says::Stay(format!(
-                    "the store {} may use it, and records of that one could not be read in full",
+                    "the store {} may use it, and the records of that store could not be read in full",
                     lent.to.display()
                 )),
                 None => Says::go("the records of its store were read in full"),
             },
             Rule::OutOfReach => match self.input.known(at).and_then(|known| known.out_of_reach.as_ref()) {
                 Some(why) => Says::Stay(why.clone()),
-                None => Says::go("whoever deletes can reach it"),
+                None => Says::go("deletable through the selected backend"),
             },
             Rule::AgeUnknown if self.input.ages(at).is_none() => {
-                Says::stay("nothing tells since when it is here")
+                Says::stay("the time it was first detected is unknown")
             }
-            Rule::AgeUnknown => Says::go("it is known since when it is here"),
+            Rule::AgeUnknown => Says::go("the time it was first detected is known"),
             Rule::MinAge => self.min_age(at),
             Rule::UsedJustNow => self.used_just_now(at),
             Rule::BackingOff => self.backing_off(at),
-            // What a plan or a run finds out, or what is asked of containers and logs: whoever asks it of
-            // an image all the same deletes nothing.
-            _ => Says::stay("it is decided while the plan is made or carried out"),
+            // What a plan or a run finds out, or what is asked of containers and logs: for an image they
+            // keep it.
+            _ => Says::stay("decided during planning or execution"),
         }
     }
 
@@ -193,7 +193,7 @@ impl<'a> Judge<'a> {
         let labels = match &self.image(at).labels {
             Labels::Known(labels) => labels,
             Labels::Unknown(why) => {
-                return Says::Stay(format!("it may have a protected label: its labels are unknown, {why}"));
+                return Says::Stay(format!("it may have a protected label: its labels are unknown ({why})"));
             }
             Labels::NotRead => return Says::stay("it may have a protected label: its labels were not read"),
         };
@@ -264,7 +264,7 @@ impl Says {
     }
 }
 
-/// What the rule `in-use` says of an image whose layers somebody elsewhere needs.
+/// What the rule `in-use` says of an image whose layers another store needs.
 pub(crate) fn needed_by(user: &str) -> String {
     format!("{user} needs its layers, and no other image of its store holds them")
 }
@@ -286,15 +286,15 @@ pub(crate) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
 
 /// A container for people: `cri-o nginx (running)`.
 pub(crate) fn user(container: &Container) -> String {
-    let owner = container.owner.word();
+    let owner = container.owner.as_str();
     let state = match container.state {
         ContainerState::Unknown => String::new(),
-        state => format!(" ({})", state.word()),
+        state => format!(" ({})", state.as_str()),
     };
     format!("the {owner} container {}{state}", container.name)
 }
 
-/// How it uses the image.
+/// The container, and how it uses the image.
 fn user_of(container: &Container, image: ImageIx) -> String {
     let volume = container.image != Some(image) && container.uses(image);
     format!("{}{}", user(container), if volume { ", which has it mounted as a volume" } else { "" })
@@ -330,8 +330,8 @@ fn by_quadlets<'a>(input: &Input<'a>, list: &'a [Quadlet]) -> Vec<Option<&'a Nam
     input.inventory.images.iter().map(by).collect()
 }
 
-/// The newest `count` images of each repository in each store, whatever else keeps them. Newest
-/// is what came last to this node: build dates are often the same for all, or long past.
+/// The newest `count` images of each repository in each store, whatever else keeps them. Newest means
+/// first detected last on this node: build dates are often equal or long past.
 fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
     let images = &input.inventory.images;
     let mut newest = vec![None; images.len()];
@@ -349,7 +349,7 @@ fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
     }
     for ((_, repository), mut members) in repositories {
         let came = |at: &usize| input.ages.get(*at).map(|ages| ages.first_detected);
-        // What nobody knows the coming of, is taken for the newest.
+        // An image whose first detection is unknown counts as newest.
         members.sort_by(|a, b| {
             let unknown_first = (came(b).is_none(), came(b)).cmp(&(came(a).is_none(), came(a)));
             let built = images[*b].created.cmp(&images[*a].created);

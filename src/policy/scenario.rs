@@ -21,7 +21,6 @@ pub struct Scenario {
     pub images: Vec<ScenarioImage>,
     /// The image of each container.
     pub containers: Vec<usize>,
-    /// The present.
     pub now: Timestamp,
     /// Size of the filesystem.
     pub capacity_bytes: u64,
@@ -32,7 +31,6 @@ pub struct Scenario {
 /// An image of a [`Scenario`].
 #[derive(Clone, Debug)]
 pub struct ScenarioImage {
-    /// Its name.
     pub name: String,
     /// Its top layer.
     pub top: usize,

@@ -1,8 +1,8 @@
-//! What a filesystem says of itself, and how far that is from what is wanted. All in whole
-//! numbers: nothing is rounded before it is compared.
+//! Targets for a filesystem's free space, and what is missing to reach them. All in integers: nothing is
+//! rounded before it is compared.
 //!
 //! Used means *not available to an unprivileged user* (`f_blocks - f_bavail`), as the kubelet
-//! counts, so that our marks and its thresholds speak of the same thing. Unlike the kubelet we
+//! counts, so that both thresholds mean the same. Unlike the kubelet we
 //! round nothing: `high 75` is met from 75 hundredths of the capacity on, to the byte, where the
 //! kubelet's 75 is met by the first byte above 74 hundredths.
 
@@ -10,16 +10,16 @@ use std::fmt;
 
 use crate::model::space::{InvalidStats, Space, Started, Wanted};
 
-/// Two marks in percent used: deleting starts at `high` and ends at `low`.
+/// Thresholds in percent used: deleting starts at `high` and ends at `low`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
+pub struct Thresholds {
     /// At this share or above it, deleting starts.
     pub high: u8,
     /// At this share or below it, deleting ends.
     pub low: u8,
 }
 
-/// Two marks in bytes available.
+/// Thresholds in bytes available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeFloor {
     /// Below so many available bytes, deleting starts.
@@ -28,16 +28,16 @@ pub struct FreeFloor {
     pub until: u64,
 }
 
-/// What is wanted of every filesystem that holds a store. Each target starts and ends by its own
-/// two marks; a run ends when all that started it have ended, so the one that needs most binds.
+/// What is wanted of every filesystem that holds a store. Each target starts and ends by its own two
+/// thresholds; a run ends when all that started it have ended, so the one that needs most binds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// Percent of the bytes used.
-    pub used: Option<Marks>,
+    pub used: Option<Thresholds>,
     /// Bytes available.
     pub free: Option<FreeFloor>,
     /// Percent of the inodes used; without effect where there is no fixed number of them.
-    pub inodes: Option<Marks>,
+    pub inodes: Option<Thresholds>,
 }
 
 impl Targets {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn percent(high: u8, low: u8) -> Targets {
-        Targets { used: Some(Marks { high, low }), ..Targets::default() }
+        Targets { used: Some(Thresholds { high, low }), ..Targets::default() }
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn inodes_have_their_own_marks() {
-        let targets = Targets { inodes: Some(Marks { high: 90, low: 85 }), ..Targets::default() };
+        let targets = Targets { inodes: Some(Thresholds { high: 90, low: 85 }), ..Targets::default() };
         let space = |inodes, inodes_free| Space { inodes, inodes_free, ..space(1000, 500) };
         let started = targets.start(&space(100, 10)).unwrap();
         assert_eq!(started, Started { inodes: true, ..Started::default() });

@@ -1,13 +1,12 @@
-//! The shares in use at which something happens on a disk: our own thresholds, the kubelet's image
-//! collection and its eviction.
+//! Usage thresholds of a disk: our own, those of the kubelet's image collection, and of its eviction.
 
 use std::fmt;
 
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
-use crate::model::words::{bytes, two_decimals};
+use crate::model::display::{bytes, two_decimals};
 use crate::node::thresholds::{
-    Amount, IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Thresholds as Kubelet,
+    Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
 
 /// What a threshold counts.
@@ -23,7 +22,7 @@ pub enum Counted {
 impl Counted {
     /// As the documents have it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
             Self::Inodes => "inodes",
@@ -31,7 +30,7 @@ impl Counted {
     }
 }
 
-/// Who acts at a threshold.
+/// Which component acts at a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Our own `gc`.
@@ -45,7 +44,7 @@ pub enum Source {
 impl Source {
     /// As the documents have it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Layersweep => "layersweep",
             Self::Kubelet => "kubelet",
@@ -54,7 +53,7 @@ impl Source {
     }
 }
 
-/// A share in use at which something happens.
+/// A usage threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskThreshold {
     /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
@@ -249,7 +248,7 @@ pub fn impossible(targets: &Targets, capacity_bytes: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::space::Marks;
+    use crate::policy::space::Thresholds;
 
     #[test]
     fn impossible_targets_are_no_threshold() {
@@ -260,7 +259,7 @@ mod tests {
         let found = ours(&floor(300), &disk);
         assert_eq!((found.len(), found[0].percent, found[0].of), (1, 80.0, Counted::Bytes));
         assert!(ours(&floor(1001), &disk).is_empty());
-        let inodes = Targets { inodes: Some(Marks { high: 90, low: 85 }), ..Targets::default() };
+        let inodes = Targets { inodes: Some(Thresholds { high: 90, low: 85 }), ..Targets::default() };
         assert_eq!(ours(&inodes, &disk).iter().map(|one| one.percent).collect::<Vec<_>>(), [90.0, 85.0]);
         assert!(ours(&inodes, &Disk { inodes: 0, ..disk }).is_empty(), "btrfs counts none");
     }

@@ -12,7 +12,7 @@ use crate::sys::root::{Root, Who};
 use crate::sys::sysroot::Sysroot;
 
 /// Where a directory really is. The same one has the same device and inode, whatever it is
-/// called: a bind mount is no symlink.
+/// called: a bind mount is not a symlink.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -39,7 +39,7 @@ impl Place {
     }
 }
 
-/// The graphroots and imagestores that somebody writes to.
+/// The graphroots and imagestores that another process writes to.
 #[derive(Debug)]
 pub(super) struct Own {
     /// One a store; `None` where there is no such directory.
@@ -83,20 +83,20 @@ impl Own {
     /// Positions of all stores, each behind those that it takes images from. Where they go round in
     /// a circle, somebody comes first.
     pub(super) fn additional_first(&self, sysroot: &Sysroot, stores: &[StoreConfig]) -> Vec<usize> {
-        let lenders = |at: usize| {
+        let additional_stores = |at: usize| {
             let named = borrowed(&stores[at]).filter_map(|path| sysroot.resolve(path).ok());
             named.filter_map(|path| self.find(&Place::of(path)).map(|found| found.0)).collect::<Vec<_>>()
         };
         let mut order = Vec::new();
         let mut begun = vec![false; stores.len()];
         for first in 0..stores.len() {
-            // Those to be looked into, the deepest last, each with its lenders still to come.
+            // Those to be looked into, the deepest last, each with its additional_stores still to come.
             let mut path: Vec<(usize, Vec<usize>)> = Vec::new();
             let mut next = Some(first);
             loop {
                 if let Some(at) = next.filter(|at| !begun[*at]) {
                     begun[at] = true;
-                    path.push((at, lenders(at).into_iter().rev().collect()));
+                    path.push((at, additional_stores(at).into_iter().rev().collect()));
                 }
                 let Some((at, waiting)) = path.last_mut() else { break };
                 next = waiting.pop();
@@ -127,9 +127,14 @@ pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
     store.additional_image_stores.iter().chain(&store.imagestore).chain(&store.other_imagestores)
 }
 
-/// Whether whoever owns the store `borrower` can reach what lies in the store `lender` at all.
-/// Nobody's configuration makes a use of what they cannot read. What cannot be examined may be.
-pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, (lender, driver): (&Path, &str)) -> bool {
+/// Whether the owner of the store `borrower` can reach the files in the store `additional_store` at all.
+/// A store that its owner cannot read is not used, whatever the configuration says. One that cannot be
+/// examined counts as reachable.
+pub(super) fn may_reach(
+    sysroot: &Sysroot,
+    borrower: &Path,
+    (additional_store, driver): (&Path, &str),
+) -> bool {
     // A user may have mounted what never answers, so nothing is examined by its path.
     let open = |path: &Path| {
         let inside = Path::new("/").join(path.strip_prefix(sysroot.root()).unwrap_or(path));
@@ -137,12 +142,12 @@ pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, (lender, driver): (&
     };
     let nearest = |path: &Path| path.ancestors().find_map(open);
     let owner = nearest(borrower).map_or(0, |root| root.owner());
-    let records = lender.join(format!("{driver}-layers"));
+    let records = additional_store.join(format!("{driver}-layers"));
     nearest(&records).is_none_or(|records| records.way().admits(&Who::user(owner)))
 }
 
 /// A store that is shown, and its ids.
-struct Lender<'a> {
+struct AdditionalStore<'a> {
     at: usize,
     roots: Vec<Place>,
     driver: String,
@@ -159,14 +164,14 @@ pub(super) fn note(
     borrowers: &[Borrower<'_>],
     unread: &[Unread],
 ) {
-    let lenders: Vec<Lender<'_>> = readings
+    let additional_stores: Vec<AdditionalStore<'_>> = readings
         .iter()
         .enumerate()
         .filter_map(|(at, reading)| {
             let store = &inventory.stores[at];
             let ids = ids.get(&(store.root.clone(), store.driver.clone()))?;
             let roots = reading.roots().into_iter().map(Place::of).collect();
-            Some(Lender { at, roots, driver: store.driver.clone(), ids })
+            Some(AdditionalStore { at, roots, driver: store.driver.clone(), ids })
         })
         .collect();
     // A container that is shown says itself what it is made from.
@@ -174,26 +179,32 @@ pub(super) fn note(
         inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
     let (mut uses, mut lent) = (Vec::new(), Vec::new());
     for borrower in borrowers {
-        let mut from = lenders_of(
+        let mut from = additional_stores_of(
             (&borrower.borrows_from, borrower.borrows_from_any),
-            &lenders,
+            &additional_stores,
             sysroot,
             &borrower.root,
         );
-        from.retain(|lender| Some(lender.at) != borrower.at && lender.driver == borrower.driver);
-        for lender in from {
+        from.retain(|additional_store| {
+            Some(additional_store.at) != borrower.at && additional_store.driver == borrower.driver
+        });
+        for additional_store in from {
             if borrower.is_damaged {
-                lent.push(Lent { store: StoreIx::from(lender.at), to: borrower.root.clone() });
+                lent.push(Lent { store: StoreIx::from(additional_store.at), to: borrower.root.clone() });
             }
             for need in &borrower.needs {
-                uses.extend(use_of(inventory, (borrower, &shown), lender, need));
+                uses.extend(use_of(inventory, (borrower, &shown), additional_store, need));
             }
         }
     }
     for one in unread {
-        for lender in lenders_of((&one.borrows_from, one.borrows_from_any), &lenders, sysroot, &one.graphroot)
-        {
-            lent.push(Lent { store: StoreIx::from(lender.at), to: one.graphroot.clone() });
+        for additional_store in additional_stores_of(
+            (&one.borrows_from, one.borrows_from_any),
+            &additional_stores,
+            sysroot,
+            &one.graphroot,
+        ) {
+            lent.push(Lent { store: StoreIx::from(additional_store.at), to: one.graphroot.clone() });
         }
     }
     lent.dedup();
@@ -201,31 +212,32 @@ pub(super) fn note(
     inventory.lent.extend(lent);
 }
 
-fn lenders_of<'a, 'b>(
+fn additional_stores_of<'a, 'b>(
     (borrows_from, from_any): (&[PathBuf], bool),
-    lenders: &'a [Lender<'b>],
+    additional_stores: &'a [AdditionalStore<'b>],
     sysroot: &Sysroot,
     borrower: &Path,
-) -> Vec<&'a Lender<'b>> {
+) -> Vec<&'a AdditionalStore<'b>> {
     let named: Vec<_> = borrows_from.iter().cloned().map(Place::of).collect();
     let is_named = |root: &&Place| from_any || named.iter().any(|place| place.is(root));
-    let is_lender = |lender: &&Lender<'_>| {
-        let mut roots = lender.roots.iter().filter(is_named);
-        roots.any(|root| may_reach(sysroot, borrower, (&root.path, &lender.driver)))
+    let is_named_store = |additional_store: &&AdditionalStore<'_>| {
+        let mut roots = additional_store.roots.iter().filter(is_named);
+        roots.any(|root| may_reach(sysroot, borrower, (&root.path, &additional_store.driver)))
     };
-    lenders.iter().filter(is_lender).collect()
+    additional_stores.iter().filter(is_named_store).collect()
 }
 
 fn use_of(
     inventory: &Inventory,
     (borrower, shown): (&Borrower<'_>, &HashSet<(StoreIx, ImageIx)>),
-    lender: &Lender<'_>,
+    additional_store: &AdditionalStore<'_>,
     need: &Need,
 ) -> Option<Use> {
-    let mut images: Vec<_> = need.images.iter().flat_map(|one| lender.ids.images(inventory, one)).collect();
+    let mut images: Vec<_> =
+        need.images.iter().flat_map(|one| additional_store.ids.images(inventory, one)).collect();
     let store = borrower.at.map(StoreIx::from);
     images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
-    let holds: Vec<_> = need.layers.iter().filter_map(|id| lender.ids.layer(id)).collect();
+    let holds: Vec<_> = need.layers.iter().filter_map(|id| additional_store.ids.layer(id)).collect();
     let by = format!("{} in the store {}", need.by, borrower.root.display());
     let is_listed = borrower.at.is_some();
     (!(images.is_empty() && holds.is_empty())).then_some(Use { by, images, holds, is_listed })

@@ -1,4 +1,4 @@
-//! Adding one store to an inventory: the same for every kind of store.
+//! Adds one store of any kind to an inventory.
 
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,9 @@ pub struct InventoryWriter<'a> {
     pub mounts: &'a [PathBuf],
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
-    /// What dates on the disk are counted to.
+    /// The time that ages are counted to.
     pub present: &'a Present,
-    /// Whether to look for leaks. That a record leads nowhere is told in any case.
+    /// Whether to look for leaks. Dangling records are always reported.
     pub leaks: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn mounts_below(
     namespaces::points_below(places).unwrap_or_else(|error| {
         findings.push(Finding {
             path: PathBuf::from("/proc/self/mountinfo"),
-            message: format!("cannot be read: {error}; everything counts as mounted"),
+            message: format!("cannot be read: {error}; treating everything as mounted"),
             incomplete: false,
         });
         all()

@@ -1,4 +1,4 @@
-//! Judging leaks: a class, a verdict and what proves it. The same for every kind of store. Pure.
+//! Judges leaks of every kind of store: class, verdict and evidence. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,7 +14,7 @@ pub(super) const GRACE: SignedDuration = SignedDuration::from_hours(24);
 pub(super) struct Judgement {
     pub(super) class: LeakClass,
     pub(super) verdict: Verdict,
-    /// What proves it, in words.
+    /// What proves it, for messages.
     pub(super) evidence: String,
 }
 

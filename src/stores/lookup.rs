@@ -1,60 +1,47 @@
-//! What a person's reference means: an image, a layer, a container, or a path.
+//! Resolves a reference from the command line: an image, a layer, a container, or a path.
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::Survey;
+use super::Scan;
 use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
-/// An object of a survey.
+/// An object of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// An image.
     Image(ImageIx),
-    /// A container.
     Container(ContainerIx),
-    /// A leak.
     Leak(LeakIx),
     /// A layer, or files that belong to no image, container or leak.
     Node(NodeIx),
 }
 
-/// Why a reference means nothing, or too much.
+/// Why a reference could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing is called that.
-    #[error("nothing here is called {0:?}")]
+    /// Nothing matches.
+    #[error("no image, layer, container or path matches {0:?}")]
     Unknown(String),
-    /// Several objects are.
+    /// Several objects match.
     #[error("{reference:?} could be any of {}", candidates.join(", "))]
     Ambiguous {
-        /// As given.
         reference: String,
         /// What it could be.
         candidates: Vec<String>,
     },
     /// A store itself.
-    #[error("{} is a store: `layersweep usage` tells who holds what in it", path.display())]
-    Store {
-        /// As given.
-        path: PathBuf,
-    },
+    #[error("{} is a store; `layersweep usage` shows what uses its space", path.display())]
+    Store { path: PathBuf },
     /// A path in a store that does not exist.
     #[error("{} does not exist", path.display())]
-    Missing {
-        /// As given.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// A path that is in no store.
-    #[error("{} lies in none of the stores", path.display())]
-    Outside {
-        /// As given.
-        path: PathBuf,
-    },
+    #[error("{} is in none of the stores", path.display())]
+    Outside { path: PathBuf },
 }
 
 /// The shortest start of an id that is looked up.
@@ -64,34 +51,34 @@ const SHORTEST: usize = 3;
 ///
 /// # Errors
 /// When nothing or more than one thing fits.
-pub fn look_up(survey: &Survey, reference: &str) -> Result<Subject, Error> {
+pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, Error> {
     if reference.starts_with('/') || reference.starts_with("./") || reference.starts_with("../") {
-        return by_path(survey, Path::new(reference));
+        return by_path(scan, Path::new(reference));
     }
-    let exact = exact(survey, reference);
-    let found = if exact.is_empty() { by_start(survey, reference) } else { exact };
+    let exact = exact(scan, reference);
+    let found = if exact.is_empty() { by_start(scan, reference) } else { exact };
     match found.as_slice() {
         [] => Err(Error::Unknown(reference.to_owned())),
-        [Subject::Node(node)] => Ok(leak_or_node(survey, *node)),
+        [Subject::Node(node)] => Ok(leak_or_node(scan, *node)),
         [one] => Ok(*one),
         several => Err(Error::Ambiguous {
             reference: reference.to_owned(),
-            candidates: several.iter().take(10).map(|subject| describe_in_store(survey, *subject)).collect(),
+            candidates: several.iter().take(10).map(|subject| describe_in_store(scan, *subject)).collect(),
         }),
     }
 }
 
-/// A layer that nobody uses is explained as the leak that it is.
-fn leak_or_node(survey: &Survey, node: NodeIx) -> Subject {
-    let leaks = &survey.inventory.leaks;
+/// An unused layer is explained as a leak.
+fn leak_or_node(scan: &Scan, node: NodeIx) -> Subject {
+    let leaks = &scan.inventory.leaks;
     match leaks.iter().position(|leak| leak.holds.contains(&node)) {
-        Some(at) if survey.refs.refcount(node) == 0 => Subject::Leak(at.into()),
+        Some(at) if scan.refs.refcount(node) == 0 => Subject::Leak(at.into()),
         _ => Subject::Node(node),
     }
 }
 
-fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
-    let inventory = &survey.inventory;
+fn exact(scan: &Scan, reference: &str) -> Vec<Subject> {
+    let inventory = &scan.inventory;
     let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
     let named = |name: &String| fits(name, reference);
     let images = inventory.images.iter().enumerate().filter(|(_, image)| {
@@ -109,7 +96,7 @@ fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
     if found.is_empty() {
         // containerd names a container's writable snapshot as the container.
         found.extend(
-            layers(survey).filter(|(_, id)| hex(id) == hex(reference)).map(|(at, _)| Subject::Node(at)),
+            layers(scan).filter(|(_, id)| hex(id) == hex(reference)).map(|(at, _)| Subject::Node(at)),
         );
     }
     if found.is_empty() {
@@ -142,8 +129,8 @@ pub fn names_meant<'a>(names: &'a [String], reference: &str) -> Vec<&'a String> 
     names.iter().filter(of_repository).collect()
 }
 
-fn layers(survey: &Survey) -> impl Iterator<Item = (NodeIx, &str)> {
-    let nodes = survey.inventory.nodes.iter().enumerate();
+fn layers(scan: &Scan) -> impl Iterator<Item = (NodeIx, &str)> {
+    let nodes = scan.inventory.nodes.iter().enumerate();
     nodes.filter(|(_, node)| node.layer.is_some()).map(|(at, node)| (at.into(), node.id.as_str()))
 }
 
@@ -166,12 +153,12 @@ fn repository(name: &str) -> &str {
     }
 }
 
-fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
+fn by_start(scan: &Scan, reference: &str) -> Vec<Subject> {
     let start = reference.strip_prefix("sha256:").unwrap_or(reference);
     if start.len() < SHORTEST {
         return Vec::new();
     }
-    let inventory = &survey.inventory;
+    let inventory = &scan.inventory;
     let images = inventory.images.iter().enumerate().filter(|(_, image)| {
         let digest =
             |digest: &String| digest.strip_prefix("sha256:").is_some_and(|hex| hex.starts_with(start));
@@ -182,12 +169,12 @@ fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
     let containers = containers.filter(|(_, container)| container.id.starts_with(start));
     let containers = containers.map(|(at, _)| Subject::Container(at.into()));
     let found: Vec<_> = images.chain(containers).collect();
-    let layers = layers(survey).filter(|(_, id)| hex(id).starts_with(&*hex(start)));
-    let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(survey, *subject) == *id));
+    let layers = layers(scan).filter(|(_, id)| hex(id).starts_with(&*hex(start)));
+    let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(scan, *subject) == *id));
     // containerd keeps an image's configuration, whose digest is the image's id, as a blob.
     let layers = layers.filter(|(_, id)| {
         let is_its_own = |subject: &Subject| match subject {
-            Subject::Image(_) => hex(id) == hex(id_of(survey, *subject)),
+            Subject::Image(_) => hex(id) == hex(id_of(scan, *subject)),
             _ => false,
         };
         !found.iter().any(is_its_own)
@@ -201,8 +188,8 @@ fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
     leaks.map(|(at, _)| Subject::Leak(at.into())).collect()
 }
 
-fn id_of(survey: &Survey, subject: Subject) -> &str {
-    let inventory = &survey.inventory;
+fn id_of(scan: &Scan, subject: Subject) -> &str {
+    let inventory = &scan.inventory;
     match subject {
         Subject::Image(at) => &inventory.images[at.get()].id,
         Subject::Container(at) => &inventory.containers[at.get()].id,
@@ -212,23 +199,23 @@ fn id_of(survey: &Survey, subject: Subject) -> &str {
 }
 
 /// Names the store where there are several.
-fn describe_in_store(survey: &Survey, subject: Subject) -> String {
-    let inventory = &survey.inventory;
+fn describe_in_store(scan: &Scan, subject: Subject) -> String {
+    let inventory = &scan.inventory;
     let store = match subject {
         Subject::Image(at) => inventory.images[at.get()].store,
         Subject::Container(at) => inventory.containers[at.get()].store,
         Subject::Leak(at) => inventory.leaks[at.get()].store,
         Subject::Node(at) => inventory.nodes[at.get()].store,
     };
-    let described = describe(survey, subject);
+    let described = describe(scan, subject);
     match inventory.stores.as_slice() {
         [_] => described,
         stores => format!("{described} in {}", stores[store.get()].root.display()),
     }
 }
 
-fn describe(survey: &Survey, subject: Subject) -> String {
-    let inventory = &survey.inventory;
+fn describe(scan: &Scan, subject: Subject) -> String {
+    let inventory = &scan.inventory;
     match subject {
         Subject::Image(at) => {
             let image = &inventory.images[at.get()];
@@ -247,23 +234,23 @@ fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
-/// Whose bytes lie at `path`? Nothing below the store is opened or followed for that.
-fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
+/// Whose bytes are at `path`? Nothing below the store is opened or followed for that.
+fn by_path(scan: &Scan, path: &Path) -> Result<Subject, Error> {
     let outside = || Error::Outside { path: path.to_path_buf() };
     let absolute = std::path::absolute(path).map_err(|_| outside())?;
-    if let Some(at) = leftover(survey, &absolute) {
+    if let Some(at) = leftover(scan, &absolute) {
         return Ok(Subject::Leak(at));
     }
     // Below a sysroot a path may be given as it was on its own machine, or as it is here.
-    let there = survey.sysroot.is_foreign().then(|| inside_sysroot(survey, &absolute)).flatten();
-    let (store, below) = there.or_else(|| store_above(survey, &absolute)).ok_or_else(outside)?;
+    let there = scan.sysroot.is_foreign().then(|| inside_sysroot(scan, &absolute)).flatten();
+    let (store, below) = there.or_else(|| store_above(scan, &absolute)).ok_or_else(outside)?;
     if below.components().any(|component| component == Component::ParentDir) {
         return Err(outside());
     }
     if below.as_os_str().is_empty() {
         return Err(Error::Store { path: path.to_path_buf() });
     }
-    let inventory = &survey.inventory;
+    let inventory = &scan.inventory;
     let wanted = inventory.stores[store.get()].root.join(&below);
     if is_missing(&inventory.stores[store.get()].root, &wanted) {
         return Err(Error::Missing { path: path.to_path_buf() });
@@ -272,7 +259,7 @@ fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     let is_bookkeeping = |node: &Node| matches!(node.kind, NodeKind::StoreMetadata | NodeKind::StoreRecords);
     let above = nodes().filter(|(_, node)| !is_bookkeeping(node) && wanted.starts_with(&node.path));
     let deepest = above.max_by_key(|(_, node)| node.path.components().count()).map(|(at, _)| at);
-    // A layer's tar-split and data lie beside the records, not in its directory.
+    // A layer's tar-split and data are beside the records, not in its directory.
     let beside_records = || {
         let mut names = below.components().map(|component| component.as_os_str().to_string_lossy());
         names.next().filter(|top| top.ends_with("-layers"))?;
@@ -282,25 +269,25 @@ fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     };
     let bookkeeping = || nodes().find(|(_, node)| is_bookkeeping(node)).map(|(at, _)| at);
     let found = deepest.or_else(beside_records).or_else(bookkeeping);
-    found.map(|at| owner_of(survey, at.into())).ok_or_else(outside)
+    found.map(|at| owner_of(scan, at.into())).ok_or_else(outside)
 }
 
-/// The temporary files of the tools lie in no store.
-fn leftover(survey: &Survey, path: &Path) -> Option<LeakIx> {
-    let inventory = &survey.inventory;
-    let is_leftover = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::Leftover;
+/// The temporary files of the tools are in no store.
+fn leftover(scan: &Scan, path: &Path) -> Option<LeakIx> {
+    let inventory = &scan.inventory;
+    let is_temporary = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::TemporaryFile;
     let here = |leak: &Leak| {
-        let there = survey.sysroot.display(&leak.path);
-        leak.holds.iter().any(is_leftover) && (path.starts_with(&leak.path) || path.starts_with(there))
+        let there = scan.sysroot.display(&leak.path);
+        leak.holds.iter().any(is_temporary) && (path.starts_with(&leak.path) || path.starts_with(there))
     };
     inventory.leaks.iter().position(here).map(LeakIx::from)
 }
 
 /// An image's or container's files mean the image or container.
-fn owner_of(survey: &Survey, node: NodeIx) -> Subject {
-    let inventory = &survey.inventory;
+fn owner_of(scan: &Scan, node: NodeIx) -> Subject {
+    let inventory = &scan.inventory;
     if inventory.nodes[node.get()].layer.is_some() {
-        return leak_or_node(survey, node);
+        return leak_or_node(scan, node);
     }
     if let Some(at) = inventory.images.iter().position(|image| image.holds.first() == Some(&node)) {
         return Subject::Image(at.into());
@@ -316,10 +303,10 @@ fn owner_of(survey: &Survey, node: NodeIx) -> Subject {
 }
 
 /// The store that a path means inside the sysroot.
-fn inside_sysroot(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
-    let stores = survey.inventory.stores.iter().enumerate();
+fn inside_sysroot(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
+    let stores = scan.inventory.stores.iter().enumerate();
     let mut stores = stores.filter_map(|(at, store)| {
-        let below = path.strip_prefix(survey.sysroot.display(&store.root)).ok()?;
+        let below = path.strip_prefix(scan.sysroot.display(&store.root)).ok()?;
         Some((StoreIx::from(at), below.to_path_buf()))
     });
     stores.next()
@@ -331,7 +318,7 @@ fn identity(found: std::io::Result<(OwnedFd, PathBuf)>) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Whether there is nothing at `path`, which lies in the store at `store`. No mount is entered for that.
+/// Whether there is nothing at `path`, which is in the store at `store`. No mount is entered for that.
 fn is_missing(store: &Path, path: &Path) -> bool {
     let Ok(root) = Root::open(store) else { return false };
     let Ok(below) = path.strip_prefix(store) else { return false };
@@ -341,8 +328,8 @@ fn is_missing(store: &Path, path: &Path) -> bool {
 
 /// The store above a path, found by inode, so that symlinks and mounts above the store do
 /// not matter; and the rest of the path.
-fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
-    let stores: Vec<_> = survey
+fn store_above(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
+    let stores: Vec<_> = scan
         .inventory
         .stores
         .iter()
@@ -355,7 +342,7 @@ fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
     above.reverse();
     for ancestor in above {
         // A store was read before; what else a server keeps may never answer.
-        let is_root = survey.inventory.stores.iter().any(|store| store.root == ancestor);
+        let is_root = scan.inventory.stores.iter().any(|store| store.root == ancestor);
         let found = if is_root { root::find(ancestor) } else { root::find_at_hand(ancestor) };
         let Some(here) = identity(found) else { continue };
         let Ok(below) = path.strip_prefix(ancestor) else { continue };

@@ -1,10 +1,10 @@
-//! Measures all units of all stores together, and again what changed meanwhile.
+//! Measures all units of all stores together, and rereads what changed meanwhile.
 //!
-//! A walk takes seconds, and a node goes on working. After each walk the records are
-//! compared with what they were; if they moved they are read again, and only what is new
-//! is walked. Layers never change once committed, so what was measured stays valid, in this
-//! scan and in later ones ([`cached`]). Only what several units share must be seen in one
-//! walk: where that matters all is walked once more.
+//! A walk takes seconds, and the node keeps working. After each walk the records are
+//! compared with the earlier ones; if they changed they are read again, and only new units are walked.
+//! Layers never change once committed, so what was measured stays valid, in this scan and in later ones
+//! ([`cached`]). Only what several units share must be measured in one walk: where that matters
+//! everything is walked again.
 
 mod cached;
 mod shares;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::request::{Request, Weigh, incomplete};
+use super::request::{Measure, Request, incomplete};
 use super::store::{Store, UnitView};
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
@@ -109,7 +109,7 @@ impl Measurement {
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
-        if request.weigh == Weigh::Nothing {
+        if request.measure == Measure::Nothing {
             self.assign();
             return;
         }
@@ -140,8 +140,8 @@ impl Measurement {
         }
         if wanted.inode_chunks {
             for (reading, slots) in self.readings.iter().zip(&self.of_units) {
-                let guests = reading.guests().into_iter();
-                let known = guests.filter_map(|one| Some((one.device, one.inode, *slots.get(one.unit)?)));
+                let reassigned = reading.reassigned().into_iter();
+                let known = reassigned.filter_map(|one| Some((one.device, one.inode, *slots.get(one.unit)?)));
                 self.chunks.hand_over(known);
             }
         }
@@ -197,7 +197,7 @@ impl Measurement {
         self.absorb(measured, &fresh);
     }
 
-    /// The finished layers among `fresh` that no root lies in: what a root in it takes away
+    /// The finished layers among `fresh` that no root is in: what a root in it takes away
     /// from a layer depends on what else is scanned.
     fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<Subject> {
         let inside = |outer: &PathBuf| -> Vec<PathBuf> {
@@ -326,7 +326,7 @@ impl Measurement {
         all
     }
 
-    /// Roots that are counted from the top by a unit of their own; one may lie inside another
+    /// Roots that are counted from the top by a unit of their own; one may be inside another
     /// (an imagestore in the graphroot, say).
     fn roots_with_trees(&self) -> Vec<usize> {
         let mut found = Vec::new();
@@ -353,7 +353,7 @@ impl Measurement {
         self.errors.extend(measured.errors);
     }
 
-    /// Reads the records of those stores again where somebody wrote meanwhile; returns those
+    /// Reads the records of those stores again where another process wrote meanwhile; returns those
     /// that hold something else now.
     fn read_again(&mut self, request: &Request) -> Vec<PathBuf> {
         let mut moved = Vec::new();
@@ -379,12 +379,12 @@ impl Measurement {
     fn report_movers(&self, moved: &[PathBuf], findings: &mut Vec<Finding>) {
         for path in moved {
             let message =
-                "kept changing while it was measured; what came last is not in the figures".to_owned();
+                "kept changing while it was measured; the latest changes are not counted".to_owned();
             findings.push(incomplete(path, message));
         }
     }
 
-    /// Says which finished layers somebody wrote to.
+    /// Says which finished layers another process wrote to.
     fn report_contradictions(&self, request: &Request, findings: &mut Vec<Finding>) {
         let differs = self.cached.contradictions();
         if differs.is_empty() {
@@ -401,7 +401,7 @@ impl Measurement {
         for (slot, how) in differs.into_iter().take(MOST_ERRORS) {
             let tree = trees.iter().find(|tree| tree.unit == slot);
             let path = tree.and_then(|tree| Some(roots.get(tree.root)?.join(&tree.path))).unwrap_or_default();
-            let message = format!("{how}: somebody wrote to a finished layer");
+            let message = format!("{how}: a finished layer was modified");
             findings.push(Finding { path, message, incomplete: false });
         }
         if more > 0 {
@@ -415,11 +415,11 @@ impl Measurement {
         let mut stale: HashSet<usize> = HashSet::new();
         for (position, why) in &self.stale {
             let root = self.readings[*position].roots().into_iter().next().unwrap_or_default();
-            let message = format!("changed while it was measured and cannot be read again: {why}");
+            let message = format!("changed while it was measured and cannot be reread: {why}");
             findings.push(incomplete(&root, message));
             stale.extend(&self.of_units[*position]);
         }
-        // What vanished under the walk was deleted by its owner: that is no fault, unless the
+        // What vanished under the walk was deleted by its owner: that is not a fault, unless the
         // records still have it because they are old.
         let faults = self
             .errors
@@ -442,7 +442,7 @@ impl Measurement {
 /// What tells each unit of a reading from all others of the node, as long as it is the same.
 fn names(reading: &dyn Store, store: &StoreId) -> Vec<Fingerprint> {
     let mut of_store = Fingerprinter::new("unit, 1");
-    of_store.bytes(store.kind().word().as_bytes());
+    of_store.bytes(store.kind().as_str().as_bytes());
     of_store.bytes(store.root().as_os_str().as_bytes()).bytes(store.driver().as_bytes());
     let name = |unit: UnitView<'_>| {
         let mut name = of_store.clone();

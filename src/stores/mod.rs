@@ -1,4 +1,4 @@
-//! One scan: find the stores, read their records, weigh them, fill the inventory.
+//! One scan: find the stores, read their records, measure them, fill the inventory.
 
 mod additional;
 pub mod bolt;
@@ -37,13 +37,13 @@ use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
 use measurement::{Measurement, Wanted};
 pub use pulled::note_pulls;
-pub use request::{Effort, Error, Request, Weigh};
+pub use request::{Effort, Error, Measure, Request};
 use store::{Filling, Store};
 
-/// What a survey found.
+/// What a scan found.
 #[derive(Clone, Debug)]
-pub struct Survey {
-    /// Everything that costs bytes, and who holds it.
+pub struct Scan {
+    /// The inventory: everything that uses bytes, and who holds it.
     pub inventory: Inventory,
     /// Its reference counts.
     pub refs: Refs,
@@ -51,10 +51,10 @@ pub struct Survey {
     pub effort: Effort,
     /// The time that ages are counted to.
     pub taken_at: Timestamp,
-    /// The root that was looked in.
+    /// The root that was scanned.
     pub sysroot: Sysroot,
     /// What to leave for later scans, by store (`None`: as it was), where [`Request::sizes`] was
-    /// given; never of somebody else's disk.
+    /// given; never of another system's disk.
     pub sizes: Option<Vec<(StoreId, Option<StoreSizes>)>>,
     /// For each store where its parts lie, if it is one that can be edited.
     pub places: Vec<Option<Places>>,
@@ -64,12 +64,12 @@ pub struct Survey {
     pub snapshotters: Vec<(String, PathBuf)>,
     /// The present that dates on the disk were counted to.
     pub present: Present,
-    /// How it was asked for, to ask again.
+    /// The request, to repeat it.
     pub request: Request,
 }
 
-/// Who needs what of the store at `places`, and is in none of its records: to be asked again right
-/// before a deletion, by whoever holds the locks then.
+/// Reads the users of the store at `places` that are in none of its records: called again right
+/// before a deletion.
 #[must_use]
 pub fn outside(request: &Request, places: &Places) -> OutsideUse {
     graphroots::outside(request, places)
@@ -85,20 +85,20 @@ pub fn has_image(request: &Request, places: &Places, id: &str) -> std::io::Resul
     graphroots::has_image(request, places, id)
 }
 
-impl Survey {
-    /// Everything was read: figures are exact, not lower bounds.
+impl Scan {
+    /// Whether everything was read: sizes are exact, not lower bounds.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.inventory.findings.iter().any(|finding| finding.incomplete)
     }
 }
 
-/// Surveys all stores of the request.
+/// Scans all stores of the request.
 ///
 /// # Errors
 /// When there is no store, or a named one cannot be read at all. What cannot be read
 /// inside a store is a finding of the inventory.
-pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
+pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
     let started = Instant::now();
     let mut graphroots = graphroots::find(request)?;
     let containerds = containerds::find(request)?;
@@ -178,7 +178,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     };
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
     let request = Request { sizes: None, ..request.clone() };
-    Ok(Survey {
+    Ok(Scan {
         inventory,
         refs,
         effort,

@@ -1,23 +1,23 @@
-//! What the kubelet wrote down of its pulls, as evidence of when images came.
+//! The kubelet's pull records, as evidence of when images were pulled.
 
 use std::path::Path;
 
-use super::Survey;
+use super::Scan;
 use crate::model::{Evidence, EvidenceKind, Image};
 use crate::node::pulls::{self, Pulled};
 use crate::sys::root::Root;
 
 /// Adds to each image when the kubelet wrote down that it had pulled it. `kubelet` is the kubelet's own
 /// directory, where it is configured for us. Stores of users are not the kubelet's.
-pub fn note_pulls(survey: &mut Survey, kubelet: Option<&Path>) {
-    let pulled = pulls::pulled(&survey.sysroot, kubelet);
+pub fn note_pulls(scan: &mut Scan, kubelet: Option<&Path>) {
+    let pulled = pulls::pulled(&scan.sysroot, kubelet);
     if pulled.is_empty() {
         return;
     }
-    let stores = survey.inventory.stores.iter();
+    let stores = scan.inventory.stores.iter();
     let of_root: Vec<bool> =
         stores.map(|store| Root::open(&store.root).is_ok_and(|root| root.owner() == 0)).collect();
-    for image in survey.inventory.images.iter_mut().filter(|image| of_root[image.store.get()]) {
+    for image in scan.inventory.images.iter_mut().filter(|image| of_root[image.store.get()]) {
         let of_this = pulled.iter().filter(|one| means(one, image));
         let found = of_this.map(|one| Evidence { what: EvidenceKind::PullRecord, at: one.at }).min();
         image.evidence.extend(found);

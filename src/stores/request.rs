@@ -1,4 +1,4 @@
-//! What is asked of a scan, and why there may be nothing to show.
+//! The request of a scan, and its errors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::stores::containers_storage::snapshot::Patience;
 use crate::sys::clock::Leap;
 use crate::sys::sysroot::Sysroot;
 
-/// What to survey.
+/// What to scan.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The root that every path is taken in.
@@ -23,14 +23,14 @@ pub struct Request {
     pub containerd_roots: Vec<PathBuf>,
     /// A runroot that overrides the configured one.
     pub runroot: Option<PathBuf>,
-    /// What of the process's environment matters.
+    /// The relevant part of the process's environment.
     pub environment: Environment,
     /// Walker threads; 0 for the default.
     pub threads: usize,
     /// How long to wait for writers.
     pub patience: Patience,
     /// Whether to measure at all.
-    pub weigh: Weigh,
+    pub measure: Measure,
     /// Whose labels to read: a file or two for every image.
     pub labels: LabelsOf,
     /// The time that ages are counted to.
@@ -44,9 +44,9 @@ pub struct Request {
     pub full: bool,
 }
 
-/// How much a survey measures.
+/// How much a scan measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weigh {
+pub enum Measure {
     /// Everything: who holds how many bytes.
     Everything,
     /// Nothing: every size is 0, and no leaks are looked for. Who uses and keeps what comes
@@ -54,7 +54,7 @@ pub enum Weigh {
     Nothing,
 }
 
-impl Weigh {
+impl Measure {
     pub(super) fn finds_leaks(self) -> bool {
         self == Self::Everything
     }
@@ -67,7 +67,7 @@ impl Request {
     }
 }
 
-/// How much work a survey was.
+/// How much work a scan was.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Effort {
     /// From start to end.
@@ -80,33 +80,27 @@ pub struct Effort {
     pub cached_layers: usize,
 }
 
-/// Why there is nothing to show.
+/// Why a scan has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A store was named that is none.
-    #[error("{} holds no image store", path.display())]
+    /// A named path is not a store.
+    #[error("{} contains no image store", path.display())]
     NotAStore {
-        /// The path as named.
         path: PathBuf,
         /// What to name instead.
         hint: &'static str,
     },
-    /// A store was named that cannot be read.
+    /// A named store cannot be read.
     #[error("reading the store {}", path.display())]
-    Unreadable {
-        /// The path as named.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// No store was named and none was found.
+    Unreadable { path: PathBuf, source: std::io::Error },
+    /// No store was found.
     #[error("no image store found{}; looked in {}", below(sysroot.as_deref()), join(looked))]
     NoneFound {
-        /// The mounted root that was looked in; `None` for the running system.
+        /// The mounted root that was searched; `None` for the running system.
         sysroot: Option<PathBuf>,
-        /// The configured places, none of which holds a store; inside of the root.
+        /// The configured paths, none of which has a store; inside the root.
         looked: Vec<PathBuf>,
-        /// What is wrong with the configuration.
+        /// Problems of the configuration.
         findings: Vec<Finding>,
     },
 }
@@ -119,7 +113,7 @@ fn join(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// A warning that figures are lower bounds.
+/// A warning that sizes are lower bounds.
 pub(super) fn incomplete(path: &Path, message: String) -> Finding {
     Finding { path: path.to_path_buf(), message, incomplete: true }
 }

@@ -1,4 +1,4 @@
-//! What a survey has to know of a store that was read, whatever kind it is.
+//! The interface of a store that was read, for every kind of store.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -16,9 +16,9 @@ use crate::stores::containers_storage::needs::Need;
 use crate::stores::containers_storage::places::Places;
 use crate::sys::clock::Present;
 
-/// An inode that lies in one unit's tree and goes with another unit.
+/// An inode that is in one unit's tree and goes with another unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Guest {
+pub(super) struct Reassigned {
     /// `st_dev`.
     pub(super) device: u64,
     /// `st_ino`.
@@ -66,11 +66,11 @@ pub(super) trait Store: Debug {
 
     /// Inodes without blocks of their own that go with another unit than the one they are
     /// counted in. Looks them up on the disk.
-    fn guests(&self) -> Vec<Guest> {
+    fn reassigned(&self) -> Vec<Reassigned> {
         Vec::new()
     }
 
-    /// Somebody wrote since the reading, or that cannot be ruled out.
+    /// Another process may have written since the reading.
     fn moved(&self) -> bool;
 
     /// Reads the records again.
@@ -79,8 +79,8 @@ pub(super) trait Store: Debug {
     /// When the store can no longer be read; the earlier reading stays.
     fn read_again(&mut self, request: &Request) -> io::Result<()>;
 
-    /// Adds nodes, images, containers, leaks and findings; returns the node that each unit
-    /// became. `areas` belong to the roots, `tallies` to the units, one by one.
+    /// Adds nodes, images, containers, leaks and findings; returns the node of each
+    /// unit. `areas` belong to the roots, `tallies` to the units, one by one.
     fn fill(
         &self,
         filling: &mut Filling<'_>,
@@ -92,7 +92,7 @@ pub(super) trait Store: Debug {
 
 /// One store that was read, and may take images from others.
 pub(super) struct Borrower<'a> {
-    /// Its place among those that are shown; `None`: nobody asked for it.
+    /// Its position among the stores shown; `None`: not requested.
     pub(super) at: Option<usize>,
     pub(super) root: PathBuf,
     pub(super) driver: &'a str,
@@ -110,6 +110,6 @@ pub(super) struct Filling<'a> {
     pub(super) pins: &'a [Pin],
     /// Ids of the graphroots filled so far, by path and driver: additional image stores.
     pub(super) ids: HashMap<(PathBuf, String), Ids>,
-    /// What dates on the disk are counted to.
+    /// The time that ages are counted to.
     pub(super) present: &'a Present,
 }

@@ -1,4 +1,4 @@
-//! What is counted together: the same for every kind of store.
+//! Units: what is counted together, for every kind of store.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -10,14 +10,13 @@ pub type Part = (usize, PathBuf, TreeScope);
 
 /// What a unit is, in one kind of store.
 pub trait UnitKind: Clone + Debug {
-    /// A word for it. With id and parts it tells one unit from another.
+    /// Its kind as text. With id and parts it identifies a unit.
     fn tag(&self) -> &'static str;
 }
 
 /// Something whose bytes are counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit<K> {
-    /// What it is.
     pub what: K,
     /// Its id or name.
     pub id: String,
@@ -27,7 +26,7 @@ pub struct Unit<K> {
     pub parts: Vec<Part>,
 }
 
-/// A unit of any kind of store, for whoever measures it.
+/// A unit of any kind of store, for the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitView<'a> {
     pub(super) tag: &'static str,

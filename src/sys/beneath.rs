@@ -1,5 +1,5 @@
-//! Opening below a directory: never through a symlink, never out of it, and into another
-//! mount only where the caller says so.
+//! Opens paths below a directory: never through a symlink, never out of it, and into
+//! another mount only if the caller allows it.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,8 +20,8 @@ pub const DIRECTORY: OFlags = OFlags::RDONLY
 /// How anything is opened to be examined only: no device and no fifo is woken by it.
 pub const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Names are examined as they are: no symlink followed, no automount triggered, and nobody asked
-/// who need not answer (the process behind a user's FUSE mount on one of the names).
+/// Names are examined as they are: no symlink followed, no automount triggered, and no server that
+/// may hang is queried (such as the process behind a user's FUSE mount on one of the names).
 pub const AS_IT_IS: AtFlags =
     AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 
@@ -61,7 +61,7 @@ impl Opener {
     ///
     /// # Errors
     /// `XDEV` where it is a mount point, `NOENT` where it is gone, `NOTDIR` or `LOOP` where
-    /// it is no directory (any more), and what else `open` knows.
+    /// it is not a directory (any more), and what else `open` knows.
     pub fn directory(self, parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
         match self {
             // One component cannot lead out of its parent, so RESOLVE_BENEATH would only
@@ -142,7 +142,7 @@ pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     })
 }
 
-/// The kernel's number for the mount that `fd` lies on: the first column of
+/// The kernel's number for the mount that `fd` is on: the first column of
 /// `/proc/self/mountinfo`. Unlike `st_dev` it tells bind mounts apart.
 pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;

@@ -1,4 +1,4 @@
-//! `BTRFS_IOC_SPACE_INFO`: how often a btrfs keeps what is written. The structures and
+//! `BTRFS_IOC_SPACE_INFO`: how many copies a btrfs keeps of its data and metadata. The structures and
 //! flags are those of `linux/btrfs.h` and `linux/btrfs_tree.h`.
 
 use std::os::fd::BorrowedFd;
@@ -52,7 +52,7 @@ pub struct Copies {
     pub metadata: u32,
 }
 
-/// How often the btrfs that `fd` (open for reading) lies on keeps each byte. Parity is not
+/// How often the btrfs that `fd` (open for reading) is on keeps each byte. Parity is not
 /// counted.
 #[allow(unsafe_code)]
 pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
@@ -60,7 +60,7 @@ pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
         Request { header: Header { slots: SLOTS as u64, total: 0 }, spaces: [Space::default(); SLOTS] };
     // SAFETY: `Request` is `repr(C)` and is a `struct btrfs_ioctl_space_args`, a header
     // followed by `slots` `struct btrfs_ioctl_space_info`, all fields plain integers; the
-    // kernel writes the header and at most `slots` spaces, which lie inside `request` and
+    // kernel writes the header and at most `slots` spaces, which are inside `request` and
     // outlive the call.
     unsafe {
         ioctl(fd, Updater::<BTRFS_IOC_SPACE_INFO, Request>::new(&mut request))?;

@@ -1,5 +1,5 @@
-//! Whether anything runs in a container, by the kernel's own word: every runtime puts a
-//! container's processes into a control group that is named after the container's id
+//! Whether anything runs in a container, from the kernel: every runtime puts a container's
+//! processes into a control group that is named after the container's id
 //! (`crio-<id>.scope`, `cri-containerd-<id>.scope`, `…/<id>`).
 //!
 //! A process that is found proves that the container runs. None found proves little: a

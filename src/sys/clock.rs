@@ -1,4 +1,4 @@
-//! What the clocks of the machine say at one moment.
+//! A reading of the machine's clocks.
 
 use std::io;
 
@@ -7,17 +7,17 @@ use nix::libc;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// One look at the clocks.
+/// A reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The wall clock (`CLOCK_REALTIME`): whatever somebody has set it to.
+    /// The wall clock (`CLOCK_REALTIME`), which may be set wrongly.
     pub wall: Timestamp,
     /// Which boot this is; another one after every boot.
     pub boot_id: String,
     /// Microseconds since the boot, time in suspension included (`CLOCK_BOOTTIME`). Nobody
     /// can set it.
     pub since_boot: i64,
-    /// The kernel has been told by a time service that the wall clock is right.
+    /// The wall clock is synchronised, according to the kernel.
     pub synchronised: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Leap {
     pub from: Timestamp,
     /// The first that is known to be of the clock after it.
     pub to: Timestamp,
-    /// How far it leapt, in microseconds.
+    /// The size of the leap in microseconds.
     pub by: i64,
 }
 
@@ -37,7 +37,7 @@ pub struct Leap {
 #[derive(Clone, Debug)]
 pub struct Present {
     now: Timestamp,
-    /// As in [`Reading::since_boot`], when this was made.
+    /// As in [`Reading::since_boot`], when this was created.
     since_boot: i64,
     leaps: Vec<Leap>,
 }
@@ -117,7 +117,7 @@ pub fn read() -> io::Result<Reading> {
 /// `STA_UNSYNC`. chrony (with `rtcsync`), ntpd and systemd-timesyncd clear that flag; the
 /// kernel sets it at boot, when somebody sets the clock by hand, and when no time service
 /// has reported for some hours. Where the call is forbidden (seccomp profiles of
-/// containers), nobody vouches for the clock.
+/// containers), the clock counts as not synchronised.
 #[allow(unsafe_code)]
 fn is_synchronised() -> bool {
     // SAFETY: `timex` is plain integers, for which all bits zero are values; `modes` 0 asks

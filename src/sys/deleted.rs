@@ -1,4 +1,4 @@
-//! Files that have no name any more and still cost bytes, since a process holds them open.
+//! Deleted files that still use space because a process holds them open.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use super::helper;
 use super::processes::read::{Record, Wanted, WrittenLies};
 
-/// A deleted file that somebody holds open.
+/// A deleted file that a process holds open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedFile {
-    /// Device number as `stat` has it: that of an overlay or a subvolume is no filesystem's.
+    /// Device number as `stat` has it: that of an overlay or a subvolume is not a filesystem's.
     pub device: u64,
-    /// Where that is none: what its bytes lie on.
+    /// Where that is none: what its bytes are on.
     pub lies: Option<Lies>,
     pub bytes: u64,
     /// The name that it had, as its holder's mount namespace had it.
@@ -22,7 +22,7 @@ pub struct DeletedFile {
     pub holder: String,
 }
 
-/// What the bytes of a file lie on whose device number tells nothing.
+/// What the bytes of a file are on whose device number tells nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lies {
     /// The upper directory of an overlay, as whoever mounted it has it: it may be relative.
@@ -41,7 +41,7 @@ impl From<WrittenLies> for Lies {
 }
 
 /// The deleted files that processes hold open, each once, the largest first. Processes that we
-/// may not look into are passed over, and so are files on filesystems that wait for a server or
+/// may not look into are skipped, and so are files on filesystems that wait for a server or
 /// a process: asking for their size may take for ever.
 pub fn files() -> io::Result<Vec<DeletedFile>> {
     let mut found = Vec::new();

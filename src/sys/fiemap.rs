@@ -1,4 +1,4 @@
-//! `FS_IOC_FIEMAP`: where a file's blocks lie, and which of them other files share.
+//! `FS_IOC_FIEMAP`: where a file's blocks are, and which of them other files share.
 //! The structures are those of `linux/fiemap.h`.
 
 use std::os::fd::BorrowedFd;
@@ -112,7 +112,7 @@ fn ask(fd: BorrowedFd<'_>, start: u64) -> Result<Box<Request>> {
     });
     // SAFETY: `Request` is `repr(C)` and is a `struct fiemap` followed by `extent_count`
     // `struct fiemap_extent`, all fields plain integers; the kernel writes the header and
-    // at most `extent_count` extents, which lie inside `request` and outlive the call.
+    // at most `extent_count` extents, which are inside `request` and outlive the call.
     unsafe {
         ioctl(fd, Updater::<FS_IOC_FIEMAP, Request>::new(&mut request))?;
     }

@@ -1,9 +1,9 @@
-//! What is read of other processes, read by a process of its own.
+//! Reads other processes from a helper process.
 //!
-//! Any user can make a process whose memory or files answer never, and whoever asks them stands
-//! in the kernel and cannot even be killed. What `super::processes::read` asks is chosen so that
-//! it waits for nobody; but to be sure that no mistake there stops us, a child does it, which we
-//! wait for until a deadline and never longer. What had not come by then is not known.
+//! Any user can create a process whose memory or files never answer; a reader then blocks in the
+//! kernel and cannot even be killed. `super::processes::read` only asks what cannot block, but in case of
+//! a mistake there a child does the reading, and we wait for it only until a deadline. Whatever has not
+//! arrived by then is unknown.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
@@ -90,7 +90,7 @@ fn leave(mut child: Child) {
         }
         let _ = child.kill();
     }
-    tracing::info!(pid = child.id(), "the process that reads the other processes does not end; it is left");
+    tracing::info!(pid = child.id(), "the helper process that reads /proc does not exit; leaving it behind");
 }
 
 fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(Record, &[u8])) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! How this process queues for the disk.
+//! The I/O priority of this process.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The edge to the kernel that several modules share. Knows nothing of stores.
+//! Kernel interfaces that several modules share. Knows nothing of stores.
 
 pub mod beneath;
 pub mod btrfs;

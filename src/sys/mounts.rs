@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub struct Mount {
     /// Number of the mount, as `statx` reports it.
     pub id: u64,
-    /// Number of the mount that it lies on.
+    /// Number of the mount that it is on.
     pub parent: u64,
     /// Major and minor number of the filesystem's device. On btrfs it is that of the whole
     /// filesystem, whatever `st_dev` says in a subvolume.
@@ -69,7 +69,7 @@ fn points_below(mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Reads the text of a mount table. A line that does not have the format is passed over
+/// Reads the text of a mount table. A line that does not have the format is skipped
 /// and logged; the kernel writes none.
 #[must_use]
 pub fn parse(text: &[u8]) -> Vec<Mount> {
@@ -78,7 +78,7 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
         .filter_map(|line| {
             let mount = parse_line(line);
             if mount.is_none() {
-                tracing::warn!(line = %line.escape_ascii(), "not a line of a mount table");
+                tracing::warn!(line = %line.escape_ascii(), "not a mount table line");
             }
             mount
         })
@@ -170,7 +170,7 @@ mod tests {
                 br"7 1 0:40 /a\040b /c\011d\012e\134f rw - btrfs /dev/x\040y rw",
                 Some((7, (0, 40), "/a b", "/c\td\ne\\f", "btrfs", "/dev/x y")),
             ),
-            // What is no escape stays as it is.
+            // What is not an escape stays as it is.
             (br"7 1 0:40 /\9 /\04 rw - t \777 rw", Some((7, (0, 40), "/\\9", "/\\04", "t", "\\777"))),
             (b"7 1 0:40 / / rw shared:1", None),
             (b"7 1 0-40 / / rw - t s rw", None),
@@ -219,7 +219,7 @@ mod tests {
             (5, "/data"),
             (6, "/data/y"),
             (7, "/mnt"),
-            // What lies below it is another filesystem.
+            // What is below it is another filesystem.
             (8, "/data/z"),
             (9, "/"),
         ] {

@@ -1,9 +1,8 @@
-//! The mounts that all processes see, for proving that something is mounted nowhere.
+//! The mounts of all processes, to prove that something is mounted nowhere.
 //!
-//! Nothing is passed over here but what cannot matter: the mounts of somebody who cannot reach the
-//! directory at all, whatever their options say. What cannot be read is [`Unknown`]. And since
-//! another namespace has other names for the same directories, a mount is also told by the place on
-//! the filesystem that it covers and by the place that it shows.
+//! Only mounts of users who cannot reach the directory at all are skipped. Mounts that cannot be
+//! read are [`Unknown`]. Since another namespace has other names for the same directories, a mount is
+//! also identified by the location on the filesystem that it covers and by the one that it shows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
@@ -26,7 +25,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// Whether it is `other` or lies below it.
+    /// Whether it is `other` or is below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)
@@ -41,7 +40,7 @@ pub struct Seen {
     pub mount: Mount,
     /// What of a filesystem it shows.
     pub shows: Location,
-    /// What it lies on; `None` where the mount below is out of the process's sight.
+    /// What it is on; `None` where the mount below is out of the process's sight.
     pub covers: Option<Location>,
     /// The filesystem's own options: of an overlay, its directories.
     pub options: Vec<u8>,
@@ -136,10 +135,10 @@ impl Mounts {
             record => processes.take(&record, body),
         })?;
         if !has_own {
-            return Err(io::Error::new(ErrorKind::NotFound, "/proc does not tell our own mounts"));
+            return Err(io::Error::new(ErrorKind::NotFound, "/proc does not show our own mounts"));
         }
         if !is_whole {
-            return Err(io::Error::new(ErrorKind::TimedOut, "not all were told in time"));
+            return Err(io::Error::new(ErrorKind::TimedOut, "not all could be read in time"));
         }
         all.processes = processes.finish();
         all.sees_all = sees_all_processes();
@@ -236,7 +235,7 @@ impl Mounts {
         &self.processes
     }
 
-    /// A mount that needs `path`, in one of the directories: one that lies on it or below, one that
+    /// A mount that needs `path`, in one of the directories: one that is on it or below, one that
     /// shows a part of it, or an overlay whose options have one of `words`: a layer's id, the names
     /// of its links. Those are long and random, so that nothing else is called so.
     #[must_use]
@@ -276,7 +275,7 @@ impl Mounts {
 
 /// Mount points strictly below any of `paths`, in the mount namespaces of all processes that can
 /// reach them: podman and CRI-O mount privately, so a layer may be mounted where we do not see it.
-/// Namespaces that we may not look into (another user's process) are passed over, and so
+/// Namespaces that we may not look into (another user's process) are skipped, and so
 /// are paths of processes with another root directory that happen to differ.
 ///
 /// # Errors
@@ -290,7 +289,7 @@ fn place_in(own: &[Mount], path: &Path) -> Option<Location> {
     let mut best: Option<&Mount> = None;
     for mount in own {
         let deeper = best.is_none_or(|best| mount.mount_point.starts_with(&best.mount_point));
-        // Of two on the same point the later one lies on top.
+        // Of two on the same point the later one is on top.
         if path.starts_with(&mount.mount_point) && deeper {
             best = Some(mount);
         }
@@ -301,7 +300,7 @@ fn place_in(own: &[Mount], path: &Path) -> Option<Location> {
 fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<Seen>> {
     let mut found = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-        let strange = || io::Error::new(ErrorKind::InvalidData, "a line is not that of a mount table");
+        let strange = || io::Error::new(ErrorKind::InvalidData, "one line is not a mount table line");
         let mount = mounts::parse_line(line).ok_or_else(strange)?;
         let options = line.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
         found.push((mount, mounts::unescape(options)));
@@ -321,7 +320,7 @@ fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<Seen>> {
     Ok(seen.collect())
 }
 
-/// What `path` is on the filesystem of `mount`, if it lies below its mount point.
+/// What `path` is on the filesystem of `mount`, if it is below its mount point.
 fn shown(mount: &Mount, path: &Path) -> Option<Location> {
     let below = path.strip_prefix(&mount.mount_point).ok()?;
     // `join` with an empty path would end in a slash; comparing by component does not mind.
@@ -342,7 +341,7 @@ mod tests {
         Location { device, path: path.into() }
     }
 
-    /// A process that is on its way out, at whatever point, is no reason to know nothing.
+    /// A process that is on its way out, at whatever point, does not make the result unknown.
     #[test]
     fn processes_that_come_and_go_are_no_obstacle() {
         let is_over = std::sync::atomic::AtomicBool::new(false);

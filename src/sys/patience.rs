@@ -1,4 +1,4 @@
-//! Waiting, with an end.
+//! Waiting with a deadline.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
-//! Who runs on this machine and what they hold: read from `/proc` only (`proc(5)`).
+//! The processes of this machine and what they hold open, from `/proc` only (`proc(5)`).
 //!
-//! The answer is as of one moment and may be short: another user's process, one in a PID
+//! The result is a snapshot and may be incomplete: another user's process, one in a PID
 //! namespace that is not ours, or one behind `hidepid` is not seen. [`Processes::sees_all`]
-//! says whether it can be taken for "nobody".
+//! says whether it is complete.
 
 pub(super) mod read;
 
@@ -39,7 +39,7 @@ impl Process {
     }
 
     /// Whether it belongs to a container: it lives in a control group of it, or has a file open
-    /// that lies in a directory of its name, as conmon, which stands in the container's own.
+    /// that is in a directory of its name, as conmon, which stands in the container's own.
     fn is_of_container(&self, id: &str) -> bool {
         !id.is_empty()
             && (cgroups::is_in(&self.group, id)
@@ -90,7 +90,7 @@ impl Processes {
         self.sees_all && self.hidden.is_empty()
     }
 
-    /// The same of all that could have anything open that lies in the directory `path`.
+    /// The same of all that could have anything open that is in the directory `path`.
     #[must_use]
     pub fn sees_all_that_reach(&self, path: &Path) -> bool {
         // What cannot be opened may be anybody's.

@@ -1,8 +1,8 @@
-//! Reading that leaves no trace: no access time moves, nothing is created, no symlink is
-//! followed at the last step, and below a store's directories ([`Within`]) at none.
+//! Reads without leaving a trace: no access time changes, nothing is created, no symlink
+//! is followed in the last component, and below a store's directories ([`Within`]) in none.
 //!
-//! `O_NOATIME` is granted to the owner of a file and to `CAP_FOWNER`. Where it is refused
-//! the read goes on without it: then only the mount's own `relatime` rule protects the
+//! `O_NOATIME` is granted to the owner of a file and to `CAP_FOWNER`. If it is refused,
+//! the file is read without it: then only the mount's own `relatime` rule protects the
 //! access time.
 
 mod within;
@@ -26,7 +26,6 @@ pub use within::{Below, Within, is_symlink};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Directory,
-    /// A regular file.
     File,
     /// A symlink; never followed.
     Symlink,
@@ -39,7 +38,6 @@ pub enum Kind {
 pub struct Entry {
     /// Its name: any bytes but NUL and `/`.
     pub name: OsString,
-    /// What it is.
     pub kind: Kind,
 }
 
@@ -52,7 +50,6 @@ pub struct Facts {
     pub length: u64,
     /// Time of the last change of its content.
     pub modified: Option<Timestamp>,
-    /// What it is.
     pub kind: Kind,
 }
 
@@ -85,12 +82,8 @@ fn regular(file: File) -> io::Result<File> {
 
 fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
-    let too_long = || {
-        io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("is longer than the {limit} bytes that are read at most"),
-        )
-    };
+    let too_long =
+        || io::Error::new(io::ErrorKind::FileTooLarge, format!("is longer than the limit of {limit} bytes"));
     if length > limit {
         return Err(too_long());
     }
@@ -140,7 +133,7 @@ pub fn facts(path: &Path) -> io::Result<Facts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AS_IT_IS)?))
 }
 
-/// When an inode was made; `None` where the filesystem does not remember. Nothing can set
+/// When an inode was created; `None` where the filesystem does not remember. Nothing can set
 /// this time, but it is by the node's clock of that moment.
 fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
@@ -222,9 +215,9 @@ fn newest(top: OwnedFd, times: Times, most: usize) -> io::Result<Option<Timestam
     Ok(newest)
 }
 
-/// Tells of each regular file in `top` and below it with its allocated bytes. No mount is entered or even
-/// examined (its filesystem need never answer), nor a directory that `leaves_out` names; what is gone
-/// meanwhile or cannot be read is passed over.
+/// Calls back for each regular file in `top` and below it with its allocated bytes. No mount is entered
+/// or even examined (its filesystem need never answer), nor a directory that `leaves_out` names; what is
+/// gone meanwhile or cannot be read is skipped.
 pub fn files_below(
     top: &Path,
     leaves_out: &dyn Fn(&Path) -> bool,
@@ -260,7 +253,7 @@ fn name_of(entry: &CStr) -> &Path {
 }
 
 /// Whether what is open is marked immutable or append-only (`chattr(1)`): then even root cannot
-/// remove what is in it. `false` where that cannot be told.
+/// remove what is in it. `false` where that is unknown.
 #[must_use]
 pub fn has_immutable_flag(open: BorrowedFd<'_>) -> bool {
     use rustix::fs::{IFlags, ioctl_getflags};

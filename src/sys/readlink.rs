@@ -1,8 +1,8 @@
-//! Reading symlinks without moving their access time.
+//! Reads symlinks without changing their access time.
 //!
-//! `readlink(2)` notes the time on the symlink, whatever flags it was opened with. A mount
-//! with `noatime` does not, so the directory is looked at through a mount of its own: cloned
-//! for this purpose, attached nowhere, seen by nobody, gone when it is closed. That takes
+//! `readlink(2)` updates the access time of the symlink, whatever flags it was opened with. A mount
+//! with `noatime` does not, so the directory is read through a private clone of its mount,
+//! which is attached nowhere and disappears when it is closed. That takes
 //! `CAP_SYS_ADMIN` and Linux 5.12.
 
 use std::ffi::{OsStr, OsString};

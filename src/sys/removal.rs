@@ -1,8 +1,8 @@
-//! Removing a tree through directory descriptors.
+//! Removes a tree through directory descriptors.
 //!
 //! Every step goes from an open directory to an entry of it: no symlink is followed, no
-//! mount is entered, and whoever renames directories meanwhile cannot lead us out of the
-//! tree. What cannot be removed is named, and the rest goes on.
+//! mount is entered, and concurrent renames cannot lead us out of the tree. What cannot
+//! be removed is reported, and the rest is still removed.
 //!
 //! A mount in another namespace is invisible here, and removing its mount point would
 //! silently detach it there: the caller asks [`super::namespaces`] first.
@@ -19,26 +19,26 @@ use super::beneath::{AS_IT_IS, Opener};
 use super::stop;
 
 /// Directories held open at a time. Trees that go deeper are taken apart: what lies below
-/// is moved up to the top of the doomed tree and removed from there.
+/// is moved up to the top of the tree that is deleted and removed from there.
 const DEEPEST: usize = 64;
 
 /// Failures named one by one; the rest is counted.
 const MOST_FAILURES: usize = 20;
 
-/// What a removal did.
+/// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
     /// Names that were unlinked, directories included.
     pub removed: u64,
-    /// What would not go, with the reason; at most 20 of them.
+    /// What could not be removed, with the reason; at most 20 entries.
     pub failures: Vec<Failure>,
     /// Failures beyond those.
     pub more_failures: u64,
-    /// A signal ended it before all was gone.
+    /// Interrupted by a signal.
     pub interrupted: bool,
 }
 
-/// Something that would not go.
+/// Something that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Where it is.
@@ -51,7 +51,9 @@ impl std::fmt::Display for Failure {
         let Self { path, error } = self;
         match *error {
             Errno::XDEV | Errno::BUSY => write!(f, "{}: a filesystem is mounted there", path.display()),
-            Errno::PERM => write!(f, "{}: {error} (lsattr tells if it is immutable)", path.display()),
+            Errno::PERM => {
+                write!(f, "{}: {error} (check with lsattr whether it is immutable)", path.display())
+            }
             _ => write!(f, "{}: {error}", path.display()),
         }
     }
@@ -74,7 +76,7 @@ impl Removal {
         }
     }
 
-    /// What would not go has been moved since, with all that lies below it.
+    /// What would not go has been moved since, with all that is below it.
     pub fn moved(&mut self, from: &Path, to: &Path) {
         for failure in &mut self.failures {
             if let Ok(below) = failure.path.strip_prefix(from) {
@@ -93,7 +95,7 @@ impl Removal {
 }
 
 /// Removes `name`, an entry of the directory `parent`, and all below it. `shown` is the
-/// path of `parent` for messages. What is gone already is no failure.
+/// path of `parent` for messages. What is gone already is not a failure.
 pub fn remove(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr) -> Removal {
     let mut removal = Removal::default();
     let Ok(entry) = CString::new(name.as_bytes()) else {
@@ -120,7 +122,7 @@ fn is_directory(parent: BorrowedFd<'_>, entry: &CStr) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
-/// An open directory of the doomed tree and what is still to be done in it.
+/// An open directory of the tree that is deleted and what is still to be done in it.
 struct Level {
     directory: OwnedFd,
     name: CString,
@@ -147,7 +149,7 @@ fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, remova
             }
             continue;
         }
-        // What was moved up from below lies in the top directory now.
+        // What was moved up from below is in the top directory now.
         if at == 0 && work.moved > 0 {
             work.moved = 0;
             let Level { directory, .. } = &levels[0];
@@ -186,7 +188,7 @@ impl Work<'_> {
         path
     }
 
-    /// Opens a directory and unlinks all in it that is no directory.
+    /// Opens a directory and unlinks all in it that is not a directory.
     fn open(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &Path) -> Option<Level> {
         match self.opener.directory(parent, name) {
             Ok(directory) => {
@@ -207,7 +209,7 @@ impl Work<'_> {
         self.removal.interrupted
     }
 
-    /// Unlinks what is no directory; returns the directories.
+    /// Unlinks what is not a directory; returns the directories.
     fn empty(&mut self, directory: &OwnedFd, path: &Path) -> Vec<CString> {
         let names = match entries(directory.as_fd()) {
             Ok(names) => names,
@@ -238,7 +240,7 @@ impl Work<'_> {
         subdirectories
     }
 
-    /// Moves a directory that lies too deep into the top directory; `false` if it stays.
+    /// Moves a directory that is too deep into the top directory; `false` if it stays.
     fn move_up(&mut self, levels: &[Level], name: &CStr) -> bool {
         let (Some(top), Some(from)) = (levels.first(), levels.last()) else { return false };
         // Names of an earlier removal that was killed may be there.
@@ -278,7 +280,7 @@ impl Work<'_> {
 
 fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, Errno> {
     let mut names = Vec::new();
-    // `read_from` opens the directory anew: `directory` keeps no position.
+    // `read_from` opens the directory again: `directory` keeps no position.
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();

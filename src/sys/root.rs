@@ -1,9 +1,9 @@
-//! A directory that is named by configuration, opened once: the top of a store.
+//! The top directory of a store, as configured, opened once.
 //!
-//! Everything that is read, proven or deleted in a store hangs on the descriptor that is opened
-//! here. On the way symlinks are followed only where root alone could have made them, so that no
-//! user can send root's programs elsewhere; and what the way allows is kept, since it tells who
-//! could use the store at all ([`Way::admits`]) and who could exchange it ([`Way::is_trusted`]).
+//! Everything that is read, proven or deleted in a store goes through the descriptor opened here.
+//! On the path symlinks are followed only if root alone could have created them, so that no user can
+//! redirect root's programs. The permissions along the path are kept: they show who can use the store at
+//! all ([`Way::admits`]) and who could replace it ([`Way::is_trusted`]).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -181,7 +181,7 @@ pub fn into_mounts(
 fn onto_mount(opener: Opener, parent: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
     let handle = opener.beneath(parent, name, HANDLE, true)?;
     let mount = mount_id_of_handle(handle.as_fd()).ok();
-    // Root's too: a server that hangs is no store's.
+    // Root's too: a server that hangs belongs to no store.
     if servers::waits_for_others(mount, false) { Err(Errno::XDEV) } else { Ok(handle) }
 }
 
@@ -234,7 +234,7 @@ impl Way {
         self.steps.iter().all(|step| step.is_trusted(trusted))
     }
 
-    /// Whether `who` may reach what lies in the directory. Wide: an access list can grant what the
+    /// Whether `who` may reach what is in the directory. Wide: an access list can grant what the
     /// group's bits stand for, so those count for everybody.
     #[must_use]
     pub fn admits(&self, who: &Who) -> bool {
@@ -246,7 +246,7 @@ impl Way {
     }
 }
 
-/// Somebody who may want to reach a directory.
+/// A user whose access to a directory is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Permissions do not stop them: root, or the capability to pass them over.
@@ -272,7 +272,7 @@ struct Walk<'a> {
     steps: Vec<Step>,
     /// Their handles and mounts, for `..` in a symlink; and the name that led on from each.
     above: Vec<(OwnedFd, Option<u64>, OsString)>,
-    /// What is no directory, at the end of the way.
+    /// What is not a directory, at the end of the way.
     leaf: Option<(OwnedFd, OsString)>,
     symlinks: usize,
     /// What root has mounted is waited for.
@@ -356,8 +356,8 @@ impl<'a> Walk<'a> {
         // Before it is examined: that may already wait for somebody.
         if mount != self.mount && servers::waits_for_others(mount, is_trusted && self.trusts_servers) {
             let message = match self.trusts_servers {
-                true => "lies on a filesystem that a user has mounted and that may never answer",
-                false => "lies on a filesystem that may never answer",
+                true => "is on a filesystem that a user mounted and that may hang",
+                false => "is on a filesystem that may hang",
             };
             return Err(io::Error::new(ErrorKind::Unsupported, message));
         }
@@ -369,7 +369,10 @@ impl<'a> Walk<'a> {
             }
             FileType::Symlink => {
                 let name = name.to_string_lossy();
-                let message = format!("{name} is a symlink that others than root can exchange; not followed");
+                let message = format!(
+                    "{name} is a symlink that users other than root can replace; not \
+                    followed"
+                );
                 Err(io::Error::new(ErrorKind::PermissionDenied, message))
             }
             FileType::Directory => {

@@ -1,4 +1,4 @@
-//! Who has to answer when something is read in a mount.
+//! Which server has to answer when a mount is read.
 
 use std::collections::HashMap;
 use std::fs::File;

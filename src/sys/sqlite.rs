@@ -1,7 +1,7 @@
-//! An SQLite database that others may be writing, read without a trace: file and log are copied, and
-//! the copy is opened.
+//! Reads an SQLite database that others may be writing, without leaving a trace: file and log are
+//! copied, and the copy is opened.
 //!
-//! No file may be copied while this process has it open through SQLite: POSIX takes away all of a
+//! No file may be copied while this process has it open through SQLite: POSIX drops all of a
 //! process's record locks on a file when *any* descriptor of it is closed.
 
 use std::fs::{DirBuilder, File};
@@ -40,9 +40,7 @@ pub fn copy(within: &Within, path: &Path, most: u64) -> io::Result<Option<Vec<u8
         }
         return Ok((!content.is_empty() || within.facts(path).is_ok()).then_some(content));
     }
-    Err(io::Error::other(
-        "it was changed again and again while it was read, or a change of it was interrupted",
-    ))
+    Err(io::Error::other("it kept changing while it was read, or a write to it was interrupted"))
 }
 
 /// The file beside a database that ends in `suffix`: `-wal`, `-shm`, `-journal`.
@@ -65,7 +63,7 @@ pub fn start(within: &Within, path: &Path, length: usize) -> io::Result<Vec<u8>>
 
 /// Empty where there is none; `None` where it changed meanwhile.
 fn copy_once(within: &Within, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    // The log's header has other salts each time the log is begun anew.
+    // The log's header has other salts each time the log is restarted.
     let log_start = || start(within, &beside(path, "-wal"), LOG_HEADER);
     let has_journal = || within.facts(&beside(path, "-journal")).is_ok_and(|facts| facts.length > 0);
     let log_before = log_start()?;
@@ -126,7 +124,7 @@ fn merged(database: &[u8], log: &[u8]) -> io::Result<Vec<u8>> {
             Err(error) => last = error,
         }
     }
-    Err(io::Error::new(last.kind(), format!("no place for a copy of it: {last}")))
+    Err(io::Error::new(last.kind(), format!("cannot make a copy of it: {last}")))
 }
 
 const NAME: &str = "copy.db";

@@ -1,7 +1,7 @@
 //! Whether a signal has asked this process to stop.
 //!
-//! Signals are the process's, so this is, too: every wait looks here, however deep it is, and
-//! ends when it is asked to.
+//! The flag is global because signals are per process: every wait checks it and ends when it
+//! is set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

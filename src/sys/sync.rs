@@ -1,7 +1,7 @@
-//! `syncfs` by a process of its own.
+//! `syncfs` in a child process.
 //!
-//! On a disk that hangs it never returns and cannot be interrupted, and a process with a thread in
-//! there cannot end either. A child can be left behind.
+//! On a hanging disk it never returns and cannot be interrupted, and a process with a thread inside
+//! it cannot exit. A child can be abandoned.
 
 use std::io;
 use std::os::fd::AsFd;

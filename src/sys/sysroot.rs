@@ -1,8 +1,8 @@
-//! Paths inside a mounted root: what `/var/lib/containers` means on somebody else's disk.
+//! Paths inside a mounted root: what `/var/lib/containers` means on another system's disk.
 //!
-//! Following a symlink makes the kernel note the time on it where the filesystem is mounted
-//! with access times, so a disk that must not change at all is to be mounted read-only or
-//! `noatime`. Only symlinks *on the way to* a path are followed here, none inside a store.
+//! Following a symlink updates its access time unless the filesystem is mounted with `noatime`,
+//! so mount a disk that must not change at all read-only or `noatime`. Only symlinks *on the way to* a
+//! path are followed here, none inside a store.
 
 mod at;
 mod lookup;
@@ -37,13 +37,13 @@ impl Sysroot {
         &self.root
     }
 
-    /// Whether this is somebody else's disk: read-only, no sockets, no locks.
+    /// Whether this is another system's disk: read-only, no sockets, no locks.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.root != Path::new("/")
     }
 
-    /// Where `path`, absolute inside the root, lies for us. Symlinks are followed inside
+    /// Resolves `path`, absolute inside the root, to a path on this system. Symlinks are followed inside
     /// the root and never lead out of it; an absolute one starts again at the root, and `..`
     /// at the root stays there. Mounts below the root are entered.
     ///
@@ -77,7 +77,7 @@ impl Sysroot {
     }
 
     /// The path inside the root of something that [`Self::resolve`] placed for us; `host_path`
-    /// itself if it does not lie in the root.
+    /// itself if it is not in the root.
     #[must_use]
     pub fn display(&self, host_path: &Path) -> PathBuf {
         if !self.is_foreign() {

@@ -1,4 +1,4 @@
-//! Whose programs we are among, and whom we trust.
+//! The user whose programs we are among, and the users that we trust.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! `XFS_IOC_FSGEOMETRY`: what an XFS was made with. The structure is that of
+//! `XFS_IOC_FSGEOMETRY`: the geometry of an XFS. The structure is that of
 //! `xfs/libxfs/xfs_fs.h`.
 
 pub mod inumbers;
@@ -51,7 +51,7 @@ pub struct XfsGeometry {
     pub sparse_inodes: bool,
 }
 
-/// The geometry of the XFS that `fd` (opened for reading) lies on.
+/// The geometry of the XFS that `fd` (opened for reading) is on.
 #[allow(unsafe_code)]
 pub fn geometry(fd: BorrowedFd<'_>) -> Result<XfsGeometry> {
     // SAFETY: the number carries the size of `Geometry`, which is `repr(C)` and all plain

@@ -169,7 +169,7 @@ fn what_keeps_a_name() {
     assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
     let all = PlannedImage { names: Some(texts(&record, "/names")), ..planned };
     let error = edit::editor(&bed.store).remove_names(&all, &texts(&record, "/names")).unwrap_err();
-    assert!(error.to_string().contains("no name left"), "{error}");
+    assert!(error.to_string().contains("no names left"), "{error}");
     assert_eq!(bed.record("reg.local/x:7"), record);
     edit::whole(&bed.store);
 }

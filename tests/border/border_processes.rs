@@ -208,7 +208,7 @@ kill -9 $fuse
         let said = std::fs::read_to_string(&said).unwrap();
         assert_eq!(run.stdout, "", "{}, {owner}: {said}", at.display());
         if at == Path::new("/var/log") {
-            assert!(said.contains("lies on a filesystem that may never answer"), "{owner}: {said}");
+            assert!(said.contains("is on a filesystem that may hang"), "{owner}: {said}");
         }
     }
 }

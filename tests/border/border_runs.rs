@@ -237,7 +237,7 @@ fn a_run_that_is_killed_in_the_middle_is_looked_after() {
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     let known = |outcome: &str, confirmed| (small::name("other"), outcome.to_owned(), confirmed);
     assert_eq!(outcomes(&node), [known("unknown", false)]);
-    assert!(node.run(&["history"]).expect_code(0).stdout.contains("unknown: begun"));
+    assert!(node.run(&["history"]).expect_code(0).stdout.contains("unknown: started"));
     node.scan();
     assert_eq!(outcomes(&node), [known("gone", true)]);
 
@@ -318,7 +318,7 @@ fn a_store_that_is_closed_to_us_is_left_aside() {
     second.unmount();
     std::fs::remove_file(second.root().join(".layersweep-ballast")).unwrap();
     std::thread::sleep(Duration::from_secs(2));
-    support::ballast::fill_to_the_last_byte(&disk);
+    support::reserve_file::fill_to_the_last_byte(&disk);
     let document = support::node::document(node.run(&both).expect_code(5));
     assert_eq!(gone(&document), [(root(&node.store), 2)].into(), "{document:#}");
     let errors = list(&document, "/errors");

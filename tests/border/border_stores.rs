@@ -12,7 +12,7 @@ use crate::support;
 use cri_server::gc_node::{self, GcNode};
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
-use layersweep::stores::{self, Request, Weigh};
+use layersweep::stores::{self, Measure, Request};
 use layersweep::sys::sysroot::Sysroot;
 use serde_json::Value;
 use support::archive::{ImageSpec, LayerSpec};
@@ -322,7 +322,7 @@ fn request(store: &Store, other: &Store) -> Request {
             ..Environment::default()
         },
         threads: 0,
-        weigh: Weigh::Nothing,
+        measure: Measure::Nothing,
         labels: layersweep::model::LabelsOf::Nobody,
         patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
         now: jiff::Timestamp::now(),

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use layersweep::stores::containers_storage::edit::{Ballast, Editor, Options};
+use layersweep::stores::containers_storage::edit::{Editor, Options, ReserveFile};
 use rustix::fs::{CWD, RenameFlags, inotify};
 
 use crate::support;
@@ -111,8 +111,9 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     }
     let state = Path::new("/dev/shm/layersweep-none");
     let places = edit::places(&store);
-    let ballast = Ballast::of_store(&places, state).unwrap();
-    let editor = Editor::new(&places, Options { ballast: ballast.clone(), ..Options::default() }).unwrap();
+    let reserve_file = ReserveFile::of_store(&places, state).unwrap();
+    let editor =
+        Editor::new(&places, Options { reserve_file: reserve_file.clone(), ..Options::default() }).unwrap();
     let image = store.images().into_iter().find(|image| image["names"][0] == small::name("other")).unwrap();
     let planned = layersweep::stores::containers_storage::edit::PlannedImage {
         id: image["id"].as_str().unwrap().to_owned(),
@@ -126,8 +127,8 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     assert!(root.is_symlink());
     let _ = editor.remove_temporary(&root.join("tmp/precious"), SignedDuration::ZERO);
     let error = editor.delete_image(&planned).unwrap_err();
-    assert!(error.to_string().contains("another directory is at its path now"), "{error}");
-    for one in &ballast {
+    assert!(error.to_string().contains("its path now leads to another directory"), "{error}");
+    for one in &reserve_file {
         let _ = one.prepare();
         let _ = one.release();
     }

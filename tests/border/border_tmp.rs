@@ -167,7 +167,7 @@ fn what_people_call_so_stays() {
     assert!(evidence("storage1175831575").contains("belongs to the user 65534"), "{swept:#}");
     assert!(evidence("buildah20240101").contains("Dockerfile"), "{swept:#}");
     for name in ["docker-tar20260101", "oci20260101", "storage2026010112"] {
-        assert!(evidence(name).contains("reads as a date"), "{swept:#}");
+        assert!(evidence(name).contains("looks like a date"), "{swept:#}");
     }
 }
 
@@ -281,7 +281,7 @@ fn an_orphan_of_which_something_stays_is_an_error() {
         let error = &list(&document, "/errors")[0];
         assert_eq!(text(error, "/id"), format!("{letter}bcd").repeat(16));
         let message = text(error, "/message");
-        assert!(message.contains("removed in part") && message.contains("lsattr"), "{message}");
+        assert!(message.contains("partially removed") && message.contains("lsattr"), "{message}");
         assert!(program::number(&document, "/measured_bytes") >= 400_000, "{document:#}");
         assert_eq!(document["outcome"], "failed");
         // Now that it can go, it goes as a whole.
@@ -326,7 +326,7 @@ fn an_image_of_which_something_stays_is_an_error() {
     let errors = list(&document, "/errors");
     assert_eq!(errors.len(), 1, "{document:#}");
     let message = text(&errors[0], "/message");
-    assert!(message.contains("removed in part") && message.contains(stays.trim()), "{stays}: {message}");
+    assert!(message.contains("partially removed") && message.contains(stays.trim()), "{stays}: {message}");
     assert_eq!(text(&errors[0], "/id"), text(image, "/id"));
     assert!(!store.podman(["images"]).contains("small/other"));
 }

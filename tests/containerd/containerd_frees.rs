@@ -45,9 +45,9 @@ fn predictions_hold(rig: &Rig, loopfs: &LoopFs, rounds: &[&[&str]]) {
     let root = rig.places().root;
     let mut wrong = Vec::new();
     for names in rounds {
-        let survey = containerd::survey(&root);
-        let (roots, ids) = ids(&survey.inventory, names);
-        let weight = survey.refs.weight_of_set(&survey.inventory, &roots);
+        let scan = containerd::scan(&root);
+        let (roots, ids) = ids(&scan.inventory, names);
+        let weight = scan.refs.weight_of_set(&scan.inventory, &roots);
         let before = settled(loopfs);
         let du_before = support::du::bytes(&[&root]);
         ids.iter().for_each(|id| rig.remove(id));

@@ -120,8 +120,8 @@ fn what_it_lists(client: &Client, rig: &Rig) {
 /// The label is on the disk; CRI does not show it before 1.6.25.
 fn pins_are_not_to_be_believed(client: &Client, rig: &Rig, root: &std::path::Path) {
     rig.shell("C images label reg.local/app-c:1 io.cri-containerd.pinned=pinned >/dev/null");
-    let survey = containerd::survey(root);
-    let mut all = survey.inventory.images.iter();
+    let scan = containerd::scan(root);
+    let mut all = scan.inventory.images.iter();
     let on_disk = all.find(|image| image.names.iter().any(|name| name == "reg.local/app-c:1")).unwrap();
     assert!(!on_disk.pinned_by.is_empty());
     std::thread::sleep(Duration::from_millis(300)); // newer ones see it within milliseconds
@@ -135,7 +135,7 @@ fn pins_are_not_to_be_believed(client: &Client, rig: &Rig, root: &std::path::Pat
 }
 
 fn listings_fit_the_disk(client: &Client, root: &std::path::Path) {
-    let inventory = containerd::survey(root).inventory;
+    let inventory = containerd::scan(root).inventory;
     let place = client.store_place().unwrap().unwrap();
     let stores = RuntimeStores::find(&place, &inventory).unwrap();
     let images = client.images().unwrap();

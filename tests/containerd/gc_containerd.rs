@@ -14,11 +14,11 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use support::archive::ImageSpec;
-use support::ballast::{self, used_percent};
 use support::containerd_node::{ContainerdNode, full, image, long_ago};
 use support::gc_document::{assert_exact, deleted, rule};
 use support::loopfs::{Fs, MIB};
 use support::program::{list, number, text, texts};
+use support::reserve_file::{self, used_percent};
 
 const SIZE: u64 = 320 * MIB;
 
@@ -157,7 +157,7 @@ fn removes_nothing_by_name_that_is_kept(node: &ContainerdNode) {
 
 fn ends_at_the_low_mark(node: &ContainerdNode) {
     let fs = node.loopfs.fs();
-    ballast::fill(&node.loopfs, 80.0);
+    reserve_file::fill(&node.loopfs, 80.0);
     let garbage = plant_garbage(node);
     let dry = node.json(0, &[&gc("75", "63")[..], &["--dry-run"]].concat());
     let real = node.json(0, &gc("75", "63"));
@@ -289,7 +289,7 @@ fn others_at_work() {
 }
 
 fn a_container_that_starts_meanwhile_protects_its_image(node: &ContainerdNode) {
-    ballast::fill(&node.loopfs, 80.0);
+    reserve_file::fill(&node.loopfs, 80.0);
     // 80 to 73 percent are three images.
     let dry = node.json(0, &[&gc("75", "73")[..], &["--dry-run"]].concat());
     assert_eq!(deleted(&dry), ["old-0", "old-1", "old-2"].map(full));
@@ -312,7 +312,7 @@ fn a_container_that_starts_meanwhile_protects_its_image(node: &ContainerdNode) {
 fn an_import_meanwhile_stays_whole(node: &ContainerdNode) {
     let news: Vec<_> = (0..2).map(|at| image(&[&format!("new-{at}")], &format!("new-{at}"), 2)).collect();
     let archive = node.archive("news", &news);
-    ballast::fill(&node.loopfs, 80.0);
+    reserve_file::fill(&node.loopfs, 80.0);
     let mut run = Watched::start(&mut node.command(&gc("79", "76")));
     run.until("deleting");
     node.rig.shell(&format!("C images import {} >/dev/null", archive.display()));
@@ -335,7 +335,7 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     let names = node.names("k8s.io");
     let left: Vec<_> = names.into_iter().filter(|name| name.contains("/old-")).collect();
     assert!(left.len() >= 4, "{left:?}");
-    ballast::fill(&node.loopfs, 80.0);
+    reserve_file::fill(&node.loopfs, 80.0);
     let mut run = Watched::start(&mut node.command(&gc("75", "70")));
     run.until("deleted");
     run.until("deleting");
@@ -381,7 +381,7 @@ fn full_disk(fs: Fs, images: usize) -> Option<ContainerdNode> {
 }
 
 fn fill_up(node: &ContainerdNode) {
-    ballast::fill_to_the_last_byte(&node.loopfs);
+    reserve_file::fill_to_the_last_byte(&node.loopfs);
     let more = node.loopfs.path().join("more");
     assert!(std::fs::write(&more, [1; 4096]).is_err(), "it is full");
     // Perhaps it was not even made.

@@ -1,5 +1,7 @@
 //! Real containerds: what is read of them, and what is deleted there.
 
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
 mod containerd_agrees;
 mod containerd_fixtures;
 mod containerd_frees;

@@ -148,7 +148,7 @@ fn prepare(store: &Store, recipe: Recipe) -> (String, Vec<String>) {
         }
         Recipe::Container => {
             let made =
-                store.podman(["create", "--name", "doomed", "--network", "none", &small::name("b"), "/x"]);
+                store.podman(["create", "--name", "to_delete", "--network", "none", &small::name("b"), "/x"]);
             made.trim().to_owned()
         }
         Recipe::Incomplete => {

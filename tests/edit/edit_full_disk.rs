@@ -7,7 +7,7 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Ballast, Options, OrphanAt};
+use layersweep::stores::containers_storage::edit::{Options, OrphanAt, ReserveFile};
 use serde_json::Value;
 
 use crate::support;
@@ -81,23 +81,23 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     let loopfs = LoopFs::new(fs, size);
     let store = store_with_bulk(&loopfs);
     let state = tempfile::tempdir().unwrap();
-    let ballast = Ballast::of_store(&edit::places(&store), state.path()).unwrap();
-    assert_eq!(ballast.len(), 1);
-    assert!(ballast[0].path().starts_with(store.root()), "beside the records: {ballast:?}");
-    assert!(ballast[0].prepare().unwrap());
+    let reserve_file = ReserveFile::of_store(&edit::places(&store), state.path()).unwrap();
+    assert_eq!(reserve_file.len(), 1);
+    assert!(reserve_file[0].path().starts_with(store.root()), "beside the records: {reserve_file:?}");
+    assert!(reserve_file[0].prepare().unwrap());
     let orphan = orphan(&store);
     let bulk = named(&store.images(), "bulk");
     fill(&loopfs);
     println!("{fs:?}: {} bytes free", free(loopfs.path()));
     assert!(is_full(&loopfs), "{} bytes free", free(loopfs.path()));
-    // Without ballast it is said, and nothing is changed.
+    // Without reserve file it is said, and nothing is changed.
     let error = edit::editor(&store).delete_image(&edit::planned(&bulk)).unwrap_err();
     assert!(error.is_no_space(), "{error}");
     assert_eq!(store.images().len(), 6);
-    let options = || Options { ballast: ballast.clone(), ..Options::default() };
+    let options = || Options { reserve_file: reserve_file.clone(), ..Options::default() };
     let editor = edit::with(&store, options());
     let deleted = edit::delete(&editor, &bulk);
-    assert!(deleted.ballast_released, "{deleted:?}");
+    assert!(deleted.reserve_file_released, "{deleted:?}");
     // XFS and btrfs give back in the background.
     for _ in 0..100 {
         if free(loopfs.path()) > 10 << 20 {
@@ -216,8 +216,8 @@ fn ext4_without_inodes() {
     let loopfs = LoopFs::with(Fs::Ext4, 96 * MIB, &["-N", "1500"], &[]);
     let store = store_with_bulk(&loopfs);
     let state = tempfile::tempdir().unwrap();
-    let ballast = Ballast::of_store(&edit::places(&store), state.path()).unwrap();
-    assert!(ballast[0].prepare().unwrap());
+    let reserve_file = ReserveFile::of_store(&edit::places(&store), state.path()).unwrap();
+    assert!(reserve_file[0].prepare().unwrap());
     let bulk = named(&store.images(), "bulk");
     for at in 0.. {
         if std::fs::File::create(loopfs.path().join(format!("inode-{at}"))).is_err() {
@@ -226,7 +226,7 @@ fn ext4_without_inodes() {
     }
     let error = edit::editor(&store).delete_image(&edit::planned(&bulk)).unwrap_err();
     assert!(error.is_no_space(), "{error}");
-    let editor = edit::with(&store, Options { ballast, ..Options::default() });
+    let editor = edit::with(&store, Options { reserve_file, ..Options::default() });
     edit::delete(&editor, &bulk);
     edit::whole(&store);
 }

@@ -48,14 +48,14 @@ fn what_is_planted_goes_and_the_traps_stand() {
     let places = Places { runroots: vec![edit::root(&run)], ..places_like(&root) };
     let editor = Editor::new(&places, Options::default()).unwrap();
     let scan = || program::store_run("scan", &root, &run).expect_no_crash().json();
-    let doomed = |scan: &Value| {
+    let to_delete = |scan: &Value| {
         let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] == "reclaim");
         // Temporary files of the tools have no recipe.
         leaks.filter(|leak| leak["class"] != "graphroot-tmp").cloned().collect::<Vec<_>>()
     };
     let before = scan();
     let mut leftovers = Vec::new();
-    for leak in doomed(&before) {
+    for leak in to_delete(&before) {
         match LeakClass::find(text(&leak, "/class")).and_then(LeakClass::recipe) {
             Some(Recipe::Orphan(kind)) => {
                 leftovers.push(OrphanAt { kind, path: text(&leak, "/path").into() });
@@ -94,7 +94,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     let old = editor.reclaim(&again, SignedDuration::ZERO).unwrap();
     assert!(old.kept.is_empty(), "{:?}", old.kept);
     let after = scan();
-    assert_eq!(doomed(&after), Vec::<Value>::new());
+    assert_eq!(to_delete(&after), Vec::<Value>::new());
     // Everything else is reported as it was.
     let rest = |scan: &Value| -> Vec<(String, String)> {
         let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] != "reclaim");

@@ -94,7 +94,7 @@ impl Setup {
             runroot: Some(self.store.runroot()),
             environment: Environment::default(),
             threads: 0,
-            weigh: layersweep::stores::Weigh::Nothing,
+            measure: layersweep::stores::Measure::Nothing,
             labels: layersweep::model::LabelsOf::Nobody,
             patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
@@ -196,11 +196,11 @@ fn an_honest_runtime() {
     setup.remove(USED).unwrap();
 
     // Both names of an image go with its id, and what is gone may be removed again.
-    assert!(still_listed(&client, &app.id));
+    assert!(still_listed(client, &app.id));
     setup.server.take_calls();
     client.remove_image(&app.id, "").unwrap();
     assert_eq!(setup.server.take_calls(), [format!("RemoveImage {}", app.id)]);
-    assert!(!still_listed(&client, &app.id));
+    assert!(!still_listed(client, &app.id));
     assert!(!setup.on_disk(&app.id));
     client.remove_image(&app.id, "").unwrap();
 
@@ -388,7 +388,7 @@ fn an_endpoint_is_found_where_the_node_says() {
     assert!(found.problems.is_empty(), "{found:?}");
     let answers = layersweep::cri::discover::ask(found.candidates, &Options::default());
     let [(candidate, client)] = &answers.runtimes[..] else { panic!("{answers:?}") };
-    assert_eq!(candidate.origin, "CRI-O's usual place");
+    assert_eq!(candidate.origin, "CRI-O's default socket");
     assert_eq!(client.images().unwrap().len(), 3);
     let [(candidate, error)] = &answers.silent[..] else { panic!("{answers:?}") };
     assert!(!candidate.configured && matches!(error.problem, Problem::NotRunning(_)), "{error}");

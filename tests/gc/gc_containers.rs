@@ -22,7 +22,7 @@ use layersweep::node::places::Places;
 use layersweep::policy::containers::Decides;
 use layersweep::policy::containers::Policy;
 use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{Request, Weigh};
+use layersweep::stores::{Measure, Request};
 use layersweep::sys::sysroot::Sysroot;
 use pods::Kubelet;
 use support::containerd::{self, Rig};
@@ -73,15 +73,15 @@ fn policy(min_age: SignedDuration) -> Policy {
 
 fn run(
     collector: &Collector<'_>,
-    survey: &layersweep::stores::Survey,
+    scan: &layersweep::stores::Scan,
     places: &Places,
     told: &mut Told,
 ) -> Outcome {
     let stop = AtomicBool::new(false);
-    let gauges = Gauges::open(&survey.inventory, Some(&places.pod_logs));
+    let gauges = Gauges::open(&scan.inventory, Some(&places.pod_logs));
     let mut run = Run::new(gauges, Patience::default(), told, &stop);
     let before = run.measure();
-    let plan = collector.run(&mut run, survey).unwrap();
+    let plan = collector.run(&mut run, scan).unwrap();
     run.finish(plan, before)
 }
 
@@ -103,7 +103,7 @@ impl Node {
             runroot: None,
             environment: Environment::default(),
             threads: 0,
-            weigh: Weigh::Everything,
+            measure: Measure::Everything,
             patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
             leaps: Vec::new(),
@@ -119,21 +119,21 @@ impl Node {
         policy: &Policy,
         scope: Scope,
         places: &Places,
-        act: impl FnOnce(&Collector<'_>, &layersweep::stores::Survey) -> T,
+        act: impl FnOnce(&Collector<'_>, &layersweep::stores::Scan) -> T,
     ) -> T {
-        let survey = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
+        let scan = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
         let collector = Collector::new(&self.client, &self.request, places, policy, scope).unwrap();
-        act(&collector, &survey)
+        act(&collector, &scan)
     }
 
     fn run(&self, policy: &Policy, told: &mut Told) -> Outcome {
         let places = self.kubelet.places();
-        self.collect(policy, BOTH, &places, |collector, survey| run(collector, survey, &places, told))
+        self.collect(policy, BOTH, &places, |collector, scan| run(collector, scan, &places, told))
     }
 
     fn dry(&self, policy: &Policy) -> Plan {
         let places = self.kubelet.places();
-        self.collect(policy, BOTH, &places, |collector, survey| collector.plan(survey).unwrap())
+        self.collect(policy, BOTH, &places, |collector, scan| collector.plan(scan).unwrap())
     }
 
     /// Ids of containers and sandboxes, and names of logs and links.
@@ -314,7 +314,7 @@ fn what_runs_is_never_touched() {
     assert_eq!(node.standing(), before);
     // Nor is anything if the directory cannot be read.
     let nowhere = Places { roots: vec!["/none".into()], ..kubelet.places() };
-    let plan = node.collect(&now, BOTH, &nowhere, |collector, survey| collector.plan(survey).unwrap());
+    let plan = node.collect(&now, BOTH, &nowhere, |collector, scan| collector.plan(scan).unwrap());
     assert!(plan.steps.is_empty() && !plan.notes.is_empty(), "{plan:?}");
     // By the kubelet's rules too.
     let kubelets = Policy { decides: Decides::Kubelet, ..Policy::kubelet() };
@@ -342,19 +342,19 @@ fn what_runs_is_never_touched() {
     kubelet.stop_container(&alive);
     let logs = Scope { containers: false, logs: true };
     let places = kubelet.places();
-    node.collect(&now, logs, &places, |collector, survey| {
-        run(collector, survey, &places, &mut Told::default());
+    node.collect(&now, logs, &places, |collector, scan| {
+        run(collector, scan, &places, &mut Told::default());
     });
     assert!(node.standing().contains(&alive) && kubelet.logs(&old).is_dir());
     let containers = Scope { containers: true, logs: false };
-    node.collect(&now, containers, &places, |collector, survey| {
-        run(collector, survey, &places, &mut Told::default());
+    node.collect(&now, containers, &places, |collector, scan| {
+        run(collector, scan, &places, &mut Told::default());
     });
     let standing = node.standing();
     assert!(!standing.contains(&alive) && !standing.contains(&old.sandbox));
     assert!(kubelet.logs(&old).is_dir());
-    node.collect(&now, logs, &places, |collector, survey| {
-        run(collector, survey, &places, &mut Told::default());
+    node.collect(&now, logs, &places, |collector, scan| {
+        run(collector, scan, &places, &mut Told::default());
     });
     assert!(!kubelet.logs(&old).exists());
     assert!(node.standing().contains(&running));

@@ -25,7 +25,7 @@ use layersweep::node::places::Places;
 use layersweep::policy::containers::Decides;
 use layersweep::policy::containers::Policy;
 use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{Request, Weigh};
+use layersweep::stores::{Measure, Request};
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
@@ -86,7 +86,7 @@ impl Node {
             runroot: Some(self.store.runroot()),
             environment: Environment::default(),
             threads: 0,
-            weigh: Weigh::Everything,
+            measure: Measure::Everything,
             patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
             leaps: Vec::new(),
@@ -103,13 +103,13 @@ impl Node {
         };
         let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
         let places = Places { roots: vec![self.kubelet.clone()], ..Places::default() };
-        let survey = layersweep::stores::run(&request, &Progress::default()).unwrap();
+        let scan = layersweep::stores::run(&request, &Progress::default()).unwrap();
         let collector = Collector::new(&client, &request, &places, policy, CONTAINERS)?;
         // This store lies on the machine's own disk, where others write: nothing is measured.
         let patience = Patience { deadline: Duration::ZERO, ..Patience::default() };
-        let mut run = Run::new(Gauges::open(&survey.inventory, None), patience, told, stop);
+        let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, stop);
         let before = run.measure();
-        let plan = collector.run(&mut run, &survey)?;
+        let plan = collector.run(&mut run, &scan)?;
         Ok(run.finish(plan, before))
     }
 
@@ -296,7 +296,7 @@ fn answers_are_not_believed() {
     node.server.behave(|behaviour| behaviour.removals = vec![(dead[0].clone(), Removal::Lie)]);
     let mut told = Told::default();
     node.run(&mut told);
-    assert!(told.refused[0].contains("still there"), "{:?}", told.refused);
+    assert!(told.refused[0].contains("still exists"), "{:?}", told.refused);
     assert!(node.standing().contains(&dead[0]));
     assert_eq!(told.deleted, [dead[2].clone(), dead[4].clone()], "one that lies holds up nobody");
 }

@@ -132,14 +132,14 @@ impl Down {
     }
 }
 
-/// From 0 bytes free to the low mark, with nothing but the ballast of an earlier run.
+/// From 0 bytes free to the low mark, with nothing but the reserve file of an earlier run.
 fn from_zero(fs: Fs, bytes: u64) {
     let Some(down) = Down::new(fs, bytes) else { return };
-    // A run with nothing to do leaves the ballast, and no scan takes it for anybody else's.
+    // A run with nothing to do leaves the reserve file, and no scan takes it for anybody else's.
     let quiet = down.json(0, &["gc", "--via", "direct", "--high", "99", "--low", "98"]);
     assert_eq!(text(&quiet, "/outcome"), "not_needed", "{quiet:#}");
-    let ballast = down.store.root().join(".layersweep-ballast");
-    assert!(ballast.exists(), "{fs:?}");
+    let reserve_file = down.store.root().join(".layersweep-ballast");
+    assert!(reserve_file.exists(), "{fs:?}");
     let scan = down.store.json("scan");
     assert!(list(&scan, "/leaks").is_empty(), "{:#}", scan["leaks"]);
     let other =
@@ -155,7 +155,7 @@ fn from_zero(fs: Fs, bytes: u64) {
     assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
     assert!(down.used_percent() <= f64::from(LOW), "{fs:?}: {}", down.used_percent());
     assert!(!deleted(&real).contains(&name(IN_USE)));
-    assert!(ballast.exists() || fs == Fs::Btrfs, "it is made again for the next time");
+    assert!(reserve_file.exists() || fs == Fs::Btrfs, "it is made again for the next time");
     down.podman_works();
     let history = down.json(0, &["history"]);
     let run = list(&history, "/runs").iter().find(|run| run["run_id"] == real["run_id"]).unwrap();
@@ -180,7 +180,7 @@ fn btrfs_from_zero() {
     from_zero(Fs::Btrfs, 256 * MIB);
 }
 
-/// Without a free inode no record file can be written anew: the ballast's inode is the first.
+/// Without a free inode no record file can be written anew: the reserve file's inode is the first.
 #[test]
 fn ext4_without_an_inode() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -198,7 +198,7 @@ fn ext4_without_an_inode() {
     down.podman_works();
 }
 
-/// Neither a free byte nor a ballast: what nothing uses makes the room, the images follow.
+/// Neither a free byte nor a reserve file: what nothing uses makes the room, the images follow.
 #[test]
 fn without_ballast_leaks_make_room() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
@@ -254,7 +254,10 @@ fn refused_while_the_owner_is_at_work() {
     assert_eq!(text(&refused, "/outcome"), "refused");
     let [first, second, in_use] = [0, 1, IN_USE].map(name);
     let told = down.run(&[&direct[..], &[&first]].concat()).expect_code(5);
-    assert!(told.stderr.contains("answers on") && told.stderr.contains("--while-runtime-runs"), "{told:?}");
+    assert!(
+        told.stderr.contains("is running on") && told.stderr.contains("--while-runtime-runs"),
+        "{told:?}"
+    );
     let removed = down.json(0, &[&direct[..], &[&first, "--while-runtime-runs"]].concat());
     assert_eq!(deleted(&removed), [first], "{removed:#}");
     drop(server);

@@ -246,7 +246,7 @@ fn what_is_proven_dead_goes_and_frees_its_image() {
     }
     let kept = list(&real, "/kept").iter();
     let buildahs: Vec<_> =
-        kept.filter(|one| text(one, "/detail").contains("working container of buildah")).collect();
+        kept.filter(|one| text(one, "/detail").contains("buildah working container")).collect();
     assert_eq!((buildahs.len(), texts(buildahs[0], "/names")), (1, vec!["working".to_owned()]));
 
     let history = down.json(0, &["history"]);
@@ -286,7 +286,7 @@ fn without_directories_of_pods_nothing_goes() {
     let real = down.json(0, &CONTAINERS);
     assert!(ids(&real).is_empty(), "{real:#}");
     assert_eq!(rule(&real, &gone.containers[0]), "pods-unknown", "{real:#}");
-    assert!(real["warnings"].to_string().contains("no pod counts as gone"), "{real:#}");
+    assert!(real["warnings"].to_string().contains("no pod is treated as deleted"), "{real:#}");
     // Off by default.
     fs::write(down.directory.path().join("layersweep.toml"), "").unwrap();
     let real = down.json(0, &["gc", "--via", "direct", "--high", "99", "--low", "98"]);

@@ -183,7 +183,7 @@ fn the_first_run_of_all_where_no_records_can_be_made() {
     let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
     let there = disk.path().join("there");
     std::fs::create_dir(&there).unwrap();
-    support::ballast::fill_to_the_last_byte(&disk);
+    support::reserve_file::fill_to_the_last_byte(&disk);
     let words = [&GC[..], &["--min-age", "0s"]].concat();
     let mut left = 10;
     for (state, read_only) in [(&there, false), (&disk.path().join("none"), false), (&there, true)] {

@@ -66,7 +66,7 @@ fn what_is_unknown_or_kept_is_said_and_stays() {
     assert_eq!(node.removals(), 0);
     // The start of several ids; a container is no image.
     let run = node.run(&["rm", "waiting"]).expect_code(1);
-    assert!(run.stderr.contains("is no image"), "{run:?}");
+    assert!(run.stderr.contains("is not an image"), "{run:?}");
 
     // One that is in use stays, and who uses it is named; the others go.
     let real = node.json(5, &["rm", &name(0), &name(1), &name(IN_USE)]);
@@ -151,7 +151,7 @@ fn a_person_is_shown_the_plan_and_asked() {
     node.json(0, &["rm", &name(2)]);
     node.json(0, &["rm", "-y", &name(3)]);
     let run = on_terminal(&node, &gc, "yes\n").expect_code(4);
-    assert!(run.stdout.contains("Low mark NOT reached"), "{run:?}");
+    assert!(run.stdout.contains("Low threshold NOT reached"), "{run:?}");
     // Table and log are on one screen: an event stands there once.
     assert_eq!(run.stdout.matches("FreeDiskSpaceFailed").count(), 1, "{run:?}");
     let elsewhere = node.run(&gc).expect_code(4);

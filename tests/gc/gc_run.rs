@@ -27,13 +27,13 @@ use layersweep::model::plan::Reason;
 use layersweep::model::space::Measured;
 use layersweep::model::{Deletion, Image, Inventory, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
 use layersweep::policy::Ages;
-use layersweep::policy::Known;
-use layersweep::policy::Marks;
+use layersweep::policy::ExternalFacts;
 use layersweep::policy::Policy;
 use layersweep::policy::Targets;
 use layersweep::policy::Task;
+use layersweep::policy::Thresholds;
 use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{Request, Survey, Weigh};
+use layersweep::stores::{Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -98,7 +98,7 @@ impl Node {
             runroot: Some(self.store.runroot()),
             environment: Environment::default(),
             threads: 0,
-            weigh: Weigh::Everything,
+            measure: Measure::Everything,
             labels: layersweep::model::LabelsOf::Everybody,
             patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: Timestamp::now(),
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    fn survey(&self) -> Survey {
+    fn scan(&self) -> Scan {
         layersweep::stores::run(&self.request(), &Progress::default()).unwrap()
     }
 
@@ -151,7 +151,7 @@ impl Node {
     }
 
     fn run(&self, policy: &Policy, told: &mut Told) -> Result<Outcome, PreconditionError> {
-        self.run_task(policy, Task::Policy, told, &self.survey())
+        self.run_task(policy, Task::Policy, told, &self.scan())
     }
 
     fn run_task(
@@ -159,9 +159,9 @@ impl Node {
         policy: &Policy,
         task: Task<'_>,
         told: &mut Told,
-        survey: &Survey,
+        scan: &Scan,
     ) -> Result<Outcome, PreconditionError> {
-        self.run_by(&mut self.remover(), policy, task, told, survey)
+        self.run_by(&mut self.remover(), policy, task, told, scan)
     }
 
     fn run_by(
@@ -170,11 +170,11 @@ impl Node {
         policy: &Policy,
         task: Task<'_>,
         told: &mut Told,
-        survey: &Survey,
+        scan: &Scan,
     ) -> Result<Outcome, PreconditionError> {
         let patience = Patience { still: Duration::from_millis(500), ..Patience::default() };
-        let mut run = Run::new(Gauges::open(&survey.inventory, None), patience, told, &GO_ON);
-        self.run_in(&mut run, remover, policy, task, survey).map(|(plan, before)| run.finish(plan, before))
+        let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, &GO_ON);
+        self.run_in(&mut run, remover, policy, task, scan).map(|(plan, before)| run.finish(plan, before))
     }
 
     fn run_in(
@@ -183,21 +183,21 @@ impl Node {
         remover: &mut dyn Remover,
         policy: &Policy,
         task: Task<'_>,
-        survey: &Survey,
+        scan: &Scan,
     ) -> Result<(Plan, Vec<Measured>), PreconditionError> {
         let before = run.measure();
         let means = Means { request: &self.request(), policy, context: &ByName };
-        Ok((images::run(run, survey, &means, task, remover)?, before))
+        Ok((images::run(run, scan, &means, task, remover)?, before))
     }
 
-    fn plan(&self, policy: &Policy, task: Task<'_>, remover: &mut dyn Remover, survey: &Survey) -> Plan {
+    fn plan(&self, policy: &Policy, task: Task<'_>, remover: &mut dyn Remover, scan: &Scan) -> Plan {
         let means = Means { request: &self.request(), policy, context: &ByName };
-        let looked = Looked::now(survey, &means, remover).unwrap();
-        images::plan(&[], survey, &means, task, &looked).0
+        let looked = Looked::now(scan, &means, remover).unwrap();
+        images::plan(&[], scan, &means, task, &looked).0
     }
 
     fn names(&self) -> Vec<String> {
-        let images = self.survey().inventory.images;
+        let images = self.scan().inventory.images;
         let mut names: Vec<_> = images.into_iter().flat_map(|image| image.names).collect();
         names.sort();
         names
@@ -218,8 +218,8 @@ impl PolicyContext for ByName {
         inventory.images.iter().map(of).collect()
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<Known> {
-        vec![Known::default(); inventory.images.len()]
+    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
+        vec![ExternalFacts::default(); inventory.images.len()]
     }
 
     fn now(&self) -> Timestamp {
@@ -274,7 +274,7 @@ static GO_ON: AtomicBool = AtomicBool::new(false);
 
 fn policy(high: u8, low: u8) -> Policy {
     Policy {
-        targets: Targets { used: Some(Marks { high, low }), ..Targets::default() },
+        targets: Targets { used: Some(Thresholds { high, low }), ..Targets::default() },
         min_age: SignedDuration::from_mins(2),
         ..Policy::default()
     }
@@ -341,8 +341,8 @@ fn a_dry_run_is_the_run_to_come() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let policy = policy(75, 74);
-    let survey = node.survey();
-    let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &survey);
+    let scan = node.scan();
+    let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &scan);
     let planned: Vec<_> = plan.steps.iter().flat_map(|step| step.target.names.clone()).collect();
     assert!(!planned.is_empty());
     assert_eq!(node.names().len(), IMAGES, "a dry run deletes nothing");
@@ -375,7 +375,7 @@ fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     let names = node.names();
     assert!(names.contains(&name(0)) && names.contains(&name(1)), "{names:?}");
-    assert!(told.refused.iter().any(|line| line.contains("still there")), "{:?}", told.refused);
+    assert!(told.refused.iter().any(|line| line.contains("still exists")), "{:?}", told.refused);
     assert_eq!(told.refused.len(), 2, "{:?}", told.refused);
     assert_eq!(
         told.calls[..8],
@@ -446,9 +446,9 @@ fn a_signal_lets_nothing_more_begin() {
     let signal = Arc::clone(&stop);
     let act = move || signal.store(true, std::sync::atomic::Ordering::Relaxed);
     let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
-    let survey = node.survey();
-    let mut run = Run::new(Gauges::open(&survey.inventory, None), Patience::default(), &mut told, &stop);
-    let done = node.run_in(&mut run, &mut node.remover(), &policy(75, 74), Task::Policy, &survey);
+    let scan = node.scan();
+    let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), &mut told, &stop);
+    let done = node.run_in(&mut run, &mut node.remover(), &policy(75, 74), Task::Policy, &scan);
     let (plan, before) = done.unwrap();
     let ran = run.finish(plan, before);
     assert_eq!(ran.stopped, Some(Stopped::Signal));
@@ -459,16 +459,16 @@ fn a_signal_lets_nothing_more_begin() {
 #[test]
 fn named_images_go_and_protected_ones_stay() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
-    let survey = node.survey();
+    let scan = node.scan();
     let ix = |wanted: &str| {
-        let mut images = survey.inventory.images.iter();
+        let mut images = scan.inventory.images.iter();
         images.position(|image| image.names.contains(&wanted.to_owned())).unwrap().into()
     };
     let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
     let policy = policy(99, 98);
-    let plan = node.plan(&policy, Task::Named(&named), &mut node.remover(), &survey);
+    let plan = node.plan(&policy, Task::Named(&named), &mut node.remover(), &scan);
     let mut told = Told::default();
-    let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
+    let ran = node.run_task(&policy, Task::Named(&named), &mut told, &scan).unwrap();
     assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
     assert_eq!(node.names().len(), IMAGES - 2);
     for plan in [&plan, &ran.plan] {
@@ -488,7 +488,7 @@ fn named_images_go_and_protected_ones_stay() {
     let act = move || drop(podman.podman(["rmi", "--no-prune", &name(1)]));
     told.before = Some((name(0), Box::new(act)));
     let left = [ix(&name(0)), ix(&name(1))];
-    let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
+    let ran = node.run_task(&policy, Task::Named(&left), &mut told, &scan).unwrap();
     assert_eq!((ran.plan.outcome, ran.deletions.len(), told.deleted.len()), (OutcomeKind::Reached, 1, 3));
     assert!(ran.plan.kept.is_empty());
 }
@@ -503,8 +503,8 @@ fn why_kept(ran: &Outcome, wanted: &str) -> (&'static str, String) {
 #[test]
 fn an_image_mounted_as_a_volume_is_in_use() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
-    let survey = node.survey();
-    let images = &survey.inventory.images;
+    let scan = node.scan();
+    let images = &scan.inventory.images;
     let by_id = images.iter().find(|image| image.names == [name(0)]).unwrap().id.clone();
     node.server.behave(|behaviour| {
         let mounted = |reference: String| (node.container.clone(), reference);
@@ -514,12 +514,12 @@ fn an_image_mounted_as_a_volume_is_in_use() {
     let mut remover = node.remover();
     node.server.take_calls();
     for _ in 0..2 {
-        node.plan(&policy(99, 98), Task::Named(&all), &mut remover, &survey);
+        node.plan(&policy(99, 98), Task::Named(&all), &mut remover, &scan);
     }
     let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
     assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");
 
-    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &scan).unwrap();
     assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
     for mounted in [0, 1] {
         let (rule, detail) = why_kept(&ran, &name(mounted));
@@ -532,13 +532,13 @@ fn an_image_mounted_as_a_volume_is_in_use() {
 #[test]
 fn a_volume_whose_name_has_moved_keeps_what_has_none() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
-    let survey = node.survey();
+    let scan = node.scan();
     node.store.podman(["tag", &name(3), &name(1)]);
     node.server.behave(|behaviour| behaviour.image_volumes = vec![(node.container.clone(), name(1))]);
-    let images = &survey.inventory.images;
+    let images = &scan.inventory.images;
     let all: Vec<_> = (0..images.len()).map(Into::into).collect();
-    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
-    let left = node.survey().inventory.images.into_iter();
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &scan).unwrap();
+    let left = node.scan().inventory.images.into_iter();
     let mut left: Vec<_> =
         left.map(|image| images.iter().find(|one| one.id == image.id).unwrap().names[0].clone()).collect();
     left.sort();

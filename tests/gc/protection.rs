@@ -16,7 +16,7 @@ use layersweep::policy::Policy;
 use layersweep::policy::rules::Judge;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::containers_storage::snapshot::Patience;
-use layersweep::stores::{self, Request, Survey, Weigh};
+use layersweep::stores::{self, Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use support::store::{self, Store};
 
@@ -29,7 +29,7 @@ fn request(store: &Store) -> Request {
         runroot: Some(store.runroot()),
         threads: 2,
         patience: Patience::default(),
-        weigh: Weigh::Nothing,
+        measure: Measure::Nothing,
         labels: LabelsOf::Nobody,
         now: Timestamp::now(),
         leaps: Vec::new(),
@@ -38,25 +38,18 @@ fn request(store: &Store) -> Request {
     }
 }
 
-fn look(request: &Request) -> Survey {
+fn look(request: &Request) -> Scan {
     stores::run(request, &Progress::default()).unwrap()
 }
 
 /// The rule that keeps each image, by one of its names; images that may go are left out.
-fn kept(survey: &Survey, policy: &Policy) -> Vec<(String, &'static str, String)> {
-    let inventory = &survey.inventory;
-    let long_ago = Ages::new(survey.taken_at - SignedDuration::from_hours(1000), None, 0);
+fn kept(scan: &Scan, policy: &Policy) -> Vec<(String, &'static str, String)> {
+    let inventory = &scan.inventory;
+    let long_ago = Ages::new(scan.taken_at - SignedDuration::from_hours(1000), None, 0);
     let ages = vec![long_ago; inventory.images.len()];
-    let now = survey.taken_at;
-    let judge = Judge::new(Input {
-        inventory,
-        refs: &survey.refs,
-        ages: &ages,
-        known: &[],
-        policy,
-        now,
-        scanned: now,
-    });
+    let now = scan.taken_at;
+    let judge =
+        Judge::new(Input { inventory, refs: &scan.refs, ages: &ages, known: &[], policy, now, scanned: now });
     let images = inventory.images.iter().enumerate();
     let mut kept: Vec<_> = images
         .filter_map(|(at, image)| {
@@ -117,9 +110,9 @@ fn labels_that_podman_writes() {
     assert_eq!(kept(&unasked, &policy).len(), images);
 
     let asking = Request { labels: LabelsOf::Everybody, ..request(&store) };
-    let survey = look(&asking);
+    let scan = look(&asking);
     let of = |name: &str| {
-        let mut images = survey.inventory.images.iter();
+        let mut images = scan.inventory.images.iter();
         images.find(|image| image.names.iter().any(|one| one == name)).expect(name)
     };
     let pairs = |pairs: &[(&str, &str)]| {
@@ -141,22 +134,22 @@ fn labels_that_podman_writes() {
         ("localhost/keep:1".to_owned(), "protected-label", "it has the protected label keep=yes".to_owned()),
         ("localhost/other:1".into(), "protected-label", "it has the protected label team=b c".into()),
     ];
-    assert_eq!(kept(&survey, &policy), expected);
+    assert_eq!(kept(&scan, &policy), expected);
 
     // Right before a deletion, only those of the image that is to go are read.
     let one = look(&Request { labels: asking.labels.only(&of("localhost/keep:1").id), ..asking.clone() });
-    for (image, with_all) in one.inventory.images.iter().zip(&survey.inventory.images) {
+    for (image, with_all) in one.inventory.images.iter().zip(&scan.inventory.images) {
         let is_it = image.names == ["localhost/keep:1"];
         assert_eq!(image.labels, if is_it { with_all.labels.clone() } else { Labels::NotRead });
     }
 
     // Measured or not, the labels are the same.
-    let measured = look(&Request { weigh: Weigh::Everything, ..asking.clone() });
-    let labels = |survey: &Survey| {
-        let images = survey.inventory.images.iter();
+    let measured = look(&Request { measure: Measure::Everything, ..asking.clone() });
+    let labels = |scan: &Scan| {
+        let images = scan.inventory.images.iter();
         images.map(|image| (image.id.clone(), image.labels.clone())).collect::<Vec<_>>()
     };
-    assert_eq!(labels(&measured), labels(&survey));
+    assert_eq!(labels(&measured), labels(&scan));
 
     // A configuration that a power cut has eaten: nobody knows what its image was labelled with.
     let none = of("localhost/none:1");
@@ -206,7 +199,7 @@ fn what_the_nodes_files_name() {
     assert_eq!(found.findings[0].path, Path::new("/data/pods/half.yaml"));
     let mut policy = Policy::default();
     found.apply(&mut policy.protect);
-    let survey = look(&request(&store));
+    let scan = look(&request(&store));
     let apps = "the static pod /etc/kubernetes/manifests/apps.yaml names it";
     let expected = [
         ("docker.io/library/busybox:1.36", "static-pod", apps),
@@ -216,18 +209,18 @@ fn what_the_nodes_files_name() {
         (
             "registry.k8s.io/pause:3.9",
             "sandbox-image",
-            "pod sandboxes are made from it, says --pod-infra-container-image in \
+            "used for pod sandboxes, according to --pod-infra-container-image in \
              /var/lib/kubelet/kubeadm-flags.env",
         ),
     ];
     let expected = expected.map(|(name, rule, detail)| (name.to_owned(), rule, detail.to_owned()));
-    assert_eq!(kept(&survey, &policy), expected);
+    assert_eq!(kept(&scan, &policy), expected);
 
     // Switched off, static pods protect nothing; sandboxes go on.
     let without = FromNode::read(&files, None, None).unwrap();
     assert_eq!((without.static_pods.len(), without.findings.len()), (0, 0));
     without.apply(&mut policy.protect);
-    assert_eq!(kept(&survey, &policy).len(), 1);
+    assert_eq!(kept(&scan, &policy).len(), 1);
 
     // What cannot be read may name anything.
     fs::remove_file(node.join("data/pods/half.yaml")).unwrap();
@@ -275,15 +268,15 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
         runroot: None,
         threads: 2,
         patience: Patience::default(),
-        weigh: Weigh::Nothing,
+        measure: Measure::Nothing,
         labels: LabelsOf::Nobody,
         now: Timestamp::now(),
         leaps: Vec::new(),
         sizes: None,
         full: false,
     };
-    let survey = look(&request);
-    assert_eq!(survey.inventory.stores.len(), 2);
+    let scan = look(&request);
+    assert_eq!(scan.inventory.stores.len(), 2);
     let found = FromNode::read(&request, None, None).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
     let mut policy = Policy::default();
@@ -299,7 +292,7 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
     ];
     let expected =
         expected.map(|(name, by)| (name.to_owned(), "quadlet", format!("the quadlet {by} names it")));
-    assert_eq!(kept(&survey, &policy), expected);
+    assert_eq!(kept(&scan, &policy), expected);
     // Of a store that she cannot use, hers are not even read.
     let home = &home[1..];
     let named = |store: &str| Request { graphroots: vec![store.into()], ..request.clone() };
@@ -310,13 +303,13 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
     // More than is read of her keeps all of hers, and none of root's.
     write(&format!("{home}/endless.container"), &format!("[Container]\n{}", "Image=a\n".repeat(10_000)));
     FromNode::read(&request, None, None).unwrap().apply(&mut policy.protect);
-    let all = survey
+    let all = scan
         .inventory
         .images
         .iter()
-        .filter(|image| survey.inventory.stores[image.store.get()].root.starts_with(node.join("home")));
+        .filter(|image| scan.inventory.stores[image.store.get()].root.starts_with(node.join("home")));
     let all = all.count();
-    let kept_now = kept(&survey, &policy);
+    let kept_now = kept(&scan, &policy);
     assert_eq!(kept_now.len(), all + 2, "{kept_now:?}");
     fs::remove_file(node.join(home).join("endless.container")).unwrap();
     // Root's that cannot be read may name anything; a user's stops nobody.

@@ -203,7 +203,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 fn bytes(dir: &Path) -> u64 {
     let entries = walkdir::WalkDir::new(dir).into_iter().map(Result::unwrap);
-    // The ballast is always as long.
+    // The reserve file is always as long.
     let files = entries.filter(|entry| entry.file_name() != KEPT[0]).map(|entry| entry.metadata().unwrap());
     files.filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
 }

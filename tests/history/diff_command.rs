@@ -133,7 +133,7 @@ fn what_came_went_and_changed() {
     let there = |words: &[&str]| program::run(node.command(words).current_dir(cwd.path())).expect_no_crash();
     there(&["diff", "last~1", "last"]).expect_code(0);
     let run = there(&["diff", "last~1", "./last"]).expect_code(2);
-    assert!(run.stderr.contains("no JSON document"), "{run:?}");
+    assert!(run.stderr.contains("not a JSON document"), "{run:?}");
     let run = node.run(&["diff", "1999-01-01", "last"]).expect_code(1);
     let (_, time) = run.stderr.split_once("the oldest kept scan is of ").unwrap();
     assert_eq!(time.lines().next().unwrap().len(), "2026-11-20 10:00".len(), "{run:?}");
@@ -208,7 +208,7 @@ fn what_cannot_be_compared_is_said() {
     let diff = |a: &str, b: &str| support::program::layersweep(["diff", a, b]);
     for (a, b, code, words) in [
         (&here, &there, 2, "no store in common"),
-        (&here, &broken, 2, "no JSON document"),
+        (&here, &broken, 2, "not a JSON document"),
         (&here, &missing, 1, "No such file"),
     ] {
         let run = diff(a, b).expect_code(code);

@@ -10,11 +10,11 @@ use layersweep::disk::Progress;
 use layersweep::model::refs::standing;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::containers_storage::snapshot::Patience;
-use layersweep::stores::{self, Request, Survey, Weigh};
+use layersweep::stores::{self, Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use support::store::{self, Store};
 
-fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
+fn scan(graphroot: &Path, runroot: &Path, measure: Measure) -> Scan {
     let sysroot = Sysroot::live();
     let request = Request {
         environment: Environment::of_process(&sysroot),
@@ -24,7 +24,7 @@ fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
         runroot: Some(runroot.to_path_buf()),
         threads: 2,
         patience: Patience::default(),
-        weigh,
+        measure,
         labels: layersweep::model::LabelsOf::Nobody,
         now: Timestamp::now(),
         leaps: Vec::new(),
@@ -35,10 +35,10 @@ fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
 }
 
 /// Everything that decides whether an image may go.
-fn decisive(survey: &Survey) -> Vec<String> {
-    let inventory = &survey.inventory;
+fn decisive(scan: &Scan) -> Vec<String> {
+    let inventory = &scan.inventory;
     let images = inventory.images.iter().enumerate().map(|(at, image)| {
-        let standing = standing(inventory, &survey.refs, at.into());
+        let standing = standing(inventory, &scan.refs, at.into());
         format!("{} {:?} {:?} {:?} {standing:?}", image.id, image.names, image.layers, image.pinned_by)
     });
     let containers = inventory.containers.iter().map(|container| {
@@ -57,8 +57,8 @@ fn same_images_containers_and_standings() {
     let store = Store::rig(dir.path(), "overlay");
     // A layer that no record has.
     std::fs::create_dir_all(store.root().join("overlay").join("ab".repeat(32)).join("diff")).unwrap();
-    let measured = survey(store.root(), &store.runroot(), Weigh::Everything);
-    let listed = survey(store.root(), &store.runroot(), Weigh::Nothing);
+    let measured = scan(store.root(), &store.runroot(), Measure::Everything);
+    let listed = scan(store.root(), &store.runroot(), Measure::Nothing);
     assert!(measured.inventory.containers.len() >= 3, "the rig has containers");
     assert_eq!(decisive(&listed), decisive(&measured));
     assert_eq!(listed.effort.inodes, 0, "nothing was walked");

@@ -454,7 +454,9 @@ fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
     let saved = node.save(&mut opened.records, "/new");
     assert!(saved.kept, "{saved:?}");
     let all: Vec<_> = opened.degraded.iter().chain(&saved.degraded).collect();
-    let [Degraded::Corrupt { aside: Some(aside), keep_list_lost, .. }] = all[..] else { panic!("{all:?}") };
+    let [Degraded::Corrupt { quarantined: Some(aside), keep_list_lost, .. }] = all[..] else {
+        panic!("{all:?}")
+    };
     assert_eq!(std::fs::metadata(aside).unwrap().len(), length);
     assert_eq!(roots(&opened.records), ["/new"]);
     let pins = opened.records.read(pins::list).unwrap();

@@ -1,5 +1,7 @@
 //! Packages, units and manifests.
 
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
 mod cluster_files;
 mod packages;
 mod packages_node;

@@ -353,7 +353,7 @@ fn where_nothing_matches_that_is_said() {
     let empty = Store::at(&empty, "overlay");
     empty.podman(["images"]);
     let run = layersweep(["images", "--graphroot", empty.root().to_str().unwrap()]).expect_code(0);
-    assert_eq!((&*run.stdout, &*run.stderr), ("", "note: there is no image\n"));
+    assert_eq!((&*run.stdout, &*run.stderr), ("", "note: there are no images\n"));
 }
 
 #[test]
@@ -369,13 +369,10 @@ fn a_pin_tells_what_it_covers() {
     run(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
     let added = run(&["pin", "add", "localhost/small/a*"]);
     assert_eq!(added.stdout, "pinned localhost/small/a*\n");
-    assert_eq!(
-        added.stderr,
-        "note: \"localhost/small/a*\" covers 2 of the 5 images that the last scan saw\n"
-    );
+    assert_eq!(added.stderr, "note: \"localhost/small/a*\" matches 2 of the 5 images of the last scan\n");
     let none = run(&["pin", "add", "quay.io/*"]);
     assert_eq!(none.stdout, "pinned quay.io/*\n", "it is pinned all the same");
-    let warning = "warning: \"quay.io/*\" covers none of the 5 images that the last scan saw\nhint: ";
+    let warning = "warning: \"quay.io/*\" matches none of the 5 images of the last scan\nhint: ";
     assert!(none.stderr.starts_with(warning), "{none:?}");
     assert_eq!(run(&["pin", "add", "quay.io/*", "-q"]).stderr, "");
     // The records do not have every digest, so nothing is said that may be wrong.
@@ -402,7 +399,7 @@ fn a_state_directory_that_is_none_is_told_once() {
             let run = program::run(&mut command).expect_no_crash().expect_code(code);
             let told = run.stderr.lines().filter(|line| line.starts_with("warning: "));
             assert_eq!(told.count(), 1, "{run:?}");
-            assert!(run.stderr.contains("is no directory"), "{run:?}");
+            assert!(run.stderr.contains("is not a directory"), "{run:?}");
             assert!(run.stderr.contains("--state-dir"), "with a remedy: {run:?}");
         }
     }

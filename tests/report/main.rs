@@ -1,5 +1,7 @@
 //! What the commands say: contract, documentation, doctor, metrics and the report.
 
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
 mod cli_contract;
 #[path = "../support/cri_server/mod.rs"]
 mod cri_server;

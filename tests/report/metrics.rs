@@ -286,7 +286,7 @@ fn only_a_file_outside_of_stores_is_written() {
     let (store, run) = (node.store.root().join("x.prom"), node.store.runroot().join("x.prom"));
     let before = tree::listing(node.store.root());
     for (path, why) in [
-        (null.clone(), "no regular file"),
+        (null.clone(), "not a regular file"),
         (at("link"), "symbolic link"),
         (at("metrics.d"), "symbolic link"),
         (store.clone(), "belongs to a store"),
@@ -455,13 +455,13 @@ fn what_waits_to_be_saved_is_told_already() {
     writer.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE").unwrap();
     node.store.podman(["rmi", &small::name("other")]);
     let scan = node.run(&["scan", "--format", "json"]).expect_code(0);
-    assert!(scan.stderr.contains("waits in"), "{scan:?}");
+    assert!(scan.stderr.contains("is queued in"), "{scan:?}");
     let waiting = node.file();
     assert_same(&waiting, &scan.json());
     assert_eq!(waiting.one("records_waiting", &[]), 1.0);
     assert_eq!(waiting.one("scans_total", &[("outcome", "done")]), 2.0);
     let rm = ["rm", "--via", "direct", "--min-age", "0s", &small::name("a2")];
-    assert!(node.run(&rm).expect_code(0).stderr.contains("waits in"));
+    assert!(node.run(&rm).expect_code(0).stderr.contains("is queued in"));
     let (image, ended) =
         ([("command", "rm"), ("kind", "image")], [("command", "rm"), ("outcome", "reached")]);
     let counted = |scrape: &Scrape| {

@@ -208,7 +208,7 @@ fn its_socket_is_its_own() {
     server.stop(Signal::SIGHUP);
     // What is not a socket is left alone.
     std::fs::write(&path, "mine").unwrap();
-    assert!(refused().contains("there is something that is no socket"));
+    assert!(refused().contains("the path exists and is not a socket"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
 

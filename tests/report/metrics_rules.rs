@@ -13,8 +13,8 @@ use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures}
 use layersweep::history::runs::{self, OutcomeKind};
 use layersweep::model::{Filesystem, StoreId, StoreKind};
 use layersweep::policy::FreeFloor;
-use layersweep::policy::Marks;
 use layersweep::policy::Targets;
+use layersweep::policy::Thresholds;
 use layersweep::report::metrics::{self, FAMILIES};
 use regex::Regex;
 use serde_json::Value;
@@ -78,9 +78,9 @@ fn everything() -> Facts {
             inodes_free: 5,
         })],
         targets: Targets {
-            used: Some(Marks { high: 75, low: 70 }),
+            used: Some(Thresholds { high: 75, low: 70 }),
             free: Some(FreeFloor { start_below: 5, until: 6 }),
-            inodes: Some(Marks { high: 90, low: 80 }),
+            inodes: Some(Thresholds { high: 90, low: 80 }),
         },
         database: Database { ok: true, bytes: Some(4096), set_aside: Some(0), waiting: Some(0) },
     }
@@ -100,7 +100,7 @@ fn every_metric_is_printed_and_well_named() {
     for family in FAMILIES {
         let samples =
             scrape.samples.get(family.name).unwrap_or_else(|| panic!("{} is not there", family.name));
-        assert_eq!(scrape.types[family.name], family.kind.word());
+        assert_eq!(scrape.types[family.name], family.kind.as_str());
         for (labels, _) in samples {
             let mut expected: Vec<_> = family.labels.to_vec();
             expected.sort_unstable();
@@ -127,7 +127,7 @@ fn the_documentation_lists_them_all() {
         row.captures_iter(&doc).map(|row| [1, 2, 3].map(|at| row[at].replace('`', ""))).collect();
     let known = FAMILIES.iter().map(|family| {
         let labels = if family.labels.is_empty() { "-".to_owned() } else { family.labels.join(", ") };
-        [family.name.to_owned(), family.kind.word().to_owned(), labels]
+        [family.name.to_owned(), family.kind.as_str().to_owned(), labels]
     });
     assert_eq!(documented, known.collect::<Vec<_>>());
 }

@@ -486,9 +486,7 @@ fn small_stores_and_any_width() {
             let mut page = browser.open(&file, Window { width, ..Window::default() });
             let wide = page.number("document.documentElement.scrollWidth");
             assert!(wide <= u64::from(width), "{name} at {width}: {wide}");
-            assert!(
-                page.text("document.querySelector('h1').textContent").starts_with("Who holds the disk of")
-            );
+            assert!(page.text("document.querySelector('h1').textContent").starts_with("Disk usage of"));
             if name == "one" {
                 expect_sums(&mut page, &document);
             }
@@ -703,7 +701,7 @@ fn the_file_is_written_whole_or_not_at_all() {
     report(Path::new("-"), &["--format", "json"]).expect_code(2);
     for (wrong, sign) in [
         (out.as_path(), "is a directory"),
-        (Path::new("/dev/null"), "no regular file"),
+        (Path::new("/dev/null"), "not a regular file"),
         (&dir.path().join("none/report.html"), "directory"),
         (&root.join("report.html"), "store"),
         (&store.runroot().join("report.html"), "store"),

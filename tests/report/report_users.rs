@@ -216,9 +216,9 @@ fn a_disk_without_an_inode_is_full() {
     let inodes = number(filesystem, "/inodes");
     assert_eq!(number(filesystem, "/inodes_free"), 0);
     let sentence = text(&report, "/verdict/sentences/0");
-    let expected = format!("has no inode left: all {inodes} inodes are used");
+    let expected = format!("has no free inodes: all {inodes} are used");
     assert!(sentence.contains(&expected), "{sentence}");
-    assert!(sentence.contains("past layersweep's gc by inodes at 90%"), "{sentence}");
+    assert!(sentence.contains("above layersweep's gc by inodes at 90%"), "{sentence}");
     let mut command = program::command();
     let shown = program::run(command.arg("report").args(words).arg(disk.path())).expect_code(0).stdout;
     assert!(shown.contains(&format!("100% of {inodes} inodes used")), "{shown}");

@@ -1,8 +1,8 @@
 #!/bin/bash
 # capture.sh GRAPHROOT DEST
-# Copies what a graphroot says about itself (records, locks, links, image metadata) and none
-# of what its layers hold: small enough to commit. Directories without files do not survive
-# git; the tests make them again (tests/support/fixture.rs).
+# Copies the metadata of a graphroot (records, locks, links, image metadata) without the
+# contents of layers: small enough to commit. Git does not keep empty directories;
+# the tests create them again (tests/support/fixture.rs).
 set -euo pipefail
 FROM=${1:?usage: capture.sh GRAPHROOT DEST} TO=${2:?usage: capture.sh GRAPHROOT DEST}
 [ ! -e "$TO" ] || { echo "$TO exists" >&2; exit 1; }

@@ -2,11 +2,11 @@
 # debian-root.sh DIR: a small Debian with systemd, from the mirror that this machine installs from.
 set -eu
 dir=$1
-command -v debootstrap >/dev/null || { echo 'debootstrap is not there' >&2; exit 1; }
+command -v debootstrap >/dev/null || { echo 'debootstrap is missing' >&2; exit 1; }
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 2>/dev/null |
     awk -v suite="$suite" '$2 == suite && $3 == "main" { print $1; exit }')
-# As apt does, if it goes through a proxy.
+# Use apt's proxy, if there is one.
 eval "$(apt-config shell proxy Acquire::http::Proxy 2>/dev/null)"
 [ -z "${proxy:-}" ] || export http_proxy="$proxy"
 rm -rf --one-file-system "$dir"
@@ -15,7 +15,7 @@ debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,cron "$suite" 
 # What only costs copying.
 rm -rf "$dir"/var/cache/apt/archives/*.deb "$dir"/var/lib/apt/lists/* "$dir"/usr/share/locale \
     "$dir"/usr/share/doc/* "$dir"/usr/share/man/*
-# Nothing of its own that runs by itself.
+# Disable its own timers and services.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer; do
     ln -sf /dev/null "$dir/etc/systemd/system/$unit"
 done

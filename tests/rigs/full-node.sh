@@ -1,9 +1,9 @@
 #!/bin/bash
-# A node that runs full: a real containerd with pods, its root on an XFS filesystem of its own in a file, 77 % used.
+# A full node: a real containerd with pods, its root on a separate XFS filesystem in a file, 77 % used.
 #   full-node.sh up DIR      makes it below DIR: node/ is the filesystem, node/containerd the root
 #   full-node.sh socket DIR  prints the CRI endpoint
 #   full-node.sh down DIR    stops what runs, unmounts, and removes DIR
-# What the runtime needs besides (sockets, logs) lies in a directory below /tmp, since a socket's path must be short.
+# What the runtime needs besides (sockets, logs) is in a directory below /tmp, since a socket's path must be short.
 set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 here=$(cd "$(dirname "$0")/containerd" && pwd)

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::support;
 use layersweep::disk::Fingerprint;
-use layersweep::stores::Survey;
+use layersweep::stores::Scan;
 use support::archive::{ImageSpec, LayerSpec};
 use support::containerd::{self, Rig};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -67,9 +67,9 @@ fn shell(script: &str, at: &Path) {
     store::succeed(Command::new("sh").args(["-euc", script]).current_dir(at));
 }
 
-/// How many layers a survey took from an earlier one, and how many it measured.
-fn layers(survey: &Survey) -> (usize, usize) {
-    (survey.effort.cached_layers, survey.effort.measured_layers)
+/// How many layers a scan took from an earlier one, and how many it measured.
+fn layers(scan: &Scan) -> (usize, usize) {
+    (scan.effort.cached_layers, scan.effort.measured_layers)
 }
 
 /// What shows that the layers are what they were.
@@ -83,7 +83,7 @@ fn stamps(scanner: &Scanner) -> Vec<(Fingerprint, Fingerprint)> {
 
 /// A scan that trusts everything must say what a scan says that knows nothing.
 #[track_caller]
-fn same(what: &str, scanner: &mut Scanner) -> Survey {
+fn same(what: &str, scanner: &mut Scanner) -> Scan {
     let again = scanner.again();
     assert_same(what, &again, &scanner.alone());
     assert!(again.is_complete(), "{what}: {:?}", again.inventory.findings);
@@ -108,9 +108,9 @@ fn whatever_podman_does(fs: Fs) {
     let podman = |what: &str, arguments: &[&str], scanner: &mut Scanner| {
         store.podman(arguments);
         loopfs.sync();
-        let survey = same(what, scanner);
-        assert!(layers(&survey).0 >= 3, "{what}: {:?}", layers(&survey));
-        assert_eq!(survey.inventory.findings, [], "{what}");
+        let scan = same(what, scanner);
+        assert!(layers(&scan).0 >= 3, "{what}: {:?}", layers(&scan));
+        assert_eq!(scan.inventory.findings, [], "{what}");
     };
     let [a, b, c] = ["a", "b", "c"].map(reference);
     podman("tag", &["tag", &a, "localhost/other:1"], &mut scanner);
@@ -249,14 +249,14 @@ fn layers_that_are_reflinked_copies_of_each_other() {
     same("one is gone", &mut scanner);
 }
 
-/// Scans with one sample after another until one finds something; that survey.
-fn found_by_a_sample(scanner: &Scanner, before: &Survey) -> Survey {
+/// Scans with one sample after another until one finds something; that scan.
+fn found_by_a_sample(scanner: &Scanner, before: &Scan) -> Scan {
     for seed in 0..400 {
-        let survey = scanner.with_seed(seed);
-        if !survey.inventory.findings.is_empty() {
-            return survey;
+        let scan = scanner.with_seed(seed);
+        if !scan.inventory.findings.is_empty() {
+            return scan;
         }
-        assert_same("what nobody knows", &survey, before);
+        assert_same("what nobody knows", &scan, before);
     }
     panic!("400 samples found nothing");
 }
@@ -271,15 +271,15 @@ fn a_byte_below_diff_is_found_by_a_sample_or_by_full() {
     loopfs.sync();
     rest();
 
-    let full = scanner.survey(Some(settled(scanner.cache(0))), true);
+    let full = scanner.scan(Some(settled(scanner.cache(0))), true);
     assert_same("full", &full, &scanner.alone());
-    let told = |survey: &Survey| {
-        let findings = &survey.inventory.findings;
+    let told = |scan: &Scan| {
+        let findings = &scan.inventory.findings;
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].path, changed);
         assert!(!findings[0].incomplete, "the figures are right");
-        let bytes = |survey: &Survey| {
-            let node = survey.inventory.nodes.iter().find(|node| node.path == changed);
+        let bytes = |scan: &Scan| {
+            let node = scan.inventory.nodes.iter().find(|node| node.path == changed);
             node.unwrap().size.bytes.to_string()
         };
         let message = &findings[0].message;
@@ -307,8 +307,7 @@ fn other_inodes_of_the_same_size_are_found() {
     rest();
     let now = scanner.alone();
     // What was freed is no longer the layer's, which only the notes of inodes show.
-    let found =
-        (0..400).map(|seed| scanner.with_seed(seed)).find(|survey| !survey.inventory.findings.is_empty());
+    let found = (0..400).map(|seed| scanner.with_seed(seed)).find(|scan| !scan.inventory.findings.is_empty());
     let found = found.expect("found by a sample");
     assert_same("found", &found, &now);
     assert!(found.inventory.findings[0].message.contains("other files"), "{:?}", found.inventory.findings);
@@ -348,12 +347,12 @@ fn a_disk_of_others_is_read_and_nothing_is_left() {
     let Some((loopfs, store)) = store_on(Fs::Ext4, "overlay") else { return };
     rest();
     let scanner = Scanner::foreign(loopfs.path(), Path::new("/root"));
-    let first = scanner.survey(Some(scanner.cache(0)), false);
+    let first = scanner.scan(Some(scanner.cache(0)), false);
     assert_eq!((&first.sizes, layers(&first)), (&None, (0, 9)));
     // The same store, learned on the machine that it belongs to.
     let own = Scanner::of(&store);
     own.with_seed(1);
-    let again = scanner.survey(Some(settled(own.cache(2))), false);
+    let again = scanner.scan(Some(settled(own.cache(2))), false);
     assert!(again.sizes.is_none() && layers(&again).0 >= 7, "{:?}", layers(&again));
     assert_same("from what is remembered", &again, &first);
 }

@@ -42,13 +42,13 @@ fn images_of_the_forest_on_xfs() {
     order.sort_by_key(|id| Noise::new(id).next());
     let mut wrong = Vec::new();
     for id in &order[..12] {
-        let survey = scanner.again();
-        let (cached, measured) = (survey.effort.cached_layers, survey.effort.measured_layers);
+        let scan = scanner.again();
+        let (cached, measured) = (scan.effort.cached_layers, scan.effort.measured_layers);
         assert!(cached > 10 * measured, "{cached} {measured}");
-        assert_same(id, &survey, &scanner.alone());
-        let images = &survey.inventory.images;
+        assert_same(id, &scan, &scanner.alone());
+        let images = &scan.inventory.images;
         let at: ImageIx = images.iter().position(|image| image.id == *id).unwrap().into();
-        let said = survey.refs.weight(&survey.inventory, Root::Image(at)).exclusive.frees_bytes;
+        let said = scan.refs.weight(&scan.inventory, Root::Image(at)).exclusive.frees_bytes;
         let inodes = chunks::inodes(loopfs.path());
         let before = standing_still(&loopfs);
         let names = images[at.get()].names.clone();

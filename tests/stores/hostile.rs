@@ -290,7 +290,8 @@ fn random_damage_never_crashes() {
     let mut noise = Noise::new(&seed);
     let start = Instant::now();
     let mut runs = 0;
-    while start.elapsed() < Duration::from_secs(20) {
+    // Beside other tests it takes longer.
+    while start.elapsed() < Duration::from_secs(20) || runs <= 50 {
         let files = 1 + noise.below(2);
         let mut damaged = Vec::new();
         for _ in 0..files {
@@ -308,7 +309,7 @@ fn random_damage_never_crashes() {
         bed.restore();
         runs += 1;
     }
-    assert!(runs > 50, "only {runs} runs in 20 seconds");
+    assert!(start.elapsed() < Duration::from_secs(100), "{runs} runs");
 }
 
 /// A few random edits, some of bytes, some that keep the JSON whole.

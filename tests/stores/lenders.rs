@@ -17,7 +17,7 @@ use layersweep::policy::Policy;
 use layersweep::policy::rules::Judge;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::containers_storage::snapshot::Patience;
-use layersweep::stores::{self, Request, Survey, Weigh};
+use layersweep::stores::{self, Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
 
@@ -52,11 +52,11 @@ fn node(borrowers: [&[&str]; 2]) -> TempDir {
     disk
 }
 
-fn look(disk: &Path, weigh: Weigh) -> Survey {
-    look_at(disk, weigh, &[])
+fn look(disk: &Path, measure: Measure) -> Scan {
+    look_at(disk, measure, &[])
 }
 
-fn look_at(disk: &Path, weigh: Weigh, graphroots: &[&str]) -> Survey {
+fn look_at(disk: &Path, measure: Measure, graphroots: &[&str]) -> Scan {
     let request = Request {
         sysroot: Sysroot::at(disk),
         environment: Environment::default(),
@@ -65,7 +65,7 @@ fn look_at(disk: &Path, weigh: Weigh, graphroots: &[&str]) -> Survey {
         runroot: None,
         threads: 2,
         patience: Patience::default(),
-        weigh,
+        measure,
         labels: LabelsOf::Nobody,
         now: Timestamp::now(),
         leaps: Vec::new(),
@@ -76,20 +76,13 @@ fn look_at(disk: &Path, weigh: Weigh, graphroots: &[&str]) -> Survey {
 }
 
 /// Which rule keeps the image of a store; an image that is not there is not asked for.
-fn keeps(survey: &Survey, store: &str) -> Option<(&'static str, String)> {
-    let inventory = &survey.inventory;
-    let long_ago = Ages::new(survey.taken_at - SignedDuration::from_hours(1000), None, 0);
+fn keeps(scan: &Scan, store: &str) -> Option<(&'static str, String)> {
+    let inventory = &scan.inventory;
+    let long_ago = Ages::new(scan.taken_at - SignedDuration::from_hours(1000), None, 0);
     let ages = vec![long_ago; inventory.images.len()];
-    let (policy, now) = (&Policy::default(), survey.taken_at);
-    let judge = Judge::new(Input {
-        inventory,
-        refs: &survey.refs,
-        ages: &ages,
-        known: &[],
-        policy,
-        now,
-        scanned: now,
-    });
+    let (policy, now) = (&Policy::default(), scan.taken_at);
+    let judge =
+        Judge::new(Input { inventory, refs: &scan.refs, ages: &ages, known: &[], policy, now, scanned: now });
     let name = format!("localhost/{store}:1");
     let at = inventory.images.iter().position(|image| image.names == [name.clone()]);
     let ruling = judge.kept(at.unwrap_or_else(|| panic!("no {name}")).into());
@@ -97,8 +90,8 @@ fn keeps(survey: &Survey, store: &str) -> Option<(&'static str, String)> {
 }
 
 /// The stores by their roots, and whether each is read-only.
-fn stores(disk: &Path, survey: &Survey) -> Vec<(String, bool)> {
-    let stores = survey.inventory.stores.iter();
+fn stores(disk: &Path, scan: &Scan) -> Vec<(String, bool)> {
+    let stores = scan.inventory.stores.iter();
     let within = |root: &Path| root.strip_prefix(disk).unwrap().display().to_string();
     let mut stores: Vec<_> = stores.map(|store| (within(&store.root), store.read_only)).collect();
     stores.sort();
@@ -118,18 +111,18 @@ fn a_store_that_somebody_writes_to_is_not_read_only() {
     ] {
         let disk = node(borrowers);
         symlink(CRIO, disk.path().join("alias")).unwrap();
-        let survey = look(disk.path(), Weigh::Nothing);
+        let scan = look(disk.path(), Measure::Nothing);
         let disk = disk.path().canonicalize().unwrap();
         let expected = [(OF_A_USER, false), (CRIO, false), (PODMAN, false), (SHARED, true)];
         assert_eq!(
-            stores(&disk, &survey),
+            stores(&disk, &scan),
             expected.map(|(root, read_only)| (root.to_owned(), read_only)),
             "{borrowers:?}"
         );
-        assert_eq!(keeps(&survey, CRIO), None, "{borrowers:?}");
-        assert_eq!(keeps(&survey, SHARED).unwrap().0, "read-only-store");
+        assert_eq!(keeps(&scan, CRIO), None, "{borrowers:?}");
+        assert_eq!(keeps(&scan, SHARED).unwrap().0, "read-only-store");
         // A store comes behind those that it takes images from.
-        let place = |root: &str| survey.inventory.stores.iter().position(|store| store.root.ends_with(root));
+        let place = |root: &str| scan.inventory.stores.iter().position(|store| store.root.ends_with(root));
         assert!(place(SHARED) < place(PODMAN));
         assert!(borrowers[0].contains(&podman) || place(CRIO) < place(PODMAN), "{borrowers:?}");
     }
@@ -159,18 +152,18 @@ fn a_damaged_store_keeps_the_images_that_it_borrows() {
         // Its configuration is in a home.
         (OF_A_USER, PODMAN, CRIO, "containers"),
     ] {
-        for weigh in [Weigh::Nothing, Weigh::Everything] {
-            let case = format!("{borrower} {how} {weigh:?}");
+        for measure in [Measure::Nothing, Measure::Everything] {
+            let case = format!("{borrower} {how} {measure:?}");
             let disk = node([&[&crio], &[&podman]]);
-            let whole = look(disk.path(), weigh);
+            let whole = look(disk.path(), measure);
             assert_eq!(keeps(&whole, lender), None, "{case}: whole");
             assert_eq!(whole.inventory.lent, []);
             ruin(&disk.path().join(borrower), how);
-            let survey = look(disk.path(), weigh);
-            let (rule, detail) = keeps(&survey, lender).expect(&case);
+            let scan = look(disk.path(), measure);
+            let (rule, detail) = keeps(&scan, lender).expect(&case);
             assert_eq!(rule, "damaged-store", "{case}: {detail}");
             assert!(detail.contains(borrower), "{case}: {detail}");
-            assert_eq!(keeps(&survey, other), None, "{case}: nobody borrows from it");
+            assert_eq!(keeps(&scan, other), None, "{case}: nobody borrows from it");
         }
     }
 }
@@ -185,10 +178,10 @@ fn a_damaged_store_keeps_the_images_of_its_imagestore() {
     let config = format!("[crio]\nroot = \"/{SHARED}\"\nimagestore = \"\"\n");
     fs::write(disk.path().join("etc/crio/crio.conf"), config).unwrap();
     ruin(&disk.path().join(PODMAN), "containers");
-    let survey = look(disk.path(), Weigh::Nothing);
-    let lent = survey.inventory.lent.iter().map(|lent| &survey.inventory.stores[lent.store.get()].root);
+    let scan = look(disk.path(), Measure::Nothing);
+    let lent = scan.inventory.lent.iter().map(|lent| &scan.inventory.stores[lent.store.get()].root);
     let lent: Vec<_> = lent.map(|root| root.ends_with(SHARED)).collect();
-    assert_eq!(lent, [true], "{:?}", survey.inventory.lent);
+    assert_eq!(lent, [true], "{:?}", scan.inventory.lent);
 }
 
 /// Records a container of the image that node() has put in `image_of`.
@@ -199,8 +192,8 @@ fn container(disk: &Path, store: &str, image_of: &str) {
     fs::write(disk.join(store).join("overlay-containers/containers.json"), text).unwrap();
 }
 
-fn is_in_use(survey: &Survey, store: &str) -> bool {
-    keeps(survey, store).is_some_and(|(rule, detail)| {
+fn is_in_use(scan: &Scan, store: &str) -> bool {
+    keeps(scan, store).is_some_and(|(rule, detail)| {
         assert!(rule != "in-use" || detail.contains("container web"), "{detail}");
         rule == "in-use"
     })
@@ -210,22 +203,22 @@ fn is_in_use(survey: &Survey, store: &str) -> bool {
 #[test]
 fn a_store_that_is_named_alone_is_asked_about_everywhere() {
     let crio = format!("/{CRIO}");
-    for weigh in [Weigh::Nothing, Weigh::Everything] {
+    for measure in [Measure::Nothing, Measure::Everything] {
         let disk = node([&[&crio], &[]]);
-        let survey = look_at(disk.path(), weigh, &[CRIO]);
-        assert_eq!((survey.inventory.stores.len(), keeps(&survey, CRIO)), (1, None));
+        let scan = look_at(disk.path(), measure, &[CRIO]);
+        assert_eq!((scan.inventory.stores.len(), keeps(&scan, CRIO)), (1, None));
         container(disk.path(), PODMAN, CRIO);
-        let survey = look_at(disk.path(), weigh, &[CRIO]);
-        assert_eq!((survey.inventory.stores.len(), survey.inventory.containers.len()), (1, 0));
-        assert!(is_in_use(&survey, CRIO));
-        assert!(is_in_use(&look(disk.path(), weigh), CRIO));
+        let scan = look_at(disk.path(), measure, &[CRIO]);
+        assert_eq!((scan.inventory.stores.len(), scan.inventory.containers.len()), (1, 0));
+        assert!(is_in_use(&scan, CRIO));
+        assert!(is_in_use(&look(disk.path(), measure), CRIO));
         // Whatever is wrong with it is told only where it matters.
         ruin(&disk.path().join(PODMAN), "containers");
-        let survey = look_at(disk.path(), weigh, &[CRIO]);
-        assert_eq!(keeps(&survey, CRIO).unwrap().0, "damaged-store");
-        assert_eq!(survey.inventory.findings, []);
-        let survey = look_at(disk.path(), weigh, &[OF_A_USER]);
-        assert_eq!((survey.inventory.findings.as_slice(), keeps(&survey, OF_A_USER)), (&[][..], None));
+        let scan = look_at(disk.path(), measure, &[CRIO]);
+        assert_eq!(keeps(&scan, CRIO).unwrap().0, "damaged-store");
+        assert_eq!(scan.inventory.findings, []);
+        let scan = look_at(disk.path(), measure, &[OF_A_USER]);
+        assert_eq!((scan.inventory.findings.as_slice(), keeps(&scan, OF_A_USER)), (&[][..], None));
     }
 }
 
@@ -237,12 +230,12 @@ fn stores_that_take_images_from_each_other() {
     let disk = node([&both, &[]]);
     container(disk.path(), PODMAN, CRIO);
     container(disk.path(), CRIO, PODMAN);
-    let survey = look(disk.path(), Weigh::Nothing);
+    let scan = look(disk.path(), Measure::Nothing);
     for store in [PODMAN, CRIO] {
-        assert!(is_in_use(&survey, store), "{store}: {:?} {:?}", keeps(&survey, store), survey.inventory);
+        assert!(is_in_use(&scan, store), "{store}: {:?} {:?}", keeps(&scan, store), scan.inventory);
     }
     for named in [PODMAN, CRIO] {
-        assert!(is_in_use(&look_at(disk.path(), Weigh::Nothing, &[named]), named), "{named}");
+        assert!(is_in_use(&look_at(disk.path(), Measure::Nothing, &[named]), named), "{named}");
     }
 }
 
@@ -257,16 +250,16 @@ fn one_imagestore_of_two_stores() {
         for named in [&[][..], &[PODMAN], &[CRIO], &[PODMAN, CRIO]] {
             fs::write(disk.path().join(PODMAN).join("overlay-containers/containers.json"), "[]").unwrap();
             fs::write(disk.path().join(CRIO).join("overlay-containers/containers.json"), "[]").unwrap();
-            let survey = look_at(disk.path(), Weigh::Everything, named);
+            let scan = look_at(disk.path(), Measure::Everything, named);
             let shared = format!("localhost/{SHARED}:1");
-            let same = survey.inventory.images.iter().filter(|image| image.names == [shared.clone()]);
+            let same = scan.inventory.images.iter().filter(|image| image.names == [shared.clone()]);
             assert_eq!(same.count(), 1, "{named:?}");
-            assert_eq!(keeps(&survey, SHARED), None, "{named:?}");
-            let records = survey.inventory.nodes.iter().filter(|node| node.path.ends_with("images.json"));
+            assert_eq!(keeps(&scan, SHARED), None, "{named:?}");
+            let records = scan.inventory.nodes.iter().filter(|node| node.path.ends_with("images.json"));
             assert!(records.count() <= 3);
             container(disk.path(), user, SHARED);
-            let survey = look_at(disk.path(), Weigh::Everything, named);
-            assert!(is_in_use(&survey, SHARED), "{user} {named:?}");
+            let scan = look_at(disk.path(), Measure::Everything, named);
+            assert!(is_in_use(&scan, SHARED), "{user} {named:?}");
         }
     }
 }
@@ -291,12 +284,12 @@ fn a_user_keeps_nothing_that_he_cannot_reach() {
         for named in [&[][..], &[PODMAN]] {
             let case = format!("{change:?} {named:?}");
             container(disk.path(), OF_A_USER, PODMAN);
-            let survey = look_at(disk.path(), Weigh::Nothing, named);
+            let scan = look_at(disk.path(), Measure::Nothing, named);
             // With nothing named the store is shown, and says itself what it takes from where.
-            assert!(is_in_use(&survey, PODMAN) == reaches, "{case}");
+            assert!(is_in_use(&scan, PODMAN) == reaches, "{case}");
             ruin(&store, "containers");
-            let survey = look_at(disk.path(), Weigh::Nothing, named);
-            let rule = keeps(&survey, PODMAN).map(|(rule, _)| rule);
+            let scan = look_at(disk.path(), Measure::Nothing, named);
+            let rule = keeps(&scan, PODMAN).map(|(rule, _)| rule);
             assert_eq!(rule, reaches.then_some("damaged-store"), "{case}");
         }
         change.iter().for_each(|path| mode(path, 0o755));
@@ -304,7 +297,7 @@ fn a_user_keeps_nothing_that_he_cannot_reach() {
     // A record of the same id in a store that takes nothing from ours is another image.
     fs::write(disk.path().join("home/ada/.config/containers/storage.conf"), "[storage]\n").unwrap();
     container(disk.path(), OF_A_USER, PODMAN);
-    assert_eq!(keeps(&look(disk.path(), Weigh::Nothing), PODMAN), None);
+    assert_eq!(keeps(&look(disk.path(), Measure::Nothing), PODMAN), None);
 }
 
 /// More stores than are looked at: then the user may be using any that he can read.
@@ -330,20 +323,21 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
         }
         for named in [&[][..], &[PODMAN]] {
             let started = Instant::now();
-            let survey = look_at(disk.path(), Weigh::Nothing, named);
+            let scan = look_at(disk.path(), Measure::Nothing, named);
             assert!(started.elapsed() < Duration::from_secs(20), "{case}: {:?}", started.elapsed());
-            let kept = keeps(&survey, PODMAN);
+            let kept = keeps(&scan, PODMAN);
             assert_eq!(kept.is_some(), keeps_podmans, "{case}: {kept:?}");
             let said = |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains(OF_A_USER);
             assert!(kept.iter().all(said), "{case}: {kept:?}");
-            let finding = survey.inventory.findings.iter().find(|one| one.message.contains("more files or"));
+            let finding =
+                scan.inventory.findings.iter().find(|one| one.message.contains("too many files or"));
             assert_eq!(finding.is_some(), keeps_podmans && named.is_empty(), "{case}");
         }
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(disk.path().join(OF_A_USER), Some(1000), Some(1000)).unwrap();
             let private = fs::Permissions::from_mode(0o700);
             fs::set_permissions(disk.path().join(PODMAN), private).unwrap();
-            assert_eq!(keeps(&look(disk.path(), Weigh::Nothing), PODMAN), None, "{case}");
+            assert_eq!(keeps(&look(disk.path(), Measure::Nothing), PODMAN), None, "{case}");
         }
     }
 }
@@ -352,7 +346,7 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
 #[test]
 fn a_chain_that_cannot_be_mounted_costs_its_owner_alone() {
     let podman = format!("/{PODMAN}");
-    for weigh in [Weigh::Nothing, Weigh::Everything] {
+    for measure in [Measure::Nothing, Measure::Everything] {
         let disk = node([&[], &[&podman]]);
         let id = |at: usize| format!("{at:064x}");
         let all = |record: &dyn Fn(usize) -> String| {
@@ -367,17 +361,17 @@ fn a_chain_that_cannot_be_mounted_costs_its_owner_alone() {
         let own = own.strip_suffix(']').unwrap();
         fs::write(&path, format!("{own},{}", &all(&image)[1..])).unwrap();
         let started = Instant::now();
-        let survey = look(disk.path(), weigh);
+        let scan = look(disk.path(), measure);
         assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
-        let listed: usize = survey.inventory.images.iter().map(|image| image.layers.len()).sum();
+        let listed: usize = scan.inventory.images.iter().map(|image| image.layers.len()).sum();
         assert!(listed < 1_000_000, "{listed}");
         let said = |finding: &Finding| finding.message.contains("more than can be mounted");
-        assert!(survey.inventory.findings.iter().any(said), "{:?}", survey.inventory.findings);
+        assert!(scan.inventory.findings.iter().any(said), "{:?}", scan.inventory.findings);
         for store in [OF_A_USER, PODMAN] {
-            let (rule, _) = keeps(&survey, store).unwrap();
+            let (rule, _) = keeps(&scan, store).unwrap();
             assert_eq!(rule, "damaged-store", "{store}");
         }
-        assert_eq!(keeps(&survey, CRIO), None, "nobody borrows from it");
+        assert_eq!(keeps(&scan, CRIO), None, "nobody borrows from it");
     }
 }
 
@@ -404,22 +398,22 @@ fn bootcs_store_is_shown_and_read_only() {
         fs::create_dir_all(top.join(link).parent().unwrap()).unwrap();
         symlink(Path::new("/").join(target), top.join(link)).unwrap();
 
-        let survey = look(top, Weigh::Nothing);
+        let scan = look(top, Measure::Nothing);
         let top = top.canonicalize().unwrap();
-        assert!(stores(&top, &survey).contains(&(place.to_owned(), true)), "{:?}", stores(&top, &survey));
-        let found: Vec<_> = survey.inventory.stores.iter().filter(|store| store.origin == "bootc").collect();
+        assert!(stores(&top, &scan).contains(&(place.to_owned(), true)), "{:?}", stores(&top, &scan));
+        let found: Vec<_> = scan.inventory.stores.iter().filter(|store| store.origin == "bootc").collect();
         assert_eq!(found.len(), 1, "{place}: once");
-        assert_eq!(keeps(&survey, "bootc").unwrap().0, "read-only-store");
+        assert_eq!(keeps(&scan, "bootc").unwrap().0, "read-only-store");
 
         // A quadlet of root's podman runs it from there.
         let used = format!(r#"[{{"id":"{}","image":"{id}","layer":"","metadata":"{{}}"}}]"#, "c".repeat(64));
         write(&format!("{PODMAN}/overlay-containers/containers.json"), &used);
-        let survey = look(&top, Weigh::Nothing);
-        let at = survey.inventory.images.iter().position(|image| image.id == id).unwrap();
-        let container = survey.inventory.containers.iter().find(|one| one.id.starts_with("cc")).unwrap();
+        let scan = look(&top, Measure::Nothing);
+        let at = scan.inventory.images.iter().position(|image| image.id == id).unwrap();
+        let container = scan.inventory.containers.iter().find(|one| one.id.starts_with("cc")).unwrap();
         assert_eq!(container.image, Some(at.into()), "{place}: its container's image is known");
 
-        let named = look_at(&top, Weigh::Nothing, &[place]);
+        let named = look_at(&top, Measure::Nothing, &[place]);
         assert_eq!(stores(&top, &named), [(place.to_owned(), true)]);
         assert_eq!(keeps(&named, "bootc").unwrap().0, "in-use", "by podman's container");
     }

@@ -1,5 +1,7 @@
 //! What is read of stores: images, containers, leaks, artifacts, lenders; damaged, busy and read-only ones.
 
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
 mod artifact_runtime;
 mod artifact_store;
 mod busy_store;

@@ -139,7 +139,7 @@ fn ages_come_from_the_disk_once_and_from_the_records_ever_after() {
     let since = format!("since   {}", layers.to_string()[..16].replace('T', " "));
     for part in [
         &since,
-        "(40d ago), from the record of its top layer; the birth of its metadata directory says",
+        "(40d ago), from the record of its top layer; the creation of its metadata directory says",
         "by 1 container",
     ] {
         assert!(told.contains(part), "{part:?} in {told}");
@@ -189,7 +189,7 @@ fn what_goes_and_comes_back_lives_again() {
     let line = format!("before  {} to ", before.to_string()[..16].replace('T', " "));
     assert_eq!(told.matches("  before  ").count(), 2, "{told}");
     assert!(
-        told.contains(&line) && told.contains("from the birth of its metadata directory"),
+        told.contains(&line) && told.contains("from the creation of its metadata directory"),
         "{line:?} in {told}"
     );
     // The others were there all the time.

@@ -217,8 +217,8 @@ fn du_of(planted: &Planted) -> u64 {
 
 /// Complaints about a trap that somebody would delete.
 fn called_garbage(trap: &Planted, leaks: &[Value]) -> Vec<String> {
-    let doomed = leaks.iter().filter(|leak| leak["verdict"] == "reclaim");
-    doomed
+    let to_delete = leaks.iter().filter(|leak| leak["verdict"] == "reclaim");
+    to_delete
         .filter(|leak| {
             let path = Path::new(text(leak, "/path"));
             let touches = |kept: &PathBuf| kept.starts_with(path) || path.starts_with(kept);

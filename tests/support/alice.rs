@@ -1,5 +1,5 @@
 //! A node with one more user, alice: a mount namespace in which `/etc/passwd`, `/home`, `/run` and
-//! what else tells of users and containers are the test's own.
+//! other files about users and containers are replaced.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

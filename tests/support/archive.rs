@@ -1,5 +1,5 @@
-//! Writes a docker-archive with many images that share layers, deterministically, so that
-//! one `podman load` makes a store of any size and shape.
+//! Deterministically writes a docker-archive with many images that share layers, so that
+//! one `podman load` creates a store of any size and shape.
 
 use std::collections::HashMap;
 use std::fs::File;

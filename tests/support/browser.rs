@@ -1,5 +1,5 @@
 //! A headless Chromium, driven through its debugging pipe: messages of the DevTools protocol, each ended
-//! by a NUL. No socket, no port; it ends with its pipe, and its files lie in a directory of its own.
+//! by a NUL. No socket, no port; it exits with its pipe, and has its own directory for its files.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;

@@ -1,4 +1,4 @@
-//! What the store's own record files do to the inode chunks of XFS.
+//! Effects of the store's own record files on the inode chunks of XFS.
 //!
 //! The library writes its record files anew at every deletion, and the filesystem puts the
 //! new inode where it likes. A chunk (64 inodes, 32 KiB) in which nothing but an old record

@@ -1,5 +1,5 @@
 //! Real containerds on roots of their own, by the scripts in `tests/rigs/containerd`, and
-//! our reading of them.
+//! scans of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use layersweep::stores::containerd::snapshot::Snapshot;
 use layersweep::stores::containerd::units;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::inventory_writer::InventoryWriter;
-use layersweep::stores::{Request, Survey, Weigh};
+use layersweep::stores::{Measure, Request, Scan};
 use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
@@ -93,7 +93,7 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
 }
 
 /// Surveys a root as the program does: with what the filesystem keeps by inode chunks.
-pub fn survey(root: &Path) -> Survey {
+pub fn scan(root: &Path) -> Scan {
     let request = Request {
         sysroot: Sysroot::live(),
         graphroots: Vec::new(),
@@ -101,7 +101,7 @@ pub fn survey(root: &Path) -> Survey {
         runroot: None,
         environment: Environment::default(),
         threads: 0,
-        weigh: Weigh::Everything,
+        measure: Measure::Everything,
         labels: layersweep::model::LabelsOf::Nobody,
         patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
         now: Timestamp::now(),
@@ -109,7 +109,7 @@ pub fn survey(root: &Path) -> Survey {
         sizes: None,
         full: false,
     };
-    layersweep::stores::run(&request, &Progress::default()).expect("the root is surveyed")
+    layersweep::stores::run(&request, &Progress::default()).expect("the root is scanned")
 }
 
 /// A private containerd; stopped and unmounted when dropped.

@@ -1,4 +1,4 @@
-//! GNU `du`, the judge of what trees weigh.
+//! GNU `du`, the reference for the size of trees.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

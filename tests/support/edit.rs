@@ -1,4 +1,4 @@
-//! Editing a test's store, and looking whether it is whole afterwards.
+//! Edits a test's store, and checks its consistency afterwards.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

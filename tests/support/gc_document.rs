@@ -1,4 +1,4 @@
-//! What a document of `gc` or `rm` says.
+//! Reads JSON documents of `gc` and `rm`.
 
 use serde_json::Value;
 

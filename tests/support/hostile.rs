@@ -1,4 +1,4 @@
-//! Processes that nobody should wait for; `tests/rigs/hostile.py` makes them.
+//! Processes that never answer; `tests/rigs/hostile.py` makes them.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

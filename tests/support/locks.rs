@@ -1,4 +1,4 @@
-//! The library's locks, taken as the library takes them, and watched in others.
+//! Takes the library's locks as the library does, and observes those of other processes.
 
 use std::collections::HashMap;
 use std::fs::File;

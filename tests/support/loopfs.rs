@@ -1,4 +1,4 @@
-//! Real filesystems on loop devices, for tests about what a filesystem does.
+//! Real filesystems on loop devices, for tests of filesystem behaviour.
 
 use std::ffi::OsStr;
 use std::fs::File;

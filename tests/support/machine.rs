@@ -1,7 +1,7 @@
 //! Hides the machine's own runtimes and configuration from the tests.
 //!
-//! The program asks the whole node what is in use and what is pinned, whichever store is named, so that
-//! a CRI-O, a kubelet or a socket of the machine that runs the tests would change what they see.
+//! The program checks the whole node for what is in use or pinned, whichever store is named, so a CRI-O,
+//! a kubelet or a socket of the machine that runs the tests would change their results.
 //! Each test process has a mount namespace of its own, made before its first thread, in which
 //! there is nothing of that kind; `tests/hermetic.sh` shows that this is enough. Without root nothing is
 //! hidden.

@@ -1,5 +1,5 @@
-//! Stores that were made once and lie below `target/`: each test that wants such a store gets a copy, dated as
-//! if its tools had made it just now.
+//! Stores that are created once below `target/`: each test gets a copy, dated as if its tools had
+//! created it just now.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

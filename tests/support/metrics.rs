@@ -1,4 +1,4 @@
-//! Metrics as Prometheus reads them, and what promtool thinks of them.
+//! Parses metrics as Prometheus does, and checks them with promtool.
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
 use std::collections::BTreeMap;

@@ -1,11 +1,10 @@
-//! What several integration tests share. Each test program compiles its own copy and uses
+//! Code shared by integration tests. Each test program compiles its own copy and uses
 //! a part of it.
 #![allow(dead_code)]
 
 pub mod alice;
 pub mod archive;
 pub mod artifacts;
-pub mod ballast;
 pub mod browser;
 pub mod chunks;
 pub mod containerd;
@@ -27,6 +26,7 @@ pub mod past;
 pub mod program;
 pub mod report_document;
 pub mod rescan;
+pub mod reserve_file;
 pub mod running;
 pub mod scan_records;
 pub mod schema;

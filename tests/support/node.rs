@@ -1,4 +1,4 @@
-//! A node as its operator meets it: a store, a state directory and the program.
+//! A node as its operator sees it: a store, a state directory and the program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The packages as `make packages` builds them, and roots of a Debian to install them in: one that
-//! is only entered, and one that its own systemd has booted.
+//! The packages as `make packages` builds them, and roots of a Debian to install them in: one used
+//! by chroot only, and one booted by its own systemd.
 
 use std::ffi::OsStr;
 use std::fs::File;

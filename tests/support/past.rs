@@ -1,4 +1,4 @@
-//! A database with a past, written through the program's own library.
+//! A database with a history, written through the program's own library.
 
 use std::path::Path;
 

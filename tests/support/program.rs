@@ -1,4 +1,4 @@
-//! Runs the program as a user does, in an environment that holds nothing of this machine's.
+//! Runs the program as a user does, in an environment without settings of this machine.
 
 use std::ffi::OsStr;
 use std::io::Read;

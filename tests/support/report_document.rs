@@ -1,5 +1,5 @@
-//! Documents of `layersweep report` of any size, made up but whole: what the page is tested with where
-//! no store can be made fast enough, or as wicked.
+//! Documents of `layersweep report` of any size, synthetic but complete: for tests of the
+//! page with sizes and hostile names that no real store can provide quickly.
 
 use serde_json::{Value, json};
 

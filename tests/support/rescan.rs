@@ -1,4 +1,4 @@
-//! Scans one after another, each with what the ones before it left in a database.
+//! Consecutive scans, each with the database left by the previous ones.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use layersweep::history::{Access, Records, sizes};
 use layersweep::model::Inventory;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::containers_storage::snapshot::Patience;
-use layersweep::stores::{self, Request, Survey, Weigh};
+use layersweep::stores::{self, Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
 
@@ -54,7 +54,7 @@ impl Scanner {
             runroot,
             threads: 4,
             patience: Patience::default(),
-            weigh: Weigh::Everything,
+            measure: Measure::Everything,
             labels: layersweep::model::LabelsOf::Nobody,
             now: Timestamp::now(),
             leaps: Vec::new(),
@@ -72,29 +72,29 @@ impl Scanner {
     }
 
     /// A scan that knows of no other.
-    pub fn alone(&self) -> Survey {
-        self.survey(None, false)
+    pub fn alone(&self) -> Scan {
+        self.scan(None, false)
     }
 
     /// A scan after the others. Sizes count as settled: as if a minute had passed since
     /// the layers were made. The sample is another one each time.
-    pub fn again(&mut self) -> Survey {
+    pub fn again(&mut self) -> Scan {
         self.seed += 1;
         self.with_seed(self.seed)
     }
 
     /// The same, with a sample that the number chooses.
-    pub fn with_seed(&self, seed: u64) -> Survey {
-        let survey = self.survey(Some(settled(self.cache(seed))), false);
-        self.keep(&survey);
-        survey
+    pub fn with_seed(&self, seed: u64) -> Scan {
+        let scan = self.scan(Some(settled(self.cache(seed))), false);
+        self.keep(&scan);
+        scan
     }
 
     /// A scan that distrusts what the others left.
-    pub fn full(&self) -> Survey {
-        let survey = self.survey(Some(settled(self.cache(0))), true);
-        self.keep(&survey);
-        survey
+    pub fn full(&self) -> Scan {
+        let scan = self.scan(Some(settled(self.cache(0))), true);
+        self.keep(&scan);
+        scan
     }
 
     /// What the scans so far left.
@@ -104,16 +104,16 @@ impl Scanner {
     }
 
     /// A scan that leaves nothing.
-    pub fn survey(&self, sizes: Option<SizeCache>, full: bool) -> Survey {
+    pub fn scan(&self, sizes: Option<SizeCache>, full: bool) -> Scan {
         let now = Timestamp::now();
         let sizes = sizes.map(Arc::new);
         let request = Request { sizes, full, now, ..self.request.clone() };
-        stores::run(&request, &Progress::default()).expect("the stores are surveyed")
+        stores::run(&request, &Progress::default()).expect("the stores are scanned")
     }
 
-    fn keep(&self, survey: &Survey) {
+    fn keep(&self, scan: &Scan) {
         let mut records = Records::open(self.state.path(), Access::Write).expect("the database opens");
-        let changes = survey.sizes.as_ref().expect("something to keep");
+        let changes = scan.sizes.as_ref().expect("something to keep");
         let now = Timestamp::now();
         records.write(|transaction| sizes::store(transaction, changes, now)).expect("sizes are written");
     }
@@ -132,23 +132,23 @@ pub fn rest() {
     std::thread::sleep(Duration::from_millis(3100));
 }
 
-/// Every figure of a survey and who shares what, a line each.
-pub fn figures(survey: &Survey) -> Vec<String> {
-    let Inventory { nodes, images, containers, leaks, anchored, .. } = &survey.inventory;
+/// Every figure of a scan and who shares what, a line each.
+pub fn figures(scan: &Scan) -> Vec<String> {
+    let Inventory { nodes, images, containers, leaks, anchored, .. } = &scan.inventory;
     let mut lines: Vec<String> = nodes.iter().map(|node| format!("{node:?}")).collect();
     lines.extend(images.iter().enumerate().map(|(at, image)| {
-        let weight = survey.refs.weight(&survey.inventory, layersweep::model::refs::Root::Image(at.into()));
+        let weight = scan.refs.weight(&scan.inventory, layersweep::model::refs::Root::Image(at.into()));
         format!("{image:?} {weight:?}")
     }));
     lines.extend(containers.iter().map(|container| format!("{container:?}")));
     lines.extend(leaks.iter().map(|leak| format!("{leak:?}")));
-    lines.push(format!("{anchored:?} {:?}", survey.refs));
+    lines.push(format!("{anchored:?} {:?}", scan.refs));
     lines
 }
 
 /// Fails unless both surveys have the same figures.
 #[track_caller]
-pub fn assert_same(what: &str, one: &Survey, other: &Survey) {
+pub fn assert_same(what: &str, one: &Scan, other: &Scan) {
     let (one, other) = (figures(one), figures(other));
     let differ: Vec<_> = one.iter().zip(&other).filter(|(one, other)| one != other).take(6).collect();
     assert!(

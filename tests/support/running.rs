@@ -1,4 +1,4 @@
-//! The program while it runs, for tests that do something meanwhile.
+//! Controls the running program, for tests that act during a run.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use layersweep::history::clock::advance;
-use layersweep::history::known::{self, Known};
+use layersweep::history::known::{self, KnownImages};
 use layersweep::history::observe::{Observed, observe};
 use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenFilesystem, SeenImage, SeenStore};
-use layersweep::history::scans::Scan;
+use layersweep::history::scans::ScanRun;
 use layersweep::history::{Access, Records};
 use layersweep::model::{Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreId, StoreKind};
 use layersweep::sys::clock::Reading;
@@ -54,8 +54,8 @@ pub fn scan_record(seconds: i64) -> ScanRecord {
 }
 
 /// A scan that saw this, as it is saved.
-pub fn scan(run_id: &str, scan_record: ScanRecord) -> Scan {
-    Scan {
+pub fn scan(run_id: &str, scan_record: ScanRecord) -> ScanRun {
+    ScanRun {
         run_id: run_id.into(),
         record: scan_record,
         seconds: 0.1,
@@ -122,6 +122,6 @@ pub fn record_fresh(records: &mut Records, mut scan_record: ScanRecord) -> Obser
 }
 
 /// What is known.
-pub fn known(records: &Records) -> Known {
+pub fn known(records: &Records) -> KnownImages {
     records.read(known::images).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Documents and their schemas.
+//! Checks documents against their schemas.
 
 use std::path::Path;
 

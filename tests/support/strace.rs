@@ -1,4 +1,4 @@
-//! What a program did to the filesystem, by strace.
+//! Records a program's filesystem calls with strace.
 
 use std::ffi::OsString;
 use std::path::Path;

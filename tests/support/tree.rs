@@ -1,4 +1,4 @@
-//! What a tree looks like from outside: listings to compare, and what GNU du says.
+//! Listings of a tree to compare, and its size by GNU du.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

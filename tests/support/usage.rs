@@ -1,4 +1,4 @@
-//! Where the rows of `usage --format json` are.
+//! Finds rows in `usage --format json`.
 
 use serde_json::Value;
 

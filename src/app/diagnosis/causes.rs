@@ -6,15 +6,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind};
 use crate::history::ages::Ages;
+use crate::model::display::span;
 use crate::model::refs::{self, Live, Root, Standing};
-use crate::model::words::span;
 use crate::model::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
     Verdict,
 };
-use crate::policy::leaks::plan::{self, Fate, Plan, Stay};
-use crate::stores::Survey;
-use crate::stores::other_usage::{TenantKind, Tenants};
+use crate::policy::leaks::plan::{self, Decision, Plan, Stay};
+use crate::stores::Scan;
+use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 
 /// Causes that hold less than this share of what is used are not worth a sentence, leaks and
 /// pins excepted.
@@ -28,9 +28,9 @@ const MOST: usize = 10;
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The stores.
-    pub survey: &'a Survey,
+    pub scan: &'a Scan,
     /// The other users.
-    pub tenants: &'a Tenants,
+    pub other_users: &'a OtherUsers,
     /// What is remembered of the images.
     pub ages: &'a Ages,
     /// Each filesystem's parts.
@@ -47,7 +47,7 @@ pub struct Context<'a> {
 #[must_use]
 pub fn causes(context: &Context<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for at in 0..context.survey.inventory.filesystems.len() {
+    for at in 0..context.scan.inventory.filesystems.len() {
         let at = FilesystemIx::from(at);
         causes.extend(unused_images(context, at));
         most(&mut causes, pinned_images(context, at));
@@ -55,7 +55,7 @@ pub fn causes(context: &Context<'_>) -> Vec<Cause> {
         most(&mut causes, leaks(context, at));
         most(&mut causes, logs(context, at));
         most(&mut causes, volumes(context, at));
-        most(&mut causes, tenants(context, at));
+        most(&mut causes, other_users(context, at));
         most(&mut causes, others(context, at));
     }
     causes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.kind.cmp(&b.kind)).then_with(|| a.text.cmp(&b.text)));
@@ -71,23 +71,23 @@ fn most(all: &mut Vec<Cause>, mut some: Vec<Cause>) {
 impl Context<'_> {
     /// What is worth a word on a filesystem.
     fn least(&self, at: FilesystemIx) -> u64 {
-        (self.survey.inventory.filesystems[at.get()].used_bytes / SMALL).max(LEAST)
+        (self.scan.inventory.filesystems[at.get()].used_bytes / SMALL).max(LEAST)
     }
 
     fn inside(&self, path: &Path) -> String {
-        self.survey.sysroot.display(path).to_string_lossy().into_owned()
+        self.scan.sysroot.display(path).to_string_lossy().into_owned()
     }
 
-    /// Bytes that one root gives back on one filesystem when it alone goes.
+    /// Bytes that one root frees on one filesystem when it alone goes.
     fn alone(&self, live: &Live<'_>, at: FilesystemIx, root: Root) -> u64 {
-        let nodes = live.last_held(root).map(|node| &self.survey.inventory.nodes[node.get()]);
+        let nodes = live.last_held(root).map(|node| &self.scan.inventory.nodes[node.get()]);
         nodes.filter(|node| node.filesystem == at).map(|node| node.size.frees_bytes).sum()
     }
 
-    /// Bytes that a set gives back on one filesystem when it goes.
+    /// Bytes that a set frees on one filesystem when it goes.
     fn frees(&self, at: FilesystemIx, roots: &[Root]) -> u64 {
-        let inventory = &self.survey.inventory;
-        let mut live = self.survey.refs.live();
+        let inventory = &self.scan.inventory;
+        let mut live = self.scan.refs.live();
         let mut sum = 0_u64;
         for root in roots {
             let gone = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
@@ -99,14 +99,14 @@ impl Context<'_> {
 }
 
 fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
-    let inventory = &context.survey.inventory;
+    let inventory = &context.scan.inventory;
     let images = (0..inventory.images.len()).map(ImageIx::from);
     images
         .filter(|at| {
             let store = &inventory.stores[inventory.images[at.get()].store.get()];
             // In a store with damaged records what looks unused may be in use.
             store.consistency != Consistency::Damaged
-                && refs::standing(inventory, &context.survey.refs, *at) == standing
+                && refs::standing(inventory, &context.scan.refs, *at) == standing
         })
         .collect()
 }
@@ -115,7 +115,7 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
     let unused = images_of(context, Standing::Unused);
     let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
     let bytes = context.frees(at, &roots);
-    let inventory = &context.survey.inventory;
+    let inventory = &context.scan.inventory;
     let is_here =
         |image: &&ImageIx| inventory.stores[inventory.images[image.get()].store.get()].filesystem == at;
     let count = unused.iter().filter(is_here).count();
@@ -128,7 +128,7 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
             many => format!("{many} images that no container uses"),
         },
         remedy: format!(
-            "`{}` deletes them, the least recently used first, as far as the policy asks",
+            "`{}` deletes them, least recently used first, until the policy is satisfied",
             context.command
         ),
         bytes,
@@ -139,9 +139,9 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
 }
 
 fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let inventory = &context.survey.inventory;
-    let now = context.survey.taken_at;
-    let live = context.survey.refs.live();
+    let inventory = &context.scan.inventory;
+    let now = context.scan.taken_at;
+    let live = context.scan.refs.live();
     let cause = |image: ImageIx| {
         let bytes = context.alone(&live, at, Root::Image(image));
         let facts = &inventory.images[image.get()];
@@ -156,11 +156,8 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             kind: CauseKind::PinnedImage,
             filesystem: at,
             title: format!("pinned image {name}"),
-            text: format!(
-                "image {name}, which no container uses ({used}), pinned by {}",
-                facts.pinned_by.join(", ")
-            ),
-            remedy: "if nothing needs it, take that pin away; then `layersweep gc` may delete it".into(),
+            text: format!("unused image {name} ({used}), pinned by {}", facts.pinned_by.join(", ")),
+            remedy: "if nothing needs it, remove the pin; then `layersweep gc` can delete it".into(),
             bytes,
             id: Some(facts.id.to_string()),
             path: None,
@@ -172,9 +169,9 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 
 /// Containers by what their own writable layers hold.
 fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let inventory = &context.survey.inventory;
-    let foreign = context.survey.sysroot.is_foreign();
-    let live = context.survey.refs.live();
+    let inventory = &context.scan.inventory;
+    let foreign = context.scan.sysroot.is_foreign();
+    let live = context.scan.refs.live();
     let mut found = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
         let bytes = context.alone(&live, at, Root::Container(position.into()));
@@ -182,19 +179,15 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             continue;
         }
         let (kind, state) = match (container.state, foreign) {
-            (ContainerState::Exited, _) => (CauseKind::DeadContainer, "which has ended"),
-            (ContainerState::Created, _) => (CauseKind::DeadContainer, "which was made and never started"),
-            (ContainerState::Running, false) => (CauseKind::Container, "which runs"),
-            (ContainerState::Unknown, false) => {
-                (CauseKind::Container, "which may run (the disk does not tell)")
-            }
+            (ContainerState::Exited, _) => (CauseKind::DeadContainer, "exited"),
+            (ContainerState::Created, _) => (CauseKind::DeadContainer, "created, never started"),
+            (ContainerState::Running, false) => (CauseKind::Container, "running"),
+            (ContainerState::Unknown, false) => (CauseKind::Container, "state unknown, may be running"),
             // On a disk that is mounted elsewhere nothing runs any more.
             (ContainerState::Running, true) => {
-                (CauseKind::DeadContainer, "which ran when the disk was last in use")
+                (CauseKind::DeadContainer, "running when the disk was last in use")
             }
-            (ContainerState::Unknown, true) => {
-                (CauseKind::DeadContainer, "whose last state the disk does not tell")
-            }
+            (ContainerState::Unknown, true) => (CauseKind::DeadContainer, "last state unknown"),
         };
         let dead = kind == CauseKind::DeadContainer;
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
@@ -204,15 +197,13 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             filesystem: at,
             title: format!("container {}", container.name),
             text: format!(
-                "container {} of {}, {state}, in its own writable layer",
+                "writable layer of {} container {} ({state})",
                 container.name,
-                container.owner.word()
+                container.owner.as_str()
             ),
             remedy: match dead {
                 true => removal(container),
-                false => {
-                    "find out what it writes inside its own filesystem; a volume is the place for it".into()
-                }
+                false => "find out what it writes to its root filesystem; use a volume for that".into(),
             },
             bytes,
             id: Some(container.id.to_string()),
@@ -231,13 +222,13 @@ fn removal(container: &Container) -> String {
         Owner::Podman => format!("`podman rm {id}` removes it"),
         Owner::Buildah => format!("`buildah rm {id}` removes it"),
         Owner::Containerd => format!("`crictl rm {id}` (or `ctr`) removes it"),
-        Owner::Unknown => "remove it with the tool that made it".into(),
+        Owner::Unknown => "remove it with the tool that created it".into(),
     }
 }
 
 fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let inventory = &context.survey.inventory;
-    let live = context.survey.refs.live();
+    let inventory = &context.scan.inventory;
+    let live = context.scan.refs.live();
     let mut found = Vec::new();
     for (position, leak) in inventory.leaks.iter().enumerate() {
         let bytes = context.alone(&live, at, Root::Leak(LeakIx::from(position)));
@@ -246,13 +237,13 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         }
         let by_containerd = inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
         let planned = context.leaks.entries.iter().find(|entry| entry.leak.get() == position);
-        let stays = planned.and_then(|entry| match &entry.fate {
-            Fate::Stay(stay) => Some(stay),
-            Fate::Delete(_) | Fate::Repair => None,
+        let stays = planned.and_then(|entry| match &entry.decision {
+            Decision::Stay(stay) => Some(stay),
+            Decision::Delete(_) | Decision::Repair => None,
         });
         let (action, remedy) = match leak.verdict {
             Verdict::Reclaim if by_containerd => {
-                (Action::Operator, "containerd removes it by itself; docs/leaks.md says when".to_owned())
+                (Action::Operator, "containerd removes it automatically; see docs/leaks.md".to_owned())
             }
             Verdict::Reclaim if matches!(stays, Some(Stay::Young(_))) => (
                 Action::Layersweep,
@@ -263,22 +254,21 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 ),
             ),
             Verdict::Reclaim => match stays {
-                Some(stay) => {
-                    (Action::Operator, format!("it stays: {}", plan::reason(leak, stay, context.min_age)))
-                }
+                Some(stay) => (
+                    Action::Operator,
+                    format!("not deletable: {}", plan::reason(leak, stay, context.min_age)),
+                ),
                 None => (
                     Action::Layersweep,
                     format!("`layersweep sweep --delete --class {}` removes it", leak.class),
                 ),
             },
             Verdict::Repair => {
-                (Action::Operator, format!("`layersweep sweep --repair {}` mends it", leak.class))
+                (Action::Operator, format!("`layersweep sweep --repair {}` fixes it", leak.class))
             }
             // It looks like a leak and is none.
             Verdict::Keep => (Action::Nobody, String::new()),
-            Verdict::Report => {
-                (Action::Operator, "a person has to look at it; docs/leaks.md says how".to_owned())
-            }
+            Verdict::Report => (Action::Operator, "needs manual inspection; see docs/leaks.md".to_owned()),
         };
         found.push(Cause {
             kind: CauseKind::Leak,
@@ -296,7 +286,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 }
 
 fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let big = context.tenants.logs.iter().filter(|log| log.filesystem == at);
+    let big = context.other_users.logs.iter().filter(|log| log.filesystem == at);
     let big = big.filter(|log| log.bytes >= context.least(at));
     big.map(|log| {
         let path = context.inside(&log.path);
@@ -327,15 +317,15 @@ fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 }
 
 fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let pods = context.tenants.pods.iter();
-    let pods = pods.filter(|pod| pod.filesystem == at && pod.kind == TenantKind::KubeletVolumes);
+    let pods = context.other_users.pods.iter();
+    let pods = pods.filter(|pod| pod.filesystem == at && pod.kind == OtherUserKind::KubeletVolumes);
     pods.filter(|pod| pod.bytes >= context.least(at))
         .map(|pod| Cause {
             kind: CauseKind::KubeletVolume,
             filesystem: at,
             title: format!("volumes of pod {}", pod.pod),
             text: format!("volumes of pod {} on this disk", pod.pod),
-            remedy: "they go with the pod; an emptyDir can have a sizeLimit".into(),
+            remedy: "they are deleted with the pod; an emptyDir can have a sizeLimit".into(),
             bytes: pod.bytes,
             id: Some(pod.pod.clone()),
             path: Some(context.inside(&pod.path)),
@@ -344,46 +334,46 @@ fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         .collect()
 }
 
-fn tenants(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let here = context.tenants.tenants.iter().filter(|tenant| tenant.filesystem == at);
-    here.filter_map(|tenant| {
+fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let here = context.other_users.other_users.iter().filter(|user| user.filesystem == at);
+    here.filter_map(|user| {
         // What tools of the stores have left there is told of as a leak.
-        let nodes = context.survey.inventory.nodes.iter().filter(|node| node.kind == NodeKind::Leftover);
-        let leaks = nodes.filter(|node| node.path.starts_with(&tenant.path)).map(|node| node.size.bytes);
-        let bytes = tenant.bytes.saturating_sub(leaks.sum());
+        let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
+        let leaks = nodes.filter(|node| node.path.starts_with(&user.path)).map(|node| node.size.bytes);
+        let bytes = user.bytes.saturating_sub(leaks.sum());
         if bytes < context.least(at) {
             return None;
         }
-        let path = context.inside(&tenant.path);
-        let (kind, text, remedy) = match tenant.kind {
-            TenantKind::Journal => (
+        let path = context.inside(&user.path);
+        let (kind, text, remedy) = match user.kind {
+            OtherUserKind::Journal => (
                 CauseKind::Journal,
                 format!("the journal in {path}"),
-                "`journalctl --vacuum-size=500M` cuts it; SystemMaxUse in journald.conf bounds it",
+                "`journalctl --vacuum-size=500M` shrinks it; SystemMaxUse in journald.conf limits it",
             ),
-            TenantKind::VarTmp => (
+            OtherUserKind::VarTmp => (
                 CauseKind::VarTmp,
                 format!("temporary files in {path}"),
-                "look what left them; systemd-tmpfiles removes what is older than 30 days",
+                "find out what left them; systemd-tmpfiles removes those older than 30 days",
             ),
-            TenantKind::CoreDumps => {
-                (CauseKind::CoreDumps, format!("core dumps in {path}"), "look at them, then delete them")
+            OtherUserKind::CoreDumps => {
+                (CauseKind::CoreDumps, format!("core dumps in {path}"), "inspect them, then delete them")
             }
-            TenantKind::DeletedOpen => (
+            OtherUserKind::DeletedOpen => (
                 CauseKind::DeletedOpen,
                 format!(
                     "{path}, deleted, but held open by {}",
-                    tenant.holder.as_deref().unwrap_or("a process")
+                    user.holder.as_deref().unwrap_or("a process")
                 ),
-                "it goes when that process closes it or ends",
+                "it is freed when that process closes it or exits",
             ),
-            TenantKind::PodLogs
-            | TenantKind::Logs
-            | TenantKind::KubeletVolumes
-            | TenantKind::Layersweep
-            | TenantKind::Swap
-            | TenantKind::Snapshotter
-            | TenantKind::Directory => return None,
+            OtherUserKind::PodLogs
+            | OtherUserKind::Logs
+            | OtherUserKind::KubeletVolumes
+            | OtherUserKind::Layersweep
+            | OtherUserKind::Swap
+            | OtherUserKind::Snapshotter
+            | OtherUserKind::Directory => return None,
         };
         Some(Cause {
             kind,
@@ -402,7 +392,7 @@ fn tenants(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 
 /// What is no container's: named where it is much.
 fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let used = context.survey.inventory.filesystems[at.get()].used_bytes;
+    let used = context.scan.inventory.filesystems[at.get()].used_bytes;
     let parts = context.divided.get(at.get()).into_iter().flat_map(|divided| &divided.parts);
     let parts =
         parts.filter(|part| matches!(part.kind, PartKind::Directory | PartKind::Swap | PartKind::Other));
@@ -413,7 +403,7 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             let text =
                 path.as_ref().map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
             let remedy = path.as_ref().map_or_else(String::new, |path| {
-                format!("no container's; `du -xh --max-depth=1 {path} | sort -h` goes on from there")
+                format!("not container data; drill down with `du -xh --max-depth=1 {path} | sort -h`")
             });
             Cause {
                 kind: CauseKind::Other,

@@ -11,7 +11,7 @@ pub use causes::{Context, causes};
 pub use parts::{Divided, divide};
 pub use summary::summary;
 
-use crate::model::words::two_decimals;
+use crate::model::display::two_decimals;
 use crate::model::{Filesystem, FilesystemIx, Size};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
@@ -22,7 +22,7 @@ pub struct Part {
     pub kind: PartKind,
     /// For people.
     pub label: String,
-    /// Where it lies for us, where it is in one place.
+    /// Its path for us, where it is in one place.
     pub path: Option<std::path::PathBuf>,
     /// Bytes of the filesystem's used ones.
     pub bytes: u64,
@@ -46,7 +46,7 @@ macro_rules! kinds {
 
             /// As the documents have it.
             #[must_use]
-            pub fn word(self) -> &'static str {
+            pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)+
                 }
@@ -140,11 +140,11 @@ pub struct Cause {
     pub text: String,
     /// What to do about it; empty where there is nothing.
     pub remedy: String,
-    /// What it holds, or gives back where that is less.
+    /// What it holds, or frees where that is less.
     pub bytes: u64,
     /// Its id, where it has one.
     pub id: Option<String>,
-    /// Where it lies, as the node itself names it.
+    /// Its path, as the node itself names it.
     pub path: Option<String>,
     /// Who can free it.
     pub action: Action,
@@ -175,7 +175,7 @@ pub struct Disk {
     pub planned: Planned,
 }
 
-/// What is expected to come back.
+/// Bytes expected to be freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Back {
     /// Bytes.
@@ -196,12 +196,12 @@ impl Back {
     }
 }
 
-/// What our commands would give back on a filesystem now, by the policy as it is configured.
+/// Bytes that layersweep would free on a filesystem now under the configured policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
     pub command: &'static str,
-    /// What it gives back, of images.
+    /// What it frees, of images.
     pub gc: Back,
     /// Where that is nothing: why, as a clause.
     pub none: &'static str,

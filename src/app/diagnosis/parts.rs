@@ -3,7 +3,7 @@
 use crate::app::diagnosis::{Part, PartKind};
 use crate::model::refs::{Refs, Root, Standing, standing};
 use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
-use crate::stores::other_usage::{Tenant, TenantKind, Tenants};
+use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
 
 /// Directories that hold less than this share of what is used count as `other`.
 const SMALL: u64 = 100;
@@ -21,48 +21,48 @@ pub struct Divided {
 
 /// Divides what is used on one filesystem.
 #[must_use]
-pub fn divide(inventory: &Inventory, refs: &Refs, tenants: &Tenants, at: FilesystemIx) -> Divided {
+pub fn divide(inventory: &Inventory, refs: &Refs, other_users: &OtherUsers, at: FilesystemIx) -> Divided {
     let used = inventory.filesystems[at.get()].used_bytes;
     let mut parts = of_stores(inventory, refs, at);
-    let here = tenants.tenants.iter().filter(|tenant| tenant.filesystem == at);
-    parts.extend(here.filter(|tenant| is_named(tenant, used)).map(of_tenant));
+    let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
+    parts.extend(here.filter(|user| is_named(user, used)).map(of_other_user));
     parts.retain(|part| part.bytes > 0);
     fit(parts, used)
 }
 
-fn is_named(tenant: &Tenant, used: u64) -> bool {
-    match tenant.kind {
-        TenantKind::Directory | TenantKind::DeletedOpen => tenant.bytes >= (used / SMALL).max(1),
+fn is_named(user: &OtherUser, used: u64) -> bool {
+    match user.kind {
+        OtherUserKind::Directory | OtherUserKind::DeletedOpen => user.bytes >= (used / SMALL).max(1),
         _ => true,
     }
 }
 
-fn of_tenant(tenant: &Tenant) -> Part {
-    let path = tenant.path.display();
-    let (kind, label) = match tenant.kind {
-        TenantKind::PodLogs => (PartKind::PodLogs, "logs of pods".to_owned()),
-        TenantKind::Logs => (PartKind::Logs, "other logs".to_owned()),
-        TenantKind::Journal => (PartKind::Journal, "journal".to_owned()),
-        TenantKind::KubeletVolumes => (PartKind::KubeletVolumes, "volumes of pods".to_owned()),
-        TenantKind::VarTmp => (PartKind::VarTmp, "temporary files".to_owned()),
-        TenantKind::Layersweep => (PartKind::Layersweep, "layersweep's records".to_owned()),
-        TenantKind::CoreDumps => (PartKind::CoreDumps, "core dumps".to_owned()),
-        TenantKind::Swap => (PartKind::Swap, "swap".to_owned()),
-        TenantKind::DeletedOpen => (
+fn of_other_user(user: &OtherUser) -> Part {
+    let path = user.path.display();
+    let (kind, label) = match user.kind {
+        OtherUserKind::PodLogs => (PartKind::PodLogs, "logs of pods".to_owned()),
+        OtherUserKind::Logs => (PartKind::Logs, "other logs".to_owned()),
+        OtherUserKind::Journal => (PartKind::Journal, "journal".to_owned()),
+        OtherUserKind::KubeletVolumes => (PartKind::KubeletVolumes, "volumes of pods".to_owned()),
+        OtherUserKind::VarTmp => (PartKind::VarTmp, "temporary files".to_owned()),
+        OtherUserKind::Layersweep => (PartKind::Layersweep, "layersweep's records".to_owned()),
+        OtherUserKind::CoreDumps => (PartKind::CoreDumps, "core dumps".to_owned()),
+        OtherUserKind::Swap => (PartKind::Swap, "swap".to_owned()),
+        OtherUserKind::DeletedOpen => (
             PartKind::DeletedOpen,
-            format!("deleted, but held open by {}", tenant.holder.as_deref().unwrap_or("a process")),
+            format!("deleted, but held open by {}", user.holder.as_deref().unwrap_or("a process")),
         ),
-        TenantKind::Snapshotter => {
-            (PartKind::Directory, format!("snapshotter {}", tenant.holder.as_deref().unwrap_or("?")))
+        OtherUserKind::Snapshotter => {
+            (PartKind::Directory, format!("snapshotter {}", user.holder.as_deref().unwrap_or("?")))
         }
-        TenantKind::Directory => (PartKind::Directory, path.to_string()),
+        OtherUserKind::Directory => (PartKind::Directory, path.to_string()),
     };
     Part {
         kind,
         label,
-        path: Some(tenant.path.clone()),
-        bytes: tenant.bytes,
-        measured_bytes: tenant.bytes,
+        path: Some(user.path.clone()),
+        bytes: user.bytes,
+        measured_bytes: user.bytes,
         store: None,
     }
 }
@@ -84,7 +84,7 @@ fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> 
     let mut parts = Vec::new();
     for (store, facts) in inventory.stores.iter().enumerate() {
         let is_here = |(_, node): &(usize, &crate::model::Node)| {
-            node.store.get() == store && node.filesystem == at && node.kind != NodeKind::Leftover
+            node.store.get() == store && node.filesystem == at && node.kind != NodeKind::TemporaryFile
         };
         let nodes = || inventory.nodes.iter().enumerate().filter(is_here);
         // What several share by reflink `st_blocks` counts several times, the disk once.
@@ -121,7 +121,7 @@ fn label(kind: PartKind) -> &'static str {
         PartKind::Leaks => "leaks",
         PartKind::Metadata => "stores' own files",
         PartKind::StoreOther => "other files in stores",
-        _ => kind.word(),
+        _ => kind.as_str(),
     }
 }
 
@@ -143,7 +143,7 @@ fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
     let rest = u64::try_from(rest).unwrap_or(u64::MAX);
     parts.push(Part {
         kind: PartKind::Other,
-        label: "everything else, and the filesystem's own".into(),
+        label: "everything else, and filesystem overhead".into(),
         path: None,
         bytes: rest,
         measured_bytes: rest,

@@ -2,25 +2,25 @@
 
 use crate::app::diagnosis::{Action, Back, Cause, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
-use crate::model::words::bytes;
+use crate::model::display::bytes;
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
-/// From this share on a disk whose marks nobody has set counts as full.
+/// From this share on a disk whose thresholds nobody has set counts as full.
 const FULL: f64 = 85.0;
 /// From this share on what is reserved is told of.
 const RESERVED: f64 = 1.0;
 /// Causes named in the last sentence.
 const NAMED: usize = 3;
 
-/// What is full, who holds it, what can be done. `complete`: everything could be read; `foreign`:
+/// How full the disk is, what fills it, what can be done. `complete`: everything could be read; `foreign`:
 /// it is the disk of a node that does not run.
 #[must_use]
 pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) -> [String; 3] {
     let Some((at, disk)) = fullest(disks) else {
         return [
-            "No filesystem with a store could be looked at.".into(),
-            "Who holds what is unknown.".into(),
-            "Nothing can be said of what could be taken back.".into(),
+            "No filesystem with a store could be examined.".into(),
+            "What uses the space is unknown.".into(),
+            "How much can be freed is unknown.".into(),
         ];
     };
     let here: Vec<_> = causes.iter().filter(|cause| cause.filesystem == at).collect();
@@ -31,7 +31,7 @@ pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
     [full(disks, disk), held(disk, &here), last]
 }
 
-/// The disk that the story is about: the fullest, by bytes or by inodes.
+/// The disk that the summary describes: the fullest, by bytes or by inodes.
 fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
     let percent =
         |disk: &Disk| disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
@@ -43,20 +43,20 @@ fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
 fn full(disks: &[Disk], disk: &Disk) -> String {
     let Some(percent) = disk.used_percent() else {
         return format!(
-            "How full {} is cannot be told: its numbers contradict each other.",
+            "The usage of {} is unknown: its figures are inconsistent.",
             disk.filesystem.mount.display()
         );
     };
     let distance = |one: &DiskThreshold| one.percent - disk.percent_of(one.of).unwrap_or(0.0);
     let passed: Vec<_> = disk.acting(true).collect();
     let next = disk.acting(false).min_by(|a, b| distance(a).total_cmp(&distance(b)));
-    let marks = match (passed.as_slice(), next) {
-        ([], None) if percent >= FULL => "; no marks are set here".to_owned(),
+    let thresholds = match (passed.as_slice(), next) {
+        ([], None) if percent >= FULL => "; no thresholds are set here".to_owned(),
         ([], None) => String::new(),
-        ([], Some(next)) => format!(", below every mark (next: {})", next),
+        ([], Some(next)) => format!(", below every threshold (next: {})", next),
         (passed, _) => {
             let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
-            format!(", past {}", and(&names))
+            format!(", above {}", and(&names))
         }
     };
     let others = match disks.len() {
@@ -65,7 +65,7 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
     };
     let by_bytes = percent >= FULL || passed.iter().any(|one| one.of == Counted::Bytes);
     let numbers = format!(
-        "{percent:.1}% {}: {} of {} used, {} available{}{marks}",
+        "{percent:.1}% {}: {} of {} used, {} available{}{thresholds}",
         if by_bytes { "full" } else { "in use" },
         bytes(disk.filesystem.used_bytes),
         bytes(disk.filesystem.capacity_bytes),
@@ -74,7 +74,8 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
     );
     match (short_of_inodes(disk), disk.inodes_percent()) {
         (true, Some(_)) if disk.filesystem.inodes_free == 0 => format!(
-            "{}{others} has no inode left: all {} inodes are used, so that no new file fits; its bytes are {numbers}.",
+            "{}{others} has no free inodes: all {} are used, so no file can be created; its bytes are \
+                {numbers}.",
             disk.filesystem.mount.display(),
             disk.filesystem.inodes,
         ),
@@ -96,7 +97,7 @@ fn reserved(disk: &Disk) -> String {
     }
 }
 
-/// Files run out, whatever bytes there are.
+/// Inodes are short, regardless of free bytes.
 fn short_of_inodes(disk: &Disk) -> bool {
     disk.inodes_percent().is_some_and(|percent| percent >= FULL)
         || disk.acting(true).any(|one| one.of == Counted::Inodes)
@@ -123,7 +124,7 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
         })
         .collect();
     if named.is_empty() {
-        return "Nobody holds anything on it.".into();
+        return "Nothing is stored on it.".into();
     }
     let foremost = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
     let foremost = foremost.filter(|cause| share(cause.bytes, disk.filesystem.used_bytes) >= 10.0);
@@ -131,18 +132,18 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
     let unknown = causes.iter().filter(|cause| cause.kind == CauseKind::Other).map(|cause| cause.bytes).max();
     let foremost = foremost.filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes));
     let foremost = foremost.map_or_else(String::new, |cause| {
-        format!("; the largest single thing: {} with {}", cause.title, bytes(cause.bytes))
+        format!("; the largest single item: {}, {}", cause.title, bytes(cause.bytes))
     });
     if share(ours, disk.filesystem.used_bytes) < 50.0 {
         return format!(
-            "Most of it is not containers' storage, which holds only {} ({:.0}%): {}{foremost}.",
+            "Most of it is not container storage, which uses only {} ({:.0}%): {}{foremost}.",
             bytes(ours),
             share(ours, disk.filesystem.used_bytes),
             and(&named),
         );
     }
     let what = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
-    format!("{what} held by {}{foremost}.", and(&named))
+    format!("{what} used by {}{foremost}.", and(&named))
 }
 
 /// What can be done, and how much it gives.
@@ -166,11 +167,10 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     // What nothing uses, and what stays all the same.
     let stays: Vec<_> = [
         (images > 0 && gc.is_nothing()).then(|| {
-            format!("`layersweep gc` would delete no image now, since {none}: {} unused", bytes(images))
+            format!("`layersweep gc` deletes no image now: {none} ({} of images are unused)", bytes(images))
         }),
-        (leaks > 0 && sweep.is_nothing()).then(|| {
-            format!("leaks of {} are not to be deleted yet, `layersweep sweep` says why", bytes(leaks))
-        }),
+        (leaks > 0 && sweep.is_nothing())
+            .then(|| format!("{} of leaks cannot be deleted yet (see `layersweep sweep`)", bytes(leaks))),
     ]
     .into_iter()
     .flatten()
@@ -179,29 +179,28 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         true if !stays.is_empty() => capital(&stays.join("; ")),
         true if theirs.is_empty() => {
             return match held_by_nobody(disk) {
-                true => "There is nothing to take back.".into(),
+                true => "There is nothing to free.".into(),
                 false => {
-                    "Nothing of it can be taken back safely: what is in the stores is in use, and the rest \
-                          is not ours to judge; a larger disk, or less on it, is the way."
+                    "Nothing can be freed safely: everything in the stores is in use, and the rest is not \
+                        container data; move data away or enlarge the disk."
                         .into()
                 }
             };
         }
-        true => "Nothing of it goes by itself".to_owned(),
+        true => "Nothing is freed automatically".to_owned(),
         false => {
             let back = Back {
                 bytes: gc.bytes.saturating_add(sweep.bytes),
                 inodes: gc.inodes.saturating_add(sweep.inodes),
             };
-            let verb = if commands.len() == 1 { "gives" } else { "give" };
+            let verb = if commands.len() == 1 { "frees" } else { "free" };
             let after = after(disk, back.bytes)
                 .map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
             let inodes = match short_of_inodes(disk) {
                 true => format!(" and {} inodes", back.inodes),
                 false => String::new(),
             };
-            let first =
-                format!("{when}{} {verb} back up to {}{inodes}{after}", and(&commands), bytes(back.bytes));
+            let first = format!("{when}{} {verb} up to {}{inodes}{after}", and(&commands), bytes(back.bytes));
             capital(&[vec![first], stays].concat().join("; "))
         }
     };
@@ -215,7 +214,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let hold = format!("{} to decide by hand: {}{more}", bytes(sum(&theirs)), named.join(", "));
+        let hold = format!("{} need a manual decision: {}{more}", bytes(sum(&theirs)), named.join(", "));
         out.push_str(&format!("; {hold}"));
     }
     out + "."
@@ -231,7 +230,7 @@ fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
     causes.iter().filter(|cause| cause.kind == kind).map(|cause| cause.bytes).sum()
 }
 
-/// Percent used when `back` bytes have come back.
+/// Percent used after `back` bytes are freed.
 fn after(disk: &Disk, back: u64) -> Option<f64> {
     disk.used_percent()?;
     let taken =

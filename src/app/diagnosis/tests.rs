@@ -6,12 +6,12 @@ use crate::policy::thresholds::{Counted, DiskThreshold, Source};
 
 const GIB: u64 = 1 << 30;
 
-/// A disk of 100 GiB with these parts, in GiB, under the usual marks.
+/// A disk of 100 GiB with these parts, in GiB, under the usual thresholds.
 fn disk(parts: &[(PartKind, u64)]) -> Disk {
     let used: u64 = parts.iter().map(|(_, gib)| gib * GIB).sum();
     let part = |(kind, gib): &(PartKind, u64)| Part {
         kind: *kind,
-        label: kind.word().into(),
+        label: kind.as_str().into(),
         path: None,
         bytes: gib * GIB,
         measured_bytes: gib * GIB,
@@ -45,13 +45,13 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         planned: Planned {
             command: "layersweep gc",
             gc: Back::default(),
-            none: "the disk is below its marks",
+            none: "the disk is below its thresholds",
             sweep: Back::default(),
         },
     }
 }
 
-/// The plans take all that is ours, as on a disk past its marks.
+/// The plans take all that is ours, as on a disk past its thresholds.
 fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
     for cause in causes.iter().filter(|cause| cause.action == Action::Layersweep) {
         let planned = &mut disk.planned;
@@ -91,9 +91,9 @@ fn which_disk_gets_which_sentences() {
             vec![],
             true,
             [
-                &["/var is 30.0% in use", "below every mark (next: layersweep's gc at 75%)"],
-                &["held by images in use 20.0 GiB (67%) and other files 10.0 GiB (33%)"],
-                &["nothing to take back"],
+                &["/var is 30.0% in use", "below every threshold (next: layersweep's gc at 75%)"],
+                &["used by images in use 20.0 GiB (67%) and other files 10.0 GiB (33%)"],
+                &["nothing to free"],
             ],
         ),
         (
@@ -104,10 +104,10 @@ fn which_disk_gets_which_sentences() {
             [
                 &[
                     "90.0% full",
-                    "past layersweep's gc at 75%, the kubelet's image GC at 85% and hard eviction",
+                    "above layersweep's gc at 75%, the kubelet's image GC at 85% and hard eviction",
                 ],
-                &["held by unused images 60.0 GiB (67%)"],
-                &["`layersweep gc` (unused images, 60.0 GiB) gives back up to 60.0 GiB", "leaves 30.0%"],
+                &["used by unused images 60.0 GiB (67%)"],
+                &["`layersweep gc` (unused images, 60.0 GiB) frees up to 60.0 GiB", "leaves 30.0%"],
             ],
         ),
         (
@@ -120,8 +120,8 @@ fn which_disk_gets_which_sentences() {
             true,
             [
                 &["80.0% full"],
-                &["leaks 60.0 GiB (75%)", "largest single thing: leak orphan-dir 1 with 40.0 GiB"],
-                &["`layersweep sweep --delete` (leaks, 60.0 GiB) gives back", "leaves 20.0%"],
+                &["leaks 60.0 GiB (75%)", "largest single item: leak orphan-dir 1, 40.0 GiB"],
+                &["`layersweep sweep --delete` (leaks, 60.0 GiB) frees", "leaves 20.0%"],
             ],
         ),
         (
@@ -134,8 +134,8 @@ fn which_disk_gets_which_sentences() {
             true,
             [
                 &["85.0% full"],
-                &["containers' own layers 65.0 GiB (76%)", "container batch with 50.0 GiB"],
-                &["65.0 GiB to decide by hand: container batch (50.0 GiB), container b (15.0 GiB)"],
+                &["containers' own layers 65.0 GiB (76%)", "container batch, 50.0 GiB"],
+                &["65.0 GiB need a manual decision: container batch (50.0 GiB), container b (15.0 GiB)"],
             ],
         ),
         (
@@ -146,11 +146,11 @@ fn which_disk_gets_which_sentences() {
             [
                 &["90.0% full"],
                 &[
-                    "Most of it is not containers' storage, which holds only 20.0 GiB (22%)",
+                    "Most of it is not container storage, which uses only 20.0 GiB (22%)",
                     "logs and volumes of pods 70.0 GiB (78%)",
-                    "log of pod shop/cart with 68.0 GiB",
+                    "log of pod shop/cart, 68.0 GiB",
                 ],
-                &["68.0 GiB to decide by hand"],
+                &["68.0 GiB need a manual decision"],
             ],
         ),
         (
@@ -161,7 +161,7 @@ fn which_disk_gets_which_sentences() {
             [
                 &["76.0% full"],
                 &["pinned images 56.0 GiB"],
-                &["56.0 GiB to decide by hand: pinned image old:1"],
+                &["56.0 GiB need a manual decision: pinned image old:1"],
             ],
         ),
         (
@@ -172,10 +172,10 @@ fn which_disk_gets_which_sentences() {
             [
                 &["90.0% full"],
                 &[
-                    "Most of it is not containers' storage, which holds only 5.0 GiB (6%)",
+                    "Most of it is not container storage, which uses only 5.0 GiB (6%)",
                     "other files 85.0 GiB",
                 ],
-                &["Nothing of it can be taken back safely"],
+                &["Nothing can be freed safely"],
             ],
         ),
         (
@@ -185,23 +185,23 @@ fn which_disk_gets_which_sentences() {
             true,
             [
                 &["80.0% full"],
-                &["which holds only 5.0 GiB (6%): other logs 75.0 GiB (94%)"],
-                &["Nothing of it"],
+                &["which uses only 5.0 GiB (6%): other logs 75.0 GiB (94%)"],
+                &["Nothing can be freed"],
             ],
         ),
         (
-            "nothing to take back",
+            "nothing to free",
             vec![(P::Images, 88), (P::Other, 2)],
             vec![],
             true,
-            [&["90.0% full"], &["images in use 88.0 GiB (98%)"], &["Nothing of it can be taken back safely"]],
+            [&["90.0% full"], &["images in use 88.0 GiB (98%)"], &["Nothing can be freed safely"]],
         ),
         (
             "not all could be read",
             vec![(P::Images, 40), (P::Other, 40)],
             vec![cause(C::UnusedImages, Layersweep, 1, "images not in use")],
             false,
-            [&["80.0% full"], &["images in use"], &["gives back up to 1.0 GiB", "figures are lower bounds"]],
+            [&["80.0% full"], &["images in use"], &["frees up to 1.0 GiB", "figures are lower bounds"]],
         ),
         (
             "images and leaks and more",
@@ -219,9 +219,9 @@ fn which_disk_gets_which_sentences() {
             [
                 &["80.0% full"],
                 &["unused images 30.0 GiB"],
-                &[
-                    "`layersweep gc` (unused images, 30.0 GiB) and `layersweep sweep --delete` (leaks, 20.0 GiB) give back up to 50.0 GiB, which leaves 30.0%; 19.0 GiB to decide by hand: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more.",
-                ],
+                &["`layersweep gc` (unused images, 30.0 GiB) and `layersweep sweep --delete` (leaks, \
+                        20.0 GiB) free up to 50.0 GiB, which leaves 30.0%; 19.0 GiB need a manual \
+                        decision: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more."],
             ],
         ),
     ];
@@ -241,11 +241,11 @@ fn numbers_that_contradict_each_other_and_no_disk_at_all() {
     let mut broken = disk(&[(PartKind::Images, 10)]);
     broken.filesystem.available_bytes = 101 * GIB;
     let sentences = summary(&[broken], &[], true, false);
-    assert!(sentences[0].contains("contradict"), "{sentences:?}");
+    assert!(sentences[0].contains("inconsistent"), "{sentences:?}");
     assert!(!sentences[2].contains('%'), "{sentences:?}");
     assert!(summary(&[], &[], true, false)[0].contains("No filesystem"));
     let empty = summary(&[disk(&[])], &[], true, false);
-    assert!(empty[1].contains("Nobody"), "{empty:?}");
+    assert!(empty[1].contains("Nothing is stored"), "{empty:?}");
 }
 
 #[test]
@@ -279,14 +279,14 @@ fn inodes_run_out_before_bytes() {
     let sentences = summary(&[calm, disk.clone()], &[], true, false);
     assert!(
         sentences[0].starts_with(
-            "/var (the fullest of 2 filesystems with stores) has no inode left: all 2128 inodes are used"
+            "/var (the fullest of 2 filesystems with stores) has no free inodes: all 2128 are used"
         ),
         "{sentences:?}"
     );
     assert!(sentences[0].contains("its bytes are 30.0% in use"), "{sentences:?}");
-    assert!(sentences[1].starts_with("Its bytes are held by"), "{sentences:?}");
-    assert!(sentences[2].contains("Nothing of it can be taken back"), "{sentences:?}");
-    // Past a mark that somebody set, and below it.
+    assert!(sentences[1].starts_with("Its bytes are used by"), "{sentences:?}");
+    assert!(sentences[2].contains("Nothing can be freed"), "{sentences:?}");
+    // Past a threshold that somebody set, and below it.
     let threshold = |percent| DiskThreshold {
         name: "gc by inodes high".into(),
         percent,
@@ -297,12 +297,12 @@ fn inodes_run_out_before_bytes() {
     disk.thresholds.push(threshold(70.0));
     let sentence = |disk: &Disk| summary(std::slice::from_ref(disk), &[], true, false)[0].clone();
     assert!(sentence(&disk).starts_with("/var has used 75.2% of its 2128 inodes"), "{}", sentence(&disk));
-    assert!(sentence(&disk).contains(", past layersweep's gc by inodes at 70%."), "{}", sentence(&disk));
+    assert!(sentence(&disk).contains(", above layersweep's gc by inodes at 70%."), "{}", sentence(&disk));
     disk.thresholds.pop();
     disk.thresholds.push(threshold(80.0));
     let below = sentence(&disk);
     assert!(below.starts_with("/var is 30.0% in use"), "{below}");
-    assert!(below.contains("below every mark (next: layersweep's gc by inodes at 80%)"), "{below}");
+    assert!(below.contains("below every threshold (next: layersweep's gc by inodes at 80%)"), "{below}");
     // btrfs counts none.
     (disk.filesystem.inodes, disk.filesystem.inodes_free) = (0, 0);
     assert!(sentence(&disk).contains("next: layersweep's gc at 75%"), "{}", sentence(&disk));
@@ -319,21 +319,21 @@ fn nothing_is_promised_that_the_plans_do_not_keep() {
     let last = |disk: &Disk| summary(std::slice::from_ref(disk), &causes, true, false)[2].clone();
     assert_eq!(
         last(&calm),
-        "`layersweep gc` would delete no image now, since the disk is below its marks: 20.0 GiB unused; leaks \
-         of 5.0 GiB are not to be deleted yet, `layersweep sweep` says why."
+        "`layersweep gc` deletes no image now: the disk is below its thresholds (20.0 GiB of images are \
+         unused); 5.0 GiB of leaks cannot be deleted yet (see `layersweep sweep`)."
     );
-    // The low mark is reached long before all is gone; an inode is an inode.
+    // The low threshold is reached long before all is gone; an inode is an inode.
     let mut part = calm.clone();
     part.planned.gc.add(Size { frees_bytes: 3 * GIB, inodes: 7, ..Size::default() });
     assert!(
         last(&part).starts_with(
-            "`layersweep gc` (unused images, 3.0 GiB) gives back up to 3.0 GiB, which leaves 22.0%; leaks of"
+            "`layersweep gc` (unused images, 3.0 GiB) frees up to 3.0 GiB, which leaves 22.0%; 5.0 GiB of leaks"
         ),
         "{}",
         last(&part)
     );
     part.filesystem.inodes_free = 0;
-    assert!(last(&part).contains("gives back up to 3.0 GiB and 7 inodes"), "{}", last(&part));
+    assert!(last(&part).contains("frees up to 3.0 GiB and 7 inodes"), "{}", last(&part));
 }
 
 #[test]
@@ -343,5 +343,8 @@ fn what_is_reserved_explains_the_percentage() {
     assert!(!sentence(&disk).contains("reserved"), "{}", sentence(&disk));
     disk.filesystem.available_bytes -= 65 * GIB;
     let told = sentence(&disk);
-    assert!(told.contains("15.0 GiB available, 65.0 GiB reserved for root or not available, past"), "{told}");
+    assert!(
+        told.contains("15.0 GiB available, 65.0 GiB reserved for root or not available, above"),
+        "{told}"
+    );
 }

@@ -5,7 +5,7 @@
 pub enum Status {
     /// Looked at, nothing wrong.
     Ok,
-    /// Worth knowing, nothing to do.
+    /// Notes, nothing to do.
     Note,
     /// Something does not work as it could, or will not at a bad time.
     Warning,
@@ -16,7 +16,7 @@ pub enum Status {
 impl Status {
     /// As the documents have it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Note => "note",
@@ -58,7 +58,7 @@ impl Check {
         Self::new(name, Status::Ok, object, message, "")
     }
 
-    /// Worth knowing.
+    /// Notes.
     pub fn note(name: &'static str, object: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(name, Status::Note, object, message, "")
     }

@@ -1,13 +1,13 @@
 //! Our container collection beside the kubelet's, which runs every minute.
 
 use crate::app::doctor::check::{Check, Status};
-use crate::node::thresholds::Thresholds;
+use crate::node::thresholds::KubeletThresholds;
 use crate::policy::containers::Policy;
 
 /// Whether what we are to collect is left for us at all. `ours`: what is configured, `None` where
 /// ours is off.
 #[must_use]
-pub fn containers(kubelet: &Thresholds, ours: Option<&Policy>) -> Check {
+pub fn containers(kubelet: &KubeletThresholds, ours: Option<&Policy>) -> Check {
     const NAME: &str = "container-gc";
     let limit = |number: i64| match Policy::limit(number) {
         None => "all".to_owned(),
@@ -21,12 +21,12 @@ pub fn containers(kubelet: &Thresholds, ours: Option<&Policy>) -> Check {
         false => format!(", and those created less than {:#} ago", ttl.value),
     };
     let theirs = format!(
-        "of the dead the kubelet keeps {} of each container of a pod, {} on the node{young}",
+        "the kubelet keeps {} dead containers for each container of a pod, {} on the node{young}",
         limit(each.value),
         limit(total.value),
     );
     let Some(ours) = ours else {
-        return Check::ok(NAME, object, format!("{theirs}; ours is off"));
+        return Check::ok(NAME, object, format!("{theirs}; layersweep's collection is off"));
     };
     // `None`: no limit, which is above every number.
     let at_most = |theirs: i64, ours: Option<usize>| match (Policy::limit(theirs), ours) {
@@ -43,8 +43,8 @@ pub fn containers(kubelet: &Thresholds, ours: Option<&Policy>) -> Check {
             Status::Warning,
             object,
             format!(
-                "{theirs}: it does so every minute, before ours (containers.enabled) has anything to do; our minimum \
-                 age protects nothing from it"
+                "{theirs}: it collects every minute, before layersweep (containers.enabled) has anything \
+                    to do; layersweep's minimum age does not protect them from it"
             ),
             "give the kubelet --maximum-dead-containers-per-container=-1 --minimum-container-ttl-duration=24h, or set \
              containers.enabled = false",
@@ -52,11 +52,14 @@ pub fn containers(kubelet: &Thresholds, ours: Option<&Policy>) -> Check {
     }
     let more_than_ours = Policy::limit(each.value).is_none() && Policy::limit(total.value).is_none();
     match more_than_ours {
-        true => Check::ok(NAME, object, format!("{theirs}: dead containers are left to us")),
+        true => Check::ok(NAME, object, format!("{theirs}: dead containers are left to layersweep")),
         false => Check::note(
             NAME,
             object,
-            format!("{theirs}, every minute; ours (containers.enabled) deletes beside it, by its own rules"),
+            format!(
+                "{theirs}, every minute; layersweep (containers.enabled) deletes as well, by its own \
+                rules"
+            ),
         ),
     }
 }

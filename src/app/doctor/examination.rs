@@ -51,7 +51,7 @@ impl Examination<'_> {
         self.unread = true;
         let remedy = match error.kind() {
             std::io::ErrorKind::PermissionDenied => AS_ROOT,
-            _ => "look at the kernel's log (dmesg), and check the disk",
+            _ => "check the kernel log (dmesg) and the disk",
         };
         self.warning(name, object, format!("it cannot be read: {error}"), remedy);
     }

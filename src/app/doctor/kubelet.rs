@@ -12,7 +12,7 @@ use crate::model::{FilesystemIx, StoreIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::thresholds;
 use crate::policy::thresholds::Disk;
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::sys::processes::Processes;
 use crate::sys::quiet;
 
@@ -24,7 +24,7 @@ impl Examination<'_> {
         &mut self,
         kubelet: &Kubelet,
         processes: Option<&Processes>,
-        survey: Option<&Survey>,
+        scan: Option<&Scan>,
         own: Option<StoreIx>,
     ) {
         for (path, error) in &kubelet.unreadable {
@@ -33,33 +33,34 @@ impl Examination<'_> {
         let inside = processes.and_then(|processes| processes.running(&["k3s", "rke2", "k0s", "kubelite"]));
         if let Some(inside) = inside {
             let message = format!(
-                "a kubelet is part of {}: what that one's own arguments and defaults hand on to it is not known here",
+                "{} contains a kubelet: settings that it passes on by its own arguments and defaults are \
+                    not known here",
                 inside.describe()
             );
             self.note(Check::note(NAME, "", message));
         }
         if !kubelet.is_here() {
             if inside.is_none() {
-                self.note(Check::note(NAME, "", "no settings of a kubelet found: nothing evicts pods here"));
+                self.note(Check::note(NAME, "", "no kubelet settings found: nothing evicts pods here"));
             }
             return;
         }
         let (thresholds, problems) = thresholds::read(kubelet);
         for (path, why) in kubelet.misread.iter().cloned().chain(problems) {
-            let message = format!("{why}; it is left aside here, and the kubelet may not start with it");
-            self.warning(NAME, path.display().to_string(), message, "mend the kubelet's setting");
+            let message = format!("{why}; it is ignored here, and the kubelet may not start with it");
+            self.warning(NAME, path.display().to_string(), message, "fix the kubelet's setting");
         }
         let files: Vec<_> = (kubelet.configs_in_effect().chain(&kubelet.running))
             .map(|file| file.path.display().to_string())
             .collect();
         let message = match files.is_empty() {
-            true => "no configuration of the kubelet, only flags".to_owned(),
+            true => "no kubelet configuration file, only flags".to_owned(),
             false => format!("settings from {}", files.join(", ")),
         };
         self.note(Check::ok(NAME, "", message));
         let ours = Ours { targets: self.config.images.targets, max_age: self.config.images.max_age };
-        let disks = match survey {
-            Some(survey) => self.disks(kubelet, survey, own),
+        let disks = match scan {
+            Some(scan) => self.disks(kubelet, scan, own),
             None => self.nodefs_alone(kubelet).into_iter().collect(),
         };
         self.checks.extend(compare(&thresholds, &ours, &disks));
@@ -69,8 +70,8 @@ impl Examination<'_> {
     }
 
     /// The filesystems with images that the kubelet looks at.
-    fn disks(&self, kubelet: &Kubelet, survey: &Survey, own: Option<StoreIx>) -> Vec<Disk> {
-        let inventory = &survey.inventory;
+    fn disks(&self, kubelet: &Kubelet, scan: &Scan, own: Option<StoreIx>) -> Vec<Disk> {
+        let inventory = &scan.inventory;
         let counts = |at: usize| match own {
             Some(own) => own.get() == at,
             None => !inventory.stores[at].read_only,

@@ -19,7 +19,7 @@ use crate::model::{Consistency, StoreKind};
 use crate::node::kubelet::Kubelet;
 use crate::node::static_pods;
 use crate::stores::containers_storage::config::crio_start;
-use crate::stores::{self, Survey, Weigh};
+use crate::stores::{self, Measure, Scan};
 use crate::sys::processes::Processes;
 
 pub use check::{Check, Status};
@@ -42,7 +42,7 @@ pub struct Findings {
 /// # Errors
 /// When the request itself cannot be used.
 pub fn doctor(request: &Request, config: &Config, problems: &[Problem]) -> Result<Findings, Error> {
-    let stores = stores::Request { weigh: Weigh::Nothing, ..request.stores()? };
+    let stores = stores::Request { measure: Measure::Nothing, ..request.stores()? };
     let mut examination = Examination { request, config, stores: &stores, checks: Vec::new(), unread: false };
     examination.run(problems);
     Ok(Findings { checks: examination.checks, complete: !examination.unread })
@@ -52,16 +52,16 @@ impl Examination<'_> {
     fn run(&mut self, problems: &[Problem]) {
         self.configuration(problems);
         let processes = self.processes();
-        let survey = self.stores();
+        let scan = self.stores();
         let kubelet = match &processes {
             Some(processes) => Kubelet::read_running(&self.stores.sysroot, processes),
             None => Kubelet::read(&self.stores.sysroot),
         };
-        let own = self.runtime(&kubelet, survey.as_ref());
-        self.kubelet(&kubelet, processes.as_ref(), survey.as_ref(), own);
+        let own = self.runtime(&kubelet, scan.as_ref());
+        self.kubelet(&kubelet, processes.as_ref(), scan.as_ref(), own);
         self.crio();
         self.static_pods();
-        self.state(survey.as_ref());
+        self.state(scan.as_ref());
         self.timers();
     }
 
@@ -73,7 +73,7 @@ impl Examination<'_> {
                 false => format!("{}: {}", problem.field, problem.message),
             };
             let remedy = match problem.remedy.is_empty() {
-                true => "mend it: until then every other command refuses to run".to_owned(),
+                true => "fix it: until then every other command refuses to run".to_owned(),
                 false => problem.remedy.clone(),
             };
             self.error(NAME, problem.origin.to_string(), message, remedy);
@@ -81,7 +81,7 @@ impl Examination<'_> {
         if problems.is_empty() {
             let files: Vec<_> = self.config.files.iter().map(|file| file.display().to_string()).collect();
             let message = match files.is_empty() {
-                true => "no file: the built-in defaults hold".to_owned(),
+                true => "no file: the built-in defaults apply".to_owned(),
                 false => format!("read from {}", files.join(", ")),
             };
             self.note(Check::ok(NAME, "", message));
@@ -100,7 +100,8 @@ impl Examination<'_> {
             Ok(false) => self.warning(
                 NAME,
                 "",
-                "files of other users cannot be read: stores of root and most of the node's settings are out of reach",
+                "files of other users cannot be read: root's stores and most of the node's settings are \
+                    not accessible",
                 AS_ROOT,
             ),
             Err(error) => self.unread(NAME, "/proc/self/status", &error),
@@ -111,8 +112,8 @@ impl Examination<'_> {
                     self.note(Check::note(
                         NAME,
                         "/proc",
-                        "not all processes can be seen (another namespace, or hidepid): what one of them may hold \
-                         open is not taken for a leak",
+                        "not all processes are visible (another namespace, or hidepid): what one of them \
+                            may hold open is not counted as a leak",
                     ));
                 }
                 Some(processes)
@@ -124,10 +125,10 @@ impl Examination<'_> {
         }
     }
 
-    fn stores(&mut self) -> Option<Survey> {
+    fn stores(&mut self) -> Option<Scan> {
         const NAME: &str = "store";
-        let survey = match stores::run(self.stores, &Progress::default()) {
-            Ok(survey) => survey,
+        let scan = match stores::run(self.stores, &Progress::default()) {
+            Ok(scan) => scan,
             Err(stores::Error::Unreadable { path, source }) => {
                 self.unread(NAME, path.display().to_string(), &source);
                 return None;
@@ -141,7 +142,7 @@ impl Examination<'_> {
                 return None;
             }
         };
-        let inventory = &survey.inventory;
+        let inventory = &scan.inventory;
         for (at, store) in inventory.stores.iter().enumerate() {
             let images = inventory.images.iter().filter(|image| image.store.get() == at).count();
             let kind = match store.kind {
@@ -158,14 +159,14 @@ impl Examination<'_> {
                     self.note(Check::note(
                         NAME,
                         object,
-                        format!("{what}; somebody wrote to it all the time"),
+                        format!("{what}; other programs kept writing to it"),
                     ));
                 }
                 Consistency::Damaged => self.error(
                     NAME,
                     object,
                     format!("{what}; a record file cannot be read in full: nothing is deleted from it"),
-                    "see what `layersweep scan` says of it, and docs/recovery.md",
+                    "see `layersweep scan` and docs/recovery.md",
                 ),
             }
         }
@@ -177,14 +178,14 @@ impl Examination<'_> {
                 "store-finding",
                 object,
                 finding.message.clone(),
-                "mend it, or run as who may read it",
+                "fix it, or run as a user who may read it",
             );
         }
         if let Some(more @ 1..) = findings.len().checked_sub(MOST_FINDINGS) {
             self.unread |= findings.iter().any(|finding| finding.incomplete);
             self.warning("store-finding", "", format!("and {more} more"), "see `layersweep scan`");
         }
-        Some(survey)
+        Some(scan)
     }
 
     /// What CRI-O does to its store when it starts.
@@ -201,7 +202,7 @@ impl Examination<'_> {
                 self.note(Check::ok(NAME, source(&start.repair), message));
             }
             (_, Some((named, file))) if named.as_os_str().is_empty() => {
-                let message = "clean_shutdown_file is empty: CRI-O checks its store after no shutdown";
+                let message = "clean_shutdown_file is empty: CRI-O never checks its store after a shutdown";
                 self.note(Check::ok(NAME, file.display().to_string(), message));
             }
             (repair, _) => {
@@ -213,15 +214,15 @@ impl Examination<'_> {
                     NAME,
                     source(&start.repair),
                     format!(
-                        "internal_repair {how}: after an unclean shutdown CRI-O checks its store, and where the repair \
-                         fails (as on a full disk) it wipes it with all images; so make room before CRI-O is started \
-                         again (docs/recovery.md)"
+                        "internal_repair {how}: after an unclean shutdown CRI-O checks its store, and if \
+                            the repair fails (as on a full disk) it wipes the store with all images; free \
+                            space before CRI-O is started again (docs/recovery.md)"
                     ),
                 ));
             }
         }
         if set(&start.wipe) == Some(false) {
-            let message = "internal_wipe is off: containers and images of before a reboot or an upgrade stay";
+            let message = "internal_wipe is off: containers and images from before a reboot or upgrade stay";
             self.note(Check::note(NAME, source(&start.wipe), message));
         }
     }
@@ -237,24 +238,23 @@ impl Examination<'_> {
             Ok(found) => {
                 for finding in &found.findings {
                     let object = finding.path.display().to_string();
-                    self.warning(NAME, object, finding.message.clone(), "mend the manifest");
+                    self.warning(NAME, object, finding.message.clone(), "fix the manifest");
                 }
-                let message = format!("{} images are named by static pods, and stay", found.images.len());
+                let message = format!("{} images are named by static pods and protected", found.images.len());
                 self.note(Check::ok(NAME, place.display().to_string(), message));
             }
             Err(unreadable) => {
                 self.unread = true;
                 let object = unreadable.path.display().to_string();
                 let message = format!(
-                    "it cannot be read ({}): which images static pods name is unknown, and gc refuses to delete any",
+                    "it cannot be read ({}): images of static pods are unknown, and gc refuses to delete \
+                        any image",
                     unreadable.source
                 );
                 let remedy = match unreadable.source.kind() {
                     std::io::ErrorKind::PermissionDenied => AS_ROOT.to_owned(),
-                    _ => {
-                        "mend it, or set protect.static_pods = \"off\" if static pods are to protect nothing"
-                            .to_owned()
-                    }
+                    _ => "fix it, or set protect.static_pods = \"off\" if static pods protect nothing"
+                        .to_owned(),
                 };
                 self.warning(NAME, object, message, remedy);
             }

@@ -9,7 +9,7 @@ use crate::execute::runtime_match::RuntimeStores;
 use crate::model::StoreIx;
 use crate::node::kubelet::Kubelet;
 use crate::node::timers;
-use crate::stores::Survey;
+use crate::stores::Scan;
 
 const NAME: &str = "runtime";
 
@@ -20,7 +20,7 @@ fn alone(message: &str, by_timer: bool) -> Check {
             NAME,
             Status::Warning,
             "",
-            format!("{message}, and layersweep-gc.timer is enabled: every run of it is refused"),
+            format!("{message}, and layersweep-gc.timer is enabled: each of its runs is refused"),
             "give layersweep-gc.service the drop-in with `gc --yes --quiet --via direct` (docs/installing.md)",
         ),
         false => Check::note(NAME, "", format!("{message}; --via direct does")),
@@ -29,7 +29,7 @@ fn alone(message: &str, by_timer: bool) -> Check {
 
 impl Examination<'_> {
     /// The store that the node's runtime writes to, if that is known.
-    pub(super) fn runtime(&mut self, kubelet: &Kubelet, survey: Option<&Survey>) -> Option<StoreIx> {
+    pub(super) fn runtime(&mut self, kubelet: &Kubelet, scan: Option<&Scan>) -> Option<StoreIx> {
         if self.is_foreign() {
             self.note(Check::ok(NAME, "", "not asked: this is another node's disk (--sysroot)"));
             return None;
@@ -50,7 +50,7 @@ impl Examination<'_> {
             let remedy = match (status, hint(&error.problem)) {
                 (Status::Note, _) => String::new(),
                 (_, hint) if hint.is_empty() => {
-                    "start the runtime, or mend the file that names the socket".into()
+                    "start the runtime, or fix the file that names the socket".into()
                 }
                 (_, hint) => hint,
             };
@@ -65,7 +65,7 @@ impl Examination<'_> {
         }
         let nobody = answers.runtimes.is_empty() && answers.silent.is_empty();
         match choose(answers) {
-            Ok(client) => self.serves(&client, survey),
+            Ok(client) => self.serves(&client, scan),
             Err(failure) => {
                 let remedy = failure.hint.clone().unwrap_or_default();
                 let message = format!("gc cannot delete through a runtime: {failure}");
@@ -90,7 +90,7 @@ impl Examination<'_> {
                     Some(vec![Candidate { endpoint, origin, configured: true }])
                 }
                 Err(error) => {
-                    let remedy = "give a socket, like unix:///run/crio/crio.sock";
+                    let remedy = "use a socket like unix:///run/crio/crio.sock";
                     self.error("socket", named.clone(), error.to_string(), remedy);
                     None
                 }
@@ -103,18 +103,18 @@ impl Examination<'_> {
         }
         let found = discover::discover(&self.stores.sysroot);
         for (file, why) in &found.problems {
-            let remedy = "mend the file, or name the socket with --cri-endpoint";
+            let remedy = "fix the file, or name the socket with --cri-endpoint";
             self.warning("socket", file.display().to_string(), why.clone(), remedy);
         }
         Some(found.candidates)
     }
 
     /// Whether the runtime's store is among those that were read.
-    fn serves(&mut self, client: &Client, survey: Option<&Survey>) -> Option<StoreIx> {
+    fn serves(&mut self, client: &Client, scan: Option<&Scan>) -> Option<StoreIx> {
         let object = client.endpoint().to_string();
         match client.store_place() {
             Ok(Some(place)) => {
-                let own = survey.and_then(|survey| RuntimeStores::find(&place, &survey.inventory));
+                let own = scan.and_then(|scan| RuntimeStores::find(&place, &scan.inventory));
                 let root = place.root.display();
                 match &own {
                     Some(_) => {
@@ -124,14 +124,14 @@ impl Examination<'_> {
                     None => self.error(
                         NAME,
                         object,
-                        format!("its store is {root} ({}), which is none of those read: gc refuses", place.origin),
+                        format!("its store is {root} ({}), which was not read: gc refuses", place.origin),
                         "name that store with --graphroot or --containerd-root, or below [stores] in the configuration",
                     ),
                 }
                 own.map(|stores| stores.own)
             }
             Ok(None) => {
-                let message = "it does not tell which store is its own: gc refuses to delete through it";
+                let message = "it does not report its store: gc refuses to delete through it";
                 self.error(NAME, object, message, "use CRI-O or containerd, or gc --via direct");
                 None
             }

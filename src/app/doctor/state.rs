@@ -12,9 +12,9 @@ use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
 use crate::model::StoreKind;
-use crate::model::words::bytes;
-use crate::stores::Survey;
-use crate::stores::containers_storage::edit::Ballast;
+use crate::model::display::bytes;
+use crate::stores::Scan;
+use crate::stores::containers_storage::edit::ReserveFile;
 
 const DIRECTORY: &str = "state-directory";
 const RECORDS: &str = "database";
@@ -33,9 +33,9 @@ const IN_A_ROW: u64 = 3;
 const RUNS: usize = 200;
 
 impl Examination<'_> {
-    pub(super) fn state(&mut self, survey: Option<&Survey>) {
+    pub(super) fn state(&mut self, scan: Option<&Scan>) {
         let place = database::place(self.request);
-        self.directory(&place, survey);
+        self.directory(&place, scan);
         let open = self.database(&place);
         if let Some(open) = &open {
             self.runs(open);
@@ -44,17 +44,17 @@ impl Examination<'_> {
             return;
         }
         self.clock(open.as_ref());
-        if let Some(survey) = survey {
-            self.ballast(&place, survey);
+        if let Some(scan) = scan {
+            self.reserve_file(&place, scan);
         }
     }
 
-    fn directory(&mut self, place: &Place, survey: Option<&Survey>) {
+    fn directory(&mut self, place: &Place, scan: Option<&Scan>) {
         let object = self.shown(&place.dir);
         if let Some((kind, why)) = &place.unresolved {
             match kind {
                 std::io::ErrorKind::NotFound => {
-                    self.note(Check::note(DIRECTORY, object, "there is none"));
+                    self.note(Check::note(DIRECTORY, object, "it does not exist"));
                 }
                 _ => self.unread(DIRECTORY, object, &std::io::Error::new(*kind, why.clone())),
             }
@@ -62,32 +62,32 @@ impl Examination<'_> {
         }
         match std::fs::metadata(&place.dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let message = "there is none yet; the first scan makes it";
+                let message = "it does not exist yet; the first scan creates it";
                 return self.note(Check::note(DIRECTORY, object, message));
             }
             Err(error) => return self.unread(DIRECTORY, object, &error),
             Ok(facts) if !facts.is_dir() => {
                 let remedy = "move it away, or name another directory with --state-dir or state_dir";
-                return self.error(DIRECTORY, object, "it is no directory", remedy);
+                return self.error(DIRECTORY, object, "not a directory", remedy);
             }
             Ok(_) => {}
         }
         if place.foreign {
-            return self.note(Check::ok(DIRECTORY, object, "it is there"));
+            return self.note(Check::ok(DIRECTORY, object, "it exists"));
         }
         if let Err(error) = rustix::fs::access(&place.dir, rustix::fs::Access::WRITE_OK) {
-            let message = format!("we may not write to it ({}): what is seen is forgotten", error);
+            let message = format!("not writable ({}): scans are not recorded", error);
             self.error(
                 DIRECTORY,
                 object.clone(),
                 message,
-                "run as its owner, mount it writable, or name another with --state-dir",
+                "run as its owner, mount it writable, or name another directory with --state-dir",
             );
         }
-        self.room(&place.dir, object, survey);
+        self.room(&place.dir, object, scan);
     }
 
-    fn room(&mut self, dir: &Path, object: String, survey: Option<&Survey>) {
+    fn room(&mut self, dir: &Path, object: String, scan: Option<&Scan>) {
         let facts = match filesystem::of(dir) {
             Ok((facts, _)) => facts,
             Err(error) => return self.unread(DIRECTORY, object, &error),
@@ -100,15 +100,15 @@ impl Examination<'_> {
                 true => format!("only {} inodes are free on {}", facts.inodes_free, facts.mount.display()),
                 false => format!("only {} are free on {}", bytes(free), facts.mount.display()),
             };
-            let remedy = "make room there, for example by `layersweep gc`; what cannot be saved waits in /run/layersweep";
+            let remedy = "free space there, for example with `layersweep gc`; records that cannot be \
+                saved wait in /run/layersweep";
             self.note(Check::new(DIRECTORY, status, object.clone(), message, remedy));
         } else {
             let message = format!("{} and {} inodes free", bytes(free), facts.inodes_free);
             self.note(Check::ok(DIRECTORY, object.clone(), message));
         }
-        let beside = survey.is_some_and(|survey| {
-            survey
-                .inventory
+        let beside = scan.is_some_and(|scan| {
+            scan.inventory
                 .filesystems
                 .iter()
                 .any(|one| one.mount == facts.mount && one.device == facts.device)
@@ -117,8 +117,8 @@ impl Examination<'_> {
             self.note(Check::note(
                 DIRECTORY,
                 object,
-                "it lies on a filesystem that images can fill; then records wait in /run/layersweep, which a reboot \
-                 empties",
+                "it is on a filesystem that images can fill; records then wait in /run/layersweep, which \
+                    is emptied at reboot",
             ));
         }
     }
@@ -143,7 +143,8 @@ impl Examination<'_> {
             self.note(Check::new(RECORDS, status, object.clone(), why.to_string(), why.remedy()));
         }
         if open.found {
-            match open.read(|connection| Ok((checkup::integrity(connection)?, checkup::schema(connection)?))) {
+            match open.read(|connection| Ok((checkup::integrity(connection)?, checkup::schema(connection)?)))
+            {
                 Ok((damage, schema)) if damage.is_empty() => {
                     let length = std::fs::metadata(place.dir.join(DATABASE)).map_or(0, |facts| facts.len());
                     let message = format!("sound, schema {schema}, {}", bytes(length));
@@ -153,26 +154,27 @@ impl Examination<'_> {
                     RECORDS,
                     object.clone(),
                     format!("its structure is damaged: {}", damage.join("; ").replace('\n', " ")),
-                    "`layersweep scan` sets it aside and saves what can be read; look at `layersweep pin list` then",
+                    "`layersweep scan` quarantines it and saves what can be read; check `layersweep pin \
+                        list` afterwards",
                 ),
                 Err(failure) => self.records_failed(object.clone(), &failure),
             }
         } else if degraded.is_empty() {
             let message = match self.is_foreign() {
-                true => "none were kept here: what the images were used for is not known",
-                false => "there is none yet: `layersweep scan` begins to remember",
+                true => "none were kept here: past uses of the images are unknown",
+                false => "it does not exist yet: `layersweep scan` creates it",
             };
             self.note(Check::note(RECORDS, object.clone(), message));
         }
-        match checkup::set_aside(&place.dir) {
+        match checkup::quarantined(&place.dir) {
             Ok(aside) => {
                 for path in aside {
                     let object = self.shown(&path);
                     self.warning(
                         RECORDS,
                         object,
-                        "a damaged database was set aside; what could be read of it is in the new one",
-                        "look whether `layersweep pin list` still has all, then remove it",
+                        "a damaged database was quarantined; what could be read of it is in the new one",
+                        "check that `layersweep pin list` is complete, then remove it",
                     );
                 }
             }
@@ -186,7 +188,8 @@ impl Examination<'_> {
 
     fn records_failed(&mut self, object: String, failure: &Error) {
         let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
-        let remedy = "use the layersweep that made it, or name another state directory with --state-dir";
+        let remedy = "use the layersweep version that wrote it, or name another state directory with \
+            --state-dir";
         self.error(RECORDS, object, format!("{failure}{cause}"), remedy);
     }
 
@@ -231,14 +234,9 @@ impl Examination<'_> {
 
     fn last_scan(&mut self, last: Option<&Act>) {
         const NAME: &str = "last-scan";
-        let remedy = "look whether its timer runs: systemctl list-timers layersweep-scan.timer (or cron)";
+        let remedy = "check its timer: systemctl list-timers layersweep-scan.timer (or cron)";
         let Some(last) = last else {
-            return self.warning(
-                NAME,
-                "",
-                "no scan is recorded, so that no age and no use of an image is",
-                remedy,
-            );
+            return self.warning(NAME, "", "no scan is recorded, so image ages and uses are unknown", remedy);
         };
         let at = last.ended.unwrap_or(last.started);
         let ago = Timestamp::now().duration_since(at);
@@ -247,7 +245,7 @@ impl Examination<'_> {
         }
         if ago > LATE {
             let ago = SignedDuration::from_mins(ago.as_mins());
-            let message = format!("the last scan was {ago:#} ago: uses of images since then are not seen");
+            let message = format!("the last scan was {ago:#} ago: image uses since then are not recorded");
             return self.warning(NAME, "", message, remedy);
         }
         self.note(Check::ok(NAME, "", format!("{}s ago", ago.as_secs().max(0))));
@@ -271,7 +269,7 @@ impl Examination<'_> {
             let why = match (last.killed, last.errors.last()) {
                 (true, _) => "it was killed".to_owned(),
                 (false, Some(error)) => error.message.clone(),
-                (false, None) => "it does not say why".to_owned(),
+                (false, None) => "no reason was recorded".to_owned(),
             };
             let runs = if failed == 1 {
                 "the last run of gc".into()
@@ -280,10 +278,10 @@ impl Examination<'_> {
             };
             let status = if failed >= IN_A_ROW { Status::Error } else { Status::Warning };
             let message = format!("{runs} failed or refused, the last one at {at:.0}: {why}");
-            let remedy = "see `layersweep history`, and `layersweep gc --dry-run` for how it is now";
+            let remedy = "see `layersweep history`, and `layersweep gc --dry-run` for the current state";
             self.note(Check::new(NAME, status, "", message, remedy));
         } else if short >= IN_A_ROW {
-            let message = format!("the last {short} runs of gc did not reach the low mark");
+            let message = format!("the last {short} runs of gc did not reach the low threshold");
             let remedy = "see `layersweep usage` for what fills the disk, and `layersweep gc --dry-run` for what keeps the images";
             self.warning(NAME, "", message, remedy);
         } else {
@@ -301,8 +299,7 @@ impl Examination<'_> {
         let mut fine = true;
         if !now.synchronised {
             fine = false;
-            let message = "no time service vouches for the clock: ages of images are counted by what is proven, and \
-                           may come out too young";
+            let message = "clock is not NTP-synchronised; image ages may be underestimated";
             self.warning(
                 NAME,
                 "",
@@ -318,17 +315,12 @@ impl Examination<'_> {
                     "it was set back by {:#} since the last scan",
                     SignedDuration::from_secs(back.as_secs())
                 );
-                self.warning(
-                    NAME,
-                    "",
-                    message,
-                    "nothing for us: no image gets older by it; look why it was set",
-                );
+                self.warning(NAME, "", message, "no action needed for image ages; find out why it was set");
             }
             if let Some(leap) = clock::advance(Some(&last), &now).correction {
                 fine = false;
                 let message = format!(
-                    "it leapt ahead by {:#} since the last scan: what was seen while it was wrong does not age by that",
+                    "it jumped ahead by {:#} since the last scan: the jump does not count towards image ages",
                     SignedDuration::from_secs(leap.by.as_secs())
                 );
                 self.note(Check::note(NAME, "", message));
@@ -340,17 +332,17 @@ impl Examination<'_> {
     }
 
     /// Room that a deletion on a full disk can have.
-    fn ballast(&mut self, place: &Place, survey: &Survey) {
-        let mut all: Vec<Ballast> = Vec::new();
-        for (store, places) in survey.inventory.stores.iter().zip(&survey.places) {
+    fn reserve_file(&mut self, place: &Place, scan: &Scan) {
+        let mut all: Vec<ReserveFile> = Vec::new();
+        for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
             if store.read_only {
                 continue;
             }
             let found = match (store.kind, places) {
                 (StoreKind::Containerd, _) => {
-                    Ballast::in_state_dir(&place.dir, &store.root).map(|one| one.into_iter().collect())
+                    ReserveFile::in_state_dir(&place.dir, &store.root).map(|one| one.into_iter().collect())
                 }
-                (StoreKind::ContainersStorage, Some(places)) => Ballast::of_store(places, &place.dir),
+                (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &place.dir),
                 (StoreKind::ContainersStorage, None) => continue,
             };
             // Without a state directory there is none yet.
@@ -358,22 +350,22 @@ impl Examination<'_> {
         }
         all.sort_by(|a, b| a.path().cmp(b.path()));
         all.dedup_by(|a, b| a.path() == b.path());
-        for ballast in all {
-            let object = ballast.path().display().to_string();
-            if ballast.is_ready() {
-                let message = format!("{} lie by for a full disk", bytes(ballast.taken_bytes()));
+        for reserve_file in all {
+            let object = reserve_file.path().display().to_string();
+            if reserve_file.is_ready() {
+                let message = format!("{} reserved for a full disk", bytes(reserve_file.taken_bytes()));
                 self.note(Check::ok("ballast", object, message));
-            } else if ballast.has_room_beside() {
-                let message = "nothing lies by yet for a full disk: `gc --via direct` and `sweep --delete` lay it by, \
-                               and any gc on containerd";
+            } else if reserve_file.has_room_beside() {
+                let message = "no emergency reserve file yet; `gc --via direct`, `sweep --delete` and any \
+                    gc on containerd create one";
                 self.note(Check::note("ballast", object, message));
             } else {
                 self.warning(
                     "ballast",
                     object,
                     format!(
-                        "nothing lies by for a full disk, and {} are no longer free",
-                        bytes(ballast.bytes())
+                        "no emergency reserve file, and {} for one are no longer free",
+                        bytes(reserve_file.bytes())
                     ),
                     "see docs/recovery.md",
                 );

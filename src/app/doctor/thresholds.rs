@@ -5,7 +5,7 @@
 //! unused image at once, and if that is not enough it evicts pods.
 
 use crate::app::doctor::check::{Check, Status};
-use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Thresholds};
+use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 use jiff::SignedDuration;
@@ -32,7 +32,7 @@ struct Threshold {
 
 /// All that the settings make of these disks.
 #[must_use]
-pub fn thresholds(kubelet: &Thresholds, ours: &Ours, disks: &[Disk]) -> Vec<Check> {
+pub fn thresholds(kubelet: &KubeletThresholds, ours: &Ours, disks: &[Disk]) -> Vec<Check> {
     let mut checks = validity(kubelet);
     checks.push(dropped(kubelet));
     checks.extend(age(kubelet, ours));
@@ -45,7 +45,7 @@ pub fn thresholds(kubelet: &Thresholds, ours: &Ours, disks: &[Disk]) -> Vec<Chec
 }
 
 /// Whether the kubelet would start with its settings (`ValidateKubeletConfiguration`).
-fn validity(kubelet: &Thresholds) -> Vec<Check> {
+fn validity(kubelet: &KubeletThresholds) -> Vec<Check> {
     const NAME: &str = "kubelet-settings";
     let (high, low) = (&kubelet.image_high, &kubelet.image_low);
     let mut checks = Vec::new();
@@ -54,13 +54,14 @@ fn validity(kubelet: &Thresholds) -> Vec<Check> {
     };
     for (what, said) in [("high", high), ("low", low)] {
         if !(0..=100).contains(&said.value) {
-            let message = format!("{} is no percentage: the kubelet does not start with it", said.value);
+            let message = format!("{} is not a percentage: the kubelet does not start with it", said.value);
             refused(said.source(), message, &format!("set the {what} threshold to a number from 0 to 100"));
         }
     }
     if low.value >= high.value {
         let message = format!(
-            "the low threshold of image collection is {} and the high one {}: the kubelet does not start with that",
+            "the low threshold of image collection is {} and the high one {}: the kubelet does not start \
+                with these values",
             low.value, high.value
         );
         refused(low.source(), message, "set the low threshold below the high one");
@@ -68,7 +69,8 @@ fn validity(kubelet: &Thresholds) -> Vec<Check> {
     let (min, max) = (&kubelet.min_age, &kubelet.max_age);
     if max.value.is_negative() || (!max.value.is_zero() && max.value <= min.value) {
         let message = format!(
-            "the maximum age of images is {:#} and the minimum age {:#}: the kubelet does not start with that",
+            "the maximum age of images is {:#} and the minimum age {:#}: the kubelet does not start with \
+                these values",
             max.value, min.value
         );
         refused(max.source(), message, "set imageMaximumGCAge above imageMinimumGCAge, or to 0s");
@@ -90,7 +92,7 @@ fn validity(kubelet: &Thresholds) -> Vec<Check> {
 }
 
 /// Setting one threshold of hard eviction takes the defaults of all others away.
-fn dropped(kubelet: &Thresholds) -> Check {
+fn dropped(kubelet: &KubeletThresholds) -> Check {
     const NAME: &str = "kubelet-eviction";
     let hard = &kubelet.hard;
     if kubelet.dropped.is_empty() {
@@ -99,7 +101,7 @@ fn dropped(kubelet: &Thresholds) -> Check {
             .filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(*signal)?)))
             .collect();
         let message = match signals.is_empty() {
-            true => "disks never evict pods".to_owned(),
+            true => "full disks never evict pods".to_owned(),
             false => format!("hard eviction at {}", signals.join(", ")),
         };
         return Check::ok(NAME, hard.source(), message);
@@ -109,37 +111,37 @@ fn dropped(kubelet: &Thresholds) -> Check {
         Status::Warning,
         hard.source(),
         format!(
-            "hard eviction is set without {}: setting one threshold switches the defaults of all others off",
+            "hard eviction is set without {}: setting one threshold disables the defaults of all others",
             kubelet.dropped.join(", ")
         ),
-        "name them all in evictionHard, or set mergeDefaultEvictionSettings: true",
+        "set them all in evictionHard, or set mergeDefaultEvictionSettings: true",
     )
 }
 
 /// Collection by age on both sides.
-fn age(kubelet: &Thresholds, ours: &Ours) -> Option<Check> {
+fn age(kubelet: &KubeletThresholds, ours: &Ours) -> Option<Check> {
     let theirs = &kubelet.max_age;
     if theirs.value.is_zero() || theirs.value.is_negative() {
         return None;
     }
     let ours = match ours.max_age {
-        Some(ours) if ours <= theirs.value => format!("ours go first, after {ours:#}"),
-        Some(ours) => format!("ours would stay for {ours:#}"),
-        None => "ours never go by age".to_owned(),
+        Some(ours) if ours <= theirs.value => format!("layersweep's come first, after {ours:#}"),
+        Some(ours) => format!("layersweep would keep them for {ours:#}"),
+        None => "layersweep never deletes by age".to_owned(),
     };
     Some(Check::note(
         "image-age",
         theirs.source(),
         format!(
-            "the kubelet deletes images that it has not seen in use for {:#}, even just pulled ones, and forgets at \
-             each restart since when; {ours}",
+            "the kubelet deletes images that it has not seen in use for {:#}, even just pulled ones, and \
+                restarts that count at each restart; {ours}",
             theirs.value
         ),
     ))
 }
 
 /// The first eviction of a kind on a disk.
-fn first(kubelet: &Thresholds, disk: &Disk, of: Counted, hard: bool) -> Option<Threshold> {
+fn first(kubelet: &KubeletThresholds, disk: &Disk, of: Counted, hard: bool) -> Option<Threshold> {
     let of_kind = evictions(kubelet, disk).into_iter().filter(|one| one.of == of && one.hard == hard);
     let first = of_kind.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
     let words = format!("{} eviction at {}<{}", first.kind(), first.signal, first.amount);
@@ -148,7 +150,7 @@ fn first(kubelet: &Thresholds, disk: &Disk, of: Counted, hard: bool) -> Option<T
 
 /// From which share the kubelet collects images: it rounds what is used up, so that a threshold of
 /// 85 is met by the first byte above 84%. `None`: switched off.
-fn kubelets(kubelet: &Thresholds) -> Option<f64> {
+fn kubelets(kubelet: &KubeletThresholds) -> Option<f64> {
     let high = kubelet.image_high.value;
     let off = high >= 100 && kubelet.max_age.value.is_zero();
     #[allow(clippy::cast_precision_loss)] // a percentage
@@ -157,13 +159,13 @@ fn kubelets(kubelet: &Thresholds) -> Option<f64> {
 
 /// From which share we do.
 fn from(targets: &Targets, capacity_bytes: u64) -> Option<f64> {
-    let high = targets.used.map(|marks| f64::from(marks.high));
+    let high = targets.used.map(|thresholds| f64::from(thresholds.high));
     let floor = targets.free.and_then(|floor| floor_percent(floor, capacity_bytes));
     high.into_iter().chain(floor).min_by(f64::total_cmp)
 }
 
 /// The kubelet's image collection against eviction.
-fn order(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
+fn order(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Check {
     const NAME: &str = "kubelet-order";
     let check = |status, message: String, remedy: String| {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
@@ -178,7 +180,7 @@ fn order(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
     let ours_first = from(&ours.targets, capacity).is_some_and(|ours| ours < evicts.percent);
     let Some(collects) = kubelets(kubelet) else {
         let message = format!(
-            "the kubelet's image collection is off ({}): before {} ({:.1}% used) only ours runs",
+            "the kubelet's image collection is off ({}): before {} ({:.1}% used) only layersweep's runs",
             high.source(),
             evicts.words,
             evicts.percent
@@ -190,8 +192,8 @@ fn order(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
     let is_hard = hard.as_ref() == Some(evicts);
     if collects >= evicts.percent {
         let message = format!(
-            "the kubelet collects images from {}% used on ({}), but {} comes before, at {:.1}% used: pods are evicted \
-             while images that nobody uses lie on the disk",
+            "the kubelet collects images at {}% used ({}), but {} comes first, at {:.1}% used: pods are \
+                evicted while unused images are still on the disk",
             high.value,
             high.source(),
             evicts.words,
@@ -202,12 +204,12 @@ fn order(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
     }
     if evicts.percent - collects < MARGIN {
         let message = format!(
-            "{} ({:.1}% used) is hard above the kubelet's image collection ({}% used): eviction is looked at every 10 \
-             seconds and collection every 5 minutes, so that eviction often comes first{}",
+            "{} ({:.1}% used) is just above the kubelet's image collection ({}% used): eviction is \
+                checked every 10 seconds and collection every 5 minutes, so eviction often comes first{}",
             evicts.words,
             evicts.percent,
             high.value,
-            if ours_first { "; ours comes before both" } else { "" }
+            if ours_first { "; layersweep's gc comes before both" } else { "" }
         );
         let status = if ours_first { Status::Note } else { Status::Warning };
         let remedy = if ours_first { String::new() } else { lower_theirs(evicts.percent) };
@@ -216,7 +218,7 @@ fn order(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
     check(
         Status::Ok,
         format!(
-            "the kubelet collects images from {}% used on, {} comes at {:.1}% used",
+            "the kubelet collects images at {}% used, {} comes at {:.1}% used",
             high.value, evicts.words, evicts.percent
         ),
         String::new(),
@@ -236,7 +238,7 @@ fn lower_ours(below: f64) -> String {
 }
 
 /// Our thresholds against both.
-fn our_bytes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
+fn our_bytes(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Check {
     const NAME: &str = "our-marks";
     let check = |status, message: String, remedy: String| {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
@@ -253,7 +255,9 @@ fn our_bytes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
     let Some(starts) = from(&ours.targets, capacity) else {
         return check(
             Status::Warning,
-            "neither images.high_percent nor images.min_free is set: no lack of bytes makes us delete".into(),
+            "neither images.high_percent nor images.min_free is set: gc never deletes for lack of \
+                bytes"
+                .into(),
             lower_ours(lowest),
         );
     };
@@ -263,7 +267,7 @@ fn our_bytes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
         .find_map(|(one, status)| one.as_ref().filter(|one| before(one)).map(|one| (one, status)));
     if let Some((threshold, status)) = worst {
         let message = format!(
-            "we delete from {starts:.1}% used on, but {} comes before, from {:.1}% used on",
+            "gc starts at {starts:.1}% used, but {} comes first, at {:.1}% used",
             threshold.words, threshold.percent
         );
         return check(status, message, lower_ours(lowest));
@@ -271,15 +275,15 @@ fn our_bytes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
     let rest: Vec<_> =
         all.iter().map(|threshold| format!("{} ({:.1}% used)", threshold.words, threshold.percent)).collect();
     let message = match rest.is_empty() {
-        true => format!("we delete from {starts:.1}% used on"),
-        false => format!("we delete from {starts:.1}% used on, before {}", rest.join(" and ")),
+        true => format!("gc starts at {starts:.1}% used"),
+        false => format!("gc starts at {starts:.1}% used, before {}", rest.join(" and ")),
     };
     check(Status::Ok, message, String::new())
 }
 
 /// Inodes, where their number is fixed. The kubelet never collects for want of inodes but by
 /// eviction.
-fn our_inodes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Option<Check> {
+fn our_inodes(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Option<Check> {
     const NAME: &str = "our-inodes";
     if disk.inodes == 0 {
         return None;
@@ -296,27 +300,27 @@ fn our_inodes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Option<Check> {
             Status::Note,
             mount,
             format!(
-                "no lack of inodes makes us delete, nor the kubelet before {} ({:.1}% of the inodes used)",
+                "neither gc nor the kubelet deletes for lack of inodes before {} ({:.1}% of the inodes used)",
                 evicts.words, evicts.percent
             ),
             remedy,
         ),
-        Some(marks) if f64::from(marks.high) >= evicts.percent => Check::new(
+        Some(thresholds) if f64::from(thresholds.high) >= evicts.percent => Check::new(
             NAME,
             if hard.as_ref() == Some(evicts) { Status::Error } else { Status::Warning },
             mount,
             format!(
-                "we delete from {}% of the inodes used on, but {} comes before, from {:.1}% on",
-                marks.high, evicts.words, evicts.percent
+                "gc starts at {}% of the inodes used, but {} comes first, at {:.1}%",
+                thresholds.high, evicts.words, evicts.percent
             ),
             remedy,
         ),
-        Some(marks) => Check::ok(
+        Some(thresholds) => Check::ok(
             NAME,
             mount,
             format!(
-                "we delete from {}% of the inodes used on, before {} ({:.1}%)",
-                marks.high, evicts.words, evicts.percent
+                "gc starts at {}% of the inodes used, before {} ({:.1}%)",
+                thresholds.high, evicts.words, evicts.percent
             ),
         ),
     })

@@ -47,19 +47,19 @@ impl Examination<'_> {
             (State::Missing, None) => self.note(Check::note(
                 SCAN,
                 timers::SCAN,
-                "neither a timer nor a cron job of ours is here: when images are used is seen only when you scan \
-                 (docs/installing.md)",
+                "no layersweep timer or cron job is installed: image uses are recorded only when you scan \
+                    (docs/installing.md)",
             )),
             (State::Masked(path), None) => self.warning(
                 SCAN,
                 path.display().to_string(),
-                "the timer is masked: nothing scans by itself, and no use of an image is seen",
+                "the timer is masked: no automatic scans, so image uses are not recorded",
                 format!("systemctl unmask {0} && systemctl enable --now {0}", timers::SCAN),
             ),
             (State::Disabled, None) => self.warning(
                 SCAN,
                 timers::SCAN,
-                "the timer is not enabled: nothing scans by itself, and no use of an image is seen",
+                "the timer is not enabled: no automatic scans, so image uses are not recorded",
                 format!("systemctl enable --now {}", timers::SCAN),
             ),
         }
@@ -74,8 +74,8 @@ impl Examination<'_> {
                 GC,
                 timers::GC,
                 format!(
-                    "nothing is deleted by itself. `layersweep gc --dry-run` shows what would be; `systemctl enable \
-                     --now {}` lets it",
+                    "no automatic deletion. `layersweep gc --dry-run` shows what would be deleted; \
+                        `systemctl enable --now {}` turns it on",
                     timers::GC
                 ),
             )),
@@ -84,7 +84,7 @@ impl Examination<'_> {
             let object = path.display().to_string();
             let since = since.and_then(|since| Timestamp::try_from(since).ok());
             let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
-            let message = format!("it holds deleting back{since}");
+            let message = format!("it blocks deletion{since}");
             match enabled {
                 true => self.warning("hold", object.clone(), message, format!("rm {object}")),
                 false => self.note(Check::note("hold", object, message)),
@@ -100,11 +100,11 @@ impl Examination<'_> {
         let ago = timer.last.map(|last| SystemTime::now().duration_since(last).unwrap_or_default());
         match ago.and_then(|ago| SignedDuration::try_from(ago).ok()) {
             Some(ago) if ago <= LATE => {
-                self.note(Check::ok(name, unit, format!("enabled; it elapsed {}s ago", ago.as_secs())));
+                self.note(Check::ok(name, unit, format!("enabled; last elapsed {}s ago", ago.as_secs())));
             }
             Some(ago) => {
                 let ago = SignedDuration::from_mins(ago.as_mins());
-                let message = format!("it is enabled, and has not elapsed for {ago:#}");
+                let message = format!("it is enabled but has not elapsed for {ago:#}");
                 self.warning(
                     name,
                     unit,
@@ -115,7 +115,7 @@ impl Examination<'_> {
             None => self.warning(
                 name,
                 unit,
-                "it is enabled, and was never started",
+                "it is enabled but was never started",
                 format!("systemctl start {unit}"),
             ),
         }

@@ -20,11 +20,11 @@ use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::runs::{self, Query};
 use crate::history::usage;
-use crate::model::words::bytes;
+use crate::model::display::bytes;
 use crate::model::{FilesystemIx, Finding};
 use crate::node::places::Places;
-use crate::stores::Survey;
-use crate::stores::other_usage::{self, Tenants};
+use crate::stores::Scan;
+use crate::stores::other_usage::{self, OtherUsers};
 use crate::sys::processes::Processes;
 
 /// So many runs at most.
@@ -43,14 +43,14 @@ pub struct Report {
     pub host: Option<String>,
     /// Everything was read: figures are exact.
     pub complete: bool,
-    /// What is full, who holds it, what can be done.
+    /// How full the disk is, what fills it, what can be done.
     pub sentences: [String; 3],
     /// What fills the filesystems, the largest first.
     pub causes: Vec<Cause>,
     /// The filesystems, as in the scan.
     pub disks: Vec<Disk>,
     /// The other users of these filesystems.
-    pub tenants: Tenants,
+    pub other_users: OtherUsers,
     /// Past runs.
     pub runs: PastRuns,
     /// How full the filesystems were.
@@ -73,11 +73,11 @@ impl Report {
 
     /// Where the stores keep files: roots, runroots and imagestores.
     pub fn places(&self) -> impl Iterator<Item = &Path> {
-        let survey = &self.result.survey;
-        let besides = survey.places.iter().flatten();
+        let scan = &self.result.scan;
+        let besides = scan.places.iter().flatten();
         let besides = besides.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
         let besides = besides.map(|root| -> &Path { root });
-        survey.inventory.stores.iter().map(|store| store.root.as_path()).chain(besides)
+        scan.inventory.stores.iter().map(|store| store.root.as_path()).chain(besides)
     }
 }
 
@@ -93,23 +93,24 @@ pub fn report(
     since: Timestamp,
 ) -> Result<Report, Error> {
     let result = scan::scan_for_report(request, observer, config)?;
-    let survey = &result.survey;
+    let scan = &result.scan;
     let known = other_usage::Known {
-        state_dir: survey.sysroot.display(&result.state.place().dir),
-        places: places(config, survey),
+        state_dir: scan.sysroot.display(&result.state.place().dir),
+        places: places(config, scan),
         threads: request.threads.map_or(0, usize::from),
     };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
-    let tenants = other_usage::measure(survey, &known, &progress);
+    let other_users = other_usage::measure(scan, &known, &progress);
     drop(shown);
-    let inventory = &survey.inventory;
+    let inventory = &scan.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
-    let divided: Vec<_> = all().map(|at| diagnosis::divide(inventory, &survey.refs, &tenants, at)).collect();
+    let divided: Vec<_> =
+        all().map(|at| diagnosis::divide(inventory, &scan.refs, &other_users, at)).collect();
     let plans = planned::plans(request, observer, config, &result)?;
     let context = diagnosis::Context {
-        survey,
-        tenants: &tenants,
+        scan,
+        other_users: &other_users,
         ages: &result.ages,
         divided: &divided,
         leaks: &plans.leaks,
@@ -117,23 +118,23 @@ pub fn report(
         command: plans.command,
     };
     let causes = diagnosis::causes(&context);
-    let thresholds = thresholds::all(config, survey);
-    let mut findings = tenants.findings.clone();
+    let thresholds = thresholds::all(config, scan);
+    let mut findings = other_users.findings.clone();
     for (filesystem, divided) in inventory.filesystems.iter().zip(&divided) {
         if divided.excess_bytes > 0 {
             findings.push(Finding {
                 path: filesystem.mount.clone(),
                 message: format!(
-                    "its users as measured hold {} more than it says is used (it compresses, shares, or was \
-                     written to meanwhile); each is shown smaller in proportion",
+                    "the measured data is {} larger than the usage the filesystem reports (compression, \
+                        sharing, or concurrent writes); each part is scaled down in proportion",
                     bytes(divided.excess_bytes)
                 ),
                 incomplete: false,
             });
         }
     }
-    findings.extend(part_of_a_filesystem(request, survey));
-    findings.extend(thresholds::impossible(config, survey));
+    findings.extend(part_of_a_filesystem(request, scan));
+    findings.extend(thresholds::impossible(config, scan));
     let disks: Vec<_> = inventory
         .filesystems
         .iter()
@@ -147,14 +148,14 @@ pub fn report(
             planned: plans.on(&result, at.into()),
         })
         .collect();
-    let complete = survey.is_complete() && !tenants.findings.iter().any(|finding| finding.incomplete);
-    let foreign = survey.sysroot.is_foreign();
+    let complete = scan.is_complete() && !other_users.findings.iter().any(|finding| finding.incomplete);
+    let foreign = scan.sysroot.is_foreign();
     let sentences = diagnosis::summary(&disks, &causes, complete, foreign);
     let (database, unsaved, unread) = Database::open_with_waiting_for_report(request)?;
     let unread = unread.map(|why| format!("{} ({why})", database.place.dir.display()));
     Ok(Report {
         sysroot: request.sysroot.clone().filter(|_| foreign),
-        host: host(survey),
+        host: host(scan),
         complete,
         sentences,
         causes,
@@ -167,7 +168,7 @@ pub fn report(
         usage: past_usage(&database, since)?,
         unread,
         findings,
-        tenants,
+        other_users,
         result,
     })
 }
@@ -181,15 +182,15 @@ fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error>
 }
 
 /// A sysroot that is only a directory shares its filesystem with whatever else is on it.
-fn part_of_a_filesystem(request: &Request, survey: &Survey) -> Option<Finding> {
-    let sysroot = request.sysroot.as_deref().filter(|_| survey.sysroot.is_foreign())?;
-    let top = survey.sysroot.resolve(Path::new("/")).ok()?;
-    let filesystem = other_usage::filesystem_of(survey, &top)?;
-    let mount = &survey.inventory.filesystems[filesystem.get()].mount;
+fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Finding> {
+    let sysroot = request.sysroot.as_deref().filter(|_| scan.sysroot.is_foreign())?;
+    let top = scan.sysroot.resolve(Path::new("/")).ok()?;
+    let filesystem = other_usage::filesystem_of(scan, &top)?;
+    let mount = &scan.inventory.filesystems[filesystem.get()].mount;
     (*mount != top).then(|| Finding {
         path: sysroot.to_path_buf(),
         message: format!(
-            "nothing is mounted there: figures of the filesystem are those of {}, which has other users",
+            "nothing is mounted there: filesystem figures are those of {}, which has other users",
             mount.display()
         ),
         incomplete: false,
@@ -197,7 +198,7 @@ fn part_of_a_filesystem(request: &Request, survey: &Survey) -> Option<Finding> {
 }
 
 /// Where the kubelet keeps what, as far as it is known.
-fn places(config: &Config, survey: &Survey) -> Places {
+fn places(config: &Config, scan: &Scan) -> Places {
     let mut places = Places::default();
     if let Some(logs) = &config.kubelet.pod_logs_dir {
         places.pod_logs.clone_from(logs);
@@ -211,14 +212,14 @@ fn places(config: &Config, survey: &Survey) -> Places {
         places.roots.push(root.clone());
     }
     match Processes::read_with_kubelet() {
-        Ok(processes) if !survey.sysroot.is_foreign() => places.with_running(&processes),
+        Ok(processes) if !scan.sysroot.is_foreign() => places.with_running(&processes),
         _ => places,
     }
 }
 
 /// The node's name, as its disk says.
-fn host(survey: &Survey) -> Option<String> {
-    let text = survey.sysroot.read(Path::new("/etc/hostname"), NAME_BYTES).ok()?;
+fn host(scan: &Scan) -> Option<String> {
+    let text = scan.sysroot.read(Path::new("/etc/hostname"), NAME_BYTES).ok()?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
     Some(line.to_owned())
 }

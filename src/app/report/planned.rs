@@ -1,4 +1,4 @@
-//! What `gc` and `sweep --delete` would give back now, by the policy as it is configured. Changes
+//! Bytes that `gc` and `sweep --delete` would free now under the configured policy. Changes
 //! nothing.
 
 use crate::app::database;
@@ -15,7 +15,7 @@ use crate::model::Plan;
 use crate::model::plan::End;
 use crate::model::{FilesystemIx, StoreIx, StoreKind};
 use crate::policy::leaks::plan::{self as leaks, Wish};
-use crate::stores::Survey;
+use crate::stores::Scan;
 
 /// Both plans.
 #[derive(Debug)]
@@ -28,61 +28,60 @@ pub(super) struct Plans {
     pub(super) command: &'static str,
 }
 
-/// Plans for what was surveyed.
+/// Plans for what was scanned.
 pub(super) fn plans(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    surveyed: &ScanResult,
+    scanned: &ScanResult,
 ) -> Result<Plans, Error> {
-    let survey = &surveyed.survey;
-    let images = policy_context::plan(request, observer, config, surveyed)?;
-    let editors = Editors::of(survey, &database::place(request).dir, Keep::Use, request.trust_pid_namespace);
+    let scan = &scanned.scan;
+    let images = policy_context::plan(request, observer, config, scanned)?;
+    let editors = Editors::of(scan, &database::place(request).dir, Keep::Use, request.trust_pid_namespace);
     let closed = |store: StoreIx| {
-        let store = &survey.inventory.stores[store.get()];
-        match survey.sysroot.is_foreign() {
+        let store = &scan.inventory.stores[store.get()];
+        match scan.sysroot.is_foreign() {
             // It is about the node, once it runs again.
             true => store.read_only.then(|| "it is read only".to_owned()),
             false => editors.store(store).err().map(str::to_owned),
         }
     };
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
-    let leaks = leaks::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
-    Ok(Plans { images, leaks, blind: surveyed.state.is_unreadable(), command: command(request, survey) })
+    let leaks = leaks::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
+    Ok(Plans { images, leaks, blind: scanned.state.is_unreadable(), command: command(request, scan) })
 }
 
 /// What deletes images from these stores: where no runtime has a socket, we do it ourselves, if we can.
-fn command(request: &Request, survey: &Survey) -> &'static str {
-    let mut stores = survey.inventory.stores.iter();
+fn command(request: &Request, scan: &Scan) -> &'static str {
+    let mut stores = scan.inventory.stores.iter();
     let has_socket = || match request.names_stores {
         true => request.cri_endpoint.is_some(),
-        false => !discover::discover(&survey.sysroot).candidates.is_empty(),
+        false => !discover::discover(&scan.sysroot).candidates.is_empty(),
     };
     // Of a node that does not run nobody knows which sockets it will have.
-    let by_runtime = survey.sysroot.is_foreign()
-        || stores.any(|store| store.kind == StoreKind::Containerd)
-        || has_socket();
+    let by_runtime =
+        scan.sysroot.is_foreign() || stores.any(|store| store.kind == StoreKind::Containerd) || has_socket();
     if by_runtime { "layersweep gc" } else { "layersweep gc --via direct" }
 }
 
 impl Plans {
-    /// What comes back on one filesystem.
-    pub(super) fn on(&self, surveyed: &ScanResult, at: FilesystemIx) -> Planned {
+    /// Bytes freed on one filesystem.
+    pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
         let mut gc = Back::default();
         if !self.blind {
             let steps = self.images.steps.iter().flat_map(|step| &step.gains);
             steps.filter(|gain| gain.filesystem == at).for_each(|gain| gc.add(gain.size));
         }
         let mut sweep = Back::default();
-        let gains = self.leaks.gains(&surveyed.survey.inventory);
+        let gains = self.leaks.gains(&scanned.scan.inventory);
         gains.iter().filter(|gain| gain.filesystem == at).for_each(|gain| sweep.add(gain.size));
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
         let none = match judged.map(|plan| plan.end) {
             _ if self.blind => "its records cannot be read",
-            Some(End::NotNeeded) | None => "the disk is below its marks",
-            Some(End::Invalid) => "the disk's numbers, or the marks set for it, cannot be true",
+            Some(End::NotNeeded) | None => "the disk is below its thresholds",
+            Some(End::Invalid) => "the disk's figures or its thresholds are invalid",
             Some(End::Open | End::Reached | End::NotReached) => {
-                "its rules keep every one, `layersweep explain IMAGE` says which"
+                "all images are protected; see `layersweep explain IMAGE`"
             }
         };
         Planned { command: self.command, gc, none, sweep }

@@ -6,42 +6,42 @@ use crate::model::{FilesystemIx, Finding};
 use crate::node::kubelet::Kubelet;
 use crate::node::thresholds as kubelet_thresholds;
 use crate::policy::thresholds::{self, Disk, DiskThreshold};
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::stores::other_usage::filesystem_of;
 use crate::sys::processes::Processes;
 
 /// By filesystem, the lowest first.
-pub(super) fn all(config: &Config, survey: &Survey) -> Vec<Vec<DiskThreshold>> {
+pub(super) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold>> {
     let kubelet = match Processes::read_with_kubelet() {
-        Ok(processes) if !survey.sysroot.is_foreign() => Kubelet::read_running(&survey.sysroot, &processes),
-        _ => Kubelet::read(&survey.sysroot),
+        Ok(processes) if !scan.sysroot.is_foreign() => Kubelet::read_running(&scan.sysroot, &processes),
+        _ => Kubelet::read(&scan.sysroot),
     };
     let settings = kubelet.is_here().then(|| kubelet_thresholds::read(&kubelet).0);
-    let nodefs = settings.as_ref().and_then(|_| nodefs(config, &kubelet, &survey.sysroot));
-    let nodefs = nodefs.and_then(|path| filesystem_of(survey, &path));
+    let nodefs = settings.as_ref().and_then(|_| nodefs(config, &kubelet, &scan.sysroot));
+    let nodefs = nodefs.and_then(|path| filesystem_of(scan, &path));
     let of = |at: usize| {
         let at = FilesystemIx::from(at);
         let disk = Disk {
-            has_images: has_images(survey, at),
+            has_images: has_images(scan, at),
             is_nodefs: nodefs == Some(at),
-            ..Disk::of(&survey.inventory.filesystems[at.get()])
+            ..Disk::of(&scan.inventory.filesystems[at.get()])
         };
         thresholds::all(&config.images.targets, settings.as_ref(), &disk)
     };
-    (0..survey.inventory.filesystems.len()).map(of).collect()
+    (0..scan.inventory.filesystems.len()).map(of).collect()
 }
 
 /// A finding for each filesystem that one of our thresholds cannot be meant for.
-pub(super) fn impossible(config: &Config, survey: &Survey) -> Vec<Finding> {
-    let filesystems = survey.inventory.filesystems.iter().enumerate();
+pub(super) fn impossible(config: &Config, scan: &Scan) -> Vec<Finding> {
+    let filesystems = scan.inventory.filesystems.iter().enumerate();
     let finding = |(at, filesystem): (usize, &crate::model::Filesystem)| {
         let message = thresholds::impossible(&config.images.targets, filesystem.capacity_bytes)
-            .filter(|_| has_images(survey, at.into()))?;
+            .filter(|_| has_images(scan, at.into()))?;
         Some(Finding { path: filesystem.mount.clone(), message, incomplete: false })
     };
     filesystems.filter_map(finding).collect()
 }
 
-fn has_images(survey: &Survey, at: FilesystemIx) -> bool {
-    survey.inventory.stores.iter().any(|store| store.filesystem == at && !store.read_only)
+fn has_images(scan: &Scan, at: FilesystemIx) -> bool {
+    scan.inventory.stores.iter().any(|store| store.filesystem == at && !store.read_only)
 }

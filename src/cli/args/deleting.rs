@@ -12,7 +12,7 @@ pub(in crate::cli) struct SweepArgs {
     #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(all_classes()))]
     pub(in crate::cli) class: Vec<String>,
 
-    /// Touch nothing younger than this [default: 24h]
+    /// Skip findings younger than this [default: 24h]
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) min_age: Option<String>,
 
@@ -20,7 +20,7 @@ pub(in crate::cli) struct SweepArgs {
     #[arg(long)]
     pub(in crate::cli) delete: bool,
 
-    /// Mend findings of this class (verdict `repair`: the driver's short names of layers); may be
+    /// Repair findings of this class (verdict `repair`: the driver's short names of layers); may be
     /// repeated
     #[arg(long, value_name = "CLASS", value_parser = class_of(repairable()))]
     pub(in crate::cli) repair: Vec<String>,
@@ -51,41 +51,40 @@ pub(in crate::cli) struct GcArgs {
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
 
-    /// Delete from this percentage of used bytes on [default: 75]
+    /// Start deleting at this usage [default: 75]
     #[arg(long, value_name = "PERCENT")]
     pub(in crate::cli) high: Option<String>,
 
-    /// And until this percentage [default: 70]
+    /// Stop at this usage [default: 70]
     #[arg(long, value_name = "PERCENT")]
     pub(in crate::cli) low: Option<String>,
 
-    /// Delete if less than this is available, whatever the percentage [default: off]
+    /// Start deleting if less than this is available, at any usage [default: off]
     #[arg(long, value_name = "SIZE")]
     pub(in crate::cli) min_free: Option<String>,
 
-    /// Delete no image that came to the node less than this ago [default: 2m]
+    /// Keep images first detected less than this ago [default: 2m]
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) min_age: Option<String>,
 
-    /// Delete images that have been idle for longer than this [default: off]
+    /// Delete images unused for longer than this [default: off]
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) max_age: Option<String>,
 
-    /// Collect these kinds alone, whatever the configuration says [default: images, and what is
-    /// enabled]
+    /// Collect only these kinds, regardless of the configuration [default: images, and what is enabled]
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
     pub(in crate::cli) only: Vec<Only>,
 
-    /// Whose rules decide: ours, or the kubelet's as they are [default: exact]
+    /// Which rules decide: layersweep's or the kubelet's [default: exact]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub(in crate::cli) policy: Option<PolicyName>,
 
-    /// What removes the images [default: cri]
-    #[arg(long, value_enum, value_name = "HANDS")]
+    /// What deletes the images [default: cri]
+    #[arg(long, value_enum, value_name = "REMOVER")]
     pub(in crate::cli) via: Option<Via>,
 
-    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
-    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    /// With --via direct: delete even if the runtime that owns the store is running. The store's locks keep
+    /// it consistent, but a container that is just being created may lose its image
     #[arg(long)]
     pub(in crate::cli) while_runtime_runs: bool,
 }
@@ -97,7 +96,7 @@ pub(in crate::cli) enum Only {
     Images,
     /// Dead containers, and sandboxes without containers
     Containers,
-    /// Logs of pods that are gone, and links to logs that lead nowhere
+    /// Logs of deleted pods, and dangling links to logs
     Logs,
     /// Leaks that are proven safe to delete
     Leaks,
@@ -107,7 +106,7 @@ pub(in crate::cli) enum Only {
 pub(in crate::cli) enum PolicyName {
     /// By measured space, least recently used first
     Exact,
-    /// The kubelet's algorithm rule for rule; with --dry-run side by side with ours
+    /// The kubelet's algorithm; with --dry-run, side by side with exact
     Kubelet,
 }
 
@@ -115,14 +114,14 @@ pub(in crate::cli) enum PolicyName {
 pub(in crate::cli) enum Via {
     /// The container runtime, through its CRI socket
     Cri,
-    /// Ourselves, in the graphroot: when no runtime can, on a full disk for example
+    /// layersweep itself, in the graphroot: when no runtime can, for example on a full disk
     Direct,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(in crate::cli) struct RmArgs {
-    /// Images: names, digests, ids or the start of one. A name of an image that has others is
-    /// removed alone, an id or digest means the image
+    /// Images: names, digests, ids or the start of one. If an image has several names, only the given one
+    /// is removed; an id or digest deletes the image
     #[arg(required = true, value_name = "REF")]
     pub(in crate::cli) references: Vec<String>,
 
@@ -134,16 +133,16 @@ pub(in crate::cli) struct RmArgs {
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
 
-    /// Delete no image that came to the node less than this ago [default: 2m]
+    /// Keep images first detected less than this ago [default: 2m]
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) min_age: Option<String>,
 
-    /// What removes the images [default: cri]
-    #[arg(long, value_enum, value_name = "HANDS")]
+    /// What deletes the images [default: cri]
+    #[arg(long, value_enum, value_name = "REMOVER")]
     pub(in crate::cli) via: Option<Via>,
 
-    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
-    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    /// With --via direct: delete even if the runtime that owns the store is running. The store's locks keep
+    /// it consistent, but a container that is just being created may lose its image
     #[arg(long)]
     pub(in crate::cli) while_runtime_runs: bool,
 }
@@ -169,7 +168,7 @@ impl From<Only> for gc_request::Only {
 }
 
 impl PolicyName {
-    pub(in crate::cli) fn word(self) -> &'static str {
+    pub(in crate::cli) fn as_str(self) -> &'static str {
         match self {
             Self::Exact => "exact",
             Self::Kubelet => "kubelet",

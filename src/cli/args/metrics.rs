@@ -5,24 +5,24 @@ use std::path::PathBuf;
 use crate::cli::address::Address;
 
 const METRICS_HELP: &str = "\
-Tells what the last recorded scans found, what was deleted ever since, and how full the filesystems are now. \
-No store is read: let a timer run `layersweep scan`, which also leaves the metrics where node_exporter reads \
+Shows what the last recorded scans found, what was deleted since records began, and how full the \
+    filesystems are now. Reads no store: let a timer run `layersweep scan`, which also leaves the metrics \
+    where node_exporter reads \
 them (metrics.textfile in the configuration). --listen answers /metrics and /healthz until SIGTERM, without \
-encryption and for whoever can connect: stay on 127.0.0.1 or a unix socket, or put a proxy in front.";
+encryption and to anyone who can connect: stay on 127.0.0.1 or a unix socket, or put a proxy in front.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = METRICS_HELP)]
 pub(in crate::cli) struct MetricsArgs {
-    /// Write them to this file, whole or not at all; to layersweep.prom if it is a directory
+    /// Write the metrics to this file, atomically; to layersweep.prom if it is a directory
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(in crate::cli) textfile: Option<PathBuf>,
 
-    /// Serve them over HTTP, each answer made anew: unix:PATH, IP:PORT, or PORT of 127.0.0.1
+    /// Serve the metrics over HTTP, computed on each request: unix:PATH, IP:PORT, or PORT of 127.0.0.1
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub(in crate::cli) listen: Option<Address>,
 
-    /// Also so many images one by one, those with the most exclusive bytes; at most 100, since each is
-    /// a series of its own
+    /// Include the N images with the most exclusive bytes; at most 100, since each is a series of its own
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u16).range(..=100))]
     pub(in crate::cli) top: u16,
 }

@@ -1,4 +1,4 @@
-//! Which holders a chunk waits for. Pure.
+//! Groups inode chunks by the units that hold their inodes. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The figures that all threads add to, a directory at a time.
+//! Counters that all threads add to, once per directory.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

@@ -22,7 +22,7 @@ struct Here<'d> {
     unit: usize,
     fd: BorrowedFd<'d>,
     place: &'d Arc<Place>,
-    /// Device that the directory lies on.
+    /// Device that the directory is on.
     dev: u64,
     tally: Tally,
     /// Latest `st_ctime` seen, in seconds.
@@ -194,7 +194,7 @@ fn changed(stat: &Stat) -> i64 {
     seconds
 }
 
-/// What an inode weighs.
+/// The size of an inode.
 fn weight(stat: &Stat) -> Tally {
     #[allow(clippy::unnecessary_cast)] // i64 here, other types on other architectures
     let (blocks, size) = (stat.st_blocks as i64, stat.st_size as i64);

@@ -1,4 +1,4 @@
-//! Asking files for the extents that they share.
+//! Queries files for shared extents.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -26,9 +26,8 @@ const BIG: u64 = 1 << 20;
 /// Which files are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// None.
     Nobody,
-    /// Those that weigh at least [`BIG`], until one of them shares anything.
+    /// Files of at least [`BIG`] bytes, until one of them shares anything.
     Big,
     /// Every regular file that has blocks.
     Everybody,
@@ -71,7 +70,7 @@ impl Collector {
         self.ask == Ask::Everybody
     }
 
-    /// A probe found sharing: this walk is to be given up for one that asks everybody.
+    /// A probe found sharing: this walk is abandoned for one that queries every file.
     pub fn give_up(&self) -> bool {
         self.ask == Ask::Big && self.found.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Inodes with several hard links: each weighs once, and whose it is shows only when all
-//! its links were seen.
+//! Inodes with several hard links: each counts once, and its owner is known only after
+//! all links were seen.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -47,7 +47,7 @@ enum Units {
 pub enum Sight {
     /// The inode's first link.
     First,
-    /// Another link, and more are missing, or it is no unit's own.
+    /// Another link, and more are missing, or it belongs to no single unit.
     Further,
     /// The last link, all of them in this unit: the inode's weight is the unit's.
     Complete(Tally),
@@ -60,7 +60,7 @@ pub struct Settled {
     pub unit: Option<usize>,
     /// The inode, if somebody outside the trees holds a link.
     pub outside: Option<InodeKey>,
-    /// What it weighs, if it is the unit's and was not handed out by [`Links::see`].
+    /// Its size, if it belongs to the unit and was not returned by [`Links::see`].
     pub tally: Tally,
     /// Its filesystem and its shared extents, where it was asked for them.
     pub extents: Option<(u64, FileExtents)>,

@@ -1,7 +1,7 @@
-//! The parallel walker: what `du` would say of many trees at once, each byte given to the
-//! unit that it belongs to.
+//! The parallel walker: like `du` over many trees at once, with each byte attributed to
+//! one unit.
 //!
-//! Threads far above the number of cores, because a cold walk waits for the disk. Each
+//! It uses far more threads than cores, because a cold walk waits for the disk. Each
 //! directory is one piece of work: opened relative to its parent (so names may be of any
 //! bytes and paths of any length), read, and its entries examined one after the other.
 

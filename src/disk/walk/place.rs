@@ -1,5 +1,5 @@
-//! Where a directory lies, as a chain of names: paths are only put together for messages
-//! and for opening again what had to be closed.
+//! The location of a directory as a chain of names: paths are built only for messages and
+//! for reopening directories that were closed.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;

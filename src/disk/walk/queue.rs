@@ -1,5 +1,5 @@
-//! Directories still to be read: each thread has a stack of its own, and gives from its
-//! oldest end to threads that have nothing.
+//! Directories still to be read: each thread has its own stack, and idle threads get work
+//! from its oldest end.
 //!
 //! Depth first, so that what waits stays small; and each stack keeps only a few directory
 //! descriptors open, so that the walk needs a few hundred however deep or wide the trees.
@@ -28,7 +28,7 @@ pub struct Origin {
 pub struct Frame {
     /// The tree that it belongs to.
     pub origin: Origin,
-    /// Where the directory lies.
+    /// The location of the directory.
     pub place: Arc<Place>,
     /// Device and inode number: it is the same one when it is opened again.
     pub identity: (u64, u64),
@@ -41,7 +41,6 @@ pub struct Frame {
 /// A subdirectory to read.
 #[derive(Debug)]
 pub struct Child {
-    /// Its name.
     pub name: Box<CStr>,
     /// The inode number that its directory gives: what a mount may lie over.
     pub ino: u64,

@@ -1,4 +1,4 @@
-//! Subdirectories that could not be opened: mount points, and what is not for us.
+//! Subdirectories that could not be opened: mount points, and those without permission.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};

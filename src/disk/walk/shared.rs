@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
         let collector = Collector::new(ask);
         let mounts = if collector.collects() {
             mounts::read().unwrap_or_else(|error| {
-                tracing::debug!(%error, "no mount table: filesystems are told apart by st_dev");
+                tracing::debug!(%error, "cannot read the mount table: telling filesystems apart by st_dev");
                 Vec::new()
             })
         } else {

@@ -1,5 +1,5 @@
-//! Who shares which stretch of the disk: a sweep over the references that files hold to
-//! it. Pure.
+//! Finds which units share which extents: a sweep over the references of files to the
+//! disk. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 

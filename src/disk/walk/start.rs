@@ -1,4 +1,4 @@
-//! Starting on a tree that the caller named.
+//! Opens the start of a tree that the caller named.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -39,7 +39,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Counts the start of a tree without what lies below it.
+    /// Counts the start of a tree without what is below it.
     fn count_start(&mut self, at: usize, root: &Top, tree: &Tree) {
         let place = Place::start();
         let held;

@@ -1,4 +1,4 @@
-//! What a walk is asked and what it answers.
+//! Input and result of a walk.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,8 @@ pub struct Tree {
     pub root: usize,
     /// Path below that root; empty for the root itself. May name any kind of file. No
     /// component may be a symlink or `..`, and a mount only if it shows the very directory
-    /// that it covers: what another one hides is not counted. Trees must not overlap: what lies in two of them is counted twice.
+    /// that it covers: what another one hides is not counted. Trees must not overlap: what is in two of
+    /// them is counted twice.
     pub path: PathBuf,
     /// The unit that the bytes go to.
     pub unit: usize,
@@ -53,12 +54,11 @@ pub struct WalkOptions<'a> {
     /// Threads; 0 for the default, which suits a disk that is not in the page cache. Fewer
     /// run where the limit of open files asks for it.
     pub threads: usize,
-    /// Reflinks.
     pub extents: Extents,
-    /// Where who holds which inodes is noted: [`Measured::inodes`].
+    /// Filesystems where the holders of inodes are recorded: [`Measured::inodes`].
     pub inode_chunks: Option<&'a InodeChunks>,
     /// Positions of roots that trees of their own count, in this walk or another: where one
-    /// of these directories lies below a tree, the tree leaves it and all below it out.
+    /// of these directories is below a tree, the tree leaves it and all below it out.
     pub apart: &'a [usize],
     /// The stores' open directories: roots in them are opened through these.
     pub within: Within,
@@ -66,7 +66,7 @@ pub struct WalkOptions<'a> {
     pub progress: Option<&'a Progress>,
 }
 
-/// Counters that grow while a walk is under way.
+/// Counters that grow while a walk is in progress.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Inodes seen.
@@ -75,7 +75,7 @@ pub struct Progress {
     pub bytes: AtomicU64,
 }
 
-/// What one unit, or one group of shared inodes, weighs. Hard links count once.
+/// The size of one unit, or of one group of shared inodes. Hard links count once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Allocated bytes: 512 x `st_blocks`.
@@ -87,7 +87,7 @@ pub struct Tally {
     /// On btrfs: what they have in the metadata, once (other filesystems have no use for
     /// it).
     pub metadata_bytes: u64,
-    /// On btrfs: of `bytes`, what lies inside the metadata.
+    /// On btrfs: of `bytes`, what is inside the metadata.
     pub inline_bytes: u64,
 }
 
@@ -97,9 +97,9 @@ pub struct Tally {
 pub struct SharedInodes {
     /// The units that hold a link, ascending.
     pub units: Vec<usize>,
-    /// There are more links than were seen: somebody outside the trees holds one.
+    /// More links exist than were seen: there is one outside the trees.
     pub outside: bool,
-    /// What these inodes weigh together.
+    /// Their total size.
     pub tally: Tally,
 }
 
@@ -120,7 +120,7 @@ pub struct SharedExtents {
     pub physical_bytes: u64,
 }
 
-/// Something that the walk could not read. Its figures are lower bounds.
+/// Something that the walk could not read. Sizes are then lower bounds.
 #[derive(Clone, Debug)]
 pub struct WalkError {
     /// Unit concerned.
@@ -149,12 +149,12 @@ pub struct Measured {
     pub shared_inodes: Vec<SharedInodes>,
     /// Extents that belong to no file alone.
     pub shared_extents: Vec<SharedExtents>,
-    /// Who holds which inodes on XFS, where that was wanted. For [`InodeChunks::add`].
+    /// The holders of inodes on XFS, if requested. For [`InodeChunks::add`].
     pub inodes: Vec<Holding>,
     /// What could not be read.
     pub errors: Vec<WalkError>,
     /// Mount points that were not entered, bind mounts included, each with its unit. What
-    /// lies below them, and the covered entry itself, is not counted. A directory that is
+    /// is below them, and the covered entry itself, is not counted. A directory that is
     /// bind-mounted over itself (as containers/storage does with `overlay`) is entered.
     pub mounts: Vec<(usize, PathBuf)>,
 }

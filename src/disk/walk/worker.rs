@@ -1,4 +1,4 @@
-//! What one thread does.
+//! One worker thread.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
@@ -128,7 +128,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 self.read(origin, fd, Place::below(&place, child.name));
             }
             Err(Errno::XDEV) => self.mount_point(origin, &parent, &place, dev, child),
-            // Replaced by something else, or not for us: it weighs something all the same.
+            // Replaced by something else, or not accessible: its size counts anyway.
             Err(error) => {
                 if !matches!(error, Errno::NOTDIR | Errno::LOOP) {
                     self.fail(origin.tree, &place, Some(&child.name), "opening", error);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::model::plan::{self, Kind, Step};
 use crate::model::refs::{Live, Root};
 use crate::model::{ContainerIx, Inventory, StoreId, StoreIx};
-use crate::stores::Survey;
+use crate::stores::Scan;
 
 /// Predictions of one run, in the order of its deletions.
 pub(super) struct Account<'a> {
@@ -17,13 +17,13 @@ pub(super) struct Account<'a> {
 
 impl<'a> Account<'a> {
     /// `own` is the store that the containers are of.
-    pub(super) fn open(survey: &'a Survey, own: Option<StoreIx>) -> Self {
-        let inventory = &survey.inventory;
+    pub(super) fn open(scan: &'a Scan, own: Option<StoreIx>) -> Self {
+        let inventory = &scan.inventory;
         let containers = inventory.containers.iter().enumerate();
         let containers = containers.filter(|(_, one)| Some(one.store) == own);
         Self {
             inventory,
-            live: survey.refs.live(),
+            live: scan.refs.live(),
             containers: containers.map(|(at, one)| (one.id.as_str(), at.into())).collect(),
             store: own.map(|own| StoreId::of(&inventory.stores[own.get()])),
         }
@@ -51,14 +51,14 @@ impl<'a> Account<'a> {
         step
     }
 
-    /// It is gone.
+    /// It is deleted.
     pub(super) fn remove(&mut self, step: &Step) {
         if let Some(root) = self.root(step) {
             self.live.remove(self.inventory, root);
         }
     }
 
-    /// A container that was made after the scan frees more than nothing, but nobody knows how much.
+    /// A container created after the scan frees something, but the amount is unknown.
     fn root(&self, step: &Step) -> Option<Root> {
         let is_container = matches!(step.target.kind, Kind::Container | Kind::Sandbox);
         let at = self.containers.get(step.target.id.as_str()).filter(|_| is_container)?;

@@ -67,7 +67,9 @@ impl<'a> Collector<'a> {
         let place = client.store_place().map_err(|error| unproven(&error))?;
         let place = place.ok_or_else(|| {
             let endpoint = client.endpoint();
-            PreconditionError::new(format!("{endpoint}: the runtime does not say where its containers lie"))
+            PreconditionError::new(format!(
+                "{endpoint}: the runtime does not report where its containers are stored"
+            ))
         })?;
         Ok(Self { client, place, request, places, policy, scope })
     }

@@ -22,7 +22,7 @@ use crate::model::plan::{Action, Cause, Kind, Phase, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
 use crate::policy::containers::{Decides, Verdicts};
-use crate::stores::{self, Request, Survey, Weigh};
+use crate::stores::{self, Measure, Request, Scan};
 use crate::sys::{processes, stop};
 
 /// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
@@ -31,37 +31,37 @@ const GRACE: Duration = Duration::from_secs(30);
 
 impl Collector<'_> {
     /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
-    /// changes and everything is deleted that is to be deleted. `survey` has measured the stores.
+    /// changes and everything is deleted that is to be deleted. `scan` has measured the stores.
     ///
     /// # Errors
     /// When the runtime cannot be asked.
-    pub fn plan(&self, survey: &Survey) -> Result<Plan, PreconditionError> {
-        source::plan(&mut Containers::new(self), self.scope, &mut self.account(survey))
+    pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
+        source::plan(&mut Containers::new(self), self.scope, &mut self.account(scan))
     }
 
     /// Carries out what the policy asks for, and returns the plan as it was carried out.
     ///
     /// # Errors
     /// When the runtime cannot be asked at all: then nothing was deleted.
-    pub fn run(&self, run: &mut Run<'_>, survey: &Survey) -> Result<Plan, PreconditionError> {
+    pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
         // containerd unlinks a writable layer with its next collection, seconds after its answer.
         let patience = Patience { still: run.patience.still.max(Duration::from_secs(5)), ..run.patience };
         let before = std::mem::replace(&mut run.patience, patience);
-        let plan = source::run(run, &mut Containers::new(self), self.scope, &mut self.account(survey));
+        let plan = source::run(run, &mut Containers::new(self), self.scope, &mut self.account(scan));
         run.patience = before;
         plan
     }
 
-    fn account<'s>(&self, survey: &'s Survey) -> Account<'s> {
-        let own = RuntimeStores::find(&self.place, &survey.inventory).map(|stores| stores.own);
-        Account::open(survey, own)
+    fn account<'s>(&self, scan: &'s Scan) -> Account<'s> {
+        let own = RuntimeStores::find(&self.place, &scan.inventory).map(|stores| stores.own);
+        Account::open(scan, own)
     }
 
     /// The records on the disk, now.
     fn disk(&self) -> Result<Inventory, PreconditionError> {
-        let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.request.clone() };
-        let survey = stores::run(&request, &Progress::default());
-        Ok(survey.map_err(|error| PreconditionError::disk(&error))?.inventory)
+        let request = Request { measure: Measure::Nothing, now: Timestamp::now(), ..self.request.clone() };
+        let scan = stores::run(&request, &Progress::default());
+        Ok(scan.map_err(|error| PreconditionError::disk(&error))?.inventory)
     }
 
     fn stores(&self, inventory: &Inventory) -> Result<RuntimeStores, PreconditionError> {
@@ -107,16 +107,16 @@ impl<'a> Containers<'a> {
         let Some(details) = self.look.fresh(id)? else { return Ok(Proof::Gone) };
         match details.state {
             ContainerState::Exited => {}
-            ContainerState::Running => return Ok(kept(Rule::Running, "it is running by now")),
+            ContainerState::Running => return Ok(kept(Rule::Running, "it is running now")),
             ContainerState::Created => {
                 let was = seen.containers.iter().find(|one| one.id == *id).map(|one| one.state);
                 if was != Some(ContainerState::Created) {
-                    return Ok(kept(Rule::Running, "the runtime contradicts itself about its state"));
+                    return Ok(kept(Rule::Running, "the runtime reports contradictory states"));
                 }
             }
             ContainerState::Unknown if step.action == Action::StopAndDelete => {}
             ContainerState::Unknown => {
-                return Ok(kept(Rule::StateUnknown, "the runtime does not know its state by now"));
+                return Ok(kept(Rule::StateUnknown, "the runtime no longer knows its state"));
             }
         }
         if let Some(proof) = process_in(id) {
@@ -126,10 +126,9 @@ impl<'a> Containers<'a> {
         let stores = collector.stores(&inventory)?;
         let is_containerd = inventory.stores[stores.own.get()].kind == StoreKind::Containerd;
         match on_disk(&inventory, &stores, id) {
-            Some(one) if is_containerd && one.state == ContainerState::Running => Ok(kept(
-                Rule::Running,
-                "the runtime says that it has ended, but its root filesystem is in use",
-            )),
+            Some(one) if is_containerd && one.state == ContainerState::Running => {
+                Ok(kept(Rule::Running, "the runtime reports it as exited, but its root filesystem is in use"))
+            }
             _ => Ok(Proof::MayGo),
         }
     }
@@ -158,7 +157,7 @@ impl<'a> Containers<'a> {
         Ok(match inside {
             Some(one) => kept(
                 Rule::HasContainers,
-                format!("its container {} is on the disk, but not listed", one.name),
+                format!("its container {} is on the disk, but the runtime does not list it", one.name),
             ),
             None => Proof::MayGo,
         })
@@ -174,7 +173,7 @@ impl<'a> Containers<'a> {
             Err(error) => Some(Removed::Unknown(error.to_string())),
             Ok(None) => Some(Removed::Answered),
             Ok(Some(one)) if one.state == ContainerState::Running => {
-                let message = "it was stopped, but is running all the same";
+                let message = "it was stopped but is still running";
                 Some(Removed::Refused(Phase::Stop, message.into()))
             }
             Ok(Some(_)) => None,
@@ -267,10 +266,10 @@ fn process_in(id: &str) -> Option<Proof> {
         Ok(None) => None,
         Ok(Some(pid)) => Some(kept(
             Rule::Running,
-            format!("the runtime says that it has ended, but process {pid} is in it"),
+            format!("the runtime reports it as exited, but process {pid} runs in it"),
         )),
         Err(error) => {
-            Some(kept(Rule::Running, format!("whether anything runs in it cannot be told: {error}")))
+            Some(kept(Rule::Running, format!("cannot determine whether anything runs in it: {error}")))
         }
     }
 }
@@ -285,7 +284,7 @@ fn not_stopped(error: &CriError) -> Removed {
 fn answered(answer: Result<(), CriError>) -> Removed {
     match answer {
         Ok(()) => Removed::Answered,
-        // Whoever removed it: it is to be gone.
+        // It counts as removed, whichever process did it.
         Err(error) if error.problem.leaves_doubt() || matches!(error.problem, Problem::NotFound(_)) => {
             Removed::InDoubt(error.to_string())
         }

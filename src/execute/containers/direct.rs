@@ -1,9 +1,8 @@
-//! Dead containers and sandboxes of CRI-O without CRI-O: in the graphroot itself, by what the disk
-//! says.
+//! Exited containers and sandboxes of CRI-O, deleted in the graphroot without a running CRI-O.
 //!
 //! The policy is the same; what it is fed with is read from CRI-O's own files. Only what those say
 //! has ended is ever a candidate, and only while no runtime answers that could know better.
-//! Containers of others are none: one of podman's that has ended is its user's.
+//! Containers of other tools are never candidates: an exited podman container belongs to its user.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -34,48 +33,48 @@ use crate::policy::containers::Sandbox;
 use crate::policy::containers::exact;
 use crate::stores::containers_storage::cri_o::Facts;
 use crate::stores::containers_storage::edit::{Deleted, Error, Refusal};
-use crate::stores::{self, Request, Survey, Weigh};
+use crate::stores::{self, Measure, Request, Scan};
 
 /// Logs are files of the kubelet; they go through CRI, which says what writes to them.
 const SCOPE: Scope = Scope { containers: true, logs: false };
 
-/// All that a run works with.
+/// Everything that a run needs.
 #[derive(Debug)]
 pub struct Direct<'a> {
     /// Those of the stores.
     pub editors: &'a Editors,
     /// Asked before each removal; `None`: the owner may be at work, so nothing goes.
     pub owners: Option<&'a Owners>,
-    /// How to look at the disk again.
+    /// How to rescan the disk.
     pub request: &'a Request,
-    /// What the kubelet keeps where.
+    /// The kubelet's directories.
     pub places: &'a Places,
-    /// What to go by.
+    /// The policy to apply.
     pub policy: &'a Policy,
 }
 
 impl Direct<'_> {
     /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
-    /// changes. `survey` has measured the stores.
+    /// changes. `scan` has measured the stores.
     ///
     /// # Errors
     /// When an owner is at work, or the disk cannot be read.
-    pub fn plan(&self, survey: &Survey) -> Result<Plan, PreconditionError> {
-        let mut account = self.account(survey);
-        source::plan(&mut OnDisk::new(self, &survey.inventory), SCOPE, &mut account)
+    pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
+        let mut account = self.account(scan);
+        source::plan(&mut OnDisk::new(self, &scan.inventory), SCOPE, &mut account)
     }
 
     /// Carries out what the policy asks for, and returns the plan as it was carried out.
     ///
     /// # Errors
     /// As [`Self::plan`]: then nothing was deleted.
-    pub fn run(&self, run: &mut Run<'_>, survey: &Survey) -> Result<Plan, PreconditionError> {
-        let mut account = self.account(survey);
-        source::run(run, &mut OnDisk::new(self, &survey.inventory), SCOPE, &mut account)
+    pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
+        let mut account = self.account(scan);
+        source::run(run, &mut OnDisk::new(self, &scan.inventory), SCOPE, &mut account)
     }
 
-    fn account<'s>(&self, survey: &'s Survey) -> Account<'s> {
-        Account::open(survey, own_store(self.editors, &survey.inventory))
+    fn account<'s>(&self, scan: &'s Scan) -> Account<'s> {
+        Account::open(scan, own_store(self.editors, &scan.inventory))
     }
 }
 
@@ -87,7 +86,7 @@ pub fn own_store(editors: &Editors, inventory: &Inventory) -> Option<StoreIx> {
     containers.find(|one| editable(one.store)).map(|one| one.store)
 }
 
-/// Looks, and remembers what cannot change any more.
+/// Lists containers, and caches what cannot change any more.
 struct OnDisk<'a> {
     direct: &'a Direct<'a>,
     /// Of which store anything goes.
@@ -120,10 +119,11 @@ impl Source for OnDisk<'_> {
     type Seen = Seen;
 
     fn look(&mut self) -> Result<Seen, PreconditionError> {
-        let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.direct.request.clone() };
-        let survey =
+        let request =
+            Request { measure: Measure::Nothing, now: Timestamp::now(), ..self.direct.request.clone() };
+        let scan =
             stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))?;
-        let inventory = &survey.inventory;
+        let inventory = &scan.inventory;
         if let Some(owners) = self.direct.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
         }
@@ -212,7 +212,7 @@ impl Handler for OnDisk<'_> {
         let editor = match self.own.as_ref().map(|own| self.direct.editors.store(own)) {
             Some(Ok(editor)) => editor,
             Some(Err(why)) => return kept(Rule::OutOfReach, why.to_owned()),
-            None => return kept(Rule::OutOfReach, "no store is taken for CRI-O's".into()),
+            None => return kept(Rule::OutOfReach, "no store is identified as CRI-O's".into()),
         };
         let id = &step.target.id;
         match editor.delete_dead_container(id) {
@@ -224,16 +224,16 @@ impl Handler for OnDisk<'_> {
             Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => Removed::NotAsked(error.to_string()),
             Err(error) if error.bars_store() => Removed::Closed(error.to_string()),
             Err(Error::Refused(refusal @ (Refusal::Process { .. } | Refusal::Mounted { .. }))) => {
-                kept(Rule::Running, format!("by its record it has ended, but {refusal}"))
+                kept(Rule::Running, format!("exited according to its record, but {refusal}"))
             }
             Err(Error::Refused(refusal)) => kept(Rule::NotProven, refusal.to_string()),
             Err(Error::Stopped { done, cause }) => {
                 tell(id, &done);
                 if done.containers.contains(id) {
-                    tracing::warn!(container = id, "its record is gone, but {cause}");
+                    tracing::warn!(container = id, "its record is deleted, but {cause}");
                     return Removed::Proven;
                 }
-                let message = format!("stopped on the way: {cause}");
+                let message = format!("deletion was interrupted: {cause}");
                 match cause.is_interrupted() {
                     true => Removed::Unknown(message),
                     false => Removed::Refused(Phase::Remove, message),
@@ -262,18 +262,18 @@ impl<'a> OnDisk<'a> {
     /// The rule by which nothing of a store's goes.
     fn closed(&self, store: &Store) -> Option<Bar> {
         if self.direct.owners.is_none() {
-            let why = "the runtime may be at work (--while-runtime-runs), and knows better: use --via cri";
+            let why =
+                "the runtime may be running (--while-runtime-runs) and has newer information: use --via cri";
             return Some((Rule::OwnerAtWork, why.into()));
         }
         match self.direct.editors.store(store) {
             Err(why) => Some((Rule::OutOfReach, why.to_owned())),
             Ok(_) if self.own.as_ref().map(StoreId::of) != Some(StoreId::of(store)) => {
-                Some((Rule::OutOfReach, "another store is taken for CRI-O's".into()))
+                Some((Rule::OutOfReach, "another store is identified as CRI-O's".into()))
             }
-            Ok(_) if store.consistency != Consistency::Consistent => Some((
-                Rule::DamagedStore,
-                "the records of its store are damaged, or just being written".into(),
-            )),
+            Ok(_) if store.consistency != Consistency::Consistent => {
+                Some((Rule::DamagedStore, "the records of its store are damaged or being written".into()))
+            }
             Ok(_) => None,
         }
     }
@@ -282,15 +282,17 @@ impl<'a> OnDisk<'a> {
     fn add(&mut self, inventory: &Inventory, one: &model::Container, seen: &mut Seen) {
         let facts = self.facts(inventory, one);
         let unread = facts.as_ref().err().map(|error| {
-            (Rule::PodUnknown, format!("its own files do not tell which pod it is of: {error}"))
+            (Rule::PodUnknown, format!("its files do not say which pod it belongs to: {error}"))
         });
         let facts = facts.unwrap_or_default();
         let unfinished = match one.state {
             ContainerState::Exited => None,
-            ContainerState::Running => Some((Rule::Running, "by its record it is running".into())),
-            ContainerState::Created => Some((Rule::Starting, "by its record it has not started yet".into())),
+            ContainerState::Running => Some((Rule::Running, "running according to its record".into())),
+            ContainerState::Created => {
+                Some((Rule::Starting, "not started yet according to its record".into()))
+            }
             ContainerState::Unknown => {
-                Some((Rule::StateUnknown, "its record does not say that it has ended".to_owned()))
+                Some((Rule::StateUnknown, "its record does not say that it has exited".to_owned()))
             }
         };
         let closed = self.closed(&inventory.stores[one.store.get()]);
@@ -348,7 +350,7 @@ impl<'a> OnDisk<'a> {
         }
         let nodes = one.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let directory = nodes.into_iter().find(|node| node.kind == NodeKind::ContainerMetadata);
-        let directory = directory.ok_or("its directory is not known")?;
+        let directory = directory.ok_or("its directory is unknown")?;
         let facts = Facts::read(&directory.path).map_err(|error| error.to_string())?;
         if one.state == ContainerState::Exited {
             self.ended.insert(one.id.to_string(), facts.clone());
@@ -372,16 +374,16 @@ impl<'a> OnDisk<'a> {
 
 fn of_somebody_else(one: &model::Container) -> Kept {
     let detail = match one.owner {
-        Owner::Podman => "it is podman's, and what has ended there is its user's: use podman rm",
-        Owner::Buildah => "it is a working container of buildah's: use buildah rm",
-        Owner::CriO | Owner::Containerd | Owner::Unknown => "its record does not say that it is CRI-O's",
+        Owner::Podman => "it belongs to podman: use podman rm",
+        Owner::Buildah => "it is a buildah working container: use buildah rm",
+        Owner::CriO | Owner::Containerd | Owner::Unknown => "its record does not identify it as CRI-O's",
     };
     let (id, names) = (one.id.to_string(), vec![one.name.clone()]);
     let target = Target { kind: Kind::Container, store: None, id, names, leak: None };
     Kept { target, rule: Rule::NotCriO, detail: detail.into() }
 }
 
-/// What would not go of a container whose record is gone is an orphan now, which `sweep` finds.
+/// What is left of a container whose record was deleted is now an orphan, which `sweep` finds.
 fn tell(id: &str, deleted: &Deleted) {
     for failure in &deleted.failures {
         tracing::warn!(container = id, "left behind: {failure}");

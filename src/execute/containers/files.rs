@@ -1,4 +1,4 @@
-//! Logs of pods and links to them: what goes, its proof, its removal.
+//! Pod logs and links to them: selection, proof and removal.
 //!
 //! Logs are removed through directory descriptors, below the two directories that they lie in and
 //! nowhere else.
@@ -27,7 +27,7 @@ use crate::sys::{namespaces::Mounts, removal};
 /// The rule that keeps something, and why; `None`: it goes.
 type Ruling = Option<(Rule, String)>;
 
-/// The logs stage: directories of pods that are gone, then links that lead nowhere.
+/// The logs stage: directories of deleted pods, then dangling links.
 pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, plan: &mut Plan) {
     let directories = match &seen.log_directories {
         Ok(directories) => directories,
@@ -52,9 +52,9 @@ pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&s
         let into_gone = |path: &PathBuf| link.target.starts_with(path);
         let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
         let ruling = link_stays(collector, seen, without, &Link { dangling, ..link.clone() });
-        // Links of what runs are nobody's question.
+        // Links of running containers are never candidates.
         if ruling.as_ref().is_none_or(|(rule, _)| *rule != Rule::LeadsSomewhere) {
-            decide(plan, &link.path, Cause::Dangling, node_logs::weigh(&link.path).bytes, ruling);
+            decide(plan, &link.path, Cause::Dangling, node_logs::measure(&link.path).bytes, ruling);
         }
     }
 }
@@ -69,9 +69,9 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Ruling
     let target = Target { kind: Kind::Log, store: None, id, names, leak: None };
     match ruling {
         Some((rule, detail)) => plan.kept.push(Kept { target, rule, detail }),
-        // A name that is not text cannot be told to anybody, nor found again by its text.
+        // A name that is not UTF-8 can neither be reported nor found again by its text.
         None if path.to_str().is_none() => {
-            let detail = "its name is no text".into();
+            let detail = "its name is not valid UTF-8".into();
             plan.kept.push(Kept { target, rule: Rule::NotAPod, detail });
         }
         None => plan.steps.push(Step { log_bytes: bytes, ..Step::new(target, cause) }),
@@ -90,12 +90,12 @@ fn directory_stays(
     if collector.policy.decides == Decides::Kubelet {
         // Two promises of ours hold for it as well: what is read stays, and what lives.
         if !logs::kubelet_directory(name, &seen.pods) {
-            return Some((Rule::PodKnown, "its pod is still there, for all that is known".into()));
+            return Some((Rule::PodKnown, "its pod may still exist".into()));
         }
         return match open {
             Ok(None) => None,
             Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
-            Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
+            Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
         };
     }
     let facts = Directory {
@@ -138,8 +138,8 @@ fn link_stays(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, 
         Decides::Exact => logs::exact_link(link.dangling, collector.places.is_pod_log(&link.target), named)
             .map(|(rule, detail)| (rule, detail.to_owned())),
         Decides::Kubelet if logs::kubelet_link(link.dangling, named) => None,
-        Decides::Kubelet if !link.dangling => Some((Rule::LeadsSomewhere, "its log is there".into())),
-        Decides::Kubelet => Some((Rule::Running, "its container has not ended".into())),
+        Decides::Kubelet if !link.dangling => Some((Rule::LeadsSomewhere, "its log exists".into())),
+        Decides::Kubelet => Some((Rule::Running, "its container has not exited".into())),
     }
 }
 
@@ -156,9 +156,9 @@ pub(super) fn with_containers(collector: &Collector<'_>, seen: &Seen, plan: &mut
             let ruling = match reader(seen, &path) {
                 Ok(None) => None,
                 Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
-                Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
+                Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
             };
-            decide(plan, &path, Cause::WithContainer, node_logs::weigh(&path).bytes, ruling);
+            decide(plan, &path, Cause::WithContainer, node_logs::measure(&path).bytes, ruling);
         }
     }
 }
@@ -196,11 +196,11 @@ pub(super) fn prove(
     let nobody = BTreeSet::new();
     let ruling = match step.cause {
         Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
-            Some((id, _)) => Some((Rule::ContainerThere, format!("its container {id} is still there"))),
+            Some((id, _)) => Some((Rule::ContainerThere, format!("its container {id} still exists"))),
             None => match reader(&seen, &path) {
                 Ok(None) => None,
                 Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
-                Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
+                Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
             },
         },
         Cause::Dangling => {
@@ -215,7 +215,7 @@ pub(super) fn prove(
             let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
             match directories.find(|directory| directory.path == path) {
                 Some(directory) => directory_stays(collector, &seen, &nobody, directory),
-                None => Some((Rule::Unreadable, "it is not listed any more".into())),
+                None => Some((Rule::Unreadable, "no longer listed".into())),
             }
         }
     };
@@ -246,7 +246,7 @@ fn mounted(path: &Path) -> Option<String> {
         return Some(format!("the mounts of all processes cannot be read: {unknown}"));
     }
     let user = all.user(path, &[])?;
-    Some(format!("process {} has it, or something in it, mounted", user.pid))
+    Some(format!("process {} has it or something in it mounted", user.pid))
 }
 
 /// Removes a directory, a file or a link.
@@ -261,14 +261,14 @@ pub(super) fn remove(collector: &Collector<'_>, step: &Step) -> Result<(), Strin
     let inside = path.strip_prefix(&base).or_else(|_| path.strip_prefix(&collector.places.pod_logs));
     let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
     let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
-        return Err(format!("{} is the whole of it", path.display()));
+        return Err(format!("{} is the base directory itself", path.display()));
     };
     let opener = Opener::detect(root.as_fd());
     let directory = opener
         .beneath(root.as_fd(), parent, beneath::DIRECTORY, false)
         .map_err(|error| format!("{}: {error}", base.join(parent).display()))?;
     if step.cause == Cause::Dangling && !node_logs::is_dangling(&path) {
-        return Err("it leads somewhere by now".into());
+        return Err("its target exists now".into());
     }
     let done = removal::remove(directory.as_fd(), &base.join(parent), name);
     match done.failures.first() {

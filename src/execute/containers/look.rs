@@ -1,4 +1,4 @@
-//! What runtime and kubelet say right now.
+//! Current listings of runtime and kubelet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
     }
 }
 
-/// Looks, and remembers what cannot change any more.
+/// Lists containers, and caches what cannot change any more.
 pub(super) struct Look<'a> {
     collector: &'a Collector<'a>,
     /// Of containers that have ended; none of them starts again.
@@ -144,7 +144,7 @@ impl<'a> Look<'a> {
         self.details(id)
     }
 
-    /// Which of the pods of all these are gone.
+    /// Which of their pods are deleted.
     fn pods<'b>(
         &self,
         containers: &'b [RuntimeContainer],

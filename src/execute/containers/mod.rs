@@ -1,4 +1,4 @@
-//! Dead containers, sandboxes and logs: through CRI, or without a runtime on the disk itself.
+//! Exited containers, sandboxes and logs: through CRI, or directly on the disk without a runtime.
 //!
 //! What runs is never touched, whatever a listing says: before a container is removed through CRI
 //! (which every runtime does by force) its status is asked for afresh, its control group is looked for

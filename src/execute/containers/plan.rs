@@ -1,4 +1,4 @@
-//! From a look to what goes.
+//! Plans container collection from one listing.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(super) fn sandboxes(collector: &Collector<'_>, seen: &Seen, without: &BTreeS
     sandboxes_of(input(collector, seen), without)
 }
 
-/// By whoever's rules decide.
+/// By the deciding policy.
 pub(super) fn containers_of(input: exact::Input<'_>) -> Verdicts {
     match input.policy.decides {
         Decides::Exact => exact::containers(input),
@@ -46,7 +46,7 @@ pub(super) fn containers_of(input: exact::Input<'_>) -> Verdicts {
     }
 }
 
-/// By whoever's rules decide, as if the containers of `without` were gone.
+/// By the deciding policy, as if the containers of `without` were gone.
 pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) -> Verdicts {
     let occupied = |id: &str| {
         let mut containers = input.containers.iter();
@@ -71,13 +71,13 @@ fn input<'a>(collector: &'a Collector<'_>, seen: &'a Seen) -> exact::Input<'a> {
 
 /// Why no pod counts as gone, if so.
 pub(super) fn pods_unknown(why: Option<&String>) -> Vec<String> {
-    why.map(|why| format!("no pod counts as gone: {why}")).into_iter().collect()
+    why.map(|why| format!("no pod is treated as deleted: {why}")).into_iter().collect()
 }
 
 pub(super) fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, names: impl Fn(&str) -> Vec<String>) {
     if verdicts.over_total > 0 {
         let count = verdicts.over_total;
-        plan.notes.push(format!("{count} more dead containers stay than may, since rules keep them"));
+        plan.notes.push(format!("{count} exited containers above the limit stay: rules keep them"));
     }
     let target = |id: &String| Target { kind, store: None, id: id.clone(), names: names(id), leak: None };
     plan.steps.extend(verdicts.goes.iter().map(|removal| {

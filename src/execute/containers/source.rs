@@ -1,4 +1,4 @@
-//! Plan and run, whichever way containers are looked at and removed.
+//! Plans and runs container collection, through CRI or on the disk.
 
 use crate::execute::containers::account::Account;
 use crate::execute::containers::collector::{Scope, Stage};
@@ -10,14 +10,14 @@ use crate::model::rules::Ruling;
 use crate::model::{OutcomeKind, Plan};
 use crate::policy::Answer;
 
-/// A way to look at containers and to remove them.
+/// A backend that lists and removes containers.
 pub(super) trait Source: Handler {
     /// One look.
     type Seen;
 
     fn look(&mut self) -> Result<Self::Seen, PreconditionError>;
 
-    /// What a stage takes, as if all of `gone` were gone already.
+    /// What a stage deletes, assuming that `gone` is already deleted.
     fn stage(&self, stage: Stage, seen: &Self::Seen, gone: &[Step]) -> Plan;
 }
 

@@ -186,7 +186,7 @@ fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
 
 /// What may befall a database, and whether SQLite can tell at all.
 #[test]
-fn a_damaged_database_is_set_aside_and_a_new_one_is_started() {
+fn damaged_database_is_quarantined_and_a_new_one_created() {
     type Damage = fn(&mut Vec<u8>);
     let cases: [(&str, Damage); 9] = [
         ("emptied", Vec::clear),
@@ -230,14 +230,14 @@ fn a_damaged_database_is_set_aside_and_a_new_one_is_started() {
             assert_eq!((reader.degraded[0].code(), reader.found), ("corrupt", false), "{what}");
         }
         let mut opened = open(dir.path(), Access::Write);
-        let [Degraded::Corrupt { aside: Some(aside), .. }] = &opened.degraded[..] else {
+        let [Degraded::Corrupt { quarantined: Some(quarantined), .. }] = &opened.degraded[..] else {
             panic!("{what}: {:?}", opened.degraded);
         };
         assert!(opened.records.is_kept());
-        assert!(std::fs::read(aside).unwrap() == bytes, "{what}: kept as it was");
-        let log = std::fs::read(beside(aside, "-wal")).ok();
+        assert!(std::fs::read(quarantined).unwrap() == bytes, "{what}: kept as it was");
+        let log = std::fs::read(beside(quarantined, "-wal")).ok();
         assert_eq!(log.as_deref(), Some(&b"a log of rubbish"[..]), "{what}: {:?}", opened.degraded);
-        assert!(opened.degraded[0].to_string().contains(&*aside.to_string_lossy()));
+        assert!(opened.degraded[0].to_string().contains(&*quarantined.to_string_lossy()));
         add_store(&mut opened.records, "/new").unwrap();
         opened.records.read(check_integrity_in).unwrap();
         drop(opened);
@@ -315,7 +315,7 @@ fn a_keep_list_that_cannot_be_read_pins_everything() {
 fn killed_between_two_databases_the_keep_list_is_still_found() {
     let dir = tempfile::tempdir().unwrap();
     pinned(dir.path(), &["quay.io/team/*"]);
-    crate::history::aside::set_aside(dir.path()).unwrap();
+    crate::history::quarantine::quarantine(dir.path()).unwrap();
     let opened = open(dir.path(), Access::Write);
     assert!(opened.degraded.is_empty(), "{:?}", opened.degraded);
     assert_eq!(patterns(&opened.records), ["quay.io/team/*"]);
@@ -341,7 +341,7 @@ fn a_log_without_its_database_is_not_read_into_a_new_one() {
 }
 
 #[test]
-fn setting_aside_never_replaces() {
+fn quarantine_never_replaces() {
     let dir = tempfile::tempdir().unwrap();
     for number in 0..5 {
         std::fs::write(dir.path().join(DATABASE), format!("rubbish {number}")).unwrap();
@@ -406,15 +406,15 @@ proptest! {
         prop_assert!(std::fs::read(&path).unwrap() == before);
         match Records::open_at(&place, Access::Write, Duration::ZERO) {
             Ok(mut opened) => {
-                let aside = opened.degraded.iter().find_map(|degraded| match degraded {
-                    Degraded::Corrupt { aside, .. } => aside.clone(),
+                let quarantined = opened.degraded.iter().find_map(|degraded| match degraded {
+                    Degraded::Corrupt { quarantined, .. } => quarantined.clone(),
                     _ => None,
                 });
                 let used = add_store(&mut opened.records, "/after");
-                match aside {
-                    Some(aside) => {
+                match quarantined {
+                    Some(quarantined) => {
                         // SQLite may have moved pages of the log into it before it found out.
-                        prop_assert!(std::fs::metadata(&aside).unwrap().len() > 0);
+                        prop_assert!(std::fs::metadata(&quarantined).unwrap().len() > 0);
                         used.unwrap();
                         opened.records.read(check_integrity_in).unwrap();
                     }
@@ -463,7 +463,10 @@ fn a_lost_page_stops_nobody() {
         }
         noticed += 1;
         let mended = open(dir.path(), Access::Mend);
-        assert!(matches!(mended.degraded[..], [Degraded::Corrupt { aside: Some(_), .. }]), "page {page}");
+        assert!(
+            matches!(mended.degraded[..], [Degraded::Corrupt { quarantined: Some(_), .. }]),
+            "page {page}"
+        );
         assert!(mended.records.is_kept());
         drop(mended);
         assert!(open(dir.path(), Access::Read).degraded.is_empty(), "page {page}");

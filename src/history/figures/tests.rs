@@ -90,5 +90,5 @@ fn what_a_newer_version_adds_is_no_damage_and_what_is_none_is() {
     connection.execute("UPDATE store_figures SET wall = 9000000000000000000 WHERE store = 1", []).unwrap();
     assert_eq!(all(&connection).unwrap().unreadable, 1);
     scan(&mut connection, 20, true, &[("/a", 3), ("/b", 4)]);
-    assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]), "the next scan mends it");
+    assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]), "the next scan fixes it");
 }

@@ -360,7 +360,7 @@ fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
 
 #[test]
 fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
-    use runs::{Certainty, Confirmed};
+    use runs::{Certainty, Confirmation};
     let dir = tempfile::tempdir().unwrap();
     let place = Place::local(dir.path());
     let id = |number: usize| deletion(number).id;
@@ -393,9 +393,9 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     let confirm = |at: Timestamp, idle: bool| {
         let mut records = Records::open(dir.path(), Access::Write).unwrap();
         let fate = |one: &Deletion| match one.id {
-            ref one if *one == id(3) => Some(Confirmed::Gone),
-            ref one if *one == id(4) => Some(Confirmed::There),
-            ref one if *one == id(6) => Some(Confirmed::Gone),
+            ref one if *one == id(3) => Some(Confirmation::Gone),
+            ref one if *one == id(4) => Some(Confirmation::There),
+            ref one if *one == id(6) => Some(Confirmation::Gone),
             _ => None,
         };
         records.write(|tx| runs::confirm(tx, at, || idle, fate)).unwrap()

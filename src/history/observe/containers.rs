@@ -111,11 +111,11 @@ impl Writer<'_> {
                 store.id,
                 container.id,
                 container.name,
-                container.owner.word(),
+                container.owner.as_str(),
                 life,
                 container.image_id.as_ref().filter(|_| life.is_none()),
                 container.created.map(Timestamp::as_microsecond),
-                container.state.word(),
+                container.state.as_str(),
                 container.sandbox,
                 integer(container.bytes),
                 self.micros,
@@ -135,7 +135,7 @@ impl Writer<'_> {
     fn update(&mut self, container: &SeenContainer, stored: &Stored) -> rusqlite::Result<()> {
         let life = self.life_of(container).or(stored.image);
         let created = container.created.map(Timestamp::as_microsecond).or(stored.created);
-        let (state, bytes) = (container.state.word(), integer(container.bytes));
+        let (state, bytes) = (container.state.as_str(), integer(container.bytes));
         // `ctr run` may give the same name again and again: another container.
         let is_another = created != stored.created && stored.created.is_some();
         if is_another || life != stored.image {

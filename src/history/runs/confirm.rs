@@ -1,4 +1,4 @@
-//! What came of deletions that a run could not see to the end.
+//! Outcomes of deletions that an interrupted run left open.
 
 use jiff::Timestamp;
 use rusqlite::{Transaction, params};
@@ -7,22 +7,22 @@ use super::read::deletion;
 use super::types::{Certainty, Deletion};
 use crate::history::values::micros;
 
-/// What a later scan says of something whose deletion was begun.
+/// What a later scan found of an object whose deletion was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is not there any more.
+pub enum Confirmation {
+    /// It no longer exists.
     Gone,
     There,
 }
 
-/// Records what a scan that began at `seen` says of what was begun before it: `fate`, or `None`
+/// Records what a scan that began at `seen` says of what was begun before it: `state`, or `None`
 /// where it cannot tell. `idle` is asked where that was begun by a run that has no end: whether none
 /// is under way.
 pub fn confirm(
     tx: &Transaction<'_>,
     seen: Timestamp,
     idle: impl FnOnce() -> bool,
-    fate: impl Fn(&Deletion) -> Option<Fate>,
+    state: impl Fn(&Deletion) -> Option<Confirmation>,
 ) -> rusqlite::Result<usize> {
     let unknown = tx
         .prepare_cached(
@@ -36,9 +36,9 @@ pub fn confirm(
     let idle = unknown.iter().any(|(_, _, open, _)| *open) && idle();
     let mut confirmed = 0;
     for (run, position, _, deletion) in unknown.into_iter().filter(|(_, _, open, _)| idle || !open) {
-        let error = match fate(&deletion) {
-            Some(Fate::Gone) => None,
-            Some(Fate::There) => Some("it was begun, and is still there"),
+        let error = match state(&deletion) {
+            Some(Confirmation::Gone) => None,
+            Some(Confirmation::There) => Some("deletion was started, but it still exists"),
             None => continue,
         };
         confirmed += tx

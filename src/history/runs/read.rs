@@ -16,7 +16,7 @@ pub struct Query {
     pub limit: usize,
     /// Only runs that deleted something of this kind, and of their deletions only these.
     pub kind: Option<Kind>,
-    /// Also those of which there is nothing to tell.
+    /// Quiet runs too.
     pub quiet: bool,
 }
 
@@ -48,11 +48,11 @@ pub struct Act {
     pub usage_before_percent: Option<f64>,
     /// Percent used after.
     pub usage_after_percent: Option<f64>,
-    /// Bytes that were to come free.
+    /// Bytes to be freed.
     pub wanted_bytes: Option<u64>,
     /// Bytes that the plan promised.
     pub predicted_bytes: Option<u64>,
-    /// Bytes that came free; negative where others wrote more. Of a run that did not end: of
+    /// Freed bytes; negative where others wrote more. Of a run that did not end: of
     /// its deletions so far.
     pub measured_bytes: Option<i64>,
     /// Bytes of leaks that went along with its deletions.
@@ -61,14 +61,14 @@ pub struct Act {
     pub believed_bytes: Option<u64>,
     /// What failed; of several, in the last.
     pub errors: Vec<RunError>,
-    /// What the kubelet would have told its node; of several, of the last.
+    /// Events that the kubelet would have reported; of several runs, of the last.
     pub events: Vec<Event>,
     /// It did not end, and another run came after it: it was killed. Only one at a time may
     /// delete.
     pub killed: bool,
     /// How many runs this stands for.
     pub runs: u64,
-    /// There is nothing to tell of it.
+    /// A quiet run: nothing to report.
     pub quiet: bool,
     /// What it deleted, in order.
     pub deletions: Vec<Deletion>,
@@ -155,7 +155,7 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
 }
 
 /// Runs that really deleted something since a time, oldest first, without the deletions: the
-/// marks of the usage chart.
+/// markers of the usage chart.
 pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<Act>> {
     connection
         .prepare_cached(&format!(

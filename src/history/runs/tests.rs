@@ -44,21 +44,25 @@ fn all() -> Query {
 }
 
 #[test]
-fn fates() {
+fn dispositions() {
     let horizons = Horizons::at(at("2026-11-21T13:37:00Z"));
     for (started, quiet, deleted, expected) in [
-        ("2026-11-21T13:00:00Z", true, false, Fate::Keep),
-        ("2026-11-14T00:00:00Z", true, false, Fate::Keep),
-        ("2026-11-13T23:59:59Z", true, false, Fate::SumUp),
-        ("2026-11-13T23:59:59Z", false, false, Fate::Keep),
-        ("2026-08-22T23:59:59Z", false, false, Fate::SumUp),
-        ("2026-08-22T23:59:59Z", false, true, Fate::Keep),
-        ("2024-11-20T00:00:00Z", false, true, Fate::Keep),
-        ("2024-11-19T23:59:59Z", false, true, Fate::Forget),
-        ("2024-11-19T23:59:59Z", true, false, Fate::Forget),
-        ("2030-01-01T00:00:00Z", true, false, Fate::Keep),
+        ("2026-11-21T13:00:00Z", true, false, Disposition::Keep),
+        ("2026-11-14T00:00:00Z", true, false, Disposition::Keep),
+        ("2026-11-13T23:59:59Z", true, false, Disposition::SumUp),
+        ("2026-11-13T23:59:59Z", false, false, Disposition::Keep),
+        ("2026-08-22T23:59:59Z", false, false, Disposition::SumUp),
+        ("2026-08-22T23:59:59Z", false, true, Disposition::Keep),
+        ("2024-11-20T00:00:00Z", false, true, Disposition::Keep),
+        ("2024-11-19T23:59:59Z", false, true, Disposition::Forget),
+        ("2024-11-19T23:59:59Z", true, false, Disposition::Forget),
+        ("2030-01-01T00:00:00Z", true, false, Disposition::Keep),
     ] {
-        assert_eq!(fate(at(started), quiet, deleted, &horizons), expected, "{started} {quiet} {deleted}");
+        assert_eq!(
+            disposition(at(started), quiet, deleted, &horizons),
+            expected,
+            "{started} {quiet} {deleted}"
+        );
     }
 }
 

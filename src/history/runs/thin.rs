@@ -1,4 +1,4 @@
-//! Which runs are kept as they are, summed up, or forgotten.
+//! Retention of runs: kept, merged into sums, or deleted.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ const MOST_ACTS: i64 = 10_000;
 /// The limits are looked at once in so many runs.
 const LOOK: i64 = 128;
 
-/// What becomes of a run.
+/// How a run is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It stays as it is.
+pub enum Disposition {
+    /// Kept as it is.
     Keep,
-    /// It becomes part of a row that stands for all of its day, command and outcome.
+    /// Merged into one row per day, command and outcome.
     SumUp,
     Forget,
 }
@@ -53,13 +53,18 @@ impl Horizons {
 
 /// What becomes of a run that began at `started`.
 #[must_use]
-pub fn fate(started: Timestamp, quiet: bool, deleted_something: bool, horizons: &Horizons) -> Fate {
+pub fn disposition(
+    started: Timestamp,
+    quiet: bool,
+    deleted_something: bool,
+    horizons: &Horizons,
+) -> Disposition {
     if started < horizons.all {
-        Fate::Forget
+        Disposition::Forget
     } else if !deleted_something && started < if quiet { horizons.quiet } else { horizons.idle } {
-        Fate::SumUp
+        Disposition::SumUp
     } else {
-        Fate::Keep
+        Disposition::Keep
     }
 }
 
@@ -92,7 +97,7 @@ fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> 
         horizons.idle = horizons.idle.max(crowd);
     }
     // The newest run stays, however much it deleted.
-    let doomed = tx
+    let to_delete = tx
         .prepare_cached(
             "SELECT id FROM (SELECT id, row_number() OVER newest AS number, sum(deletions) OVER newest AS deleted
                              FROM runs WHERE deletions > 0 WINDOW newest AS (ORDER BY started DESC, id DESC))
@@ -100,7 +105,7 @@ fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> 
         )?
         .query_map([MOST_ACTS, MOST_DELETIONS], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
-    for id in doomed {
+    for id in to_delete {
         tx.execute("DELETE FROM deletions WHERE run = ?1", [id])?;
         tx.execute("DELETE FROM runs WHERE id = ?1", [id])?;
     }
@@ -128,7 +133,7 @@ fn sum_up(tx: &Transaction<'_>, horizons: &Horizons) -> rusqlite::Result<()> {
             .collect::<rusqlite::Result<Vec<_>>>()?;
         due.extend(found);
     }
-    due.retain(|row| fate(row.started, row.quiet, false, horizons) == Fate::SumUp);
+    due.retain(|row| disposition(row.started, row.quiet, false, horizons) == Disposition::SumUp);
     let Some(first) = due.iter().map(|row| row.started).min() else { return Ok(()) };
     // What came late joins the row that its day already has.
     let sums = tx

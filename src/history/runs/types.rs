@@ -37,7 +37,7 @@ words! {
 }
 
 words! {
-    /// How it is known what came of a deletion.
+    /// How the outcome of a deletion is known.
     #[derive(Default)]
     Certainty {
         /// It is not: it was begun, and the run may have ended in the middle of it.
@@ -50,8 +50,8 @@ words! {
     }
 }
 
-/// Why a deletion that was begun counts as none until its outcome is known.
-pub const BEGUN: &str = "begun; what came of it is not known yet";
+/// The error of a started deletion until its outcome is known.
+pub const BEGUN: &str = "started; its outcome is not known yet";
 
 /// What a run began with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ pub struct Start {
     pub mount: Option<String>,
     /// Percent used before.
     pub usage_before_percent: Option<f64>,
-    /// Bytes that were to come free.
+    /// Bytes to be freed.
     pub wanted_bytes: Option<u64>,
     /// Bytes that the plan promised.
     pub predicted_bytes: Option<u64>,
@@ -109,7 +109,7 @@ pub struct End {
     pub outcome: OutcomeKind,
     /// Percent used after.
     pub usage_after_percent: Option<f64>,
-    /// Bytes that the filesystem gave back; negative where others wrote more.
+    /// Freed bytes as measured; negative where others wrote more.
     pub measured_bytes: Option<i64>,
     /// Bytes that the kubelet would believe to have freed; only of its policy.
     #[serde(default)]
@@ -136,7 +136,7 @@ impl End {
     }
 }
 
-/// What the kubelet would tell its node.
+/// An event that the kubelet would report on its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The kubelet's word: `FreeDiskSpaceFailed`.
@@ -164,7 +164,7 @@ pub struct Deletion {
     pub id: String,
     pub names: Vec<String>,
     pub reason: Reason,
-    /// Bytes that were expected to come free.
+    /// Predicted freed bytes.
     pub predicted_bytes: u64,
     /// Bytes that did; negative where others wrote more meanwhile. `None`: not measured.
     pub measured_bytes: Option<i64>,

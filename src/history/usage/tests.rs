@@ -27,15 +27,16 @@ fn database() -> Connection {
 
 #[test]
 fn which_filesystem_it_is() {
-    let known = |id, mount: &str, fstype: &str, device: &str, capacity_bytes, last_seen: i64| Known {
-        id,
-        mount: mount.into(),
-        fstype: fstype.into(),
-        device: device.into(),
-        capacity_bytes,
-        first_seen: Timestamp::UNIX_EPOCH,
-        last_seen: Timestamp::from_second(last_seen).unwrap(),
-    };
+    let known =
+        |id, mount: &str, fstype: &str, device: &str, capacity_bytes, last_seen: i64| KnownFilesystem {
+            id,
+            mount: mount.into(),
+            fstype: fstype.into(),
+            device: device.into(),
+            capacity_bytes,
+            first_seen: Timestamp::UNIX_EPOCH,
+            last_seen: Timestamp::from_second(last_seen).unwrap(),
+        };
     let all = [
         known(1, "/var", "xfs", "/dev/sda4", 100, 10),
         known(2, "/var", "xfs", "/dev/sda4", 200, 20),

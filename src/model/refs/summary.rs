@@ -1,4 +1,4 @@
-//! Sums over a store: who holds how much, and what could be taken back. Pure.
+//! Sums over a store: bytes by user, and how much could be freed. Pure.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,9 +25,8 @@ impl Standing {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::InUse, Self::Pinned, Self::ReadOnly, Self::Unused];
 
-    /// Its word.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::InUse => "in_use",
             Self::Pinned => "pinned",
@@ -52,8 +51,9 @@ pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     }
 }
 
-/// A store's bytes, each counted once, leftovers outside of the store not at all: a node goes to the images if any image reaches it,
-/// else to the containers, else to the leaks. The sum is what `du` says of the store.
+/// A store's bytes, each counted once, without temporary files outside of the store: a node counts as
+/// the images' if any image reaches it, else as the containers', else as the leaks'. The sum is what
+/// `du` says of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breakdown {
     /// What images reach: layers and metadata.
@@ -80,7 +80,7 @@ impl Breakdown {
 #[must_use]
 pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
     let mut sums = Breakdown::default();
-    let inside = |node: &Node| node.store == store && node.kind != NodeKind::Leftover;
+    let inside = |node: &Node| node.store == store && node.kind != NodeKind::TemporaryFile;
     for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| inside(node)) {
         // Roots come in the order images, containers, leaks.
         let holder = refs.reached_by(at.into()).next();
@@ -109,7 +109,7 @@ pub enum RowKind {
     Snapshotter,
     /// Containers.
     Containers,
-    /// Leaks that can be taken back.
+    /// Leaks that can be deleted.
     LeaksReclaimable,
     /// Leaks that stay until a person or a repair has dealt with them.
     LeaksKept,
@@ -128,10 +128,10 @@ pub struct Row {
     pub name: Option<String>,
     /// How many objects.
     pub count: usize,
-    /// What they weigh as a set; `exclusive.frees_bytes` is what would come back if the
-    /// whole row went and nothing else. Containers are counted without what images reach,
-    /// leaks without what images or containers reach; images without what they have in a second
-    /// snapshotter, but what would come back has that in it, since it goes with them.
+    /// Their size as a set; `exclusive.frees_bytes` is what would be freed if the whole row were deleted
+    /// and nothing else. Containers are counted without what images reach, leaks without what images or
+    /// containers reach; images without what they have in a second snapshotter, but what would be freed
+    /// includes it, since it is deleted with them.
     pub weight: Weight,
 }
 
@@ -184,7 +184,6 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
 /// A snapshotter of a containerd root, with all its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshotter {
-    /// Its name.
     pub name: String,
     /// How many snapshots it has, those of containers included.
     pub snapshots: usize,
@@ -237,8 +236,8 @@ fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Ve
     found.into_iter().map(row).collect()
 }
 
-/// What images have in a second snapshotter counts in that one's row. It goes with them all the
-/// same: `frees_bytes` stays whole.
+/// What images have in a second snapshotter counts in that one's row. It is still deleted with them:
+/// `frees_bytes` includes it.
 fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: Weight) -> Weight {
     let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
     nodes.sort_unstable();
@@ -328,7 +327,7 @@ pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
     for at in spared {
         let leak = &mut inventory.leaks[at.get()];
         leak.verdict = Verdict::Keep;
-        leak.evidence.push_str("; but something that stays is built on it");
+        leak.evidence.push_str("; but something that is kept depends on it");
     }
     spare_what_is_lent(inventory, refs);
 }

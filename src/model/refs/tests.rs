@@ -81,7 +81,7 @@ fn leak(verdict: Verdict, holds: &[usize]) -> Leak {
 /// base(0) <- runtime(1) <- svc(2), tools(3); rw(4) on svc; hard links between runtime and
 /// tools (5); orphan (6); store metadata (7).
 fn tree() -> Inventory {
-    use NodeKind::{Debris, Layer, SharedInodes, StoreMetadata};
+    use NodeKind::{Layer, Orphan, SharedInodes, StoreMetadata};
     Inventory {
         stores: vec![store()],
         nodes: vec![
@@ -91,7 +91,7 @@ fn tree() -> Inventory {
             node(Layer, 4, &[0, 5]),
             node(Layer, 50_000, &[2]),
             node(SharedInodes, 600, &[]),
-            node(Debris, 7, &[]),
+            node(Orphan, 7, &[]),
             node(StoreMetadata, 9, &[]),
         ],
         images: vec![image("base", &[0]), image("runtime", &[1]), image("svc", &[2]), image("tools", &[3])],

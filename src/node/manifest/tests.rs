@@ -132,7 +132,7 @@ fn what_is_no_yaml_is_searched() {
     let mut bytes = POD.as_bytes().to_vec();
     bytes.push(0xFF);
     let manifest = read(&bytes);
-    assert!(manifest.problem.is_some_and(|why| why.contains("not UTF-8")));
+    assert!(manifest.problem.is_some_and(|why| why.contains("not valid UTF-8")));
     for image in POD_IMAGES {
         assert!(manifest.images.iter().any(|one| one == image), "{image}");
     }
@@ -162,7 +162,7 @@ fn deep_nesting_ends_no_program() {
     }
 }
 
-/// Somebody may be writing the file when we read it: whatever stands there in full counts.
+/// Another process may be writing the file when we read it: whatever stands there in full counts.
 #[test]
 fn a_file_that_breaks_off_names_what_it_has() {
     let json = serde_json::json!({"spec": {

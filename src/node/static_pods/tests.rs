@@ -95,9 +95,9 @@ fn files_that_the_kubelet_reads() {
     assert_eq!(
         findings,
         [
-            "/etc/kubernetes/manifests/dangling.yaml: leads nowhere; it names no image",
+            "/etc/kubernetes/manifests/dangling.yaml: is a dangling symlink; it is taken to name no image",
             "/etc/kubernetes/manifests/readme: names no image",
-            "/etc/kubernetes/manifests/to-fifo.yaml: not a regular file; it names no image",
+            "/etc/kubernetes/manifests/to-fifo.yaml: not a regular file; it is taken to name no image",
         ]
     );
 }
@@ -110,7 +110,7 @@ fn a_half_written_file_still_protects() {
     assert_eq!(images, ["reg.local/a:1 /etc/kubernetes/manifests/a.yaml"]);
     let [finding] = &findings[..] else { panic!("{findings:?}") };
     assert!(finding.starts_with("/etc/kubernetes/manifests/a.yaml: neither YAML nor JSON: "), "{finding}");
-    assert!(finding.ends_with("; 1 images that its lines name are kept all the same"), "{finding}");
+    assert!(finding.ends_with("; 1 images that its lines name are kept anyway"), "{finding}");
 }
 
 #[test]
@@ -200,10 +200,10 @@ fn what_is_not_protected_is_said() {
     let (images, findings) = node.found();
     assert_eq!(images, [""; 0]);
     for part in [
-        "/var/lib/kubelet/config.yaml: staticPodPath is to be a text; static pods of a place",
+        "/var/lib/kubelet/config.yaml: staticPodPath must be a string; static pods in a directory",
         "/etc/kubernetes/kubelet.conf: ",
         "/etc/default/kubelet: --pod-manifest-path \"pods\" is relative",
-        "/var/lib/kubelet/config.yaml: static pods of \"https://a/b\" are not read",
+        "/var/lib/kubelet/config.yaml: static pods in \"https://a/b\" are not read",
     ] {
         assert!(findings.iter().any(|finding| finding.starts_with(part)), "{part}: {findings:#?}");
     }

@@ -44,7 +44,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Which containers go, oldest death first.
+/// Containers to delete, earliest exit first.
 #[must_use]
 pub fn containers(input: Input<'_>) -> Verdicts {
     let mut verdicts = Verdicts::default();
@@ -122,22 +122,23 @@ fn unit_of(one: &Container) -> (&str, &str) {
 
 fn within(policy: &Policy) -> String {
     match policy.max_per_unit {
-        None => "no limit is set for the dead of one container".into(),
-        Some(most) => format!("it is among the newest {most} of its container"),
+        None => "no limit is set for the exited instances of a container".into(),
+        Some(most) => format!("among the newest {most} of its container"),
     }
 }
 
-/// The rule that keeps what has been dead, or there, since `since`.
+/// The rule that keeps something exited or existing since `since`.
 fn too_young(input: Input<'_>, since: Option<Timestamp>, what: &str) -> Option<(Rule, String)> {
     let Some(since) = since else {
-        return Some((Rule::AgeUnknown, format!("nobody knows since when it has been {what}")));
+        return Some((Rule::AgeUnknown, format!("unknown how long it has been {what}")));
     };
     // A clock that was set back makes nothing older.
     (input.now.duration_since(since) < input.policy.min_age)
         .then(|| (Rule::MinAge, format!("it has been {what} for less than the minimum age")))
 }
 
-/// Takes the oldest of where most stand, until no more than `most` stand; by how many that failed.
+/// Deletes the oldest from the units with the most containers until at most `most` are left; returns how
+/// many are left above that.
 fn meet_total<'a>(
     units: &mut [Vec<Candidate<'a>>],
     most: usize,
@@ -171,7 +172,7 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         if one.ready {
             verdicts.keep(&one.id, Rule::Ready, "it is running");
         } else if occupied(&one.id) {
-            verdicts.keep(&one.id, Rule::HasContainers, "a container is in it");
+            verdicts.keep(&one.id, Rule::HasContainers, "it still has a container");
         } else if let Some((rule, detail)) = too_young(input, one.created, "there") {
             verdicts.keep(&one.id, rule, detail);
         } else if gone {

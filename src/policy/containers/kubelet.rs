@@ -1,6 +1,6 @@
-//! The kubelet's container collection as it is: its floor that overshoots the total limit, its
-//! ages that count from creation. The state of Kubernetes 1.30 and later;
-//! `fixtures/kubelet-gc.json` holds the rows that it must pass. Pure.
+//! The kubelet's container collection, unchanged: its floor deletes more than the total limit asks for,
+//! and ages count from creation. The state of Kubernetes 1.30 and later; `fixtures/kubelet-gc.json`
+//! holds the rows that it must pass. Pure.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::model::rules::Rule;
 use crate::policy::containers::Policy;
 use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
-/// What the node is told of a failing run.
+/// Reason of the event for a failed run.
 pub const FAILED: &str = "ContainerGCFailed";
 
-/// Whether a run's failure is told: unlike with images, each one is.
+/// Whether the failure of a run is reported: unlike for images, each one is.
 #[must_use]
 pub fn tells(failed: bool) -> bool {
     failed
@@ -67,7 +67,7 @@ pub fn containers(
     }
     verdicts.goes = goes;
     for one in units.into_iter().flatten() {
-        verdicts.keep(&one.id, Rule::WithinLimits, "the limits allow it");
+        verdicts.keep(&one.id, Rule::WithinLimits, "within the limits");
     }
     verdicts
 }
@@ -86,7 +86,7 @@ fn units<'a>(
         if one.state == ContainerState::Running {
             verdicts.keep(&one.id, Rule::Running, "it is running");
         } else if one.created.is_some_and(|created| created > newest) {
-            verdicts.keep(&one.id, Rule::MinAge, "it was made less than the minimum age ago");
+            verdicts.keep(&one.id, Rule::MinAge, "created less than the minimum age ago");
         } else {
             let place = *places.entry((&one.pod, &one.name)).or_insert(units.len());
             match units.get_mut(place) {
@@ -142,7 +142,7 @@ pub fn sandboxes(
             if one.ready {
                 verdicts.keep(&one.id, Rule::Ready, "it is running");
             } else if occupied(&one.id) {
-                verdicts.keep(&one.id, Rule::HasContainers, "a container is in it");
+                verdicts.keep(&one.id, Rule::HasContainers, "it still has a container");
             } else if at == 0 && !gone {
                 verdicts.keep(&one.id, Rule::Newest, "it is the newest of its pod");
             } else {

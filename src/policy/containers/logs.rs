@@ -1,4 +1,4 @@
-//! Which log directories of pods go, and which links to logs. Pure.
+//! Which pod log directories and log links are deleted. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -57,20 +57,20 @@ pub fn kubelet_link(dangling: bool, named: Named) -> bool {
         }
 }
 
-/// What is known of a pod's log directory.
+/// A pod's log directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directory<'a> {
     /// The pod's uid; `None` where the name is not that of a pod's directory.
     pub pod: Option<&'a str>,
     /// The runtime still has a container or sandbox of the pod.
     pub occupied: bool,
-    /// The newest change of anything in it; `None` where that cannot be told.
+    /// The newest change of anything in it; `None` if unknown.
     pub newest: Option<Timestamp>,
-    /// Who has a file of it open; `Err`: that cannot be told.
+    /// The process that has a file of it open; `Err`: unknown, and why.
     pub open: Result<Option<&'a str>, &'a str>,
 }
 
-/// Which rule keeps a directory, and why; `None`: it goes.
+/// The rule that keeps a directory, and why; `None`: it is deleted.
 #[must_use]
 pub fn exact_directory(
     directory: &Directory<'_>,
@@ -79,47 +79,48 @@ pub fn exact_directory(
     now: Timestamp,
 ) -> Option<(Rule, String)> {
     let Some(uid) = directory.pod else {
-        return Some((Rule::NotAPod, "its name is not that of a pod's directory".into()));
+        return Some((Rule::NotAPod, "its name is not that of a pod's log directory".into()));
     };
     if !pods.sources_ready {
-        return Some((Rule::PodsUnknown, "it is not known which pods there are".into()));
+        return Some((Rule::PodsUnknown, "the pods of the node are unknown".into()));
     }
     if !pods.is_gone(uid) {
-        return Some((Rule::PodKnown, "its pod is still there".into()));
+        return Some((Rule::PodKnown, "its pod still exists".into()));
     }
     if directory.occupied {
-        return Some((Rule::HasContainers, "containers of its pod are still there".into()));
+        return Some((Rule::HasContainers, "its pod still has containers".into()));
     }
     match directory.newest {
-        None => return Some((Rule::AgeUnknown, "its age cannot be told".into())),
+        None => return Some((Rule::AgeUnknown, "its age is unknown".into())),
         Some(newest) if now.duration_since(newest) < min_age => {
-            return Some((Rule::MinAge, "it was written to less than the minimum age ago".into()));
+            return Some((Rule::MinAge, "written to less than the minimum age ago".into()));
         }
         Some(_) => {}
     }
     match directory.open {
         Ok(None) => None,
         Ok(Some(process)) => Some((Rule::Open, format!("{process} has it open"))),
-        Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
+        Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
     }
 }
 
-/// Which rule keeps a link, and why; `None`: it goes. `ours`: it leads to where logs of pods lie.
+/// The rule that keeps a link, and why; `None`: it is deleted. `ours`: it points into the directory of
+/// pod logs.
 #[must_use]
 pub fn exact_link(dangling: bool, ours: bool, named: Named) -> Option<(Rule, &'static str)> {
     if !dangling {
-        return Some((Rule::LeadsSomewhere, "its log is there"));
+        return Some((Rule::LeadsSomewhere, "its log exists"));
     }
     match named {
         Named::Unknown => None,
         Named::Nobody if ours => None,
-        Named::Nobody => Some((Rule::NotAPod, "it is not named after a container, and leads elsewhere")),
+        Named::Nobody => Some((Rule::NotAPod, "it is not named after a container and points elsewhere")),
         Named::Failed | Named::Empty => {
-            Some((Rule::RuntimeUnknown, "the runtime does not say what became of its container"))
+            Some((Rule::RuntimeUnknown, "the runtime does not report the state of its container"))
         }
         // A log is rotated by renaming: for a moment the link of a container that runs dangles.
         Named::State(ContainerState::Exited) => None,
-        Named::State(_) => Some((Rule::Running, "its container has not ended")),
+        Named::State(_) => Some((Rule::Running, "its container has not exited")),
     }
 }
 
@@ -131,7 +132,7 @@ pub fn id_in_link(name: &str) -> Option<&str> {
 }
 
 /// The pod's uid in the name of its directory: `<namespace>_<name>_<uid>`. Before Kubernetes 1.14
-/// it was the uid alone, which nobody has any more.
+/// it was the uid alone, a form no longer in use.
 #[must_use]
 pub fn uid_in_directory(name: &str) -> Option<&str> {
     let mut parts = name.split('_');

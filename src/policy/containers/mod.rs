@@ -1,4 +1,4 @@
-//! Dead containers, sandboxes and logs of pods: what goes, why, and the run that does it.
+//! Policies for exited containers, sandboxes and pod logs: what is deleted, and why.
 //!
 //! Two policies decide, as with images. [`exact`] is ours: ages count from death, the total limit
 //! is met to the container, and nothing goes that the kubelet still needs to know what has

@@ -2,27 +2,26 @@
 
 use jiff::SignedDuration;
 
-/// Whose rules decide.
+/// The deciding policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Decides {
-    /// Ours.
+    /// What policy `exact` would do.
     #[default]
     Exact,
     /// The kubelet's.
     Kubelet,
 }
 
-/// What is kept of the dead.
+/// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Whose rules decide.
+    /// The deciding policy.
     pub decides: Decides,
-    /// Nothing goes that is younger: counted from death by policy `exact`, from creation by
-    /// policy `kubelet`.
+    /// Minimum age: counted from exit by policy `exact`, from creation by policy `kubelet`.
     pub min_age: SignedDuration,
-    /// So many dead containers of each eviction unit (pod and container name) stay; `None`: all.
+    /// Exited containers kept per eviction unit (pod and container name); `None`: all.
     pub max_per_unit: Option<usize>,
-    /// So many dead containers stay on the node; `None`: no limit.
+    /// Exited containers kept on the node; `None`: no limit.
     pub max_total: Option<usize>,
 }
 
@@ -34,8 +33,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The minimum age of policy `exact`. Somebody who looks why a pod has died has this long at
-    /// least, also for pods that are gone.
+    /// The minimum age of policy `exact`. An operator has at least this long to find out why a pod died,
+    /// also for pods that are gone.
     pub const MIN_AGE: SignedDuration = SignedDuration::from_mins(5);
 
     /// The kubelet's own settings.
@@ -64,10 +63,9 @@ impl Policy {
     }
 }
 
-/// What is no policy.
+/// Why a policy is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyFault {
-    /// See text.
     #[error("the minimum age is negative")]
     NegativeMinAge,
 }

@@ -1,4 +1,4 @@
-//! What the policies decide on, and what they say.
+//! Input and verdicts of the container policies.
 
 use std::collections::HashSet;
 
@@ -11,32 +11,30 @@ use crate::model::rules::Rule;
 /// A container of CRI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
-    /// Its id.
     pub id: String,
     /// Uid of its pod by the kubelet's label; empty where the kubelet did not make it.
     pub pod: String,
     /// Its name in the pod.
     pub name: String,
-    /// How often it was made again.
+    /// How often it was recreated.
     pub attempt: u32,
     /// The sandbox it lives in.
     pub sandbox: String,
-    /// What it is doing.
+    /// Its state.
     pub state: ContainerState,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// When it ended, if it has and somebody knows.
+    /// When it exited, if known.
     pub died: Option<Timestamp>,
 }
 
 impl Container {
-    /// Since when it has been dead, as far as that is known: its death, or its making if it
-    /// has never run or nobody knows what became of it.
+    /// When it exited, as far as known, else when it was created (it never ran, or its end is unknown).
     #[must_use]
     pub fn dead_since(&self) -> Option<Timestamp> {
         match self.state {
             ContainerState::Running => None,
-            // An end before the beginning is a clock that was set back.
+            // An end before the start means that the clock was set back.
             ContainerState::Exited => self.died.max(self.created),
             ContainerState::Created | ContainerState::Unknown => self.created.max(self.died),
         }
@@ -56,50 +54,48 @@ impl Container {
 /// A pod sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Its id.
     pub id: String,
     /// Uid of its pod by the kubelet's label; empty where the kubelet did not make it.
     pub pod: String,
-    /// Uid by its own metadata, whoever made it.
+    /// Uid by its own metadata, also if the kubelet did not create it.
     pub uid: String,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// It runs.
+    /// It is running.
     pub ready: bool,
 }
 
-/// What is known of the pods that containers, sandboxes and logs belong to, by uid.
+/// The pods that containers, sandboxes and logs belong to, by uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
-    /// It is known which pods there are; if not, none counts as gone.
+    /// The list of pods is known; if not, no pod is treated as deleted.
     pub sources_ready: bool,
-    /// Their content may go: the pod is no more.
+    /// Their content may be deleted: the pod no longer exists.
     pub content_removable: HashSet<String>,
     /// Their runtime part may go under pressure: all of it has ended.
     pub runtime_removable: HashSet<String>,
 }
 
 impl Pods {
-    /// It is proven that there is no such pod any more.
+    /// Whether the pod is proven to be deleted.
     #[must_use]
     pub fn is_gone(&self, uid: &str) -> bool {
         self.sources_ready && !uid.is_empty() && self.content_removable.contains(uid)
     }
 
-    /// The kubelet's word for what may be removed whole.
+    /// Whether the kubelet may remove all of the pod.
     pub(super) fn is_removable(&self, uid: &str, under_pressure: bool) -> bool {
         self.content_removable.contains(uid) || (under_pressure && self.runtime_removable.contains(uid))
     }
 }
 
-/// Something that is to go.
+/// A container or sandbox to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     /// Id of the container or sandbox.
     pub id: String,
-    /// Why.
     pub cause: Cause,
-    /// Nobody knows whether it runs: it is stopped first, and stays if that fails.
+    /// Its state is unknown: it is stopped first, and stays if that fails.
     pub stop_first: bool,
 }
 
@@ -110,18 +106,17 @@ pub struct Kept {
     pub id: String,
     /// The rule that keeps it, in kebab case.
     pub rule: Rule,
-    /// Why, in words.
     pub detail: String,
 }
 
-/// What a policy says of all containers, or of all sandboxes.
+/// The verdicts of a policy on all containers, or on all sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// What goes, in order.
+    /// What is deleted, in order.
     pub goes: Vec<Removal>,
     /// What stays.
     pub kept: Vec<Kept>,
-    /// So many more stay than the total limit allows, since rules keep them.
+    /// How many more than the total limit stay because rules keep them.
     pub over_total: usize,
 }
 

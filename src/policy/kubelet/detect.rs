@@ -1,4 +1,4 @@
-//! What the kubelet remembers of images, and what it takes for in use.
+//! The kubelet's image records, and its idea of "in use".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub struct Record {
 /// All that is remembered, by key: the id, or `id,handler` with the gate on.
 pub type Records = BTreeMap<String, Record>;
 
-/// Brings the records up to date, and says which keys are in use. `first_detected` is what images
+/// Updates the records, and returns the keys that are in use. `first_detected` is what images
 /// get that were not known.
 pub(super) fn detect(
     records: &mut Records,

@@ -21,7 +21,7 @@ pub struct Freed {
     pub freed_bytes: u64,
 }
 
-/// What one run did.
+/// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The images.
@@ -30,13 +30,13 @@ pub struct Report {
     pub usage_percent: Option<i64>,
     /// What was to be freed; `None`: the threshold was not reached.
     pub wanted_bytes: Option<i128>,
-    /// What the node was told.
+    /// Events on the node.
     pub events: Vec<Event>,
     /// Why it failed.
     pub failure: Option<Failure>,
 }
 
-/// The collector with its memory.
+/// The collector and its records.
 #[derive(Clone, Debug)]
 pub struct Manager {
     policy: Policy,
@@ -54,7 +54,7 @@ impl Manager {
         Self { policy, gates, began, records }
     }
 
-    /// What it remembers.
+    /// Its records.
     #[must_use]
     pub fn records(&self) -> &Records {
         &self.records

@@ -1,4 +1,4 @@
-//! What the kubelet sees of the world.
+//! The runtime and the disk as the kubelet sees them.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,10 @@ use crate::model::{ImageId, ImageIx, Inventory, StoreId, StoreIx};
 /// An image as the runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedImage {
-    /// Its id.
     pub id: String,
-    /// The size that the runtime tells; what it means differs from runtime to runtime.
+    /// The size that the runtime reports; its meaning differs between runtimes.
     pub size_bytes: u64,
-    /// Not to be collected, says the runtime.
+    /// The runtime pins it.
     pub pinned: bool,
     /// The runtime handler that it was pulled for; empty for none.
     pub handler: String,

@@ -96,7 +96,7 @@ pub struct FailureStreak {
 }
 
 impl FailureStreak {
-    /// Takes note of a run; whether its failure is to be told.
+    /// Records a run; returns whether its failure is to be reported.
     pub fn tells(&mut self, failed: bool) -> bool {
         std::mem::replace(&mut self.failed_before, failed) && failed
     }

@@ -1,3 +1,3 @@
-//! Leaks: which go, and in what order. Pure.
+//! Policy for leaks. Pure.
 
 pub mod plan;

@@ -1,25 +1,25 @@
-//! Which leaks go, and in what order. Pure.
+//! Plans which leaks are deleted, and in what order. Pure.
 //!
-//! What frees space without writing a record file goes first, the largest on top: on a full
-//! disk nothing else can begin. Layers with a record follow, each before the one it lies on.
+//! What frees space without writing a record file is deleted first, the largest at the top: on a full
+//! disk nothing else is possible. Layers with a record follow, each before the one it lies on.
 
 use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 use crate::model::refs::{Refs, Root};
-use crate::model::words::span;
 use crate::model::{Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict};
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
     /// Classes to look at; none means all.
     pub classes: Vec<String>,
-    /// Nothing younger is touched.
+    /// Minimum age.
     pub min_age: SignedDuration,
-    /// Classes to mend.
+    /// Classes to repair.
     pub repair: Vec<String>,
 }
 
@@ -30,12 +30,12 @@ impl Wish {
     }
 }
 
-/// What becomes of a leak.
+/// The decision on a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Decision {
     /// It is deleted.
     Delete(Recipe),
-    /// It is mended.
+    /// It is repaired.
     Repair,
     /// It stays.
     Stay(Stay),
@@ -46,11 +46,11 @@ pub enum Fate {
 pub enum Stay {
     /// Its verdict: it may be work in progress, or a person has to look.
     Verdict,
-    /// It could be mended; nobody asked for that.
+    /// It could be repaired, but that was not requested.
     NotAsked,
-    /// No edit of ours mends it.
+    /// We have no repair for it.
     ByHand,
-    /// It is this old, or its age is not known.
+    /// It is this old, or its age is unknown.
     Young(Option<SignedDuration>),
     /// Something that stays needs it.
     Needed(String),
@@ -58,14 +58,13 @@ pub enum Stay {
     Store(String),
 }
 
-/// A leak and what becomes of it.
+/// A leak and the decision on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The leak.
     pub leak: LeakIx,
-    /// What becomes of it.
-    pub fate: Fate,
-    /// What is expected to come back, at its turn; nothing for what stays.
+    /// The decision.
+    pub decision: Decision,
+    /// What its deletion is expected to free at its turn; 0 if it stays.
     pub gain: Size,
 }
 
@@ -89,20 +88,20 @@ impl Entry {
 }
 
 impl Plan {
-    /// Bytes that are expected to come back.
+    /// Bytes that are expected to be freed.
     #[must_use]
     pub fn predicted_bytes(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.gain.frees_bytes))
     }
 
-    /// What frees space without needing any first, until so much of it is expected to come back;
-    /// nothing else goes. In the order of the plan, so that a dry run says the same.
+    /// What frees space without needing any first, until enough is expected to be freed; nothing else is
+    /// deleted. In the order of the plan, so that a dry run says the same.
     #[must_use]
     pub fn to_make_room(mut self, bytes: u64, inodes: u64) -> Self {
         let mut sum = Size::default();
         let entries = &self.entries;
         self.order.retain(|at| {
-            let Fate::Delete(recipe) = entries[*at].fate else { return false };
+            let Decision::Delete(recipe) = entries[*at].decision else { return false };
             let enough = sum.frees_bytes >= bytes && sum.inodes >= inodes;
             let goes = recipe.needs_no_room() && !enough;
             if goes {
@@ -113,7 +112,7 @@ impl Plan {
         self
     }
 
-    /// What is expected to come back, filesystem by filesystem.
+    /// What is expected to be freed, by filesystem.
     #[must_use]
     pub fn gains(&self, inventory: &Inventory) -> Vec<Gain> {
         sum(self.turns().map(|entry| entry.gain(inventory)))
@@ -125,8 +124,8 @@ impl Plan {
         let step = |entry: &Entry| {
             let target = Target::leak(inventory, &inventory.leaks[entry.leak.get()]);
             let step = Step::new(target, Cause::Leak);
-            match entry.fate {
-                Fate::Repair => Step { action: Action::Repair, ..step },
+            match entry.decision {
+                Decision::Repair => Step { action: Action::Repair, ..step },
                 _ => Step { gains: vec![entry.gain(inventory)], ..step },
             }
         };
@@ -154,17 +153,19 @@ pub fn plan(
     let mut entries: Vec<Entry> = listed
         .map(|at| Entry {
             leak: at,
-            fate: fate(inventory, &inventory.leaks[at.get()], wish, now, closed),
+            decision: decide(inventory, &inventory.leaks[at.get()], wish, now, closed),
             gain: Size::default(),
         })
         .collect();
     spare(inventory, refs, &mut entries);
     let mut order: Vec<usize> =
-        (0..entries.len()).filter(|at| matches!(entries[*at].fate, Fate::Delete(_))).collect();
+        (0..entries.len()).filter(|at| matches!(entries[*at].decision, Decision::Delete(_))).collect();
     let alone = |at: usize| refs.weight(inventory, Root::Leak(entries[at].leak)).exclusive.frees_bytes;
     order.sort_by_cached_key(|at| {
         let entry = &entries[*at];
-        let Fate::Delete(recipe) = entry.fate else { return (true, usize::MAX, u64::MAX, entry.leak) };
+        let Decision::Delete(recipe) = entry.decision else {
+            return (true, usize::MAX, u64::MAX, entry.leak);
+        };
         let records = !recipe.needs_no_room();
         // What lies on another layer reaches all that the other one does, and itself.
         let height = if records { refs.reach(Root::Leak(entry.leak)).len() } else { 0 };
@@ -174,40 +175,40 @@ pub fn plan(
     for at in &order {
         entries[*at].gain = live.remove(inventory, Root::Leak(entries[*at].leak));
     }
-    order.extend((0..entries.len()).filter(|at| entries[*at].fate == Fate::Repair));
+    order.extend((0..entries.len()).filter(|at| entries[*at].decision == Decision::Repair));
     Plan { entries, order }
 }
 
-fn fate(
+fn decide(
     inventory: &Inventory,
     leak: &Leak,
     wish: &Wish,
     now: Timestamp,
     closed: &dyn Fn(StoreIx) -> Option<String>,
-) -> Fate {
+) -> Decision {
     let recipe = leak.class.recipe();
     match (leak.verdict, recipe) {
-        (Verdict::Keep | Verdict::Report, _) => return Fate::Stay(Stay::Verdict),
-        (_, None) => return Fate::Stay(Stay::ByHand),
+        (Verdict::Keep | Verdict::Report, _) => return Decision::Stay(Stay::Verdict),
+        (_, None) => return Decision::Stay(Stay::ByHand),
         _ => {}
     }
     if inventory.stores[leak.store.get()].kind == StoreKind::Containerd {
-        return Fate::Stay(Stay::ByHand);
+        return Decision::Stay(Stay::ByHand);
     }
     let repairs = recipe == Some(Recipe::RepairLink);
     if repairs && !wish.repair.iter().any(|class| class == leak.class.as_str()) {
-        return Fate::Stay(Stay::NotAsked);
+        return Decision::Stay(Stay::NotAsked);
     }
     if let Some(why) = closed(leak.store) {
-        return Fate::Stay(Stay::Store(why));
+        return Decision::Stay(Stay::Store(why));
     }
     // A clock that was set back makes nothing old.
     let age = leak.since.map(|since| now.duration_since(since).max(SignedDuration::ZERO));
     let old_enough = age.map_or(wish.min_age.is_zero(), |age| age >= wish.min_age);
     match recipe {
-        Some(_) if repairs => Fate::Repair,
-        Some(recipe) if old_enough => Fate::Delete(recipe),
-        _ => Fate::Stay(Stay::Young(age)),
+        Some(_) if repairs => Decision::Repair,
+        Some(recipe) if old_enough => Decision::Delete(recipe),
+        _ => Decision::Stay(Stay::Young(age)),
     }
 }
 
@@ -217,7 +218,7 @@ fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [Entry]) {
     loop {
         let going: HashSet<LeakIx> = entries
             .iter()
-            .filter(|entry| matches!(entry.fate, Fate::Delete(_)))
+            .filter(|entry| matches!(entry.decision, Decision::Delete(_)))
             .map(|entry| entry.leak)
             .collect();
         let mut spared = false;
@@ -230,7 +231,7 @@ fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [Entry]) {
             let elsewhere = || held.iter().find_map(|node| refs.use_of(inventory, *node));
             let user = user.map(|root| name_of(inventory, root));
             if let Some(user) = user.or_else(|| elsewhere().map(|user| user.by.clone())) {
-                entry.fate = Fate::Stay(Stay::Needed(user));
+                entry.decision = Decision::Stay(Stay::Needed(user));
                 spared = true;
             }
         }
@@ -259,11 +260,11 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
 pub fn reason(leak: &Leak, stay: &Stay, min_age: SignedDuration) -> String {
     match stay {
         Stay::Verdict | Stay::ByHand => leak.class.by_hand().to_owned(),
-        Stay::NotAsked => format!("--repair {} mends it", leak.class),
+        Stay::NotAsked => format!("--repair {} fixes it", leak.class),
         Stay::Young(Some(age)) => {
-            format!("it is {} old, and nothing below {} is touched", span(*age), span(min_age))
+            format!("too young ({}, minimum {})", span(*age), span(min_age))
         }
-        Stay::Young(None) => "its age is not known".to_owned(),
+        Stay::Young(None) => "its age is unknown".to_owned(),
         Stay::Needed(user) => format!("{user} needs it"),
         Stay::Store(why) => why.clone(),
     }

@@ -1,4 +1,4 @@
-//! Policy `exact`: what goes next, given what is measured now. Pure.
+//! Policy `exact`: the next deletion, given the current measurements. Pure.
 //!
 //! A [`Planner`] is asked one step at a time: it is told what the filesystems say now and how the
 //! last step went, and says what to delete next. The run answers with measurements, a dry run
@@ -26,16 +26,16 @@ use crate::policy::rules::{self, Judge};
 use sweep::{Sweep, gain_on};
 pub use types::{Answer, Task};
 
-/// What is told of a step whose outcome nobody told.
+/// Reported for a step whose outcome is unknown.
 const UNANSWERED: &str = "the run ended before its outcome was known";
 
-/// Decides, step by step.
+/// Plans one deletion at a time.
 #[derive(Debug)]
 pub struct Planner<'a> {
     input: Input<'a>,
     live: Live<'a>,
-    /// What becomes of each image.
-    fates: Vec<Fate>,
+    /// State of each image.
+    states: Vec<ImageState>,
     /// What was passed over in a sweep, and why.
     passed_over: Vec<Option<String>>,
     /// The candidates in the order of their turns.
@@ -52,14 +52,14 @@ pub struct Planner<'a> {
     age: bool,
 }
 
-/// What becomes of an image.
+/// State of an image in the plan.
 #[derive(Debug)]
-enum Fate {
+enum ImageState {
     /// A rule keeps it.
     Kept(Ruling),
-    /// It may go.
+    /// It may be deleted.
     Candidate,
-    /// It is gone.
+    /// It is deleted.
     Gone,
 }
 
@@ -77,11 +77,11 @@ impl<'a> Planner<'a> {
     pub fn new(input: Input<'a>, task: Task<'_>) -> Self {
         let judge = Judge::new(input).waiving(task.waived());
         let images = 0..input.inventory.images.len();
-        let fates: Vec<_> =
-            images.map(|at| judge.kept(at.into()).map_or(Fate::Candidate, Fate::Kept)).collect();
-        let named = task.named(fates.len());
-        let order = order(&input, &fates);
-        let mut rank = vec![usize::MAX; fates.len()];
+        let states: Vec<_> =
+            images.map(|at| judge.kept(at.into()).map_or(ImageState::Candidate, ImageState::Kept)).collect();
+        let named = task.named(states.len());
+        let order = order(&input, &states);
+        let mut rank = vec![usize::MAX; states.len()];
         for (place, at) in order.iter().enumerate() {
             rank[at.get()] = place;
         }
@@ -90,8 +90,8 @@ impl<'a> Planner<'a> {
         Self {
             input,
             live: input.refs.live(),
-            passed_over: vec![None; fates.len()],
-            fates,
+            passed_over: vec![None; states.len()],
+            states,
             order,
             rank,
             stage: if named.is_some() { Stage::Named { next: 0 } } else { Stage::Age { next: 0 } },
@@ -109,8 +109,9 @@ impl<'a> Planner<'a> {
         self.filesystems.iter().map(|plan| plan.filesystem)
     }
 
-    /// The next deletion at these numbers, `None` when there is nothing (more) to do: one entry for each filesystem of the inventory, as
-    /// measured now. A step that was handed out and never answered counts as refused.
+    /// The next deletion at these numbers, `None` when there is nothing (more) to do: one entry for each
+    /// filesystem of the inventory, as measured now. A step that was handed out and never answered
+    /// counts as refused.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.answer(Answer::Refused(UNANSWERED.into()));
         let step = self
@@ -130,19 +131,19 @@ impl<'a> Planner<'a> {
                 self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
-            // Somebody else was faster: that is nothing we did, and nothing that went wrong.
+            // Another process deleted it: neither our deletion nor an error.
             Answer::Gone | Answer::NotTried => {}
             Answer::Kept(ruling) => {
                 let detail = format!("since the run began: {}", ruling.detail);
-                self.fates[at.get()] = Fate::Kept(Ruling { detail, ..ruling });
+                self.states[at.get()] = ImageState::Kept(Ruling { detail, ..ruling });
             }
             Answer::Refused(message) => {
-                self.fates[at.get()] = Fate::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+                self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
                 self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message));
             }
         }
         if went {
-            self.fates[at.get()] = Fate::Gone;
+            self.states[at.get()] = ImageState::Gone;
             self.live.remove(self.input.inventory, Root::Image(at));
             self.keep_last_holders(at);
         }
@@ -151,8 +152,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Some image may have become the last one of its store to hold layers that somebody elsewhere
-    /// needs.
+    /// Some image may have become the last one of its store to hold layers that another store needs.
     fn keep_last_holders(&mut self, gone: ImageIx) {
         let inventory = self.input.inventory;
         for node in self.input.refs.reach(Root::Image(gone)) {
@@ -161,11 +161,11 @@ impl<'a> Planner<'a> {
             }
             for root in self.input.refs.reached_by(*node) {
                 let Root::Image(at) = root else { continue };
-                if matches!(self.fates[at.get()], Fate::Candidate)
+                if matches!(self.states[at.get()], ImageState::Candidate)
                     && let Some(user) = self.live.needed_elsewhere(inventory, at)
                 {
                     let detail = rules::needed_by(&user.by);
-                    self.fates[at.get()] = Fate::Kept(Ruling::keeps(Rule::InUse, detail));
+                    self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
                 }
             }
         }
@@ -191,7 +191,7 @@ impl<'a> Planner<'a> {
             _ => false,
         });
         let all_named_went =
-            |named: &Vec<ImageIx>| named.iter().all(|at| matches!(self.fates[at.get()], Fate::Gone));
+            |named: &Vec<ImageIx>| named.iter().all(|at| matches!(self.states[at.get()], ImageState::Gone));
         let outcome = match &self.named {
             Some(named) if named.is_empty() => OutcomeKind::NotNeeded,
             Some(named) if all_named_went(named) => OutcomeKind::Reached,
@@ -213,7 +213,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Settles what stands when no more steps are asked for, perhaps because the run was ended: what
+    /// Completes the plan when no more steps are requested, perhaps because the run was ended: what
     /// was reached was reached, whether or not another step was asked for to learn of it.
     fn close(&mut self, measured: &[Measured]) {
         if self.named.is_some() {
@@ -244,13 +244,14 @@ impl<'a> Planner<'a> {
 
     /// The place of the next image in the order that no rule has come to keep.
     fn next_candidate(&self, from: usize) -> Option<usize> {
-        let is_candidate = |place: &usize| matches!(self.fates[self.order[*place].get()], Fate::Candidate);
+        let is_candidate =
+            |place: &usize| matches!(self.states[self.order[*place].get()], ImageState::Candidate);
         (from..self.order.len()).find(is_candidate)
     }
 
     fn is_aged(&self, at: ImageIx) -> bool {
         let Some(limit) = self.input.policy.max_age else { return false };
-        matches!(self.fates[at.get()], Fate::Candidate)
+        matches!(self.states[at.get()], ImageState::Candidate)
             && idle(&self.input, at).is_some_and(|idle| idle > limit)
     }
 
@@ -260,7 +261,7 @@ impl<'a> Planner<'a> {
             plan.before = measured.get(plan.filesystem.get()).cloned();
             plan.end = End::NotNeeded;
         }
-        let open = |at: &ImageIx| matches!(self.fates[at.get()], Fate::Candidate);
+        let open = |at: &ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
         let rest = self.named.as_deref().unwrap_or_default().iter().enumerate().skip(*next);
         let Some((place, at)) = rest.map(|(place, at)| (place, *at)).find(|(_, at)| open(at)) else {
             self.stage = Stage::Over;
@@ -317,7 +318,7 @@ impl<'a> Planner<'a> {
             }
             let sweep = sweep
                 .get_or_insert_with(|| Box::new(Sweep::new(filesystem, self.input.inventory, plan.wanted)));
-            let open = |at: ImageIx| matches!(self.fates[at.get()], Fate::Candidate);
+            let open = |at: ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
             let found = sweep.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
             match found {
                 // Kept by now: those that were to go with it are judged anew.
@@ -364,13 +365,13 @@ impl<'a> Planner<'a> {
     }
 
     fn kept(&self, aged_left: bool) -> Vec<Kept> {
-        let all = || (0..self.fates.len()).map(ImageIx::from).collect();
+        let all = || (0..self.states.len()).map(ImageIx::from).collect();
         let asked_about: Vec<_> = self.named.clone().unwrap_or_else(all);
         let kept = asked_about.into_iter().filter_map(|at| {
-            let (rule, detail) = match &self.fates[at.get()] {
-                Fate::Gone => return None,
-                Fate::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
-                Fate::Candidate => match &self.passed_over[at.get()] {
+            let (rule, detail) = match &self.states[at.get()] {
+                ImageState::Gone => return None,
+                ImageState::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
+                ImageState::Candidate => match &self.passed_over[at.get()] {
                     _ if self.named.is_some() || (aged_left && self.is_aged(at)) => ended_early(),
                     Some(detail) => (Rule::FreesNothing, detail.clone()),
                     None => self.spared(at),
@@ -413,9 +414,9 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// What keeps a candidate that nobody came to.
+/// Why a candidate stays that was not reached.
 fn ended_early() -> (Rule, String) {
-    (Rule::RunEnded, "the run was ended before its turn".into())
+    (Rule::RunEnded, "the run ended before its turn".into())
 }
 
 /// The whole plan if every prediction holds: what `--dry-run` prints. `measured` has one entry for
@@ -454,8 +455,8 @@ fn judge(input: &Input<'_>, plan: &mut FilesystemPlan, measured: &[Measured]) ->
 
 /// The candidates: longest idle first, then first detected first, then most exclusive bytes
 /// first, then by store and id.
-fn order(input: &Input<'_>, fates: &[Fate]) -> Vec<ImageIx> {
-    let candidates = fates.iter().enumerate().filter(|(_, fate)| matches!(fate, Fate::Candidate));
+fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
+    let candidates = states.iter().enumerate().filter(|(_, state)| matches!(state, ImageState::Candidate));
     let mut keyed: Vec<_> = candidates
         .map(|(at, _)| {
             let at = ImageIx::from(at);
@@ -486,9 +487,9 @@ fn idle(input: &Input<'_>, at: ImageIx) -> Option<SignedDuration> {
     input.ages(at).map(|ages| input.now.duration_since(ages.idle_since()))
 }
 
-/// The filesystems on which something could be deleted: those of the images that whoever deletes can
-/// reach, whether or not a rule keeps them. The others stay as full as they are whatever is done, and
-/// every run would end short of its mark. Where no image is in reach: that of the first store.
+/// The filesystems on which something could be deleted: those of the images that the backend can delete,
+/// whether or not a rule keeps them. The others stay as full as they are whatever is done, and every run
+/// would miss its threshold. Where no image is in reach: that of the first store.
 fn judged_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
     let inventory = input.inventory;
     let mut judged = Vec::new();

@@ -1,9 +1,8 @@
 //! The space pass over one filesystem.
 //!
-//! The candidates are looked at in their order. One that would give back (almost) nothing now is
-//! passed over. It comes back into play when bytes have come to be held by passed-over images
-//! alone: then all that hold them go together, at the turn of the last of them, so that no image
-//! goes before its turn for another's sake.
+//! Candidates are checked in order. One that would free (almost) nothing is passed over. When bytes are
+//! held by passed-over images alone, all images that hold them are deleted together, at the turn of the
+//! last of them, so that no image is deleted before its turn for another one.
 
 use std::collections::VecDeque;
 
@@ -12,8 +11,7 @@ use crate::model::space::Wanted;
 use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::input::Input;
 
-/// A deletion that gives back less than a thousandth of what is wanted, and less than this, is
-/// not worth an image.
+/// A deletion that frees less than a thousandth of what is wanted, and less than this, is passed over.
 const WORTH_BYTES: u64 = 1 << 20;
 /// The same for inodes.
 const WORTH_INODES: u64 = 32;
@@ -21,7 +19,7 @@ const WORTH_INODES: u64 = 32;
 #[derive(Debug)]
 pub(crate) struct Sweep {
     filesystem: FilesystemIx,
-    /// What makes a deletion worth an image.
+    /// The least gain for which an image is deleted.
     worth: Wanted,
     /// What is still wanted, as of the last measurement.
     wanted: Wanted,
@@ -34,7 +32,7 @@ pub(crate) struct Sweep {
     group: VecDeque<ImageIx>,
     /// Images whose nodes may have come to be held by passed-over images alone.
     touched: Vec<ImageIx>,
-    /// The order has come to its end, and the small gains have been added up.
+    /// All candidates were checked, and the small gains have been added up.
     added_up: bool,
 }
 
@@ -66,7 +64,7 @@ impl Sweep {
         passed.map(|(at, _)| at.into())
     }
 
-    /// The next image to go while so much is wanted, and how many its group still has.
+    /// The next image to delete while this much is wanted, and how many are left of its group.
     pub(crate) fn next(
         &mut self,
         input: &Input<'_>,
@@ -102,7 +100,7 @@ impl Sweep {
         }
     }
 
-    /// Takes note of what became of the image that was handed out.
+    /// Records the outcome for the image that was handed out.
     pub(crate) fn answered(
         &mut self,
         input: &Input<'_>,
@@ -158,8 +156,8 @@ impl Sweep {
         holders > 0 && holders == self.passed_holders[node.get()]
     }
 
-    /// Looks whether the touched images have left bytes to passed-over images alone that are
-    /// worth their going, and if so, lines those up.
+    /// Checks whether the touched images leave enough bytes that only passed-over images hold, and if
+    /// so, queues those images.
     fn form_group(&mut self, input: &Input<'_>, live: &Live<'_>, rank: &[usize]) {
         while let Some(at) = self.touched.pop() {
             let mut left: Vec<_> =
@@ -193,8 +191,8 @@ impl Sweep {
         })
     }
 
-    /// Nothing that is worth it by itself is left: if all the small gains together suffice, those
-    /// who hold them go after all.
+    /// No single gain is worth it any more: if all small gains together suffice, the images that hold
+    /// them are deleted.
     fn add_up(&mut self, input: &Input<'_>, live: &Live<'_>, order: &[ImageIx]) {
         let wanted = self.wanted;
         let mut useful = Vec::new();

@@ -5,12 +5,12 @@ use crate::model::plan::Reason;
 use crate::model::refs::Refs;
 use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
-    Store, StoreKind, Use,
+    Size, Store, StoreKind, Use,
 };
-use crate::policy::input::{Ages, Attempt, Known, NamedBy, Pattern, Policy, Protect};
+use crate::policy::input::{Ages, Attempt, ExternalFacts, NamedBy, Pattern, Policy, Protect};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
-use crate::policy::space::{FreeFloor, Marks, Targets};
+use crate::policy::space::{FreeFloor, Targets, Thresholds};
 
 const HOUR: i64 = 3600;
 
@@ -111,7 +111,10 @@ fn came_into_use(by: &str) -> Ruling {
 }
 
 fn percent(high: u8, low: u8) -> Policy {
-    Policy { targets: Targets { used: Some(Marks { high, low }), ..Targets::default() }, ..Policy::default() }
+    Policy {
+        targets: Targets { used: Some(Thresholds { high, low }), ..Targets::default() },
+        ..Policy::default()
+    }
 }
 
 fn space(available_bytes: u64) -> Measured {
@@ -123,14 +126,14 @@ fn space(available_bytes: u64) -> Measured {
 struct World {
     inventory: Inventory,
     ages: Vec<Ages>,
-    known: Vec<Known>,
+    known: Vec<ExternalFacts>,
     policy: Policy,
 }
 
 impl World {
     fn new(nodes: Vec<Node>, images: Vec<Image>, policy: Policy) -> Self {
         let ages = (0..images.len()).map(|at| hours_ago(1000 - at as i64, None)).collect();
-        let known = vec![Known::default(); images.len()];
+        let known = vec![ExternalFacts::default(); images.len()];
         Self { inventory: inventory(nodes, images), ages, known, policy }
     }
 
@@ -276,12 +279,12 @@ fn every_rule_keeps_and_says_why() {
     for (at, words) in [
         (0, "used by 2: the podman container web (exited), the cri-o container web (exited)"),
         (1, "pinned by crio.conf, the runtime's list of images, layersweep pin quay.io/*"),
-        (2, "pod sandboxes are made from it, says crio.conf"),
+        (2, "used for pod sandboxes, according to crio.conf"),
         (3, "the static pod etcd.yaml names it"),
         (4, "quay.io/team/i4:1 matches the protected name quay.io/team/i4*"),
         (5, "it has the protected label keep=yes"),
-        (6, "it is among the newest 1 of quay.io/keep/a"),
-        (8, "the kubelet is pulling it, says pulling/sha256-0"),
+        (6, "among the newest 1 of quay.io/keep/a"),
+        (8, "the kubelet is pulling it, according to pulling/sha256-0"),
         (9, "an attempt failed to remove it, the last with: image is in use; not again before"),
     ] {
         assert!(plan.kept[at].detail.starts_with(words), "{}", plan.kept[at].detail);
@@ -359,7 +362,7 @@ fn labels_that_are_not_known_keep_while_labels_are_protected() {
         rulings(&mut world),
         [
             "it may have a protected label: its labels were not read".into(),
-            "it may have a protected label: its labels are unknown, reading its manifest: not there".into(),
+            "it may have a protected label: its labels are unknown (reading its manifest: not there)".into(),
             String::new(),
             has("team=a"),
             String::new(),
@@ -521,7 +524,7 @@ fn only_filesystems_with_images_in_reach_are_judged() {
     let (_, _, plan) = world.plan(&[space(900), space(0)]);
     assert_eq!((judged(&plan), plan.outcome), (vec![0], OutcomeKind::NotNeeded));
     // Layers that come from an additional store leave its filesystem alone.
-    world.known[0] = Known::default();
+    world.known[0] = ExternalFacts::default();
     world.inventory.stores[1].read_only = true;
     world.inventory.nodes[0].needs = vec![1.into()];
     assert_eq!(judged(&world.plan(&[space(900), space(0)]).2), [0]);
@@ -533,7 +536,7 @@ fn bytes_available_and_inodes_are_targets_too() {
     world.policy.targets =
         Targets { free: Some(FreeFloor { start_below: 100, until: 150 }), ..Targets::default() };
     assert_eq!(world.plan(&[space(90)]).0.len(), 2);
-    world.policy.targets.inodes = Some(Marks { high: 50, low: 49 });
+    world.policy.targets.inodes = Some(Thresholds { high: 50, low: 49 });
     let (deleted, _, plan) = world.plan(&[space(90)]);
     assert_eq!(deleted.len(), 3, "10 inodes at 4 an image bind");
     assert_eq!(plan.filesystems[0].wanted, Wanted { bytes: 60, inodes: 10 });

@@ -1,4 +1,4 @@
-//! What a planner is asked for, and what it is told.
+//! Tasks and answers of a planner.
 
 use crate::model::ImageIx;
 use crate::model::rules::{Rule, Ruling};
@@ -33,14 +33,14 @@ impl Task<'_> {
     }
 }
 
-/// How a step went.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The target is gone, as a look at the store proved.
+    /// The target is deleted, as a check of the store proved.
     Removed,
-    /// It was gone before we came.
+    /// It was already deleted.
     Gone,
-    /// This rule keeps it by now; it was not touched.
+    /// A rule keeps it now; it was not touched.
     Kept(Ruling),
     /// It was not touched, and the run ends here.
     NotTried,

@@ -1,4 +1,4 @@
-//! What the page says where its script may not run: the verdict and the filesystems.
+//! What the page says without its script: the summary and the filesystems.
 
 use std::fmt::Write as _;
 
@@ -76,7 +76,7 @@ pub(super) fn title(head: &Head) -> String {
     format!("layersweep report{place}, {}", escape(day))
 }
 
-/// Verdict, causes and filesystems as plain markup.
+/// Summary, findings and filesystems as plain markup.
 pub(super) fn summary(head: &Head) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -84,7 +84,7 @@ pub(super) fn summary(head: &Head) -> String {
         let _ = writeln!(out, "<p>{}</p>", escape(sentence));
     }
     if !head.verdict.causes.is_empty() {
-        let _ = writeln!(out, "<h2>Who holds it</h2>\n<ul>");
+        let _ = writeln!(out, "<h2>Findings</h2>\n<ul>");
         for cause in &head.verdict.causes {
             let path = cause.path.as_deref().map(|path| format!(" ({})", escape(path)));
             let (text, path) = (escape(&cause.text), path.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! From a survey to the objects of the documents.
+//! From a scan to the objects of the documents.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use super::parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
+use crate::model::display::two_decimals;
 use crate::model::refs::{self, Refs, Root, RowKind, Standing};
-use crate::model::words::two_decimals;
 use crate::model::{
     Consistency, ContainerIx, Filesystem, FilesystemIx, Finding, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx,
     Verdict,
 };
-use crate::stores::Survey;
+use crate::stores::Scan;
 
 fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
@@ -21,7 +21,7 @@ fn path(path: &Path) -> String {
 /// The word for a verdict.
 #[must_use]
 pub fn verdict(verdict: Verdict) -> &'static str {
-    verdict.word()
+    verdict.as_str()
 }
 
 /// A filesystem.
@@ -40,12 +40,12 @@ pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
     }
 }
 
-fn root(survey: &Survey, store: StoreIx) -> String {
-    path(&survey.inventory.stores[store.get()].root)
+fn root(scan: &Scan, store: StoreIx) -> String {
+    path(&scan.inventory.stores[store.get()].root)
 }
 
-fn mount(survey: &Survey, filesystem: FilesystemIx) -> String {
-    path(&survey.inventory.filesystems[filesystem.get()].mount)
+fn mount(scan: &Scan, filesystem: FilesystemIx) -> String {
+    path(&scan.inventory.filesystems[filesystem.get()].mount)
 }
 
 fn is_layer(kind: NodeKind) -> bool {
@@ -54,17 +54,17 @@ fn is_layer(kind: NodeKind) -> bool {
 
 /// A store.
 #[must_use]
-pub fn store(survey: &Survey, at: StoreIx) -> StoreDoc {
-    let inventory = &survey.inventory;
+pub fn store(scan: &Scan, at: StoreIx) -> StoreDoc {
+    let inventory = &scan.inventory;
     let store = &inventory.stores[at.get()];
-    let sums = refs::breakdown(inventory, &survey.refs, at);
+    let sums = refs::breakdown(inventory, &scan.refs, at);
     let nodes = || inventory.nodes.iter().filter(|node| node.store == at);
     let other = nodes().filter(|node| node.kind == NodeKind::Other);
     StoreDoc {
-        kind: store.kind.word(),
+        kind: store.kind.as_str(),
         root: path(&store.root),
         driver: store.driver.clone(),
-        filesystem: mount(survey, store.filesystem),
+        filesystem: mount(scan, store.filesystem),
         images: inventory.images.iter().filter(|image| image.store == at).count(),
         layers: nodes().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.iter().filter(|container| container.store == at).count(),
@@ -86,7 +86,7 @@ pub fn store(survey: &Survey, at: StoreIx) -> StoreDoc {
             })
             .collect(),
         other: other.map(|node| OtherDoc { name: node.id.clone(), bytes: node.size.bytes }).collect(),
-        reclaimable_bytes: refs::reclaimable(inventory, &survey.refs, &[at]).frees_bytes,
+        reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &[at]).frees_bytes,
         read_only: store.read_only,
         origin: store.origin.clone(),
         consistency: match store.consistency {
@@ -99,8 +99,8 @@ pub fn store(survey: &Survey, at: StoreIx) -> StoreDoc {
 
 /// A store with its summary.
 #[must_use]
-pub fn usage_store(survey: &Survey, at: StoreIx) -> UsageStoreDoc {
-    let rows = refs::rows(&survey.inventory, &survey.refs, at);
+pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
+    let rows = refs::rows(&scan.inventory, &scan.refs, at);
     let rows = rows.into_iter().map(|row| RowDoc {
         kind: match row.kind {
             RowKind::ImagesInUse => "images_in_use",
@@ -120,27 +120,27 @@ pub fn usage_store(survey: &Survey, at: StoreIx) -> UsageStoreDoc {
         reclaimable_bytes: row.weight.exclusive.frees_bytes,
         inodes: row.weight.total.inodes,
     });
-    UsageStoreDoc { store: store(survey, at), rows: rows.collect() }
+    UsageStoreDoc { store: store(scan, at), rows: rows.collect() }
 }
 
 /// An image.
 #[must_use]
-pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
-    let inventory = &survey.inventory;
+pub fn image(scan: &Scan, at: ImageIx) -> ImageDoc {
+    let inventory = &scan.inventory;
     let image = &inventory.images[at.get()];
-    let weight = survey.refs.weight(inventory, Root::Image(at));
+    let weight = scan.refs.weight(inventory, Root::Image(at));
     // Of many images and many containers few belong together.
-    let is_named = survey.refs.is_named(at);
+    let is_named = scan.refs.is_named(at);
     let containers = if is_named { &inventory.containers[..] } else { &[] };
     let mut used_by: Vec<_> = containers
         .iter()
         .enumerate()
         .filter(|(_, container)| container.uses(at))
-        .map(|(container, _)| user(survey, Root::Container(container.into())))
+        .map(|(container, _)| user(scan, Root::Container(container.into())))
         .collect();
     let mut elsewhere: Vec<_> = if is_named { inventory.uses_of(at).collect() } else { Vec::new() };
     if elsewhere.is_empty() && used_by.is_empty() {
-        elsewhere.extend(survey.refs.needed_elsewhere(inventory, at));
+        elsewhere.extend(scan.refs.needed_elsewhere(inventory, at));
     }
     used_by.extend(elsewhere.into_iter().map(|one| UserDoc {
         kind: "elsewhere",
@@ -153,7 +153,7 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
         names: image.names.clone(),
         kind: if inventory.is_artifact(at) { "artifact" } else { "image" },
         digests: image.digests.clone(),
-        store: root(survey, image.store),
+        store: root(scan, image.store),
         manifest_list: image.is_list,
         created_at: image.created,
         first_detected: None,
@@ -176,8 +176,8 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
 
 /// What a root is called.
 #[must_use]
-pub fn user(survey: &Survey, root: Root) -> UserDoc {
-    let inventory = &survey.inventory;
+pub fn user(scan: &Scan, root: Root) -> UserDoc {
+    let inventory = &scan.inventory;
     match root {
         Root::Image(at) => {
             let image = &inventory.images[at.get()];
@@ -190,7 +190,7 @@ pub fn user(survey: &Survey, root: Root) -> UserDoc {
                 kind: "container",
                 id: container.id.to_string(),
                 name: container.name.clone(),
-                owner: Some(container.owner.word()),
+                owner: Some(container.owner.as_str()),
             }
         }
         Root::Leak(at) => {
@@ -202,13 +202,13 @@ pub fn user(survey: &Survey, root: Root) -> UserDoc {
 
 /// A layer, snapshot or blob; `None` for other nodes.
 #[must_use]
-pub fn layer(survey: &Survey, at: NodeIx) -> Option<LayerDoc> {
-    let inventory = &survey.inventory;
+pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
+    let inventory = &scan.inventory;
     let node = &inventory.nodes[at.get()];
     let facts = node.layer.as_ref()?;
     let mut images = Vec::new();
     let mut containers = Vec::new();
-    for root in survey.refs.reached_by(at) {
+    for root in scan.refs.reached_by(at) {
         match root {
             Root::Image(at) => images.push(inventory.images[at.get()].id.clone()),
             Root::Container(at) => containers.push(inventory.containers[at.get()].id.clone()),
@@ -218,7 +218,7 @@ pub fn layer(survey: &Survey, at: NodeIx) -> Option<LayerDoc> {
     let size = Refs::alone(inventory, at);
     Some(LayerDoc {
         id: node.id.clone(),
-        store: root(survey, node.store),
+        store: root(scan, node.store),
         kind: match node.kind {
             NodeKind::Snapshot => "snapshot",
             NodeKind::Blob => "blob",
@@ -228,7 +228,7 @@ pub fn layer(survey: &Survey, at: NodeIx) -> Option<LayerDoc> {
         diff_id: facts.diff_id.clone(),
         created_at: facts.created,
         read_write: facts.read_write,
-        refcount: survey.refs.refcount(at),
+        refcount: scan.refs.refcount(at),
         images,
         containers,
         bytes: size.bytes,
@@ -240,19 +240,19 @@ pub fn layer(survey: &Survey, at: NodeIx) -> Option<LayerDoc> {
 
 /// A container.
 #[must_use]
-pub fn container(survey: &Survey, at: ContainerIx) -> ContainerDoc {
-    let inventory = &survey.inventory;
+pub fn container(scan: &Scan, at: ContainerIx) -> ContainerDoc {
+    let inventory = &scan.inventory;
     let container = &inventory.containers[at.get()];
     let image = container.image.map(|at| &inventory.images[at.get()]);
     let named = image.and_then(|image| image.names.first()).cloned();
     ContainerDoc {
         id: container.id.to_string(),
         name: container.name.clone(),
-        store: root(survey, container.store),
+        store: root(scan, container.store),
         image: named.or_else(|| container.image_id.as_ref().map(ToString::to_string)),
         image_id: container.image_id.as_ref().map(ToString::to_string),
-        owner: container.owner.word(),
-        state: container.state.word(),
+        owner: container.owner.as_str(),
+        state: container.state.as_str(),
         sandbox: container.sandbox,
         created_at: container.created,
         bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
@@ -262,13 +262,13 @@ pub fn container(survey: &Survey, at: ContainerIx) -> ContainerDoc {
 
 /// A leak.
 #[must_use]
-pub fn leak(survey: &Survey, at: LeakIx) -> LeakDoc {
-    let inventory = &survey.inventory;
+pub fn leak(scan: &Scan, at: LeakIx) -> LeakDoc {
+    let inventory = &scan.inventory;
     let leak = &inventory.leaks[at.get()];
-    let age = leak.since.map(|since| survey.taken_at.duration_since(since).as_secs());
+    let age = leak.since.map(|since| scan.taken_at.duration_since(since).as_secs());
     LeakDoc {
         class: leak.class,
-        store: root(survey, leak.store),
+        store: root(scan, leak.store),
         path: path(&leak.path),
         id: leak.id.clone(),
         bytes: leak.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
@@ -280,40 +280,40 @@ pub fn leak(survey: &Survey, at: LeakIx) -> LeakDoc {
 
 /// Sums over all stores.
 #[must_use]
-pub fn totals(survey: &Survey) -> TotalsDoc {
-    let inventory = &survey.inventory;
+pub fn totals(scan: &Scan) -> TotalsDoc {
+    let inventory = &scan.inventory;
     let stores: Vec<_> = (0..inventory.stores.len()).map(StoreIx::from).collect();
     let images = (0..inventory.images.len()).map(ImageIx::from);
-    let inside = || inventory.nodes.iter().filter(|node| node.kind != NodeKind::Leftover);
+    let inside = || inventory.nodes.iter().filter(|node| node.kind != NodeKind::TemporaryFile);
     TotalsDoc {
         images: inventory.images.len(),
         images_unused: images
-            .filter(|at| refs::standing(inventory, &survey.refs, *at) == Standing::Unused)
+            .filter(|at| refs::standing(inventory, &scan.refs, *at) == Standing::Unused)
             .count(),
         layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.len(),
         leaks: inventory.leaks.len(),
         bytes: inside().map(|node| node.size.bytes).sum(),
         inodes: inside().map(|node| node.size.inodes).sum(),
-        reclaimable_bytes: refs::reclaimable(inventory, &survey.refs, &stores).frees_bytes,
+        reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &stores).frees_bytes,
     }
 }
 
 /// How the scan was done.
 #[must_use]
-pub fn effort(survey: &Survey) -> EffortDoc {
+pub fn effort(scan: &Scan) -> EffortDoc {
     EffortDoc {
-        seconds: (survey.effort.seconds * 1000.0).round() / 1000.0,
-        inodes: survey.effort.inodes,
-        cached_layers: survey.effort.cached_layers,
-        measured_layers: survey.effort.measured_layers,
+        seconds: (scan.effort.seconds * 1000.0).round() / 1000.0,
+        inodes: scan.effort.inodes,
+        cached_layers: scan.effort.cached_layers,
+        measured_layers: scan.effort.measured_layers,
     }
 }
 
 /// Warnings.
 #[must_use]
-pub fn warnings(survey: &Survey) -> Vec<WarningDoc> {
-    survey.inventory.findings.iter().map(warning).collect()
+pub fn warnings(scan: &Scan) -> Vec<WarningDoc> {
+    scan.inventory.findings.iter().map(warning).collect()
 }
 
 /// One of them.

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::header::Header;
 use crate::model::ARTIFACTS;
-use crate::model::picture::{
-    Change, Entry, Picture, Place, Sums, Taken, Turn, What, compare, difference, parted,
+use crate::model::scan_summary::{
+    Change, ComparedScan, Entry, Place, ScanSummary, Sums, Turn, What, compare, difference, parted,
 };
 
 /// `layersweep diff`.
@@ -177,23 +177,26 @@ impl SumDoc {
 
 /// The document.
 #[must_use]
-pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
-    let mut changes = compare(&before.picture, &after.picture);
+pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> DiffDoc {
+    let mut changes = compare(&before.summary, &after.summary);
     changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));
     let of = |what: What| changes.iter().filter(move |change| change.key.what == what);
-    let (old, new) = (before.picture.sums(), after.picture.sums());
+    let (old, new) = (before.summary.sums(), after.summary.sums());
     let places: BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
-    let taken =
-        |taken: &Taken| TakenDoc { id: taken.id.clone(), at: taken.at, complete: taken.picture.complete };
+    let taken = |taken: &ComparedScan| TakenDoc {
+        id: taken.id.clone(),
+        at: taken.at,
+        complete: taken.summary.complete,
+    };
     // Reference counts of layers follow from the images; alone they are no news.
     let news = |change: &&Change| change.turn != Turn::Altered;
     DiffDoc {
         header: Header::new("diff", now),
-        complete: before.picture.complete && after.picture.complete,
+        complete: before.summary.complete && after.summary.complete,
         before: taken(before),
         after: taken(after),
-        totals: SumDoc::new(before.picture.bytes(), after.picture.bytes()),
-        artifacts: artifacts(&before.picture, &after.picture),
+        totals: SumDoc::new(before.summary.bytes(), after.summary.bytes()),
+        artifacts: artifacts(&before.summary, &after.summary),
         filesystems: of(What::Filesystem).map(filesystem).collect(),
         stores: places.into_iter().map(|place| store(place, &old, &new)).collect(),
         images: of(What::Image).map(image).collect(),
@@ -203,9 +206,9 @@ pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
     }
 }
 
-fn artifacts(before: &Picture, after: &Picture) -> ArtifactsDiffDoc {
-    let of = |picture: &Picture| {
-        let all = || picture.entries.iter().filter(|(key, _)| key.place.driver == ARTIFACTS);
+fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {
+    let of = |summary: &ScanSummary| {
+        let all = || summary.entries.iter().filter(|(key, _)| key.place.driver == ARTIFACTS);
         let count = all().filter(|(key, _)| key.what == What::Image).count();
         let shares = all().filter(|(key, _)| key.what == What::Share && key.id == "images");
         (count, shares.fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes)))
@@ -222,7 +225,7 @@ fn filesystem(change: &Change) -> FilesystemDiffDoc {
     let capacity = get(change, |entry| entry.extra);
     FilesystemDiffDoc {
         mount: change.key.id.clone(),
-        change: change.turn.word(),
+        change: change.turn.as_str(),
         used: get(change, |entry| entry.bytes),
         capacity_before_bytes: capacity.before_bytes,
         capacity_after_bytes: capacity.after_bytes,
@@ -261,7 +264,7 @@ fn image(change: &Change) -> ImageDiffDoc {
         id: change.key.id.clone(),
         kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },
         store: change.key.place.root.clone(),
-        change: change.turn.word(),
+        change: change.turn.as_str(),
         names_before: names(&change.before),
         names_after: names(&change.after),
         total: get(change, |entry| entry.bytes),
@@ -274,7 +277,7 @@ fn change(change: &Change) -> ChangeDoc {
     ChangeDoc {
         id: change.key.id.clone(),
         store: change.key.place.root.clone(),
-        change: change.turn.word(),
+        change: change.turn.as_str(),
         name: name.unwrap_or_default(),
         bytes: get(change, |entry| entry.bytes),
     }

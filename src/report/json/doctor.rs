@@ -66,7 +66,7 @@ pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
     let entry = |check: Check| CheckDoc {
         name: check.name,
-        status: check.status.word(),
+        status: check.status.as_str(),
         object: check.object,
         message: check.message,
         remedy: check.remedy,
@@ -74,7 +74,7 @@ pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
     DoctorDoc {
         header: Header::new("doctor", now),
         complete,
-        status: worst.word(),
+        status: worst.as_str(),
         counts,
         checks: checks.into_iter().map(entry).collect(),
     }

@@ -11,16 +11,16 @@ use crate::model::plan::Target;
 use crate::model::refs::{self, Refs, Root};
 use crate::model::rules::Ruling;
 use crate::model::{ImageIx, LeakIx, NodeIx, NodeKind};
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 
 /// Tells everything about `subject`.
 #[must_use]
-pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
-    let inventory = &survey.inventory;
+pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
+    let inventory = &scan.inventory;
     let mut document = ExplainDoc {
-        header: Header::new("explain", survey.taken_at),
-        complete: survey.is_complete(),
+        header: Header::new("explain", scan.taken_at),
+        complete: scan.is_complete(),
         subject: "other",
         id: String::new(),
         path: String::new(),
@@ -36,65 +36,65 @@ pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
         copies: Vec::new(),
         rules: Vec::new(),
         fate: None,
-        warnings: warnings(survey),
+        warnings: warnings(scan),
     };
     match subject {
-        Subject::Image(at) => of_image(survey, at, &mut document),
+        Subject::Image(at) => of_image(scan, at, &mut document),
         Subject::Container(at) => {
             let root = Root::Container(at);
             let holds = &inventory.containers[at.get()].holds;
-            of_holder(survey, root, holds, &mut document);
+            of_holder(scan, root, holds, &mut document);
             document.subject = "container";
-            document.container = Some(container(survey, at));
+            document.container = Some(container(scan, at));
             document.id = inventory.containers[at.get()].id.to_string();
             let layer = holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
-            document.chain = layer.map_or_else(Vec::new, |layer| chain(survey, *layer));
+            document.chain = layer.map_or_else(Vec::new, |layer| chain(scan, *layer));
         }
-        Subject::Leak(at) => of_leak(survey, at, &mut document),
-        Subject::Node(at) => of_node(survey, at, &mut document),
+        Subject::Leak(at) => of_leak(scan, at, &mut document),
+        Subject::Node(at) => of_node(scan, at, &mut document),
     }
-    document.leaks = leaks_about(survey, &document.id, subject);
+    document.leaks = leaks_about(scan, &document.id, subject);
     document
 }
 
-fn of_image(survey: &Survey, at: ImageIx, document: &mut ExplainDoc) {
-    let inventory = &survey.inventory;
+fn of_image(scan: &Scan, at: ImageIx, document: &mut ExplainDoc) {
+    let inventory = &scan.inventory;
     let record = &inventory.images[at.get()];
-    of_holder(survey, Root::Image(at), &record.holds, document);
+    of_holder(scan, Root::Image(at), &record.holds, document);
     document.subject = "image";
     document.id = record.id.to_string();
     let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
-    let described = image(survey, at);
-    document.chain = top.map_or_else(Vec::new, |top| chain(survey, *top));
+    let described = image(scan, at);
+    document.chain = top.map_or_else(Vec::new, |top| chain(scan, *top));
     document.chain.retain(|one| record.layers.iter().any(|layer| *layer == one.id));
     // What it holds beside its chain: blobs (an artifact's have no parents), a second snapshotter's copies,
     // mapped twins.
-    let reached = survey.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(survey, *node));
+    let reached = scan.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(scan, *node));
     let beside: Vec<_> =
         reached.filter(|one| document.chain.iter().all(|shown| shown.id != one.id)).collect();
     document.chain.extend(beside);
     document.held_by.clone_from(&described.used_by);
-    document.copies = copies(survey, at);
+    document.copies = copies(scan, at);
     document.image = Some(described);
 }
 
 /// Path and bytes of a root: what it holds directly, and what goes with it.
-fn of_holder(survey: &Survey, root: Root, holds: &[NodeIx], document: &mut ExplainDoc) {
-    let inventory = &survey.inventory;
+fn of_holder(scan: &Scan, root: Root, holds: &[NodeIx], document: &mut ExplainDoc) {
+    let inventory = &scan.inventory;
     if let Some(first) = holds.first() {
         document.path = inventory.nodes[first.get()].path.to_string_lossy().into_owned();
     }
-    let weight = survey.refs.weight(inventory, root);
+    let weight = scan.refs.weight(inventory, root);
     document.bytes = weight.exclusive.bytes;
     document.frees_bytes = weight.exclusive.frees_bytes;
-    document.frees_differs = differences(survey, root);
+    document.frees_differs = differences(scan, root);
 }
 
 /// Why what leaves the disk with `root` is not what `du` says of it.
-fn differences(survey: &Survey, root: Root) -> Vec<DifferenceDoc> {
-    let nodes = &survey.inventory.nodes;
+fn differences(scan: &Scan, root: Root) -> Vec<DifferenceDoc> {
+    let nodes = &scan.inventory.nodes;
     let (mut extents, mut metadata) = (0, 0);
-    let live = survey.refs.live();
+    let live = scan.refs.live();
     for node in live.last_held(root).map(|at| &nodes[at.get()]) {
         let size = node.size;
         let more = i128::from(size.frees_bytes) - i128::from(size.bytes);
@@ -109,10 +109,10 @@ fn differences(survey: &Survey, root: Root) -> Vec<DifferenceDoc> {
 }
 
 /// What an image has in snapshotters beside the usual one.
-fn copies(survey: &Survey, image: ImageIx) -> Vec<CopiesDoc> {
-    let inventory = &survey.inventory;
+fn copies(scan: &Scan, image: ImageIx) -> Vec<CopiesDoc> {
+    let inventory = &scan.inventory;
     let mut found: BTreeMap<&str, CopiesDoc> = BTreeMap::new();
-    for at in survey.refs.reach(Root::Image(image)) {
+    for at in scan.refs.reach(Root::Image(image)) {
         let node = &inventory.nodes[at.get()];
         let Some(name) = refs::second_snapshotter(inventory, node) else { continue };
         let sum = found.entry(name).or_insert_with(|| CopiesDoc {
@@ -125,7 +125,7 @@ fn copies(survey: &Survey, image: ImageIx) -> Vec<CopiesDoc> {
         sum.snapshots += 1;
         sum.bytes += node.size.bytes;
     }
-    for at in survey.refs.live().last_held(Root::Image(image)) {
+    for at in scan.refs.live().last_held(Root::Image(image)) {
         let node = &inventory.nodes[at.get()];
         if let Some(sum) = refs::second_snapshotter(inventory, node).and_then(|name| found.get_mut(name)) {
             sum.exclusive_bytes += node.size.bytes;
@@ -135,18 +135,18 @@ fn copies(survey: &Survey, image: ImageIx) -> Vec<CopiesDoc> {
     found.into_values().collect()
 }
 
-fn of_leak(survey: &Survey, at: LeakIx, document: &mut ExplainDoc) {
-    let record = &survey.inventory.leaks[at.get()];
-    of_holder(survey, Root::Leak(at), &record.holds, document);
+fn of_leak(scan: &Scan, at: LeakIx, document: &mut ExplainDoc) {
+    let record = &scan.inventory.leaks[at.get()];
+    of_holder(scan, Root::Leak(at), &record.holds, document);
     document.subject = "leak";
     document.id.clone_from(&record.id);
-    let layer = record.holds.iter().find(|node| survey.inventory.nodes[node.get()].layer.is_some());
-    document.chain = layer.map_or_else(Vec::new, |layer| chain(survey, *layer));
+    let layer = record.holds.iter().find(|node| scan.inventory.nodes[node.get()].layer.is_some());
+    document.chain = layer.map_or_else(Vec::new, |layer| chain(scan, *layer));
     document.path = record.path.to_string_lossy().into_owned();
 }
 
-fn of_node(survey: &Survey, at: NodeIx, document: &mut ExplainDoc) {
-    let node = &survey.inventory.nodes[at.get()];
+fn of_node(scan: &Scan, at: NodeIx, document: &mut ExplainDoc) {
+    let node = &scan.inventory.nodes[at.get()];
     document.subject = match node.kind {
         NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob => "layer",
         NodeKind::StoreMetadata | NodeKind::StoreRecords => "metadata",
@@ -154,32 +154,32 @@ fn of_node(survey: &Survey, at: NodeIx, document: &mut ExplainDoc) {
     };
     document.id.clone_from(&node.id);
     document.path = node.path.to_string_lossy().into_owned();
-    document.bytes = Refs::alone(&survey.inventory, at).bytes;
-    document.held_by = survey.refs.reached_by(at).map(|root| user(survey, root)).collect();
-    document.chain = chain(survey, at);
+    document.bytes = Refs::alone(&scan.inventory, at).bytes;
+    document.held_by = scan.refs.reached_by(at).map(|root| user(scan, root)).collect();
+    document.chain = chain(scan, at);
     // A layer goes with its last holder, not by itself.
-    document.frees_bytes = if survey.refs.is_held(at) { 0 } else { node.size.frees_bytes };
+    document.frees_bytes = if scan.refs.is_held(at) { 0 } else { node.size.frees_bytes };
 }
 
 /// The layer and its parents, down to the base.
-fn chain(survey: &Survey, top: NodeIx) -> Vec<LayerDoc> {
-    let nodes = &survey.inventory.nodes;
+fn chain(scan: &Scan, top: NodeIx) -> Vec<LayerDoc> {
+    let nodes = &scan.inventory.nodes;
     let mut seen = std::collections::HashSet::new();
     let mut chain = Vec::new();
     let mut next = Some(top);
     while let Some(at) = next.filter(|at| seen.insert(*at)) {
-        chain.extend(layer(survey, at));
+        chain.extend(layer(scan, at));
         next = nodes[at.get()].needs.iter().copied().find(|needed| nodes[needed.get()].layer.is_some());
     }
     chain
 }
 
 /// Leaks that name the object, or are the object.
-fn leaks_about(survey: &Survey, id: &str, subject: Subject) -> Vec<super::LeakDoc> {
-    let about = survey.inventory.leaks.iter().enumerate().filter(|(at, leak)| {
+fn leaks_about(scan: &Scan, id: &str, subject: Subject) -> Vec<super::LeakDoc> {
+    let about = scan.inventory.leaks.iter().enumerate().filter(|(at, leak)| {
         subject == Subject::Leak(LeakIx::from(*at)) || (leak.id == id && !matches!(subject, Subject::Leak(_)))
     });
-    about.map(|(at, _)| leak(survey, LeakIx::from(at))).collect()
+    about.map(|(at, _)| leak(scan, LeakIx::from(at))).collect()
 }
 
 impl ExplainDoc {

@@ -48,9 +48,9 @@ pub struct GcDoc {
     pub min_free_bytes: Option<u64>,
     /// Bytes that were missing, on all filesystems.
     pub wanted_bytes: u64,
-    /// Bytes that the deletions were expected to give back.
+    /// Bytes that the deletions were predicted to free.
     pub predicted_bytes: u64,
-    /// Bytes that they gave back; null for a dry run. Negative where others wrote more.
+    /// Bytes that they freed; null for a dry run. Negative where others wrote more.
     pub measured_bytes: Option<i64>,
     /// Bytes that the policy believes it freed, by listed sizes; null for policy `exact`, which
     /// believes nothing.
@@ -65,7 +65,7 @@ pub struct GcDoc {
     pub kept: Vec<KeptDoc>,
     /// What went wrong on the way.
     pub errors: Vec<GcErrorDoc>,
-    /// What the kubelet would have told as events, in its terms.
+    /// Events that the kubelet would have recorded, in its terms.
     pub events: Vec<EventDoc>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
     pub outcome: OutcomeKind,
@@ -114,9 +114,9 @@ pub struct DeletedDoc {
     pub store: String,
     /// `space`, `age`, `limit`, `leak` or `request`.
     pub reason: &'static str,
-    /// Bytes that this deletion was expected to give back, at its place in the order.
+    /// Bytes that this deletion was predicted to free, at its place in the order.
     pub predicted_bytes: u64,
-    /// Bytes that it gave back; null for a dry run. Negative where others wrote more.
+    /// Bytes that it freed; null for a dry run. Negative where others wrote more.
     pub measured_bytes: Option<i64>,
     /// Percent used afterwards; for a dry run as predicted.
     pub usage_after_percent: Option<f64>,
@@ -127,7 +127,7 @@ pub struct DeletedDoc {
     pub group: Option<usize>,
     /// Bytes of leaks that went along with it, on top of its own.
     pub byproduct_bytes: u64,
-    /// What came back differs from what was predicted by more than a filesystem's own noise.
+    /// Predicted and measured bytes differ by more than the filesystem's own fluctuation.
     pub differs: bool,
 }
 
@@ -159,7 +159,7 @@ pub struct GcErrorDoc {
     pub message: String,
 }
 
-/// What the kubelet would have told.
+/// Events that the kubelet would have recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventDoc {
@@ -193,11 +193,11 @@ pub struct StoryDoc {
     pub deleted: usize,
     /// Bytes that the policy would believe it freed.
     pub believed_bytes: u64,
-    /// Bytes that would really come back.
+    /// Bytes actually freed.
     pub freed_bytes: u64,
     /// Percent used in the end.
     pub usage_after_percent: f64,
-    /// The low mark is reached in the end.
+    /// The low threshold is reached.
     pub reached: bool,
 }
 
@@ -213,13 +213,13 @@ pub struct RunStoryDoc {
     pub wanted_bytes: u64,
     /// Bytes that the policy would believe it freed.
     pub believed_bytes: u64,
-    /// Bytes that would really come back.
+    /// Bytes actually freed.
     pub freed_bytes: u64,
     /// Percent used afterwards.
     pub usage_after_percent: f64,
     /// Why the run would fail; null if it would not.
     pub failure: Option<String>,
-    /// What the node would be told, by the kubelet's names.
+    /// Events that the kubelet would record, by its names.
     pub events: Vec<&'static str>,
 }
 
@@ -244,7 +244,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
     let events = result.events.iter();
     GcDoc {
         schema_version: SCHEMA_VERSION,
-        kind: result.command.word(),
+        kind: result.command.as_str(),
         generated_at: result.at,
         run_id: result.run_id.clone(),
         dry_run: result.dry_run,

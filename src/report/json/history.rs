@@ -9,8 +9,8 @@ use super::header::Header;
 use crate::app::history::{KeptScans, PastRuns, PastUsage};
 use crate::history::runs::{Act, Certainty, Deletion, Event, OutcomeKind, RunError};
 use crate::history::usage::{Point, Range, Series};
+use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
-use crate::model::words::two_decimals;
 
 /// `layersweep history`.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +30,7 @@ pub struct HistoryDoc {
     pub runs: Vec<RunDoc>,
     /// There are older runs, which the limit leaves out.
     pub more: bool,
-    /// Runs of which there is nothing to tell, summed up, whether `runs` has them or not.
+    /// Runs with nothing to report, summed up, whether `runs` has them or not.
     pub quiet: QuietDoc,
 }
 
@@ -67,12 +67,12 @@ pub struct RunDoc {
     pub usage_before_percent: Option<f64>,
     /// Percent used after.
     pub usage_after_percent: Option<f64>,
-    /// Bytes that were to come free.
+    /// Bytes predicted to be freed.
     pub wanted_bytes: Option<u64>,
     /// Bytes that the plan promised.
     pub predicted_bytes: Option<u64>,
-    /// Bytes that the filesystem gave back; negative where others wrote more meanwhile. Of a run
-    /// that did not end: what its deletions so far gave.
+    /// Bytes freed; negative where others wrote more meanwhile. Of a run
+    /// that did not end: the bytes its deletions freed so far.
     pub measured_bytes: Option<i64>,
     /// Bytes of leaks that went along; not part of the measured ones.
     pub byproduct_bytes: u64,
@@ -82,7 +82,7 @@ pub struct RunDoc {
     pub deleted: Vec<DeletionDoc>,
     /// What failed.
     pub errors: Vec<RunErrorDoc>,
-    /// What the kubelet would have told its node.
+    /// Events that the kubelet would have recorded.
     pub events: Vec<EventDoc>,
     /// It did not end, and another run that could delete came after it: it was killed.
     pub killed: bool,
@@ -91,7 +91,7 @@ pub struct RunDoc {
     pub unsaved: bool,
 }
 
-/// What the kubelet would have told its node.
+/// Events that the kubelet would have recorded.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventDoc {
@@ -125,7 +125,7 @@ pub struct DeletionDoc {
     pub store: String,
     /// `space`, `age`, `limit`, `leak` or `request`.
     pub reason: &'static str,
-    /// Bytes that were expected to come free.
+    /// Bytes predicted to be freed.
     pub predicted_bytes: u64,
     /// Bytes that did; negative where others wrote more meanwhile; null if not measured.
     pub measured_bytes: Option<i64>,
@@ -159,7 +159,7 @@ pub struct RunErrorDoc {
     pub message: String,
 }
 
-/// Runs of which there is nothing to tell.
+/// Runs with nothing to report.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuietDoc {
@@ -371,7 +371,7 @@ fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
     RunDoc {
         unsaved: unsaved.contains(&act.run_id),
         run_id: act.run_id,
-        command: act.command.word(),
+        command: act.command.as_str(),
         runs: act.runs,
         started_at: act.started,
         ended_at: act.ended,
@@ -397,7 +397,7 @@ fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
 
 fn deletion(deletion: Deletion) -> DeletionDoc {
     DeletionDoc {
-        kind: deletion.kind.word(),
+        kind: deletion.kind.as_str(),
         id: deletion.id,
         names: deletion.names,
         store: deletion.store,

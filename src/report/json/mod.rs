@@ -147,7 +147,7 @@ pub struct ExplainDoc {
     pub subject: &'static str,
     /// The object's id or name.
     pub id: String,
-    /// Where it lies.
+    /// Its path.
     pub path: String,
     /// The image, if it is one.
     pub image: Option<ImageDoc>,
@@ -164,7 +164,7 @@ pub struct ExplainDoc {
     pub held_by: Vec<UserDoc>,
     /// Allocated bytes of the object itself.
     pub bytes: u64,
-    /// What the filesystem would give back if it alone were deleted now.
+    /// What the filesystem would free if it alone were deleted now.
     pub frees_bytes: u64,
     /// Why `frees_bytes` is not `bytes`: the parts add up to the difference. Of an image, a container
     /// or a leak.
@@ -173,7 +173,7 @@ pub struct ExplainDoc {
     pub copies: Vec<CopiesDoc>,
     /// The verdict of every rule, in order; the first that says stay decides.
     pub rules: Vec<RuleDoc>,
-    /// What `gc` would do with the image now, as far as the disk and our records tell; null for
+    /// What `gc` would do with the image now, as far as the disk and the records show; null for
     /// what is no image.
     pub fate: Option<FateDoc>,
     /// What could not be read or contradicts itself.
@@ -231,7 +231,7 @@ pub struct FateDoc {
     pub detail: Option<String>,
     /// Its place in the order of deletions, from 1.
     pub place: Option<usize>,
-    /// What its deletion would give back at that place.
+    /// What its deletion would free at that place.
     pub predicted_bytes: Option<u64>,
 }
 

@@ -47,14 +47,14 @@ pub struct StoreDoc {
     pub layers: usize,
     /// Number of containers.
     pub containers: usize,
-    /// Its bytes by who holds them, each byte once.
+    /// Its bytes by what uses them, each byte once.
     pub bytes: BytesDoc,
     /// containerd's snapshotters that have snapshots, with all that lies in these; part of the bytes
     /// above. More than one: layers are there several times.
     pub snapshotters: Vec<SnapshotterDoc>,
     /// The part of `bytes.other` by name.
     pub other: Vec<OtherDoc>,
-    /// What would come back if all unused images and reclaimable leaks went together.
+    /// Bytes freed if all unused images and reclaimable leaks were deleted together.
     pub reclaimable_bytes: u64,
     /// An additional image store: never deleted from.
     pub read_only: bool,
@@ -135,9 +135,9 @@ pub struct ImageDoc {
     /// When a container last used it; null without records.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub last_used: Option<Timestamp>,
-    /// How often it was seen to come into use; null without records.
+    /// How often it was found newly in use; null without records.
     pub use_count: Option<u64>,
-    /// How often it came: 1, and one more for each time that it was gone and came back;
+    /// How often it was first detected: 1, plus one for each time it was deleted and detected again;
     /// null without records.
     pub lives: Option<u32>,
     /// A container was made from it.
@@ -157,7 +157,7 @@ pub struct ImageDoc {
     pub shared_bytes: u64,
     /// Of that, what only it reaches.
     pub exclusive_bytes: u64,
-    /// What the filesystem is expected to give back if it alone is deleted now.
+    /// What the filesystem is expected to free if it alone is deleted now.
     pub frees_bytes: u64,
     /// The size that the runtime's own tools print; null where they cannot know it.
     pub listed_bytes: Option<u64>,
@@ -211,7 +211,7 @@ pub struct LayerDoc {
     pub apparent_bytes: u64,
     /// Inodes.
     pub inodes: u64,
-    /// Where it lies.
+    /// Its path.
     pub path: String,
 }
 
@@ -231,7 +231,7 @@ pub struct ContainerDoc {
     pub image_id: Option<String>,
     /// `cri-o`, `podman`, `buildah`, `containerd` or `unknown`.
     pub owner: &'static str,
-    /// `created`, `running`, `exited`, or `unknown` where the disk does not tell.
+    /// `created`, `running`, `exited`, or `unknown` where the disk does not record it.
     pub state: &'static str,
     /// A pod sandbox.
     pub sandbox: bool,
@@ -252,7 +252,7 @@ pub struct LeakDoc {
     pub class: LeakClass,
     /// Root of its store.
     pub store: String,
-    /// Where it lies.
+    /// Its path.
     pub path: String,
     /// The object's id or name.
     pub id: String,
@@ -283,7 +283,7 @@ pub struct RowDoc {
     pub bytes: u64,
     /// Of that, what nothing outside the row reaches.
     pub exclusive_bytes: u64,
-    /// What would come back if the whole row went, and nothing else; what images have in a second
+    /// Bytes freed if only the whole row were deleted; what images have in a second
     /// snapshotter goes with these.
     pub reclaimable_bytes: u64,
     /// Inodes that they reach together.
@@ -319,7 +319,7 @@ pub struct TotalsDoc {
     pub bytes: u64,
     /// Inodes of all stores.
     pub inodes: u64,
-    /// What would come back if all unused images and reclaimable leaks went together.
+    /// Bytes freed if all unused images and reclaimable leaks were deleted together.
     pub reclaimable_bytes: u64,
 }
 

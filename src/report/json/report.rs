@@ -9,7 +9,7 @@ use super::{FilesystemDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc, Warning
 use crate::app::diagnosis::{Cause, Part};
 use crate::app::report::Report;
 use crate::policy::thresholds::DiskThreshold;
-use crate::stores::other_usage::{self, TenantKind, Tenants};
+use crate::stores::other_usage::{self, OtherUserKind, OtherUsers};
 
 /// `layersweep report`.
 #[derive(Clone, Debug, Serialize)]
@@ -29,7 +29,7 @@ pub struct ReportDoc {
     pub sysroot: Option<String>,
     /// The node's name, as its disk says; null where it does not.
     pub host: Option<String>,
-    /// What is full, who holds it, what can be done.
+    /// How full the disk is, what fills it, what can be done.
     pub verdict: VerdictDoc,
     /// All that the stores hold: the document of `layersweep scan`.
     pub scan: ScanDoc,
@@ -45,7 +45,7 @@ pub struct ReportDoc {
     pub measured: MeasuredDoc,
 }
 
-/// What is full, who holds it, what can be done.
+/// How full the disk is, what fills it, what can be done.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerdictDoc {
@@ -68,14 +68,14 @@ pub struct CauseDoc {
     pub text: String,
     /// What to do about it, in words; empty where there is nothing to do.
     pub remedy: String,
-    /// What the filesystem is expected to give back if it goes; for what lies in no store, its
+    /// What the filesystem is expected to free if it goes; for what lies in no store, its
     /// allocated bytes.
     pub bytes: u64,
     /// Mount point of its filesystem.
     pub filesystem: String,
     /// Id of the object in the store, or the pod; null for the rest.
     pub id: Option<String>,
-    /// Where it lies, as the node itself names it; null where it is in many places.
+    /// Its path, as the node itself names it; null where it is in many places.
     pub path: Option<String>,
     /// Who takes it away: `layersweep` (as its policy says), `operator` (a person has to decide) or
     /// `nobody` (it is in use, or no container's and not looked into).
@@ -91,7 +91,7 @@ pub struct ReportFilesystemDoc {
     pub filesystem: FilesystemDoc,
     /// Bytes that are free for root alone.
     pub reserved_bytes: u64,
-    /// Who holds `used_bytes`: their bytes add up to it. `other` comes last.
+    /// What uses `used_bytes`: their bytes add up to it. `other` comes last.
     pub parts: Vec<PartDoc>,
     /// What happens when it fills.
     pub marks: Vec<MarkDoc>,
@@ -107,7 +107,7 @@ pub struct PartDoc {
     pub kind: &'static str,
     /// For people.
     pub label: String,
-    /// Where it lies, as the node itself names it.
+    /// Its path, as the node itself names it.
     pub path: Option<String>,
     /// Its share of the filesystem's used bytes.
     pub bytes: u64,
@@ -162,7 +162,7 @@ pub struct UsagePointDoc {
     pub used_high_bytes: u64,
     /// Size of the filesystem.
     pub capacity_bytes: u64,
-    /// Percent of the capacity that was not available, the mean (the measure of the marks).
+    /// Percent of the capacity that was not available, the mean (the measure of the thresholds).
     pub used_percent: f64,
 }
 
@@ -188,7 +188,7 @@ pub struct TopDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogDoc {
-    /// Where it lies, as the node itself names it.
+    /// Its path, as the node itself names it.
     pub path: String,
     /// Its pod, `<namespace>/<name>`; null for other logs.
     pub pod: Option<String>,
@@ -206,7 +206,7 @@ pub struct PodDoc {
     pub pod: String,
     /// `logs` or `volumes`.
     pub kind: &'static str,
-    /// Where that lies, as the node itself names it.
+    /// Its path, as the node itself names it.
     pub path: String,
     /// Allocated bytes.
     pub bytes: u64,
@@ -230,12 +230,12 @@ const TOP: usize = 20;
 /// The document.
 #[must_use]
 pub fn report(report: Report) -> ReportDoc {
-    let scan = super::scan(&report.result);
-    let survey = &report.result.survey;
-    let inside = |path: &Path| survey.sysroot.display(path).to_string_lossy().into_owned();
-    let root = |store: usize| scan.stores.get(store).map(|store| store.root.clone());
-    let mounts: Vec<_> = scan.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect();
-    let filesystems = scan.filesystems.iter().zip(&report.disks);
+    let document = super::scan(&report.result);
+    let scan = &report.result.scan;
+    let inside = |path: &Path| scan.sysroot.display(path).to_string_lossy().into_owned();
+    let root = |store: usize| document.stores.get(store).map(|store| store.root.clone());
+    let mounts: Vec<_> = document.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect();
+    let filesystems = document.filesystems.iter().zip(&report.disks);
     let filesystems = filesystems.map(|(filesystem, disk)| ReportFilesystemDoc {
         reserved_bytes: disk.reserved_bytes(),
         filesystem: filesystem.clone(),
@@ -243,11 +243,11 @@ pub fn report(report: Report) -> ReportDoc {
         marks: disk.thresholds.iter().map(mark_doc).collect(),
     });
     let filesystems = filesystems.collect();
-    let all = scan.warnings.iter().cloned().chain(report.findings.iter().map(super::warning));
+    let all = document.warnings.iter().cloned().chain(report.findings.iter().map(super::warning));
     let (skipped, warnings) = all.partition(|warning| warning.incomplete);
-    let (logs, pods) = (logs(&report.tenants, &inside), pods(&report.tenants, &inside));
+    let (logs, pods) = (logs(&report.other_users, &inside), pods(&report.other_users, &inside));
     let how = how(&report);
-    let now = scan.header.generated_at;
+    let now = document.header.generated_at;
     ReportDoc {
         header: Header::new("report", now),
         program_version: env!("CARGO_PKG_VERSION"),
@@ -262,46 +262,46 @@ pub fn report(report: Report) -> ReportDoc {
         filesystems,
         usage: super::history_usage(now, report.usage).filesystems.into_iter().map(series).collect(),
         runs: super::history(now, report.runs).runs,
-        top: top(&scan, logs, pods),
+        top: top(&document, logs, pods),
         measured: MeasuredDoc { how, skipped, warnings },
-        scan,
+        scan: document,
     }
 }
 
-fn logs(tenants: &Tenants, inside: &dyn Fn(&Path) -> String) -> Vec<LogDoc> {
+fn logs(other_users: &OtherUsers, inside: &dyn Fn(&Path) -> String) -> Vec<LogDoc> {
     let log = |log: &other_usage::BigFile| LogDoc {
         path: inside(&log.path),
         pod: log.pod.clone(),
         container: log.container.clone(),
         bytes: log.bytes,
     };
-    tenants.logs.iter().filter(|log| log.bytes > 0).map(log).collect()
+    other_users.logs.iter().filter(|log| log.bytes > 0).map(log).collect()
 }
 
-fn pods(tenants: &Tenants, inside: &dyn Fn(&Path) -> String) -> Vec<PodDoc> {
+fn pods(other_users: &OtherUsers, inside: &dyn Fn(&Path) -> String) -> Vec<PodDoc> {
     let pod = |pod: &other_usage::PodShare| PodDoc {
         pod: pod.pod.clone(),
-        kind: if pod.kind == TenantKind::PodLogs { "logs" } else { "volumes" },
+        kind: if pod.kind == OtherUserKind::PodLogs { "logs" } else { "volumes" },
         path: inside(&pod.path),
         bytes: pod.bytes,
     };
-    tenants.pods.iter().filter(|pod| pod.bytes > 0).map(pod).collect()
+    other_users.pods.iter().filter(|pod| pod.bytes > 0).map(pod).collect()
 }
 
 /// How it was measured, in sentences.
 fn how(report: &Report) -> Vec<String> {
-    let survey = &report.result.survey;
-    let effort = &survey.effort;
+    let scan = &report.result.scan;
+    let effort = &scan.effort;
     let mut how = vec![
         format!(
-            "Stores: {} inodes examined; sizes of {} layers measured now, of {} taken from an earlier scan that \
-             proved them unchanged.",
+            "Stores: {} inodes examined; sizes of {} layers measured now, of {} cached from an earlier \
+                scan and proven unchanged.",
             effort.inodes, effort.measured_layers, effort.cached_layers
         ),
         format!(
             "Other users of the same filesystems: {} inodes examined, no mount crossed, each hard link once; what \
              a store shares with them counts with the store.",
-            report.tenants.inodes
+            report.other_users.inodes
         ),
         "Bytes are allocated ones (512-byte blocks in use). The parts of a filesystem add up to what it says is \
          used; `other` is the rest: small directories, what could not be read, and the filesystem's own."
@@ -309,15 +309,15 @@ fn how(report: &Report) -> Vec<String> {
     ];
     how.push(match (&report.runs.origin.database, &report.unread) {
         (_, Some(unread)) => format!(
-            "The records in {unread} cannot be read: ages are from the disk, and there is no history here."
+            "The records in {unread} cannot be read: ages come from the disk alone, and there is no history."
         ),
         (Some(database), None) => format!("History, ages and uses are from {database}."),
         (None, None) => {
-            "There are no records of layersweep: ages are from the disk, and there is no history.".into()
+            "There are no layersweep records: ages come from the disk alone, and there is no history.".into()
         }
     });
-    if survey.sysroot.is_foreign() {
-        how.push("The disk is that of a node that does not run; nothing on it was written.".into());
+    if scan.sysroot.is_foreign() {
+        how.push("The disk belongs to a node that is not running; nothing was written to it.".into());
     }
     how
 }
@@ -326,8 +326,8 @@ fn mark_doc(threshold: &DiskThreshold) -> MarkDoc {
     MarkDoc {
         name: threshold.name.clone(),
         percent: threshold.percent,
-        source: threshold.source.word(),
-        of: threshold.of.word(),
+        source: threshold.source.as_str(),
+        of: threshold.of.as_str(),
     }
 }
 
@@ -337,7 +337,7 @@ fn part_doc(
     inside: &dyn Fn(&std::path::Path) -> String,
 ) -> PartDoc {
     PartDoc {
-        kind: part.kind.word(),
+        kind: part.kind.as_str(),
         label: part.label.clone(),
         path: part.path.as_deref().map(inside),
         bytes: part.bytes,
@@ -348,7 +348,7 @@ fn part_doc(
 
 fn cause_doc(cause: Cause, mounts: &[String]) -> CauseDoc {
     CauseDoc {
-        kind: cause.kind.word(),
+        kind: cause.kind.as_str(),
         title: cause.title,
         text: cause.text,
         remedy: cause.remedy,
@@ -356,7 +356,7 @@ fn cause_doc(cause: Cause, mounts: &[String]) -> CauseDoc {
         filesystem: mounts.get(cause.filesystem.get()).cloned().unwrap_or_default(),
         id: cause.id,
         path: cause.path,
-        taken_by: cause.action.word(),
+        taken_by: cause.action.as_str(),
     }
 }
 

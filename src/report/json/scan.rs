@@ -13,42 +13,42 @@ use crate::stores::lookup::Subject;
 /// The document of `usage`.
 #[must_use]
 pub fn usage(result: &ScanResult) -> UsageDoc {
-    let survey = &result.survey;
-    let inventory = &survey.inventory;
+    let scan = &result.scan;
+    let inventory = &scan.inventory;
     UsageDoc {
-        header: Header::new("usage", survey.taken_at),
-        complete: survey.is_complete(),
+        header: Header::new("usage", scan.taken_at),
+        complete: scan.is_complete(),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
-        stores: (0..inventory.stores.len()).map(|at| usage_store(survey, StoreIx::from(at))).collect(),
-        totals: totals(survey),
-        warnings: warnings(survey),
+        stores: (0..inventory.stores.len()).map(|at| usage_store(scan, StoreIx::from(at))).collect(),
+        totals: totals(scan),
+        warnings: warnings(scan),
     }
 }
 
 /// The document of `images`, with these of them.
 #[must_use]
 pub fn images(result: &ScanResult, images: Vec<ImageDoc>) -> ImagesDoc {
-    let survey = &result.survey;
+    let scan = &result.scan;
     ImagesDoc {
-        header: Header::new("images", survey.taken_at),
-        complete: survey.is_complete(),
+        header: Header::new("images", scan.taken_at),
+        complete: scan.is_complete(),
         images,
-        warnings: warnings(survey),
+        warnings: warnings(scan),
     }
 }
 
 /// The document of `layers`; the largest come first.
 #[must_use]
 pub fn layers(result: &ScanResult) -> LayersDoc {
-    let survey = &result.survey;
-    let nodes = (0..survey.inventory.nodes.len()).map(NodeIx::from);
-    let mut layers: Vec<LayerDoc> = nodes.filter_map(|at| layer(survey, at)).collect();
+    let scan = &result.scan;
+    let nodes = (0..scan.inventory.nodes.len()).map(NodeIx::from);
+    let mut layers: Vec<LayerDoc> = nodes.filter_map(|at| layer(scan, at)).collect();
     layers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
     LayersDoc {
-        header: Header::new("layers", survey.taken_at),
-        complete: survey.is_complete(),
+        header: Header::new("layers", scan.taken_at),
+        complete: scan.is_complete(),
         layers,
-        warnings: warnings(survey),
+        warnings: warnings(scan),
     }
 }
 
@@ -56,10 +56,10 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
 #[must_use]
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     let Explanation { result, subject, image, containers } = explanation;
-    let mut document = super::explain(&result.survey, *subject);
+    let mut document = super::explain(&result.scan, *subject);
     if let (Subject::Image(at), Some(image)) = (subject, image) {
         document.remember(result.ages.of(*at), &image.lives);
-        let target = Target::image(&result.survey.inventory, *at);
+        let target = Target::image(&result.scan.inventory, *at);
         document.judge(&target, image.rulings.clone(), &image.plan);
     }
     if let Some(plan) = containers {
@@ -71,35 +71,35 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
 /// An image, with what the database knows of it.
 #[must_use]
 pub fn known_image(result: &ScanResult, at: ImageIx) -> ImageDoc {
-    let mut document = super::image(&result.survey, at);
+    let mut document = super::image(&result.scan, at);
     document.remember(result.ages.of(at));
     document
 }
 
 /// All images, with what the database knows of them.
 pub fn known_images(result: &ScanResult) -> impl Iterator<Item = ImageDoc> + '_ {
-    (0..result.survey.inventory.images.len()).map(|at| known_image(result, ImageIx::from(at)))
+    (0..result.scan.inventory.images.len()).map(|at| known_image(result, ImageIx::from(at)))
 }
 
 /// The document of `scan`.
 #[must_use]
 pub fn scan(result: &ScanResult) -> ScanDoc {
-    let survey = &result.survey;
-    let inventory = &survey.inventory;
+    let scan = &result.scan;
+    let inventory = &scan.inventory;
     ScanDoc {
-        header: Header::new("scan", survey.taken_at),
-        complete: survey.is_complete(),
-        sysroot: survey.sysroot.is_foreign().then(|| survey.sysroot.root().to_string_lossy().into_owned()),
+        header: Header::new("scan", scan.taken_at),
+        complete: scan.is_complete(),
+        sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
-        stores: (0..inventory.stores.len()).map(|at| store(survey, StoreIx::from(at))).collect(),
+        stores: (0..inventory.stores.len()).map(|at| store(scan, StoreIx::from(at))).collect(),
         images: known_images(result).collect(),
-        layers: (0..inventory.nodes.len()).filter_map(|at| layer(survey, NodeIx::from(at))).collect(),
+        layers: (0..inventory.nodes.len()).filter_map(|at| layer(scan, NodeIx::from(at))).collect(),
         containers: (0..inventory.containers.len())
-            .map(|at| container(survey, ContainerIx::from(at)))
+            .map(|at| container(scan, ContainerIx::from(at)))
             .collect(),
-        leaks: (0..inventory.leaks.len()).map(|at| leak(survey, LeakIx::from(at))).collect(),
-        totals: totals(survey),
-        scan: effort(survey),
-        warnings: warnings(survey),
+        leaks: (0..inventory.leaks.len()).map(|at| leak(scan, LeakIx::from(at))).collect(),
+        totals: totals(scan),
+        scan: effort(scan),
+        warnings: warnings(scan),
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 use super::SCHEMA_VERSION;
-use crate::model::picture::{Entry, Key, Picture, Place, Taken, What, joined, leak_id};
+use crate::model::scan_summary::{ComparedScan, Entry, Key, Place, ScanSummary, What, joined, leak_id};
 
 /// What of it is compared; what else it has is passed over.
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let bytes = u64::deserialize(from)?;
         if i64::try_from(bytes).is_err() {
-            return Err(serde::de::Error::custom(format!("{bytes} bytes are more than any disk holds")));
+            return Err(serde::de::Error::custom(format!("{bytes} bytes are more than any disk can hold")));
         }
         Ok(Self(bytes))
     }
@@ -102,7 +102,7 @@ struct FileLeak {
 ///
 /// # Errors
 /// Why it is none, in words.
-pub fn scan_of(text: &[u8], id: String) -> Result<Taken, String> {
+pub fn scan_of(text: &[u8], id: String) -> Result<ComparedScan, String> {
     #[derive(Deserialize)]
     struct Head {
         schema_version: Option<u32>,
@@ -113,7 +113,7 @@ pub fn scan_of(text: &[u8], id: String) -> Result<Taken, String> {
         scan: File,
     }
     let head: Head =
-        serde_json::from_slice(text).map_err(|error| format!("it is no JSON document: {error}"))?;
+        serde_json::from_slice(text).map_err(|error| format!("it is not a JSON document: {error}"))?;
     let file = match (head.schema_version, head.kind.as_deref()) {
         (Some(SCHEMA_VERSION), Some("scan")) => serde_json::from_slice(text),
         (Some(SCHEMA_VERSION), Some("report")) => {
@@ -125,9 +125,9 @@ pub fn scan_of(text: &[u8], id: String) -> Result<Taken, String> {
         (_, Some(kind)) => return Err(format!("it is a document of kind {kind:?}, not a scan")),
         (_, None) => return Err("it is not a document of layersweep".into()),
     };
-    let file: File = file.map_err(|error| format!("it is not what a scan looks like: {error}"))?;
+    let file: File = file.map_err(|error| format!("it is not a valid scan document: {error}"))?;
     debug_assert!(file.schema_version == SCHEMA_VERSION && file.kind == "scan");
-    Ok(Taken { id, at: file.generated_at, picture: picture(file)? })
+    Ok(ComparedScan { id, at: file.generated_at, summary: summary(file)? })
 }
 
 /// A path of the disk that was looked at, as the node itself names it: that is how its records and
@@ -153,7 +153,7 @@ fn own_path(sysroot: Option<&Path>, path: String) -> String {
     Path::new("/").join(own).to_string_lossy().into_owned()
 }
 
-fn picture(file: File) -> Result<Picture, String> {
+fn summary(file: File) -> Result<ScanSummary, String> {
     let own = |path: String| own_path(file.sysroot.as_deref(), path);
     let mut entries: BTreeMap<Key, Entry> = BTreeMap::new();
     let mut add = |place: &Place, what, id: String, entry: Entry| {
@@ -184,7 +184,8 @@ fn picture(file: File) -> Result<Picture, String> {
             && other != place
         {
             return Err(format!(
-                "{} holds stores of two drivers, {} and {}, and the file does not say whose its images are; \
+                "{} holds stores of two drivers, {} and {}, and the file does not say which store its \
+                    images belong to; \
                  compare scans by their ids (`layersweep history --scans`)",
                 store.root, other.driver, place.driver
             ));
@@ -214,7 +215,7 @@ fn picture(file: File) -> Result<Picture, String> {
         let entry = Entry { bytes: one.bytes.0, extra: 0, name: one.class.clone() };
         add(&place(one.store), What::Leak, leak_id(&one.class, &one.id), entry);
     }
-    Ok(Picture { complete: file.complete, entries })
+    Ok(ScanSummary { complete: file.complete, entries })
 }
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
         let read = |text: &str| scan_of(text.as_bytes(), "x".into());
         let most = u64::try_from(i64::MAX).unwrap();
         let error = read(&scan(1, u64::MAX)).unwrap_err();
-        assert!(error.contains("18446744073709551615 bytes are more than any disk holds"), "{error}");
+        assert!(error.contains("18446744073709551615 bytes are more than any disk can hold"), "{error}");
         let (least, largest) = (read(&scan(0, 0)).unwrap(), read(&scan(most, most)).unwrap());
         for (before, after) in [(&least, &largest), (&largest, &least)] {
             let diff = crate::report::json::diff(before.at, before, after);
@@ -286,12 +287,12 @@ mod tests {
     #[test]
     fn what_is_no_scan_is_said() {
         for (text, expected) in [
-            ("", "no JSON document"),
-            ("[1]", "no JSON document"),
+            ("", "not a JSON document"),
+            ("[1]", "not a JSON document"),
             ("{}", "not a document of layersweep"),
             (r#"{"schema_version":1,"kind":"images"}"#, "kind \"images\""),
             (r#"{"schema_version":9,"kind":"scan"}"#, "schema_version is 9"),
-            (r#"{"schema_version":1,"kind":"scan"}"#, "looks like"),
+            (r#"{"schema_version":1,"kind":"scan"}"#, "not a valid scan document"),
         ] {
             let error = scan_of(text.as_bytes(), "x".into()).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

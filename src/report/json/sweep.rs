@@ -10,7 +10,7 @@ use crate::app::sweep::SweepResult;
 use crate::model::LeakClass;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
-use crate::policy::leaks::plan::{Fate, Stay, Wish, reason};
+use crate::policy::leaks::plan::{Decision, Stay, Wish, reason};
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
@@ -41,7 +41,7 @@ pub struct SweepDoc {
     pub resumed: usize,
     /// Every finding of these classes.
     pub leaks: Vec<SweepLeakDoc>,
-    /// Bytes that were expected to come back from what was to be deleted; without `--delete`,
+    /// Bytes predicted to be freed by the deletions; without `--delete`,
     /// from what it would delete.
     pub predicted_bytes: u64,
     /// Bytes that came back, from what was removed in part as well; null where nothing was to be
@@ -72,7 +72,7 @@ pub struct SweepLeakDoc {
     /// `delete` (by `sweep --delete`), `repair` (by `sweep --repair CLASS`, if it is asked for) or
     /// `none`.
     pub action: &'static str,
-    /// What would come back with it, at its turn; 0 for what stays.
+    /// Bytes its deletion would free, at its turn; 0 for what stays.
     pub predicted_bytes: u64,
     /// Why it stays, or what to do about it, in words; empty where `action` is all there is to say.
     pub remedy: String,
@@ -94,7 +94,7 @@ pub struct SweptDoc {
     pub store: String,
     /// `leak`.
     pub reason: &'static str,
-    /// Bytes that were expected to come back.
+    /// Bytes predicted to be freed.
     pub predicted_bytes: u64,
     /// Bytes that did; null for a dry run. Negative where others wrote more meanwhile.
     pub measured_bytes: Option<i64>,
@@ -115,7 +115,7 @@ pub struct RepairedDoc {
     pub class: LeakClass,
     /// The object's id.
     pub id: String,
-    /// Where it lies.
+    /// Its path.
     pub path: String,
     /// Root of its store.
     pub store: String,
@@ -129,7 +129,7 @@ pub struct SpareDoc {
     pub class: LeakClass,
     /// Its id or name.
     pub id: String,
-    /// Where it lies.
+    /// Its path.
     pub path: String,
     /// Why.
     pub detail: String,
@@ -153,13 +153,13 @@ pub struct SweepErrorDoc {
 #[must_use]
 pub fn sweep(facts: &SweepResult) -> SweepDoc {
     let SweepResult { wish, plan, .. } = facts;
-    let survey = facts.survey();
+    let scan = facts.scan();
     let acts = facts.delete || !wish.repair.is_empty();
     let mut document = SweepDoc {
         schema_version: SCHEMA_VERSION,
         kind: "sweep",
-        generated_at: survey.taken_at,
-        complete: survey.is_complete(),
+        generated_at: scan.taken_at,
+        complete: scan.is_complete(),
         run_id: facts.run_id.clone(),
         dry_run: facts.dry_run,
         delete: facts.delete,
@@ -175,12 +175,12 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
         kept: Vec::new(),
         errors: Vec::new(),
         outcome: OutcomeKind::Reported,
-        warnings: super::warnings(survey),
+        warnings: super::warnings(scan),
     };
     match &facts.outcome {
         Some(outcome) => add_outcome(&mut document, facts, outcome),
         None if acts => {
-            let inventory = &survey.inventory;
+            let inventory = &scan.inventory;
             let steps = plan.steps(inventory);
             let goes = steps.iter().filter(|step| step.action == Action::Delete && facts.delete);
             document.deleted = goes.filter_map(swept).collect();
@@ -249,20 +249,20 @@ pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at:
 }
 
 fn leak_at(facts: &SweepResult, at: usize) -> &crate::model::Leak {
-    &facts.survey().inventory.leaks[facts.plan.entries[at].leak.get()]
+    &facts.scan().inventory.leaks[facts.plan.entries[at].leak.get()]
 }
 
 fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
     let entry = &facts.plan.entries[at];
     let leak = leak_at(facts, at);
-    let (action, remedy) = match &entry.fate {
-        Fate::Delete(_) => ("delete", String::new()),
-        Fate::Repair => ("repair", String::new()),
-        Fate::Stay(stay @ Stay::NotAsked) => ("repair", reason(leak, stay, facts.wish.min_age)),
-        Fate::Stay(stay) => ("none", reason(leak, stay, facts.wish.min_age)),
+    let (action, remedy) = match &entry.decision {
+        Decision::Delete(_) => ("delete", String::new()),
+        Decision::Repair => ("repair", String::new()),
+        Decision::Stay(stay @ Stay::NotAsked) => ("repair", reason(leak, stay, facts.wish.min_age)),
+        Decision::Stay(stay) => ("none", reason(leak, stay, facts.wish.min_age)),
     };
     SweepLeakDoc {
-        leak: leak_doc(facts.survey(), entry.leak),
+        leak: leak_doc(facts.scan(), entry.leak),
         action,
         predicted_bytes: entry.gain.frees_bytes,
         remedy,

@@ -18,7 +18,7 @@ pub enum Type {
 impl Type {
     /// Its word in a `# TYPE` line.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
             Self::Counter => "counter",
@@ -114,7 +114,7 @@ impl Exposition {
         let mut text = String::new();
         for family in families {
             let Some(samples) = self.samples.get(family.name) else { continue };
-            let (name, kind) = (family.name, family.kind.word());
+            let (name, kind) = (family.name, family.kind.as_str());
             let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (labels, value) in samples {

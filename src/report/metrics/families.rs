@@ -29,7 +29,7 @@ families! {
     );
     SCAN_TIMESTAMP = gauge(
         "layersweep_scan_timestamp_seconds", STORE,
-        "When the last recorded scan of the store began. All figures of the store are from then."
+        "When the last recorded scan of the store began. All figures of the store are from that scan."
     );
     SCAN_DURATION = gauge(
         "layersweep_scan_duration_seconds", STORE,
@@ -41,30 +41,30 @@ families! {
     );
     STORAGE_BYTES = gauge(
         "layersweep_storage_bytes", &["store", "driver", "kind"],
-        "Allocated bytes of the store by who holds them, each byte once."
+        "Allocated bytes of the store by what uses them, each byte once."
     );
     STORAGE_RECLAIMABLE = gauge(
         "layersweep_storage_reclaimable_bytes", STORE,
-        "What would come back if all unused images and reclaimable leaks of the store went together."
+        "Bytes freed if all unused images and reclaimable leaks of the store were deleted together."
     );
     STORAGE_INODES = gauge("layersweep_storage_inodes", STORE, "Inodes of the store.");
     IMAGES = gauge(
         "layersweep_images", &["store", "driver", "state"],
-        "Images by why they stay: in_use by a container, pinned, read_only, or unused."
+        "Images by state: in_use by a container, pinned, read_only, or unused."
     );
     ARTIFACTS = gauge(
         "layersweep_artifacts", &["store", "state"],
-        "OCI artifacts of CRI-O and Podman by why they stay, with the states of images."
+        "OCI artifacts of CRI-O and Podman by state, with the states of images."
     );
     IMAGE_EXCLUSIVE = gauge(
         "layersweep_image_exclusive_bytes", &["store", "driver", "id", "name"],
-        "Bytes that only this image reaches; the biggest images alone, and only where they are asked for."
+        "Bytes that only this image uses; only for the largest images, and only if requested."
     );
     LAYERS = gauge("layersweep_layers", STORE, "Layers, snapshots and blobs.");
     CONTAINERS = gauge("layersweep_containers", &["store", "driver", "state"], "Containers by their state.");
     LEAKS = gauge(
         "layersweep_leaks", &["store", "driver", "class", "verdict"],
-        "What nothing uses or does not fit together, by class and what is to be done about it."
+        "Leaks and inconsistencies by class and verdict."
     );
     LEAK_BYTES = gauge(
         "layersweep_leak_bytes", &["store", "driver", "class", "verdict"],
@@ -72,74 +72,75 @@ families! {
     );
     FILESYSTEM_SIZE = gauge(
         "layersweep_filesystem_size_bytes", &["mountpoint"],
-        "Size of a filesystem that holds a store, asked when this text was made."
+        "Size of a filesystem that holds a store, read when the metrics were written."
     );
     FILESYSTEM_AVAIL = gauge(
         "layersweep_filesystem_avail_bytes", &["mountpoint"],
-        "Bytes of it that an unprivileged user can still write, asked when this text was made; what gc goes by."
+        "Available bytes of the filesystem, read when the metrics were written; gc decides by them."
     );
     FILESYSTEM_FILES = gauge(
         "layersweep_filesystem_files", &["mountpoint"],
-        "Inodes of it; not there where it has no fixed number of them."
+        "Inodes of the filesystem; absent if it has no fixed number of them."
     );
-    FILESYSTEM_FILES_FREE = gauge("layersweep_filesystem_files_free", &["mountpoint"], "Free inodes of it.");
+    FILESYSTEM_FILES_FREE = gauge("layersweep_filesystem_files_free", &["mountpoint"], "Free inodes of \
+        the filesystem.");
     HIGH_MARK = gauge(
         "layersweep_gc_high_mark_ratio", &["resource"],
-        "Used share from which on gc deletes images, as configured, of bytes or inodes."
+        "Configured high threshold: usage of bytes or inodes at which gc starts to delete images."
     );
     LOW_MARK = gauge(
         "layersweep_gc_low_mark_ratio", &["resource"],
-        "Used share until which gc deletes images, as configured."
+        "Configured low threshold: usage at which gc stops deleting images."
     );
     MIN_FREE = gauge(
         "layersweep_gc_min_free_bytes", &[],
-        "Available bytes below which gc deletes images, where that is configured."
+        "Available bytes below which gc deletes images, if configured."
     );
-    SCANS = counter("layersweep_scans_total", &["outcome"], "Scans that were recorded, those of gc among them.");
+    SCANS = counter("layersweep_scans_total", &["outcome"], "Recorded scans, including those of gc.");
     RUNS = counter(
         "layersweep_gc_runs_total", &["command", "outcome"],
-        "Runs of the commands that delete, by how they ended; those that were killed once the next begins."
+        "Runs of the commands that delete, by outcome; killed runs are counted when the next one begins."
     );
-    DELETIONS = counter("layersweep_gc_deletions_total", &["command", "kind"], "What was deleted.");
+    DELETIONS = counter("layersweep_gc_deletions_total", &["command", "kind"], "Deleted objects.");
     FAILURES = counter(
         "layersweep_gc_failures_total", &["command", "kind"],
-        "Tries to delete something that would not go."
+        "Failed deletion attempts."
     );
     FREED = counter(
         "layersweep_gc_freed_bytes_total", &["command", "kind"],
-        "Bytes that the filesystem gave back, measured after each deletion; less than 0 counts as 0."
+        "Bytes freed, measured after each deletion; negative values count as 0."
     );
     PREDICTED = counter(
         "layersweep_gc_predicted_bytes_total", &["command", "kind"],
-        "Bytes that these deletions were expected to give back."
+        "Bytes that these deletions were predicted to free."
     );
     LAST_RUN = gauge(
         "layersweep_gc_last_run_timestamp_seconds", &["command"],
-        "When the last run ended, or began if it has no end."
+        "When the last run ended, or began if it has not ended."
     );
     LAST_OUTCOME = gauge(
         "layersweep_gc_last_run_outcome", &["command", "outcome"],
-        "1 for how the last run ended, 0 for the others; unfinished: it is under way or was killed."
+        "1 for the outcome of the last run, 0 for the others; unfinished: still running or killed."
     );
     USAGE_BEFORE = gauge(
         "layersweep_gc_last_run_usage_before_ratio", &["command", "mountpoint"],
-        "Used share of the filesystem before the last run."
+        "Usage of the filesystem before the last run."
     );
     USAGE_AFTER = gauge(
         "layersweep_gc_last_run_usage_after_ratio", &["command", "mountpoint"],
-        "Used share of the filesystem after the last run."
+        "Usage of the filesystem after the last run."
     );
     DATABASE_OK = gauge(
         "layersweep_database_ok", &[],
-        "1 if our records can be read and are sound; 0: figures and counters may be missing."
+        "1 if the records can be read and are intact; 0: figures and counters may be missing."
     );
-    DATABASE_SIZE = gauge("layersweep_database_size_bytes", &[], "Length of our database and its log.");
+    DATABASE_SIZE = gauge("layersweep_database_size_bytes", &[], "Size of the database and its log.");
     DATABASE_SET_ASIDE = gauge(
         "layersweep_database_set_aside", &[],
-        "Damaged databases that lie in our state directory under another name."
+        "Quarantined damaged databases in the state directory."
     );
     WAITING = gauge(
         "layersweep_records_waiting", &[],
-        "Files with what earlier runs could not save; the next run that can write saves them."
+        "Files with records that earlier runs could not save; the next run that can write saves them."
     );
 }

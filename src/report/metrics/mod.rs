@@ -19,8 +19,8 @@ use crate::history::figures::{CONTAINER_STATES, StoreFigures};
 use crate::history::runs::{Command, Kind, OutcomeKind};
 use crate::model::refs::Standing;
 use crate::model::{ARTIFACTS, Filesystem, StoreId};
-use crate::policy::Marks;
 use crate::policy::Targets;
+use crate::policy::Thresholds;
 
 /// The metrics as text.
 #[must_use]
@@ -68,7 +68,7 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
     let with = |label: &'static str| [is[0], is[1], label];
     let mount = filesystem
         .map_or_else(|| figures.mount.clone(), |filesystem| filesystem.mount.to_string_lossy().into_owned());
-    page.add(family::STORE_INFO, &[is[0], is[1], store.key.kind().word(), &mount], 1);
+    page.add(family::STORE_INFO, &[is[0], is[1], store.key.kind().as_str(), &mount], 1);
     page.add(family::SCAN_TIMESTAMP, &is, seconds(store.scanned));
     page.add(family::SCAN_DURATION, &is, (store.seconds * 1000.0).round() / 1000.0);
     page.add(family::SCAN_COMPLETE, &is, figures.complete);
@@ -80,16 +80,16 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
     page.add(family::STORAGE_RECLAIMABLE, &is, figures.reclaimable_bytes);
     page.add(family::STORAGE_INODES, &is, figures.inodes);
     for standing in Standing::ALL {
-        let count = figures.images.get(standing.word()).copied().unwrap_or(0);
+        let count = figures.images.get(standing.as_str()).copied().unwrap_or(0);
         match is_of_artifacts {
-            true => page.add(family::ARTIFACTS, &[is[0], standing.word()], count),
-            false => page.add(family::IMAGES, &with(standing.word()), count),
+            true => page.add(family::ARTIFACTS, &[is[0], standing.as_str()], count),
+            false => page.add(family::IMAGES, &with(standing.as_str()), count),
         }
     }
     page.add(family::LAYERS, &is, figures.layers);
     for state in CONTAINER_STATES {
-        let count = figures.containers.get(state.word()).copied().unwrap_or(0);
-        page.add(family::CONTAINERS, &with(state.word()), count);
+        let count = figures.containers.get(state.as_str()).copied().unwrap_or(0);
+        page.add(family::CONTAINERS, &with(state.as_str()), count);
     }
     for leaks in &figures.leaks {
         let labels = [is[0], is[1], &leaks.class, &leaks.verdict];
@@ -108,8 +108,8 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
 }
 
 fn add_targets(page: &mut Exposition, targets: &Targets) {
-    let mut add = |resource: &'static str, marks: Option<Marks>| {
-        let Some(Marks { high, low }) = marks else { return };
+    let mut add = |resource: &'static str, marks: Option<Thresholds>| {
+        let Some(Thresholds { high, low }) = marks else { return };
         page.add(family::HIGH_MARK, &[resource], f64::from(high) / 100.0);
         page.add(family::LOW_MARK, &[resource], f64::from(low) / 100.0);
     };
@@ -180,11 +180,11 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
         page.add(family::SCANS, &[outcome.as_str()], 0);
     }
     for (command, outcomes, kinds) in DELETING {
-        let command = command.word();
+        let command = command.as_str();
         for outcome in outcomes.iter().map(|outcome| outcome.as_str()).chain([KILLED]) {
             page.add(family::RUNS, &[command, outcome], 0);
         }
-        for kind in kinds.iter().map(|kind| kind.word()) {
+        for kind in kinds.iter().map(|kind| kind.as_str()) {
             for family in [family::DELETIONS, family::FAILURES, family::FREED, family::PREDICTED] {
                 page.add(family, &[command, kind], 0);
             }
@@ -194,7 +194,7 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
 }
 
 fn add_last_run(page: &mut Exposition, run: &LastRun) {
-    let command = run.command.word();
+    let command = run.command.as_str();
     page.add(family::LAST_RUN, &[command], seconds(run.at));
     let outcome = run.outcome.map_or(UNFINISHED, OutcomeKind::as_str);
     page.add(family::LAST_OUTCOME, &[command, outcome], 1);

@@ -73,7 +73,13 @@ pub fn write<E>(
 /// The directory, held open so that nobody can put another one in its place, and the name in it.
 fn open_parent(path: &Path) -> io::Result<(OwnedFd, String)> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "that names no file"))?;
+    let name = name.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path does not name a \
+        file",
+        )
+    })?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     Ok((rustix::fs::openat(CWD, parent, flags, Mode::empty())?, name.to_owned()))
@@ -84,7 +90,7 @@ fn only_a_file(dir: &OwnedFd, name: &str) -> io::Result<()> {
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(facts) if FileType::from_raw_mode(facts.st_mode).is_file() => Ok(()),
         Ok(_) => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something that is no regular file"))
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a regular file"))
         }
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
@@ -176,7 +182,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         let error = write(&path, state, say("new")).unwrap_err().to_string();
-        assert!(error.contains("no regular file"), "{error}");
+        assert!(error.contains("not a regular file"), "{error}");
         assert!(path.is_symlink());
         std::fs::remove_file(&path).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();

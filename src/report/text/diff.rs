@@ -15,7 +15,7 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     let taken = |taken: &TakenDoc| format!("{} ({})", screen.minute(taken.at), safe(&taken.id));
     let mut out = format!("From {} to {}\n", taken(&document.before), taken(&document.after));
     if document.before.at > document.after.at {
-        out.push_str("The first is the later one: what came is shown as gone.\n");
+        out.push_str("The first scan is the later one: additions are shown as removals.\n");
     }
     for (scan, word) in [(&document.before, "first"), (&document.after, "second")] {
         if !scan.complete {
@@ -56,7 +56,7 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     }));
     let lists = [document.layers.len(), document.containers.len(), document.leaks.len()];
     if document.images.is_empty() && lists.iter().all(|length| *length == 0) {
-        out.push_str("\nNo image, layer, container or leak came, went or changed.\n");
+        out.push_str("\nNo image, layer, container or leak was added, removed or changed.\n");
     }
     out
 }

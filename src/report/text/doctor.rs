@@ -53,7 +53,7 @@ fn entry(check: &CheckDoc, width: usize) -> String {
     let deeper = INDENT.repeat(2);
     out.push_str(&wrapped(&safe(&check.message), width, &deeper));
     if !check.remedy.is_empty() {
-        out.push_str(&wrapped(&format!("remedy: {}", safe(&check.remedy)), width, &deeper));
+        out.push_str(&wrapped(&format!("fix: {}", safe(&check.remedy)), width, &deeper));
     }
     out
 }
@@ -107,7 +107,7 @@ mod tests {
         let plain = |text: &str| anstream::adapter::strip_str(text).to_string();
         let shown = plain(&doctor(&document, &screen(None), false));
         assert!(
-            shown.starts_with("Errors\n  stores\n    no store\n    remedy: name one\n\nWarnings\n"),
+            shown.starts_with("Errors\n  stores\n    no store\n    fix: name one\n\nWarnings\n"),
             "{shown}"
         );
         assert!(

@@ -61,23 +61,23 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
 fn fate(fate: &FateDoc) -> String {
     match (fate.goes, fate.place, &fate.detail) {
         (true, Some(place), _) => format!(
-            "`layersweep gc` would delete it now, as number {place}, by {}, and get back {}.\n",
+            "`layersweep gc` would delete it now, as number {place}, by {}, and free {}.\n",
             fate.rule,
             bytes(fate.predicted_bytes.unwrap_or(0))
         ),
-        (_, _, Some(detail)) => format!("It stays, by the rule {}: {}.\n", fate.rule, safe(detail)),
-        _ => format!("It stays, by the rule {}.\n", fate.rule),
+        (_, _, Some(detail)) => format!("Kept by rule {}: {}.\n", fate.rule, safe(detail)),
+        _ => format!("Kept by rule {}.\n", fate.rule),
     }
 }
 
 fn size_line(document: &ExplainDoc) -> String {
     let size = format!("  size    {} ({} bytes)", bytes(document.bytes), document.bytes);
     match document.subject {
-        "layer" if document.held_by.is_empty() => format!("{size}; nobody holds it\n"),
-        "layer" => format!("{size}; it goes when all that hold it have gone\n"),
+        "layer" if document.held_by.is_empty() => format!("{size}; nothing uses it\n"),
+        "layer" => format!("{size}; it is freed when everything that holds it is deleted\n"),
         "metadata" | "other" => format!("{size}; no deletion of an image or container frees it\n"),
         _ => format!(
-            "{size} that only it holds; its deletion alone would give back {} ({} bytes)\n",
+            "{size} exclusive; deleting it alone frees {} ({} bytes)\n",
             bytes(document.frees_bytes),
             document.frees_bytes
         ),
@@ -91,7 +91,7 @@ fn why_frees_differs(document: &ExplainDoc) -> String {
         let stays = copies.bytes - copies.exclusive_bytes;
         let rest = match stays {
             0 => String::new(),
-            _ => format!("; {} stays, since something else has it too", bytes(stays)),
+            _ => format!("; {} stays, since something else uses it too", bytes(stays)),
         };
         out.push_str(&format!(
             "  copies  {} snapshots of it in the snapshotter {}: {}, of which {} is deleted with it and frees \
@@ -141,8 +141,8 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
     let source = |evidence: &EvidenceDoc| match evidence.kind {
         "image-record" => "its own record",
         "top-layer" => "the record of its top layer",
-        "metadata-directory" => "the birth of its metadata directory",
-        "container" => "a container made from it",
+        "metadata-directory" => "the creation of its metadata directory",
+        "container" => "a container created from it",
         "pull-record" => "the kubelet's record of a pull",
         other => other,
     };
@@ -153,9 +153,9 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
             "from the kubelet's record of a pull; it may be older".to_owned()
         }
         ("container", _) => "from its first container; it may be older".to_owned(),
-        ("absent-before", _) => "when a scan first saw it; the scan before did not".to_owned(),
-        ("future-evidence", _) => "when a scan first saw it; the disk gives a time in the future".to_owned(),
-        _ => "when a scan first saw it; the disk does not say".to_owned(),
+        ("absent-before", _) => "first detected by a scan; the scan before did not find it".to_owned(),
+        ("future-evidence", _) => "first detected by a scan; the disk gives a time in the future".to_owned(),
+        _ => "first detected by a scan; the disk does not record it".to_owned(),
     };
     let mut out = format!(
         "  since   {} ({} ago), {from}",
@@ -174,7 +174,7 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
             let ago = age(Some(last), now);
             format!("\n  used    by {} {times}, last {} ({ago} ago)\n", known.use_count, screen.minute(last))
         }
-        None => "\n  used    never, as far as was seen\n".to_owned(),
+        None => "\n\x20 used    never, as far as recorded\n".to_owned(),
     });
     for life in &known.earlier_lives {
         let until = life.gone_since.map_or_else(|| "?".to_owned(), |gone| screen.minute(gone));
@@ -193,7 +193,7 @@ fn chain(chain: &[LayerDoc]) -> String {
     for layer in chain {
         let others = layer.refcount.saturating_sub(1);
         let note = match layer.refcount {
-            0 => "nobody uses it".into(),
+            0 => "nothing uses it".into(),
             1 => "exclusive".into(),
             _ => format!("shared with {others} more"),
         };
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(
             remembered(&unknown, now, &screen),
             "  since   2026-11-02 10:00 (19d ago), from its first container; it may be older; not in the records\n\
-             \x20 used    never, as far as was seen\n"
+             \x20 used    never, as far as recorded\n"
         );
     }
 }

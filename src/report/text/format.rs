@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-pub use crate::model::words::bytes;
+pub use crate::model::display::bytes;
 
-/// Bytes that came free, or were lost meanwhile.
+/// Bytes freed; negative if others wrote more.
 #[must_use]
 pub(super) fn signed_bytes(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };

@@ -47,7 +47,10 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
             Some(believed) if believed >= document.wanted_bytes => {
                 "The kubelet's algorithm believes that this is enough.\n"
             }
-            _ => "What is left is in use or kept by a rule; `layersweep usage` shows who holds the disk.\n",
+            _ => {
+                "The remaining images are in use or protected; `layersweep usage` shows what uses the \
+                disk.\n"
+            }
         });
     }
     out
@@ -63,24 +66,24 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     if document.kind == "rm" {
         return format!("{}: {used} used\n", safe(&filesystem.mount));
     }
-    let marks = match (document.high_percent, document.low_percent) {
-        (Some(high), Some(low)) => format!("; deleting starts at {high}% and ends at {low}%"),
+    let thresholds = match (document.high_percent, document.low_percent) {
+        (Some(high), Some(low)) => format!("; thresholds: high {high}%, low {low}%"),
         _ => String::new(),
     };
-    let marks = match document.min_free_bytes {
-        Some(floor) => format!("{marks}; and below {} available", bytes(floor)),
-        None => marks,
+    let thresholds = match document.min_free_bytes {
+        Some(floor) => format!("{thresholds}; starts below {} available", bytes(floor)),
+        None => thresholds,
     };
     let wanted = match (filesystem.started.is_empty(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
         (true, ..) if document.deleted.iter().any(|deleted| deleted.reason == "age") => {
-            "nothing has to go for space, images go by age".to_owned()
+            "no deletion needed for space, only by age".to_owned()
         }
-        (true, ..) => "nothing has to go".to_owned(),
+        (true, ..) => "no deletion needed".to_owned(),
         (false, wanted, 0) => format!("{} to free", bytes(wanted)),
         (false, 0, inodes) => format!("{inodes} inodes to free"),
         (false, wanted, inodes) => format!("{} and {inodes} inodes to free", bytes(wanted)),
     };
-    format!("{}: {used} used{marks}: {wanted}\n", safe(&filesystem.mount))
+    format!("{}: {used} used{thresholds}: {wanted}\n", safe(&filesystem.mount))
 }
 
 fn deletions(document: &GcDoc, screen: &Screen) -> String {
@@ -91,7 +94,7 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
     if done {
         headings.push(">MEASURED");
     }
-    headings.extend([">USED THEN", ""]);
+    headings.extend([">USED AFTER", ""]);
     let mut table = Table::new(&headings);
     for deleted in &document.deleted {
         let mut cells = vec![
@@ -115,7 +118,7 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
     table.fit(screen, &[1], &[(0, 24)]);
     let mut out = table.render();
     if document.deleted.iter().any(|deleted| deleted.differs) {
-        out.push_str("! predicted and measured differ by more than the filesystem's own noise\n");
+        out.push_str("! predicted and measured differ by more than the filesystem's own fluctuation\n");
     }
     out
 }
@@ -149,7 +152,7 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
         rules
             .sort_by_key(|((image, kind, rule), kept)| (*image, *kind, std::cmp::Reverse(kept.len()), *rule));
         let only_images = rules.iter().all(|((image, ..), _)| *image);
-        table = Table::new(&["STAYS BY RULE", if only_images { ">IMAGES" } else { ">COUNT" }, "WHICH"]);
+        table = Table::new(&["KEPT BY RULE", if only_images { ">IMAGES" } else { ">COUNT" }, "WHICH"]);
         for ((image, kind, rule), kept) in rules {
             let rule = if image { rule.to_owned() } else { format!("{kind}: {rule}") };
             table.row(vec![rule, kept.len().to_string(), which(&kept, screen)]);
@@ -209,7 +212,7 @@ fn ending(document: &GcDoc) -> String {
             (OutcomeKind::NotNeeded, _) => "Nothing would be deleted.\n".into(),
             (OutcomeKind::Refused, _) => "Refused: nothing would be deleted.\n".into(),
             (outcome, _) => format!(
-                "{}: {images} would go and give back {}{}; {used} used then.\n",
+                "{}: would delete {images} and free {}{}; {used} used after.\n",
                 words(document, outcome),
                 bytes(document.predicted_bytes),
                 believed(document),
@@ -218,13 +221,13 @@ fn ending(document: &GcDoc) -> String {
     }
     let byproduct = match document.byproduct_bytes {
         0 => String::new(),
-        more => format!(", and {} of garbage that went along", bytes(more)),
+        more => format!(", and {} of other garbage", bytes(more)),
     };
     match document.outcome {
         OutcomeKind::NotNeeded => "Nothing was deleted.\n".into(),
         OutcomeKind::Refused => "Refused: nothing was deleted.\n".into(),
         outcome => format!(
-            "{}: {images} gave back {} ({} predicted){byproduct}{}; {used} used now.\n",
+            "{}: {images} deleted, {} freed ({} predicted){byproduct}{}; {used} used now.\n",
             words(document, outcome),
             document.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
             bytes(document.predicted_bytes),
@@ -245,9 +248,9 @@ fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
         ("rm", OutcomeKind::Reached) => "Done",
         ("rm", OutcomeKind::NotReached) => "NOT all done",
         (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",
-        (_, OutcomeKind::Reached) => "Low mark reached",
-        (_, OutcomeKind::NotReached) => "Low mark NOT reached",
-        _ => "FAILED on the way",
+        (_, OutcomeKind::Reached) => "Low threshold reached",
+        (_, OutcomeKind::NotReached) => "Low threshold NOT reached",
+        _ => "FAILED",
     }
 }
 

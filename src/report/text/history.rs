@@ -35,18 +35,18 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
             if let Some(error) = &deletion.error {
                 out.push_str(&format!("{:12}{}: {}\n", "", deletion.outcome, safe(error)));
             } else if deletion.confirmed {
-                out.push_str(&format!("{:12}gone, as a later scan saw\n", ""));
+                out.push_str(&format!("{:12}deleted, as found by a later scan\n", ""));
             }
         }
     }
     if deletions().any(|deletion| deletion.differs) {
-        out.push_str("! predicted and measured differ by more than the filesystem's own noise\n");
+        out.push_str("! predicted and measured differ by more than the filesystem's own fluctuation\n");
     }
     if document.more {
         out.push_str("There are older runs: --limit N or --since TIME shows them.\n");
     }
     match (document.runs.is_empty(), &document.database) {
-        (true, None) if !document.complete => out.push_str("What was recorded cannot be read.\n"),
+        (true, None) if !document.complete => out.push_str("The records cannot be read.\n"),
         (true, None) => out.push_str("Nothing has been recorded yet.\n"),
         (true, Some(_)) => out.push_str("Nothing was deleted and nothing failed.\n"),
         (false, _) => {}
@@ -100,7 +100,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
         ("predicted", run.predicted_bytes.map(bytes)),
         ("believed by the kubelet", run.believed_bytes.map(bytes)),
         ("measured", run.measured_bytes.map(signed_bytes)),
-        ("leaks that went along", Some(run.byproduct_bytes).filter(|some| *some > 0).map(bytes)),
+        ("other leaks freed", Some(run.byproduct_bytes).filter(|some| *some > 0).map(bytes)),
     ];
     let sums: Vec<_> = sums.into_iter().filter_map(|(what, sum)| Some(format!("{what} {}", sum?))).collect();
     let mut out = format!("{} ", heading(&screen.time(run.started_at)).trim_end());
@@ -118,7 +118,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     }
     out = lines_without_trailing_blanks(&out);
     if run.unsaved {
-        out.push_str("  not in the database yet: the next run that can write to it saves this\n");
+        out.push_str("  not in the database yet: the next run that can write saves it\n");
     }
     for event in &run.events {
         out.push_str(&format!("  {}: {}\n", safe(&event.reason), safe(&event.message)));
@@ -207,7 +207,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
         ));
         if series.points.is_empty() {
             out.push_str(&format!(
-                "No reading in this time; the last was {}.\n",
+                "No readings in this time; the last was {}.\n",
                 screen.time(series.last_seen)
             ));
         } else if screen.width.is_some() {
@@ -217,7 +217,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
         }
     }
     if !document.complete {
-        out.push_str("What was recorded cannot be read.\n");
+        out.push_str("The records cannot be read.\n");
     } else if document.filesystems.is_empty() {
         out.push_str("Nothing has been recorded yet.\n");
     }
@@ -229,7 +229,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
 pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
     if document.scans.is_empty() {
         return match (document.complete, document.since) {
-            (false, _) => "What was recorded cannot be read.\n".into(),
+            (false, _) => "The records cannot be read.\n".into(),
             (true, None) => "No scan is kept yet: `layersweep scan` keeps one.\n".into(),
             (true, Some(_)) => "No scan of this time is kept.\n".into(),
         };

@@ -121,7 +121,7 @@ pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
     }
     // Chains that bite their own tail have no base.
     for layer in layers.iter().filter(|layer| !drawn.contains(&(layer.store.as_str(), layer.id.as_str()))) {
-        out.push_str(&format!("{} (its chain of parents is a circle)\n", label(layer, names)));
+        out.push_str(&format!("{} (its chain of parents is a cycle)\n", label(layer, names)));
     }
     out
 }
@@ -136,7 +136,7 @@ fn label(layer: &LayerDoc, names: &Names) -> String {
         .map(|name| safe(name))
         .collect();
     let tops = match tops.as_slice() {
-        [] if layer.refcount == 0 => "  nobody uses it".into(),
+        [] if layer.refcount == 0 => "  nothing uses it".into(),
         [] if layer.kind == "blob" => format!("  blob of {}", holders(layer, names)),
         [] => String::new(),
         tops => format!("  {}", tops.join(", ")),

@@ -1,4 +1,4 @@
-//! What a person reads: tables and trees, built from the same documents as the JSON.
+//! Text for people: tables and trees, built from the same documents as the JSON.
 
 mod chart;
 mod diff;

@@ -1,4 +1,4 @@
-//! The story of a disk, on one screen of a terminal.
+//! The report on a disk, on one terminal screen.
 
 mod bar;
 
@@ -26,7 +26,7 @@ const SCARCE: u64 = 50;
 /// Lines about what could not be read.
 const SKIPPED: usize = 3;
 
-/// The story.
+/// The whole report.
 #[must_use]
 pub fn report(document: &ReportDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
@@ -84,12 +84,16 @@ fn inodes(disk: &ReportFilesystemDoc) -> String {
     if percent < SCARCE {
         return String::new();
     }
-    let marks = disk.marks.iter().filter(|mark| mark.of == "inodes" && !mark.name.ends_with(" low"));
-    let marks: Vec<_> = marks
-        .map(|mark| format!("{} at {:.0}%", safe(mark.name.trim_end_matches(" high")), mark.percent))
+    let thresholds =
+        disk.marks.iter().filter(|threshold| threshold.of == "inodes" && !threshold.name.ends_with(" low"));
+    let thresholds: Vec<_> = thresholds
+        .map(|threshold| {
+            format!("{} at {:.0}%", safe(threshold.name.trim_end_matches(" high")), threshold.percent)
+        })
         .collect();
-    let marks = if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
-    format!("; {percent}% of {} inodes used{marks}", facts.inodes)
+    let thresholds =
+        if thresholds.is_empty() { String::new() } else { format!(" ({})", thresholds.join(", ")) };
+    format!("; {percent}% of {} inodes used{thresholds}", facts.inodes)
 }
 
 /// The readings of a filesystem. A disk that is mounted elsewhere has another mount point and
@@ -168,7 +172,7 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let layers = top.layers.iter().filter_map(|id| {
         let layer = scan.layers.iter().find(|layer| layer.id == *id)?;
         let held = match layer.refcount {
-            0 => ", held by nobody".to_owned(),
+            0 => ", used by nothing".to_owned(),
             1 => String::new(),
             many => format!(", held by {many}"),
         };
@@ -188,7 +192,7 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
         ("containers", containers.take(TOP).collect()),
         ("leaks", leaks.take(TOP).collect()),
     ];
-    let mut out = format!("\n{}", heading("Largest (images by what only they hold)"));
+    let mut out = format!("\n{}", heading("Largest (images by exclusive bytes)"));
     let mut any = false;
     for (kind, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
         any = true;
@@ -201,8 +205,7 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
 /// What could not be read, and what else is worth knowing.
 fn skipped(document: &ReportDoc, width: usize) -> String {
     let measured = &document.measured;
-    let lists =
-        [("Not read (figures are lower bounds)", &measured.skipped), ("Worth knowing", &measured.warnings)];
+    let lists = [("Not read (figures are lower bounds)", &measured.skipped), ("Notes", &measured.warnings)];
     let mut out = String::new();
     for (title, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
         out.push_str(&format!("\n{}", heading(title)));

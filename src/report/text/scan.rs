@@ -1,4 +1,4 @@
-//! Everything that a scan found.
+//! The whole scan.
 
 use super::format::{bytes, safe, short_id};
 use super::images::images;

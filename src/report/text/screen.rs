@@ -1,4 +1,4 @@
-//! What the reader has in front of them.
+//! The terminal or file that text is printed to.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

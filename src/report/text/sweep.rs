@@ -14,7 +14,7 @@ pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     let mut out = String::new();
     if document.resumed > 0 {
         out.push_str(&format!(
-            "Finished what a run that was killed had begun: {}.\n",
+            "Finished an interrupted run: {}.\n",
             counted(document.resumed, "image or layer", "images and layers")
         ));
     }
@@ -32,7 +32,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         return format!("Nothing of class {} was found.\n", document.classes.join(", "));
     }
     if document.leaks.is_empty() {
-        return "Nothing is lost: every byte in these stores has an owner.\n".into();
+        return "No leaks: every byte in these stores has an owner.\n".into();
     }
     let mut out = String::new();
     let going: Vec<_> = document.leaks.iter().filter(|one| one.action == "delete").collect();
@@ -45,11 +45,11 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         out.push_str(&table(&going, screen, true));
     }
     if !mending.is_empty() {
-        out.push_str(&heading("To mend"));
+        out.push_str(&heading("To repair"));
         out.push_str(&table(&mending, screen, true));
     }
     if !mendable.is_empty() {
-        out.push_str(&heading("What --repair CLASS would mend"));
+        out.push_str(&heading("What --repair CLASS would repair"));
         out.push_str(&table(&mendable, screen, true));
     }
     if !staying.is_empty() {
@@ -57,7 +57,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         out.push_str(&table(&staying, screen, false));
     }
     out.push_str(&format!(
-        "\n{}: {} can be deleted, about {} would come back; {} can be mended; {} stay{}\n",
+        "\n{}: {} can be deleted, freeing about {}; {} can be repaired; {} stay{}\n",
         counted(document.leaks.len(), "finding", "findings"),
         going.len(),
         bytes(document.predicted_bytes),
@@ -67,7 +67,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     ));
     let acts = document.delete || !document.repair.is_empty();
     if !acts && !going.is_empty() {
-        out.push_str("`layersweep sweep --delete` deletes them, each proven again right before.\n");
+        out.push_str("`layersweep sweep --delete` deletes them; each is proven safe again just before.\n");
     }
     out
 }
@@ -107,14 +107,14 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         out.push_str(&table.render());
     }
     for one in &document.repaired {
-        out.push_str(&format!("mended: {} {}\n", one.class, safe(&one.id)));
+        out.push_str(&format!("repaired: {} {}\n", one.class, safe(&one.id)));
     }
     for one in &document.kept {
         out.push_str(&format!("kept: {} {}: {}\n", one.class, safe(&one.id), safe(&one.detail)));
     }
     for error in &document.errors {
         let id = error.id.as_deref().map(|id| format!("{} ", safe(id))).unwrap_or_default();
-        let came = error.measured_bytes.map(|came| format!("; {} came free", signed_bytes(came)));
+        let came = error.measured_bytes.map(|came| format!("; {} freed", signed_bytes(came)));
         let (message, came) = (safe(&error.message), came.unwrap_or_default());
         out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.step));
     }
@@ -132,13 +132,13 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         ));
     }
     if document.deleted.iter().any(|one| one.differs) {
-        out.push_str("! predicted and measured differ by more than the filesystem's own noise\n");
+        out.push_str("! predicted and measured differ by more than the filesystem's own fluctuation\n");
     }
     let going = document.leaks.iter().filter(|one| one.action == "delete").count();
     let stay = document.leaks.len().saturating_sub(going);
     if stay > 0 {
         out.push_str(&format!(
-            "{} stay: `layersweep sweep` tells why\n",
+            "{} stay: `layersweep sweep` shows why\n",
             counted(stay, "other finding", "other findings")
         ));
     }

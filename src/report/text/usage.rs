@@ -1,4 +1,4 @@
-//! The summary that a person wants first.
+//! The summary of disk usage.
 
 use super::format::{bytes, safe};
 use super::table::{Table, heading};
@@ -35,8 +35,7 @@ pub fn usage(document: &UsageDoc) -> String {
     }
     out.push_str(
         "\nLayers are shared, so a row's SIZE may hold bytes of another row, and exclusive bytes of single \
-         images do not add up.\nRECLAIMABLE is what the filesystem gives back if the whole row goes; in the \
-         last line, if all unused images and leaks go.\n",
+         images do not add up.\nRECLAIMABLE is what deleting the whole row would free; in the last line, deleting all unused images and leaks.\n",
     );
     out
 }
@@ -45,7 +44,7 @@ pub fn usage(document: &UsageDoc) -> String {
 pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     let percent = match filesystem.used_percent {
         Some(percent) => format!("{percent:.1}% used"),
-        None => "numbers that contradict each other".into(),
+        None => "inconsistent figures".into(),
     };
     let inodes = match filesystem.inodes {
         0 => String::new(),

@@ -1,5 +1,5 @@
-//! Reading from a proven tree. Since [`super::check`] has been through all of it, nothing
-//! here can fail; what could is treated as the end.
+//! Reads from a checked tree. Since [`super::check`] has checked all of it, nothing here
+//! can fail; anything unexpected is treated as the end.
 
 use super::page::{Kind, Leaf, Page, Pages, Root};
 
@@ -13,9 +13,7 @@ pub struct Bucket<'a> {
 /// What a key has.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
-    /// A value.
     Value(&'a [u8]),
-    /// A bucket.
     Bucket(Bucket<'a>),
 }
 

@@ -1,6 +1,6 @@
-//! Proves a whole tree before anybody reads from it: each page once, keys ascending, all
-//! offsets inside their page. A tree that passes can be read without surprises, and takes
-//! no more steps than it has bytes.
+//! Checks a whole tree before anything reads it: each page is used once, keys ascend, all
+//! offsets are inside their page. Reading a tree that passes cannot fail, and takes no more steps than it
+//! has bytes.
 
 use super::page::{Damage, Kind, Page, Pages, Root};
 
@@ -86,7 +86,7 @@ impl<'a> Check<'_, 'a> {
         }
     }
 
-    /// `nests`: buckets may lie in it. bolt inlines only buckets that hold none.
+    /// `nests`: buckets may be in it. bolt inlines only buckets that hold none.
     fn leaf(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>, nests: bool) -> Result<(), Damage> {
         let mut order = Order::new(page, bounds);
         for at in 0..page.count {

@@ -1,10 +1,10 @@
-//! One transaction's pages, copied out of a file that somebody may be writing, without any
-//! lock: bolt's own lock would keep containerd from starting.
+//! Copies the pages of one transaction from a file that another process may be writing,
+//! without any lock: bolt's own lock would keep containerd from starting.
 //!
 //! A commit T+1 writes only pages that T does not use, then the meta page that T does not
-//! use. So what T uses is whole for as long as T is the newest: if the newest valid meta is
+//! use. So the pages of T are intact as long as T is the newest: if the newest valid meta is
 //! the same after the copy as before it, the copy is transaction T. T+1 after the copy is
-//! not good enough, since T+2, which may use T's pages again, can be under way already.
+//! not good enough, since T+2, which may use T's pages again, can be in progress already.
 
 use std::fs::File;
 use std::io;
@@ -52,9 +52,9 @@ impl Source for File {
 pub struct Limits {
     /// Bytes in use of the largest file that is read. The largest on record has 155 MB.
     pub bytes: u64,
-    /// How often a copy is tried while somebody writes.
+    /// How often a copy is tried while another process writes.
     pub attempts: u32,
-    /// How long a copy is tried while somebody writes.
+    /// How long a copy is tried while another process writes.
     pub patience: Duration,
 }
 
@@ -64,36 +64,35 @@ impl Default for Limits {
     }
 }
 
-/// Why there is no database to read.
+/// Why a database could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BoltError {
     /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// No meta page is valid; why the first is not.
-    #[error("no bolt database: its first page is no meta page ({0}), nor is its second")]
+    #[error("not a bolt database: neither of its first two pages is a meta page ({0})")]
     NoMeta(&'static str),
     /// The file is shorter than its meta page says.
-    #[error("cut off: {length} bytes of at least {used}")]
+    #[error("truncated: {length} bytes, at least {used} expected")]
     Truncated {
         /// Bytes that the file has.
         length: u64,
         /// Bytes that the newest transaction uses.
         used: u64,
     },
-    /// More bytes in use than we are willing to hold.
+    /// More bytes in use than the limit.
     #[error("too large: {used} bytes in use, at most {limit} are read")]
     TooLarge {
         /// Bytes that the newest transaction uses.
         used: u64,
-        /// The limit.
         limit: u64,
     },
     /// The newest transaction's tree is damaged, and the one before it is not there or
     /// damaged as well.
     #[error("damaged: {0}")]
     Damaged(#[from] super::page::Damage),
-    /// Somebody wrote all the time.
+    /// The file kept changing.
     #[error("busy: it changed during each of {attempts} attempts to read it")]
     Busy {
         /// How often it was tried.
@@ -128,7 +127,7 @@ pub fn take(source: &impl Source, limits: &Limits) -> Result<Copy, BoltError> {
         };
         attempts += 1;
         match (before, whole, metas(source)) {
-            // An error counts only if nobody wrote meanwhile, too.
+            // An error counts only if nothing was written meanwhile, too.
             (Ok((newest, older)), whole, Ok((after, _))) if after == newest => {
                 whole?;
                 return Ok(Copy { bytes, newest, older });
@@ -203,7 +202,7 @@ fn slot(source: &impl Source, offset: u64) -> io::Result<Result<Meta, &'static s
 /// The newest meta page.
 ///
 /// # Errors
-/// When it cannot be read or is no bolt file.
+/// When it cannot be read or is not a bolt file.
 pub fn newest(source: &impl Source) -> Result<Meta, BoltError> {
     metas(source).map(|(newest, _)| newest)
 }

@@ -1,5 +1,5 @@
-//! The meta pages: where the tree of a transaction begins. There are two of them, written
-//! in turn, so that a crash while one is written leaves the other.
+//! The meta pages, which point to the tree of a transaction. There are two, written
+//! alternately, so that a crash during a write leaves the other one valid.
 
 use super::order::Order;
 
@@ -22,7 +22,6 @@ const PAGE_DOUBLINGS: u32 = 14;
 pub struct Meta {
     /// Byte order of the whole file.
     pub order: Order,
-    /// Bytes a page.
     pub page_size: usize,
     /// Page of the root bucket's tree.
     pub root: u64,
@@ -42,13 +41,13 @@ impl Meta {
 /// Reads a meta page.
 ///
 /// # Errors
-/// What makes it invalid, in words.
+/// What makes it invalid, for messages.
 pub fn parse(page: &[u8]) -> Result<Meta, &'static str> {
     let meta = page.get(PAGE_HEADER..META_BYTES).ok_or("it is too short")?;
     let order = [Order::Little, Order::Big]
         .into_iter()
         .find(|order| order.u32(meta, 0) == Some(MAGIC))
-        .ok_or("it has no bolt magic")?;
+        .ok_or("wrong magic number")?;
     let u32_at = |at| order.u32(meta, at).unwrap_or(0);
     let u64_at = |at| order.u64(meta, at).unwrap_or(0);
     if u64_at(CHECKED_BYTES) != fnv1a(&meta[..CHECKED_BYTES]) {
@@ -57,7 +56,8 @@ pub fn parse(page: &[u8]) -> Result<Meta, &'static str> {
     if u32_at(4) != VERSION {
         return Err("its format version is not 2");
     }
-    let page_size = page_sizes().find(|size| *size == u32_at(8) as usize).ok_or("its page size is none")?;
+    let page_size =
+        page_sizes().find(|size| *size == u32_at(8) as usize).ok_or("its page size is invalid")?;
     let meta = Meta { order, page_size, root: u64_at(16), high_water: u64_at(40), txid: u64_at(48) };
     if meta.root < 2 || meta.root >= meta.high_water {
         return Err("its root lies outside the file");
@@ -118,10 +118,10 @@ mod tests {
         torn[PAGE_HEADER + 48] ^= 1;
         let table = [
             (little(|_| ())[..META_BYTES - 1].to_vec(), "it is too short"),
-            (vec![0; META_BYTES], "it has no bolt magic"),
+            (vec![0; META_BYTES], "wrong magic number"),
             (torn, "its checksum is wrong"),
             (little(|m| m[4] = 3), "its format version is not 2"),
-            (little(|m| m[8] = 1), "its page size is none"),
+            (little(|m| m[8] = 1), "its page size is invalid"),
             (little(|m| m[16] = 1), "its root lies outside the file"),
             (little(|m| m[16] = 4), "its root lies outside the file"),
         ];

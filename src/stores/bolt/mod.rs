@@ -1,11 +1,11 @@
 //! A reader of bolt files (bbolt's format version 2), as containerd and podman write them.
 //!
-//! Read only in every sense: no lock is taken, nothing is mapped, no page is trusted. The
-//! pages of one transaction are copied (`copy.rs`), the whole tree is proven (`check.rs`),
+//! Strictly read-only: no lock is taken, nothing is mapped, no page is trusted. The
+//! pages of one transaction are copied (`copy.rs`), the whole tree is checked (`check.rs`),
 //! and only then is there a [`Database`] to read from. The list of free pages is not
 //! needed for reading; containerd 1.7 and later do not write one.
 //!
-//! Where the format is from: the source of bbolt 1.4 (`page.go`, `meta.go`, `bucket.go`) and
+//! Source of the format: bbolt 1.4 (`page.go`, `meta.go`, `bucket.go`) and
 //! files of containerd 1.6, 1.7 and 2.3.
 
 mod bucket;
@@ -37,11 +37,11 @@ pub struct Database {
 }
 
 impl Database {
-    /// Reads the newest transaction of `file`, whoever is writing it. The caller opens it
+    /// Reads the newest transaction of `file`, even while another process writes it. The caller opens it
     /// read-only.
     ///
     /// # Errors
-    /// When it cannot be read, is no bolt file, is damaged, or changes all the time.
+    /// When it cannot be read, is not a bolt file, is damaged, or changes all the time.
     pub fn read(file: &File, limits: &Limits) -> Result<Self, BoltError> {
         Self::read_from(file, limits)
     }
@@ -119,7 +119,7 @@ fn pages<'a>(bytes: &'a [u8], meta: &Meta) -> Pages<'a> {
 /// The number of the newest transaction of `file`, without reading its tree.
 ///
 /// # Errors
-/// When it cannot be read or is no bolt file.
+/// When it cannot be read or is not a bolt file.
 pub fn newest_txid(file: &File) -> Result<u64, BoltError> {
     copy::newest(file).map(|meta| meta.txid)
 }

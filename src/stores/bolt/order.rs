@@ -1,5 +1,5 @@
 //! Numbers in the byte order of the host that wrote the file: bolt writes its structures
-//! as they lie in memory.
+//! as they are laid out in memory.
 
 /// Byte order of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Pages and their elements. Every offset is checked before it is used; what does not fit
-//! is [`Damage`].
+//! Pages and their elements. Every offset is checked before it is used; anything that does
+//! not fit is [`Damage`].
 
 use super::meta::PAGE_HEADER;
 use super::order::Order;
@@ -39,9 +39,7 @@ pub struct Page<'a> {
     pub id: u64,
     /// Further pages that it runs over.
     pub overflow: u64,
-    /// What it is.
     pub kind: Kind,
-    /// Number of elements.
     pub count: usize,
     bytes: &'a [u8],
     order: Order,
@@ -61,7 +59,6 @@ pub struct Branch<'a> {
 /// One element of a leaf page.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<'a> {
-    /// Its key.
     pub key: &'a [u8],
     /// The value, or the bucket's header with what follows.
     pub value: &'a [u8],
@@ -85,9 +82,7 @@ pub enum Root<'a> {
 pub struct Pages<'a> {
     /// The file up to its high water.
     pub bytes: &'a [u8],
-    /// Bytes a page.
     pub page_size: usize,
-    /// Byte order.
     pub order: Order,
     /// One more than the highest page.
     pub high_water: u64,
@@ -97,7 +92,7 @@ impl<'a> Pages<'a> {
     /// The branch or leaf page `id`.
     ///
     /// # Errors
-    /// When it lies outside the file, says that it is another page, or is of another kind.
+    /// When it is outside the file, says that it is another page, or is of another kind.
     pub fn get(&self, id: u64) -> Result<Page<'a>, Damage> {
         let damage = |what| Damage { page: id, what };
         if id < 2 || id >= self.high_water {
@@ -107,14 +102,14 @@ impl<'a> Pages<'a> {
         let from =
             start.and_then(|start| self.bytes.get(start..)).ok_or(damage("it lies outside the file"))?;
         if self.order.u64(from, 0) != Some(id) {
-            return Err(damage("it says that it is another page"));
+            return Err(damage("its header has another page number"));
         }
         let overflow = u64::from(self.order.u32(from, 12).unwrap_or(u32::MAX));
         let length = usize::try_from(overflow + 1).ok().and_then(|pages| pages.checked_mul(self.page_size));
         let bytes = length
             .filter(|_| overflow < self.high_water - id)
             .and_then(|length| from.get(..length))
-            .ok_or(damage("it runs over the end of the file"))?;
+            .ok_or(damage("it extends past the end of the file"))?;
         Page::parse(id, overflow, bytes, self.order)
     }
 }
@@ -129,7 +124,7 @@ impl<'a> Page<'a> {
         };
         let count = usize::from(order.u16(bytes, 10).unwrap_or(0));
         if PAGE_HEADER + count * ELEMENT > bytes.len() {
-            return Err(damage("it has more elements than room"));
+            return Err(damage("it has more elements than fit"));
         }
         Ok(Self { id, overflow, kind, count, bytes, order })
     }
@@ -154,7 +149,7 @@ impl<'a> Page<'a> {
     /// Where element `at` stands, and where its key begins.
     fn element(&self, at: usize, pos: usize) -> Result<(usize, usize), Damage> {
         if at >= self.count {
-            return Err(self.damage("an element beyond the last one is asked for"));
+            return Err(self.damage("element index out of range"));
         }
         let start = PAGE_HEADER + at * ELEMENT;
         let offset = self.number(start + pos)?;
@@ -164,7 +159,7 @@ impl<'a> Page<'a> {
     }
 
     fn number(&self, at: usize) -> Result<u32, Damage> {
-        self.order.u32(self.bytes, at).ok_or(self.damage("an element is cut off"))
+        self.order.u32(self.bytes, at).ok_or(self.damage("an element is truncated"))
     }
 
     /// Element `at` of a branch page.
@@ -175,7 +170,7 @@ impl<'a> Page<'a> {
         let (start, key) = self.element(at, 0)?;
         let (key, end) = self.slice(key, self.number(start + 4)?)?;
         let child = self.order.u64(self.bytes, start + 8);
-        let child = child.ok_or(self.damage("an element is cut off"))?;
+        let child = child.ok_or(self.damage("an element is truncated"))?;
         Ok(Branch { key, child, end })
     }
 
@@ -194,7 +189,7 @@ impl<'a> Page<'a> {
     /// The bucket that `leaf`, an element of this page, is.
     ///
     /// # Errors
-    /// When its header is cut off, or the page inside it is no leaf.
+    /// When its header is cut off, or the page inside it is not a leaf.
     pub fn bucket(&self, leaf: &Leaf<'a>) -> Result<Root<'a>, Damage> {
         let root = self.order.u64(leaf.value, 0);
         match (root, leaf.value.get(BUCKET_HEADER..)) {
@@ -203,11 +198,11 @@ impl<'a> Page<'a> {
                 if page.kind == Kind::Leaf {
                     Ok(Root::Inline(page))
                 } else {
-                    Err(self.damage("an inline bucket is no leaf"))
+                    Err(self.damage("an inline bucket is not a leaf"))
                 }
             }
             (Some(root), Some(_)) => Ok(Root::Tree(root)),
-            _ => Err(self.damage("a bucket is cut off")),
+            _ => Err(self.damage("a bucket is truncated")),
         }
     }
 }

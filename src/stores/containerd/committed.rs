@@ -1,4 +1,4 @@
-//! Which snapshots are finished, and what their records say of them. Pure.
+//! Fingerprints of the records of committed snapshots. Pure.
 
 use super::metadata::snapshotter::{BackendSnapshot, Kind};
 use super::snapshot::Snapshot;

@@ -1,5 +1,5 @@
 //! Which containerd roots a node has: `config.toml` in all its versions with its imports,
-//! and the places where distributions of Kubernetes put theirs.
+//! and the default paths of Kubernetes distributions.
 
 mod file;
 #[cfg(test)]
@@ -17,9 +17,9 @@ use file::Settings;
 /// One configured containerd. Paths are absolute inside the sysroot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootConfig {
-    /// Its root: what stays.
+    /// Its root directory (persistent).
     pub root: PathBuf,
-    /// Its state: what goes with a reboot.
+    /// Its state directory (cleared by a reboot).
     pub state: PathBuf,
     /// Snapshotters whose directory is configured: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
@@ -30,7 +30,7 @@ pub struct RootConfig {
     pub layer_caches: Vec<PathBuf>,
     /// The sandbox image.
     pub pins: Vec<ConfiguredPin>,
-    /// What made us look here, for people: a file, a flag, a built-in default.
+    /// The source of this path, for messages: a file, a flag, a built-in default.
     pub origin: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Discovery {
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// One way to run containerd: its configuration, and what holds where that is silent.
+/// One way to run containerd: its configuration and defaults.
 struct Flavour {
     name: &'static str,
     file: &'static str,
@@ -146,7 +146,7 @@ pub fn named(sysroot: &Sysroot, root: &Path) -> RootConfig {
 }
 
 impl RootConfig {
-    /// Where it lies for us.
+    /// Its path on this system.
     ///
     /// # Errors
     /// When the root does not exist or cannot be examined.
@@ -191,7 +191,7 @@ fn directories<'a>(sysroot: &'a Sysroot, paths: &'a [PathBuf]) -> impl Iterator<
     found.filter(|path| quiet::facts(path).is_ok_and(|facts| facts.kind == Kind::Directory))
 }
 
-/// Whether a directory is one of its own: nobody has the root in it.
+/// Whether a directory is separate: no root is inside it.
 fn apart(root: &Path, directory: &Path) -> bool {
     !root.starts_with(directory)
 }

@@ -1,5 +1,5 @@
-//! What an image's blobs say: index, manifest, configuration. Pure; the caller brings the
-//! bytes.
+//! Parses the blobs of an image: index, manifest, configuration. Pure; the caller provides
+//! the bytes.
 
 use oci_spec::image;
 use serde::Deserialize as _;
@@ -21,9 +21,7 @@ pub struct Descriptor {
 pub enum Document {
     /// An index or manifest list.
     Index(Vec<Descriptor>),
-    /// A manifest.
     Manifest {
-        /// The configuration.
         config: Descriptor,
         /// The layers, the base first.
         layers: Vec<Descriptor>,

@@ -1,4 +1,4 @@
-//! From records and measured bytes to an [`Inventory`].
+//! Builds an [`Inventory`] from records and measured bytes.
 
 mod containers;
 pub(super) mod images;
@@ -23,8 +23,8 @@ use crate::stores::leaks::Judgement;
 /// The namespace of CRI, and so of the kubelet.
 pub const KUBERNETES: &str = "k8s.io";
 
-/// Adds one root's nodes, images, containers, leaks and findings to the inventory; returns the
-/// node that each unit became. `tallies` belong to `units` one by one. `platform` is that of the node,
+/// Adds the nodes, images, containers, leaks and findings of one root to the inventory; returns the
+/// node of each unit. `tallies` belong to `units` one by one. `platform` is that of the node,
 /// `linux/amd64` for example; what changed more recently than `in_flight` is work in progress.
 pub fn fill(
     writer: InventoryWriter<'_>,
@@ -107,7 +107,7 @@ impl<'a> Filler<'a> {
             What::Snapshot(..) => NodeKind::Snapshot,
             What::Container(_) => NodeKind::ContainerMetadata,
             What::CachedLayer(_) => NodeKind::CachedLayer,
-            What::Ingest(_) | What::Orphan(_) => NodeKind::Debris,
+            What::Ingest(_) | What::Orphan(_) => NodeKind::Orphan,
             What::Metadata => NodeKind::StoreMetadata,
             What::Other(_) => NodeKind::Other,
         };

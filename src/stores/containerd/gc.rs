@@ -1,4 +1,4 @@
-//! What containerd's garbage collection would keep, and for whom. Pure.
+//! What containerd's garbage collection would keep, and for which root. Pure.
 //!
 //! containerd marks from roots (images, leases, containers, ingests, labels) along edges,
 //! most of which are labels, and never leaves the namespace. Blobs are shared between
@@ -27,7 +27,7 @@ const SNAPSHOT_IF: &str = "containerd.io/gc.cond.snapshot.";
 /// 2.2: on a child, naming who holds it.
 const BACK: &str = "containerd.io/gc.bref.";
 
-/// Something that the garbage collection marks, inside one namespace.
+/// An object that the garbage collection marks, inside one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ref<'a> {
     /// A blob, by digest.
@@ -45,11 +45,11 @@ pub enum Ref<'a> {
 /// How long a lease holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Term {
-    /// Until somebody deletes it.
+    /// Until it is deleted.
     Unlimited,
     /// Until then.
     Until(Timestamp),
-    /// No longer, but its record is still there.
+    /// Expired, but its record still exists.
     Expired(Timestamp),
 }
 
@@ -61,7 +61,7 @@ pub struct Graph<'a> {
     blobs: HashMap<&'a str, &'a BlobRecord>,
     ingests: HashMap<&'a str, &'a IngestRecord>,
     snapshots: HashMap<(&'a str, &'a str), &'a SnapshotRecord>,
-    /// An image whose time is over is no root (containerd 2.0 and later).
+    /// An image whose time is over is not a root (containerd 2.0 and later).
     images_expire: bool,
     /// Edges that stand at their target.
     back: HashMap<Ref<'a>, Vec<Ref<'a>>>,
@@ -99,7 +99,7 @@ impl<'a> Graph<'a> {
         Self { images_expire, ..self }
     }
 
-    /// When an image's time was over, if it holds nothing any more: its record waits for the next
+    /// When an image expired, if it has: its record waits for the next
     /// collection.
     #[must_use]
     pub fn expired(&self, image: &ImageRecord, now: Timestamp) -> Option<Timestamp> {
@@ -331,7 +331,7 @@ fn is_root(labels: &Labels) -> bool {
     labels.contains_key(ROOT)
 }
 
-/// How long a lease holds. An expiry that is no time counts as none, as containerd has it.
+/// How long a lease holds. An expiry that is not a time counts as none, as containerd has it.
 #[must_use]
 pub fn term(lease: &LeaseRecord, now: Timestamp) -> Term {
     term_of(&lease.labels, now)

@@ -1,4 +1,4 @@
-//! The labels of images: those of the configuration, and those of containerd's own records.
+//! The labels of images, from their configuration and from containerd's own records.
 
 use super::content::Resolved;
 use super::metadata::ImageRecord;
@@ -15,7 +15,7 @@ pub(super) fn of_image(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &R
         return Labels::Unknown("its manifest could not be read".into());
     };
     let Some(path) = snapshot.blob_path(&config.digest) else {
-        return Labels::Unknown(format!("its configuration {:?} is no digest", config.digest));
+        return Labels::Unknown(format!("its configuration {:?} is not a digest", config.digest));
     };
     let recorded = names.iter().flat_map(|name| &name.labels);
     match snapshot.places.within().read(&path, LIMIT_BYTES) {

@@ -1,8 +1,8 @@
-//! What nothing uses, and what does not fit together. Reported only: containerd owns its
-//! own deletion, and most of this it clears away itself at the next one.
+//! Unused and inconsistent objects. They are only reported: containerd deletes its own
+//! content, and removes most of this itself at its next garbage collection.
 
 mod damage;
-mod debris;
+mod orphans;
 mod volumes;
 
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ fn is_of_volumes(lease: &LeaseRecord) -> bool {
 }
 
 impl<'a> Filler<'a> {
-    /// Whether a thing changed so recently that somebody may be at it.
+    /// Whether an object changed so recently that it may be work in progress.
     fn in_flight(&self, since: Option<Timestamp>) -> bool {
         since.is_none_or(|since| self.writer.present.age(since) < self.in_flight)
     }
@@ -42,7 +42,7 @@ impl<'a> Filler<'a> {
         if self.in_flight(since) || !self.records_are_whole() { Verdict::Keep } else { Verdict::Report }
     }
 
-    /// Leases: what keeps content for nobody that we know of.
+    /// Leases that keep content without a known user.
     pub(super) fn leases(&mut self) {
         for at in 0..self.graphs.len() {
             let (namespace, graph) = &self.graphs[at];
@@ -53,7 +53,7 @@ impl<'a> Filler<'a> {
                 let mut refs = graph.lease(lease);
                 let term = term(lease, self.writer.present.now());
                 if matches!(term, Term::Expired(_)) {
-                    // It holds nothing any more; what nobody else holds waits with it for
+                    // It holds nothing any more; what nothing else holds waits with it for
                     // the next collection.
                     let marked = marked.get_or_insert_with(|| graph.marked(self.writer.present.now()));
                     refs.retain(|one| !marked.contains(one));
@@ -71,7 +71,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Names of images whose time is over, and what only they would hold.
+    /// Expired image names, and what only they would hold.
     pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
         let mut found = Vec::new();
         for (namespace, graph) in &self.graphs {
@@ -92,8 +92,8 @@ impl<'a> Filler<'a> {
             });
             let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
             let evidence = format!(
-                "the time of this name ended at {end}; it keeps nothing of the image {image} any more, and \
-                 containerd deletes it with the next thing that it deletes"
+                "this name expired at {end}; it no longer keeps image {image}, and containerd \
+                 deletes it in its next garbage collection"
             );
             let (id, path) = (qualified(&namespace.name, &name.name), self.meta_db());
             let about = About { id, path, since: Some(end), evidence };
@@ -132,29 +132,30 @@ impl<'a> Filler<'a> {
             Term::Unlimited => (
                 LeakClass::LeaseWithoutExpiry,
                 self.verdict(since),
-                "a lease without an end: it holds its content until its owner deletes it".to_owned(),
+                "a lease without expiry: it holds its content until its owner deletes it".to_owned(),
             ),
             Term::Until(end) if end.duration_since(self.writer.present.now()) > FAR => (
                 LeakClass::LeaseFarExpiry,
                 self.verdict(since),
-                format!("a lease that ends only at {end}: pulls make leases of one day"),
+                format!("a lease that expires only at {end}: leases of pulls last one day"),
             ),
             Term::Until(end) if self.in_flight(since) => (
                 LeakClass::LeaseActive,
                 Verdict::Keep,
-                format!("a lease that ends at {end}: a pull may be under way"),
+                format!("a lease that expires at {end}: a pull may be in progress"),
             ),
             Term::Until(end) => (
                 LeakClass::LeaseStale,
                 self.verdict(since),
                 format!(
-                    "a lease that ends at {end}, and nothing of it grows any more: a pull that broke off"
+                    "a lease that expires at {end}, but its downloads have stopped growing: the pull \
+                     was interrupted"
                 ),
             ),
             Term::Expired(end) => (
                 LeakClass::LeaseExpired,
                 self.verdict(since),
-                format!("ended at {end}; containerd does not collect before something else is deleted"),
+                format!("expired at {end}; containerd collects garbage only after the next deletion"),
             ),
         };
         let path = self.meta_db();
@@ -162,7 +163,7 @@ impl<'a> Filler<'a> {
         self.leak(class, verdict, about, holds);
     }
 
-    /// Blobs and snapshots that a label keeps: leaks where nobody else reaches them.
+    /// Blobs and snapshots that a label keeps: leaks if nothing else references them.
     pub(super) fn labelled_roots(&mut self) {
         let used = self.reached_by_images_and_containers();
         for at in 0..self.graphs.len() {
@@ -187,7 +188,7 @@ impl<'a> Filler<'a> {
                 }
                 let path = self.writer.inventory.nodes[holds[0].get()].path.clone();
                 let evidence =
-                    "the label containerd.io/gc.root keeps it; no image and no container reaches it".into();
+                    "kept by the label containerd.io/gc.root; no image or container references it".into();
                 let about = About { id: qualified(&namespace.name, &id), path, since, evidence };
                 self.leak(class, self.verdict(since), about, holds);
             }
@@ -244,8 +245,9 @@ impl<'a> Filler<'a> {
                     continue;
                 }
                 let path = made.path.clone();
-                let evidence = "no image, container, lease or label reaches it; containerd takes it when it \
-                                next deletes something of its kind"
+                let evidence = "no image, container, lease or label references it; containerd deletes \
+                    it with \
+                                the next object of its kind"
                     .into();
                 let about = About { id: qualified(&namespace.name, id), path, since, evidence };
                 self.leak(class, self.verdict(since), about, vec![node]);

@@ -1,4 +1,4 @@
-//! The directories of a root.
+//! Lists the directories of a root.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +24,7 @@ pub struct Listed {
     pub damaged: bool,
 }
 
-/// Where a snapshotter lies.
+/// The directories of a snapshotter.
 #[derive(Clone, Debug)]
 pub struct Snapshotter {
     pub name: String,
@@ -142,7 +142,7 @@ impl Listed {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
-                let message = format!("listing it: {error}; what is in it is not counted");
+                let message = format!("listing it: {error}; its contents are not counted");
                 self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: true });
                 self.damaged |= quiet::is_symlink(&error);
                 return Vec::new();

@@ -1,9 +1,9 @@
-//! containerd's stores, read from their files alone. Only reads.
+//! containerd's stores, read from their files alone. Read-only.
 //!
-//! [`config`] says which roots there are; [`read`] reads their databases ([`bolt`](crate::stores::bolt),
-//! [`metadata`]) and directories; [`units`] sorts every entry into what it belongs to;
-//! [`gc`] says what containerd's own garbage collection would keep, and for whom;
-//! [`fill`] turns all that and the measured bytes into an inventory.
+//! [`config`] finds the roots; [`read`] reads their databases ([`bolt`](crate::stores::bolt),
+//! [`metadata`]) and directories; [`units`] assigns every entry to a unit; [`gc`] computes
+//! what containerd's own garbage collection would keep, and for which root; [`fill`] builds the inventory
+//! from these and the measured bytes.
 
 pub mod committed;
 pub mod config;

@@ -1,5 +1,5 @@
-//! Where containerd keeps what below its root: each plugin has a directory named by its
-//! type and id.
+//! Paths below containerd's root: each plugin has a directory named by its type and
+//! id.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub const CRI: &str = "io.containerd.grpc.v1.cri";
 pub const TASKS: &str = "io.containerd.runtime.v2.task";
 /// Mount points for unpacking.
 pub const TMP_MOUNTS: &str = "tmpmounts";
-/// The snapshotters whose snapshot `<id>` lies in `snapshots/<id>`.
+/// The snapshotters whose snapshot `<id>` is in `snapshots/<id>`.
 pub const PLAIN: [&str; 4] = ["overlayfs", "native", "blockfile", "erofs"];
 
 /// An image that the configuration keeps, and the file that says so.
@@ -36,9 +36,7 @@ pub struct ConfiguredPin {
 /// A snapshotter that runs beside containerd, and its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Its name.
     pub name: String,
-    /// Its directory.
     pub directory: PathBuf,
     /// The directory in it that has `metadata.db` and `snapshots`, if one has.
     pub data: Option<PathBuf>,
@@ -59,7 +57,7 @@ pub struct Places {
     pub layer_caches: Vec<PathBuf>,
     /// The sandbox image.
     pub pins: Vec<ConfiguredPin>,
-    /// On somebody else's disk: nobody writes.
+    /// On another system's disk: no process writes to it.
     pub foreign: bool,
 }
 
@@ -118,7 +116,7 @@ pub fn is_root(root: &Path) -> io::Result<bool> {
 /// The digest that a blob's file stands for; `None` for a stray name.
 ///
 /// The specification allows any algorithm; containerd knows these three, and stops at a name of
-/// any other as it does at what is no digest at all.
+/// any other as it does at what is not a digest at all.
 pub fn digest(algorithm: &str, name: &str) -> Option<String> {
     let digest = Digest::try_from(format!("{algorithm}:{name}")).ok()?;
     let known = matches!(

@@ -1,6 +1,6 @@
 //! Reads a containerd root: directories first, then the snapshotters' databases, then
-//! `meta.db`, since what is made appears in this order and what is deleted goes in the
-//! opposite one. So what has no record when the databases are read was not just being made.
+//! `meta.db`, since objects are created in this order and deleted in the opposite one. So an object
+//! without a record when the databases are read was not just being created.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -33,10 +33,10 @@ const NESTING: usize = 4;
 /// How patient [`read()`] is.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long to try for a reading during which nobody wrote.
+    /// How long to try for a reading during which nothing was written.
     pub quiet: Duration,
-    /// How long to wait before things without a record are looked at again; `None`: nobody asks for
-    /// them, and they are not looked for.
+    /// How long to wait before objects without a record are checked again; `None`: do not look for
+    /// them.
     pub confirm: Option<Duration>,
 }
 
@@ -72,8 +72,8 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     if snapshot.consistency == Consistency::WriterActive {
         snapshot.findings.push(Finding {
             path: places.root.clone(),
-            message: "containerd was writing all the time; its databases are each read as of one moment, \
-                      and nothing is called missing"
+            message: "containerd kept writing; each database was read consistently, but nothing is reported \
+                      as missing"
                 .into(),
             incomplete: false,
         });
@@ -86,7 +86,7 @@ fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
     units::sort(snapshot).into_iter().filter(|unit| unit.what.is_orphan()).map(|unit| unit.path)
 }
 
-/// Reads until nobody wrote during it, or the patience ends.
+/// Reads until nothing was written during it, or the patience ends.
 fn read_quietly(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     let started = Instant::now();
     loop {
@@ -184,7 +184,7 @@ impl Snapshot {
 
     /// What cannot be read makes everything that is missing unproven.
     fn unreadable(&mut self, path: &Path, error: &BoltError) {
-        let message = format!("reading the database: {error}; what it records is missing from the figures");
+        let message = format!("reading the database: {error}; its records are missing from the results");
         self.finding(path, message, true);
         self.consistency = Consistency::Damaged;
     }
@@ -195,7 +195,7 @@ impl Snapshot {
         }
         if let Some(damage) = database.damage() {
             let message = format!(
-                "its newest transaction is damaged ({damage}); read as of the one before, number {}",
+                "its newest transaction is damaged ({damage}); using the one before it, number {}",
                 database.txid()
             );
             self.finding(path, message, true);
@@ -263,7 +263,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Where a blob's file lies; `None` for what is no digest.
+    /// The path of a blob's file; `None` if the name is not a digest.
     pub(in crate::stores::containerd) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
         let (algorithm, hex) = digest.split_once(':')?;
         // Only what is shaped like a digest becomes a path.

@@ -1,4 +1,4 @@
-//! What the files of a containerd root say, read as of one moment.
+//! A consistent reading of the files of a containerd root.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,6 @@ pub struct IngestDirectory {
 pub struct Backend {
     /// Its name, for example `overlayfs`.
     pub name: String,
-    /// Its directory.
     pub directory: PathBuf,
     /// What of that has its database and the directory `snapshots`.
     pub data: PathBuf,
@@ -79,13 +78,13 @@ pub struct Snapshot {
     /// When a thing without a record last changed. Those that are missing here were seen
     /// in one of two readings only.
     pub unknown_since: HashMap<PathBuf, Option<Timestamp>>,
-    /// How far all of that belongs together.
+    /// How consistent the reading is.
     pub consistency: Consistency,
     /// What could not be read.
     pub findings: Vec<Finding>,
     /// Databases that were read: path, bytes in use, bytes of the file.
     pub databases: Vec<(PathBuf, u64, u64)>,
-    /// Transactions of all databases, to notice that somebody wrote.
+    /// Transactions of all databases, to notice that another process wrote.
     pub(super) transactions: Transactions,
 }
 

@@ -21,7 +21,6 @@ use crate::stores::unit::views;
 /// records and deletes them after.
 const IN_FLIGHT: SignedDuration = SignedDuration::from_mins(5);
 
-/// A containerd root.
 #[derive(Clone, Debug)]
 pub struct Containerd {
     pub(in crate::stores) snapshot: Snapshot,
@@ -81,7 +80,7 @@ impl Store for Containerd {
         areas: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
-        let leaks = filling.request.weigh.finds_leaks();
+        let leaks = filling.request.measure.finds_leaks();
         // Only containers and leaks are ever in use by a mount. Bundles are mounted below the state
         // directory, wherever that is.
         let mut namespaces = self.snapshot.metadata.namespaces.iter();

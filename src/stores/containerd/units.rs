@@ -1,7 +1,7 @@
-//! Sorts every entry of a root's directories into what it belongs to. Pure.
+//! Assigns every entry of a root's directories to a unit. Pure.
 //!
-//! Each entry goes to exactly one unit, so that the units' bytes add up to what `du` says
-//! of the root.
+//! Each entry belongs to exactly one unit, so that the bytes of all units add up to the
+//! result of `du` for the root.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ impl UnitKind for What {
 pub enum Orphan {
     /// A blob that no namespace knows.
     Blob,
-    /// A name in the blobs' directory that is no digest: containerd stops there whenever
+    /// A name in the blobs' directory that is not a digest: containerd stops there whenever
     /// it deletes blobs.
     StrayName,
     /// A download that no namespace knows.

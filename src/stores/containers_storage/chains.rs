@@ -1,7 +1,7 @@
-//! How far chains of layers go. Pure.
+//! Limits the length of layer chains. Pure.
 //!
 //! Each image reaches all layers below its own, so n layers in one chain with an image on each are
-//! n² steps. Whoever writes the records must not make us take them.
+//! n² steps. The limit protects against records that are made to be expensive.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ pub(super) const DEEPEST: usize = 1000;
 /// images of 60 layers reach 600,000.
 const MOST_REACHED: usize = 2_000_000;
 
-/// What a layer counts for whose parent lies in another store.
+/// What a layer counts for whose parent is in another store.
 const BORROWED: usize = 100;
 
-/// Takes the parent from layers on chains that no working store has. The answer says so, and then
-/// nothing follows from what the records do not say.
+/// Removes the parent of layers in chains longer than a working store has. The result says so; then
+/// a missing record proves nothing.
 pub(super) fn cut(
     layers: &mut [LayerRecord],
     images: &[ImageRecord],
@@ -49,19 +49,19 @@ pub(super) fn cut(
     if reached > MOST_REACHED {
         layers.iter_mut().for_each(|layer| layer.parent = None);
         return Some(format!(
-            "images and layers reach more than {MOST_REACHED} layers, counted once for each: more than a \
-             store has that works; what each is built on is left out"
+            "images and layers reference more than {MOST_REACHED} layers in total, more than a working \
+             store has; parents of layers are ignored"
         ));
     }
     let first = too_deep.first().map(|at| layers[*at].id.clone())?;
     let more = match too_deep.len() - 1 {
         0 => String::new(),
-        more => format!(", nor what {more} more layers are built on"),
+        more => format!(", and those of {more} more layers"),
     };
     too_deep.iter().for_each(|at| layers[*at].parent = None);
     Some(format!(
-        "layer {first} stands on more than {DEEPEST} others: more than can be mounted; what it is built on \
-         is left out{more}"
+        "layer {first} has more than {DEEPEST} parents, more than can be mounted; its parents are \
+         ignored{more}"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! Which layers are finished, and what their records say of them. Pure.
+//! Fingerprints of the records of finished layers. Pure.
 //!
 //! A finished layer has a digest or a length of its tar; both are written when its content
 //! is complete, and containers' layers have neither (container-libs, `storage/layers.go`).
@@ -10,7 +10,7 @@ use super::snapshot::Snapshot;
 use super::units::{Unit, What};
 use crate::disk::{Fingerprint, Fingerprinter};
 
-/// For each unit a fingerprint of its record, if it is a layer that nobody writes to.
+/// For each unit a fingerprint of its record, if it is a layer that is no longer written to.
 #[must_use]
 pub fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
     let writable: HashSet<&str> =

@@ -1,7 +1,7 @@
-//! What CRI-O keeps beside the record of a container: whose it is, and when it ended.
+//! CRI-O's files beside the record of a container: its pod and its end time.
 //!
-//! `userdata/config.json` is the configuration of the OCI runtime, whose annotations repeat what
-//! the kubelet asked for (cri-o `server/container_create.go`, `server/sandbox_run_linux.go`);
+//! `userdata/config.json` is the configuration of the OCI runtime, whose annotations repeat the
+//! kubelet's request (cri-o `server/container_create.go`, `server/sandbox_run_linux.go`);
 //! `userdata/state.json` is the state as CRI-O last knew it (cri-o `internal/oci/container.go`).
 
 use std::io;
@@ -26,7 +26,7 @@ const POD_UID: &str = "io.kubernetes.pod.uid";
 const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
-/// What they say of a container or sandbox.
+/// CRI-O's metadata of a container or sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Uid of its pod by the kubelet's label; empty where the kubelet did not make it.
@@ -37,7 +37,7 @@ pub struct Facts {
     pub pod_namespace: String,
     /// Its name in the pod; of a sandbox the pod's.
     pub name: String,
-    /// How often it was made again.
+    /// How often it was recreated.
     pub attempt: u32,
     /// When it ended (UTC), if that is known.
     pub finished: Option<Timestamp>,
@@ -62,7 +62,7 @@ struct State {
 }
 
 /// An entry of the annotation with a container's volumes (cri-o `internal/oci/container.go`,
-/// `ContainerVolume`). One that is no image has no `image`.
+/// `ContainerVolume`). One that is not an image has no `image`.
 #[derive(Deserialize)]
 struct Volume {
     #[serde(default)]
@@ -85,10 +85,10 @@ pub struct ImageVolumes {
 }
 
 /// What the container whose directory is `directory` has mounted as volumes. A container that is
-/// just being made has no configuration, and none yet.
+/// just being created has no configuration, and none yet.
 ///
 /// # Errors
-/// When the configuration cannot be read or understood: then it is not known what it uses.
+/// When the configuration cannot be read or understood: then what it uses is unknown.
 pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<ImageVolumes> {
     match within.read(&directory.join("userdata/config.json"), MAX_BYTES) {
         Ok(config) => volumes_of(&config),
@@ -105,7 +105,7 @@ fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {
         // Go writes `null` for none.
         Some(Value::String(text)) => serde_json::from_str::<Option<_>>(text)?.unwrap_or_default(),
         Some(_) => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "its annotation of volumes is no text"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its volumes annotation is not a string"));
         }
     };
     let metadata = annotations.get(METADATA).and_then(Value::as_str);
@@ -122,7 +122,7 @@ impl Facts {
     /// `directory`.
     ///
     /// # Errors
-    /// When the configuration cannot be read or understood: then it is not known whose it is.
+    /// When the configuration cannot be read or understood: then its pod is unknown.
     pub fn read(directory: &Path) -> io::Result<Self> {
         let within = Within::at(directory.ancestors().nth(2));
         let userdata = directory.join("userdata");

@@ -1,4 +1,4 @@
-//! From records and measured bytes to an [`Inventory`].
+//! Builds an [`Inventory`] from records and measured bytes.
 
 mod containers;
 mod images;
@@ -22,7 +22,7 @@ use crate::sys::quiet::Within;
 /// The drivers that keep a directory a layer where we look for it.
 const MEASURED: [&str; 2] = ["overlay", "vfs"];
 
-/// Ids of one store, for other stores that read from it.
+/// Ids of one store, for the stores that use it as an additional store.
 #[derive(Clone, Debug, Default)]
 pub struct Ids {
     layers: HashMap<String, NodeIx>,
@@ -58,7 +58,7 @@ pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<String> + 'a;
 /// What [`fill`] made of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Filled {
-    /// The node that each unit became.
+    /// The node of each unit.
     pub nodes: Vec<NodeIx>,
     /// For stores that read from this one.
     pub ids: Ids,
@@ -192,10 +192,10 @@ impl Filler<'_> {
                 node
             }
             What::Orphan(Orphan::VarTmp) => {
-                self.writer.add(NodeKind::Leftover, &unit.id, area, &unit.path, size)
+                self.writer.add(NodeKind::TemporaryFile, &unit.id, area, &unit.path, size)
             }
-            What::Orphan(_) => self.writer.add(NodeKind::Debris, &unit.id, area, &unit.path, size),
-            What::Metadata | What::Ballast => {
+            What::Orphan(_) => self.writer.add(NodeKind::Orphan, &unit.id, area, &unit.path, size),
+            What::Metadata | What::ReserveFile => {
                 let node = self.writer.add(NodeKind::StoreMetadata, &unit.id, area, &unit.path, size);
                 self.writer.inventory.anchored.push(node);
                 node
@@ -239,7 +239,7 @@ impl Filler<'_> {
         whole.frees_bytes = whole.frees_bytes.saturating_sub(frees_bytes);
         let filesystem = self.writer.inventory.nodes[host.get()].filesystem;
         let size = Size { bytes, apparent_bytes: length, inodes: 1, frees_bytes };
-        let node = self.writer.add(NodeKind::Debris, id, 0, path, size);
+        let node = self.writer.add(NodeKind::Orphan, id, 0, path, size);
         self.writer.inventory.nodes[node.get()].filesystem = filesystem;
         Some(node)
     }
@@ -258,7 +258,8 @@ impl Filler<'_> {
         self.writer.inventory.findings.push(Finding {
             path: places.graphroot.join(&places.driver),
             message: format!(
-                "layers of the {} driver are not measured one by one; their bytes are counted as other files",
+                "layers of the {} driver are not measured individually; their bytes are counted as \
+                 other files",
                 places.driver
             ),
             incomplete: true,

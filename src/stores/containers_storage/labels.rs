@@ -1,4 +1,4 @@
-//! The labels of images: from the configuration that each keeps in its big data.
+//! The labels of images, from the configuration in their big data.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> Result<Vec<u8
             Err(error) => last = Some(error),
         }
     }
-    let why = last.map_or_else(|| "there is no place for it".to_owned(), |error| error.to_string());
+    let why = last.map_or_else(|| "it has no directory".to_owned(), |error| error.to_string());
     Err(format!("reading its {key}: {why}"))
 }
 
@@ -69,7 +69,7 @@ fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>)
     let mut manifests = 0_usize;
     for key in keys().filter(is_manifest) {
         manifests += 1;
-        match leads(&read(key)?).ok_or_else(|| format!("its {key} is not understood"))? {
+        match leads(&read(key)?).ok_or_else(|| format!("cannot parse its {key}"))? {
             Leads::Nowhere => {}
             Leads::To(digest) => configurations.push(digest),
             Leads::Inside(text) => labels = joined(labels, Labels::of_configuration(text.as_bytes())),
@@ -153,8 +153,8 @@ mod tests {
             (&[("manifest", r#"{"manifests":[]}"#), ("instances.json", "[]")], Ok(known(&[]))),
             (&[("manifest", r#"{"manifests":null}"#), ("instances.json", "{}")], Ok(known(&[]))),
             (&[("manifest", &*to_ab)], Err("sha256:ab")),
-            (&[("manifest", "{}"), ("sha256:ab", config)], Err("its manifest is not understood")),
-            (&[("manifest", "{\"config\""), ("sha256:ab", config)], Err("its manifest is not understood")),
+            (&[("manifest", "{}"), ("sha256:ab", config)], Err("cannot parse its manifest")),
+            (&[("manifest", "{\"config\""), ("sha256:ab", config)], Err("cannot parse its manifest")),
             (&[("manifest", &*to_ab), ("sha256:ab", "\0\0")], Err("not JSON")),
             (&[("manifests", "{}")], Err("it has no manifest")),
             (&[], Err("it has no manifest")),

@@ -1,7 +1,7 @@
-//! What nothing uses: classes, evidence and verdicts. The decisions are pure.
+//! Unused objects: classes, evidence and verdicts. The decisions are pure.
 //!
-//! A verdict is only as good as the reading it rests on: from damaged records, or while
-//! somebody writes, nothing is called reclaimable.
+//! Nothing is called reclaimable if the records are damaged or another program is
+//! writing.
 
 pub(super) mod recorded;
 
@@ -14,7 +14,7 @@ use crate::stores::leaks::{GRACE, Judgement};
 /// this may be between the two.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
-/// What the processes of this machine say of a thing.
+/// Whether a process uses an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     /// No process names it or has a file below it open.
@@ -24,11 +24,11 @@ pub(super) enum Presence {
     },
     /// This process does.
     Somebody(String),
-    /// They could not be asked; why.
+    /// Unknown, with the reason.
     Unknown(&'static str),
 }
 
-/// What is known of a thing without a record.
+/// What is known of an object without a record.
 #[derive(Clone, Debug)]
 pub(super) struct Circumstances {
     /// How far the records can be trusted.
@@ -51,7 +51,7 @@ pub(super) struct Circumstances {
     pub(super) presence: Presence,
 }
 
-/// Judges a thing without a record.
+/// Judges an object without a record.
 pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
     let young = known.age.is_none_or(|age| age < GRACE);
     let judged = match what {
@@ -59,12 +59,12 @@ pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
         Orphan::GraphrootTmp | Orphan::VarTmp => return temporary(what, known),
         Orphan::Volume => return volume(known.age, known.has_database),
         Orphan::LayerDirectory if known.has_link => {
-            let evidence = "no layer record of any file names this directory";
+            let evidence = "no record in any layer file names this directory";
             return spare_lost(qualify(Judgement::of(LeakClass::OrphanDir, evidence), known), known);
         }
         Orphan::LayerDirectory => {
             let evidence =
-                "no layer record names this directory, and it has no link file: its making broke off";
+                "no layer record names this directory, and it has no link file: its creation was interrupted";
             return spare_lost(qualify(Judgement::of(LeakClass::OrphanDirPartial, evidence), known), known);
         }
         Orphan::Staging if known.lock_held == Some(true) => {
@@ -76,8 +76,16 @@ pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
         Orphan::Staging if known.lock_held.is_none() && young => {
             Judgement::of(LeakClass::StagingLive, "it has no lock file and is younger than 24 hours")
         }
-        Orphan::Staging => Judgement::of(what.class(), "a partial pull's staging area that nobody holds"),
-        Orphan::TempDirectory => Judgement::of(what.class(), "a temporary directory whose lock nobody holds"),
+        Orphan::Staging => Judgement::of(
+            what.class(),
+            "the staging area of a partial pull; no process \
+            holds its lock",
+        ),
+        Orphan::TempDirectory => Judgement::of(
+            what.class(),
+            "a temporary directory; no process holds \
+            its lock",
+        ),
         Orphan::ImageDirectory => Judgement::of(what.class(), "no image record names it"),
         Orphan::TarSplit | Orphan::LayerData => Judgement::of(what.class(), "no layer record names it"),
         Orphan::TempRecord => unfinished_write(),
@@ -90,10 +98,10 @@ pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
 
 /// A record file, or an image's data, that was never renamed into place.
 pub(super) fn unfinished_write() -> Judgement {
-    Judgement::of(LeakClass::TmpJson, "an unfinished write; nobody holds a lock of the store")
+    Judgement::of(LeakClass::TmpJson, "an unfinished write; no process holds a lock of the store")
 }
 
-/// The records of a transient store lie in its runroot. Where that is not known, nothing but podman's
+/// The records of a transient store are in its runroot. Where that is not known, nothing but podman's
 /// database tells of a container, and that does not tell which layer is the container's.
 fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
     match &known.lost_container {
@@ -110,13 +118,13 @@ fn container_directory(known: &Circumstances) -> Judgement {
     let of = |evidence: String| Judgement::of(LeakClass::OrphanContainerDir, evidence);
     let judged = match &known.presence {
         Presence::Nobody { .. } => {
-            of("no container record names it, no process names it or has a file open in it".into())
+            of("no container record or process names it, and no process has a file open in it".into())
         }
         Presence::Somebody(who) => {
             of(format!("no container record names it, but {who} still uses it")).with(Verdict::Report)
         }
         Presence::Unknown(why) => {
-            of(format!("no container record names it; that no process uses it is not proven: {why}"))
+            of(format!("no container record names it, but a process may be using it: {why}"))
                 .with(Verdict::Report)
         }
     };
@@ -140,7 +148,7 @@ fn temporary(what: Orphan, known: &Circumstances) -> Judgement {
         }
         Presence::Nobody { .. } => of(format!("temporary files, {age}; no process has one of them open")),
         Presence::Unknown(why) => {
-            of(format!("temporary files, {age}; that no process uses them is not proven: {why}"))
+            of(format!("temporary files, {age}, but a process may be using them: {why}"))
                 .with(Verdict::Report)
         }
     };
@@ -149,17 +157,17 @@ fn temporary(what: Orphan, known: &Circumstances) -> Judgement {
     qualify(judged, &known)
 }
 
-/// Judges a volume that podman's database does not have; without any database nobody can
-/// be making it.
+/// Judges a volume that podman's database does not have; without any database it cannot
+/// be in creation.
 fn volume(age: Option<SignedDuration>, has_database: bool) -> Judgement {
     let of = |evidence| Judgement::of(LeakClass::VolumeOrphan, evidence);
     let settled = age.is_some_and(|age| age >= SETTLED);
     match (has_database, settled) {
         (true, false) => {
-            of("podman's database does not know this volume yet: it may be in the making").with(Verdict::Keep)
+            of("podman's database does not have this volume yet: it may be being created").with(Verdict::Keep)
         }
-        (true, true) => of("podman's database does not know this volume"),
-        (false, _) => of("podman has no database here"),
+        (true, true) => of("podman's database does not have this volume"),
+        (false, _) => of("podman has no database here to check"),
     }
 }
 
@@ -168,20 +176,20 @@ pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
     let age = how_old(known.age);
     let judged = match (volatile, known.age.is_some_and(|age| age >= GRACE)) {
         (true, true) => {
-            Judgement::of(LeakClass::VolatileGhost, format!("a container's layer without a container, {age}"))
+            Judgement::of(LeakClass::VolatileGhost, format!("a container layer without a container, {age}"))
         }
         (true, false) => Judgement::of(
             LeakClass::VolatileGhost,
-            format!("a container's layer without a container, {age}: may be a start in progress"),
+            format!("a container layer without a container, {age}: a container may be starting"),
         )
         .with(Verdict::Keep),
         (false, true) => {
-            Judgement::of(LeakClass::UnrefOld, format!("no image and no container reaches it, {age}"))
+            Judgement::of(LeakClass::UnrefOld, format!("no image or container references it, {age}"))
         }
         (false, false) => Judgement::of(
             LeakClass::UnrefYoung,
             format!(
-                "no image and no container reaches it, but it is {age}: may be a pull or build in progress"
+                "no image or container references it, but it is {age}: a pull or build may be in progress"
             ),
         ),
     };
@@ -192,11 +200,12 @@ pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
 /// Judges a layer that is flagged incomplete.
 pub(super) fn incomplete(has_directory: bool, known: &Circumstances) -> Judgement {
     let class = if has_directory { LeakClass::Incomplete } else { LeakClass::IncompleteNoDir };
-    let evidence = "flagged incomplete: its making or deleting broke off; every library deletes it on sight";
+    let evidence = "flagged incomplete: its creation or deletion was interrupted; every library deletes \
+        it when it next opens the store";
     qualify(Judgement::of(class, evidence), known)
 }
 
-/// Takes back a "reclaim" that the circumstances do not bear out.
+/// Downgrades a "reclaim" that the circumstances do not support.
 fn qualify(judged: Judgement, known: &Circumstances) -> Judgement {
     if judged.verdict != Verdict::Reclaim {
         return judged;
@@ -204,7 +213,7 @@ fn qualify(judged: Judgement, known: &Circumstances) -> Judgement {
     match *known {
         Circumstances { mounted: true, .. } => judged.but(Verdict::Report, "but something is mounted on it"),
         Circumstances { consistency: Consistency::Damaged, .. } => {
-            judged.but(Verdict::Report, "but the store's records are damaged, so that proves nothing")
+            judged.but(Verdict::Report, "but the store's records are damaged, so this is not certain")
         }
         Circumstances { consistency: Consistency::WriterActive, .. } => {
             judged.but(Verdict::Keep, "but another program is writing to the store")

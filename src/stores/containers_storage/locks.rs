@@ -1,4 +1,4 @@
-//! The store's lock files, looked at without disturbing anybody.
+//! The store's lock files, read without disturbing other processes.
 //!
 //! containers/storage locks with POSIX record locks (`fcntl(F_SETLKW)` over the whole
 //! file; container-libs, `storage/internal/rawfilelock`) and writes a token of 64 bytes
@@ -44,7 +44,7 @@ impl LockFile {
         }
     }
 
-    /// Where it lies.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -65,7 +65,7 @@ impl LockFile {
         Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK)
     }
 
-    /// Takes a shared lock if nobody writes; it is let go when `self` is dropped.
+    /// Takes a shared lock if no process writes; it is released when `self` is dropped.
     pub(super) fn try_shared(&self) -> io::Result<bool> {
         match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_RDLCK))) {
             Ok(_) => Ok(true),
@@ -74,13 +74,13 @@ impl LockFile {
         }
     }
 
-    /// Lets go of the shared lock.
+    /// Releases the shared lock.
     pub(super) fn unlock(&self) {
         // The only way to fail is a closed descriptor, which `self` rules out.
         let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));
     }
 
-    /// The change token: any change of it means that somebody wrote.
+    /// The change token: any change of it means that another process wrote.
     pub(super) fn token(&self) -> io::Result<Vec<u8>> {
         let mut token = vec![0; 128];
         let length = self.file.read_at(&mut token, 0)?;

@@ -1,9 +1,8 @@
 //! containers/storage on disk: CRI-O's, Podman's and Buildah's common store. Only [`edit`] writes.
 //!
-//! [`config`] says which stores there are; [`snapshot`] reads their [`records`] and
-//! directory listings as of one moment; [`units`] sorts every entry into what it belongs
-//! to; [`inspect`] looks closer at what the records only name; [`fill`] turns all that and the
-//! measured bytes into an inventory.
+//! [`config`] finds the stores; [`snapshot`] reads their [`records`] and directory
+//! listings consistently; [`units`] assigns every entry to a unit; [`inspect`] checks what the records
+//! only name; [`fill`] builds the inventory from these and the measured bytes.
 
 pub mod artifacts;
 mod chains;
@@ -15,7 +14,6 @@ pub mod fill;
 pub mod inspect;
 mod labels;
 mod leaks;
-pub mod leftovers;
 mod locks;
 pub mod needs;
 mod owner;
@@ -24,4 +22,5 @@ pub mod records;
 mod since;
 pub mod snapshot;
 pub(in crate::stores) mod store;
+pub mod temporary_files;
 pub mod units;

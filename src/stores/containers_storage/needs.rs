@@ -1,4 +1,4 @@
-//! What a store takes from other stores, and what uses its own images beside its records.
+//! What a store needs from other stores, and users of its own images that are not in its records.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::model::Consistency;
 /// What one user needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Who, in words: `the podman container web`.
+    /// Who, for messages: `the podman container web`.
     pub by: String,
     /// Ids of layers.
     pub layers: Vec<String>,
@@ -37,13 +37,14 @@ impl Need {
     /// Of containers in a database that cannot be read.
     fn perhaps(engine: &Engine) -> Option<Self> {
         let Engine::Unreadable(why) = engine else { return None };
-        let by = format!("a podman container, perhaps: podman's database cannot be read ({why})");
+        let by = format!("possibly a podman container: podman's database cannot be read ({why})");
         Some(Self { by, any_image: true, ..Self::default() })
     }
 }
 
 /// What images, containers and layers of the store need and the store itself has not: it can only
-/// come from a store that this one takes images from. What a store has itself it takes from nobody.
+/// come from a store that this one takes images from. Whatever a store has itself it does not take from
+/// others.
 #[must_use]
 pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
     let own = Own::new(snapshot);
@@ -63,7 +64,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         let images: Vec<_> = container.image.iter().filter(|id| !own.has_image(id)).cloned().collect();
         if !(layers.is_empty() && images.is_empty()) {
             let origin = owner::origin(&within, container, &directory.join(&container.id));
-            let by = format!("the {} container {}", origin.owner.word(), origin.name);
+            let by = format!("the {} container {}", origin.owner.as_str(), origin.name);
             needs.push(Need { by, layers, images, any_image: false });
         }
     }
@@ -84,8 +85,8 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
     needs
 }
 
-/// Who uses the store's own images and is no container of its records: containers that only podman's
-/// database knows (the records of a transient store lie in its runroot), images that are mounted into
+/// Who uses the store's own images and is not a container of its records: containers that only podman's
+/// database knows (the records of a transient store are in its runroot), images that are mounted into
 /// containers, and with vfs those that `podman image mount` has handed out, where no mount shows it.
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
@@ -138,9 +139,9 @@ pub fn knows_all(snapshot: &Snapshot) -> bool {
         && !matches!(snapshot.inspection.engine, Engine::Unreadable(_))
 }
 
-/// Containers that podman's database knows and no record names: their layers cannot be told.
+/// Containers that podman's database knows and no record names: their layers are unknown.
 pub(super) fn lost_containers(snapshot: &Snapshot) -> Vec<(&str, &PodmanContainer)> {
-    // It is asked for every layer that nobody uses.
+    // It is called for every unused layer.
     if snapshot.inspection.engine.containers().next().is_none() {
         return Vec::new();
     }
@@ -153,7 +154,7 @@ fn by_podman(id: &str, container: &PodmanContainer) -> String {
     format!("the podman container {name}")
 }
 
-/// Whether `reference` (an id, the start of one, or a name as people write it) means the image.
+/// Whether `reference` (an id, a prefix of one, or a short name) means the image.
 #[must_use]
 pub fn means(reference: &str, id: &str, names: &[String]) -> bool {
     const SHORTEST: usize = 12;

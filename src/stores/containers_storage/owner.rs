@@ -1,4 +1,4 @@
-//! Who made a container, and what the disk proves about its state.
+//! Which engine created a container, and what the disk proves about its state.
 //!
 //! CRI-O's metadata names the pod (`pod-id`, `pod-name`); podman's names the image and the
 //! container but no pod; buildah writes no metadata but keeps `userdata/buildah.json`

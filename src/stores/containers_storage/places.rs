@@ -1,4 +1,4 @@
-//! Where the parts of one store lie.
+//! The paths of one store.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,7 +12,6 @@ use crate::sys::sqlite::beside;
 /// them. All reading and editing hangs on those descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// The graphroot.
     pub graphroot: Root,
     /// Split imagestores: one at most, unless two programs disagree about the graphroot.
     pub imagestores: Vec<Root>,
@@ -27,7 +26,7 @@ pub struct Places {
     pub driver: String,
     /// Other drivers that have records in the same graphroot: stores of their own.
     pub other_drivers: Vec<String>,
-    /// What lies at the graphroot's top and belongs to no driver is counted here, and not
+    /// What is at the graphroot's top and belongs to no driver is counted here, and not
     /// with another driver of the same graphroot.
     pub primary: bool,
     /// An additional image store.

@@ -2,8 +2,8 @@
 //! twins. Pure: bytes in, records and problems out.
 //!
 //! Each file is one JSON array of objects; a missing or empty file and `null` mean "no
-//! records" (container-libs, `storage/{layers,images,containers}.go`). A record that does
-//! not make sense is left out and named; a file that breaks off gives what came before.
+//! records" (container-libs, `storage/{layers,images,containers}.go`). An invalid record
+//! is skipped and reported; a truncated file gives the records before the end.
 
 pub(super) mod lenient;
 
@@ -16,11 +16,9 @@ use lenient::{Object, Truth};
 /// A record of `layers.json` or `volatile-layers.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerRecord {
-    /// Layer id.
     pub id: String,
-    /// Parent layer id.
     pub parent: Option<String>,
-    /// When the record was made; `None` for Go's zero time.
+    /// When the record was created; `None` for Go's zero time.
     pub created: Option<Timestamp>,
     /// Digest of the uncompressed tar.
     pub diff_id: Option<String>,
@@ -29,7 +27,7 @@ pub struct LayerRecord {
     pub diff_size: Option<u64>,
     /// It was pulled in parts by its table of contents (zstd:chunked, 1.52 and later).
     pub by_toc: bool,
-    /// The layer is being made or being deleted; every library deletes it on sight.
+    /// The layer is being created or deleted; every library deletes it when it next opens the store.
     pub incomplete: bool,
     /// From a `volatile-*.json` file: a container's layer, gone after a reboot.
     pub volatile: bool,
@@ -38,7 +36,6 @@ pub struct LayerRecord {
 /// A record of `images.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageRecord {
-    /// Image id.
     pub id: String,
     /// Names, in the order of the record.
     pub names: Vec<String>,
@@ -48,7 +45,7 @@ pub struct ImageRecord {
     pub layer: Option<String>,
     /// Twins of the top layer for other user namespaces.
     pub mapped_layers: Vec<String>,
-    /// When the record was made.
+    /// When the record was created.
     pub created: Option<Timestamp>,
     /// Big data by name, with the recorded length in bytes.
     pub big_data: Vec<(String, Option<u64>)>,
@@ -57,17 +54,14 @@ pub struct ImageRecord {
 /// A record of `containers.json` or `volatile-containers.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {
-    /// Container id.
     pub id: String,
-    /// Names.
     pub names: Vec<String>,
     /// Image id; absent for a container made from scratch.
     pub image: Option<String>,
-    /// Its writable layer.
     pub layer: Option<String>,
     /// The engine's own text, usually JSON.
     pub metadata: Option<String>,
-    /// When the record was made.
+    /// When the record was created.
     pub created: Option<Timestamp>,
     /// From a `volatile-*.json` file. CRI-O's containers are only there.
     pub volatile: bool,
@@ -80,14 +74,13 @@ pub struct Parsed<T> {
     pub records: Vec<T>,
     /// What does not, one line each; at most [`MOST_PROBLEMS`].
     pub problems: Vec<String>,
-    /// Records may be missing from `records`: the file broke off or held nonsense.
+    /// Records may be missing from `records`: the file was interrupted or held nonsense.
     pub damaged: bool,
 }
 
 /// Problems listed for one file; the rest is counted in a last line.
 pub const MOST_PROBLEMS: usize = 8;
 
-/// Parses `layers.json`.
 #[must_use]
 pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
     parse(content, |layer| {
@@ -108,7 +101,6 @@ pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
     })
 }
 
-/// Parses `images.json`.
 #[must_use]
 pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
     parse(content, |image| {
@@ -139,7 +131,6 @@ pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
     })
 }
 
-/// Parses `containers.json`.
 #[must_use]
 pub fn containers(content: &[u8], volatile: bool) -> Parsed<ContainerRecord> {
     parse(content, |container| {
@@ -177,13 +168,13 @@ fn parse<T>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, String>) -
             Err(problem) => {
                 left_out += 1;
                 if left_out <= MOST_PROBLEMS {
-                    problems.push(format!("record {ordinal} is left out: {problem}"));
+                    problems.push(format!("record {ordinal} is ignored: {problem}"));
                 }
             }
         }
     });
     if left_out > MOST_PROBLEMS {
-        problems.push(format!("{} more records are left out", left_out - MOST_PROBLEMS));
+        problems.push(format!("{} more records are ignored", left_out - MOST_PROBLEMS));
     }
     let mut damaged = left_out > 0;
     if let Err(problem) = ended {

@@ -1,5 +1,5 @@
-//! Since when a thing without a record has been as it is: one rule for what a scan promises and for
-//! what an edit proves right before.
+//! The age of an object without a record: one rule for the scan and for the proof right before an
+//! edit.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ pub(super) fn changed(within: &Within, path: &Path) -> Option<Timestamp> {
     within.facts(path).ok().and_then(|facts| facts.modified)
 }
 
-/// The newest of these times of anything at or below `path`; `None` where that cannot be told.
+/// The newest of these times of anything at or below `path`; `None` where that is unknown.
 fn newest(within: &Within, path: &Path, times: Times) -> Option<Timestamp> {
     within.newest_below(path, times, MOST_FILES).ok().flatten()
 }
 
-/// What the age of a thing without a record counts from; `None` where that cannot be told.
+/// What the age of a thing without a record counts from; `None` where that is unknown.
 ///
 /// Where age is a proof, a thing is no older than its making, whatever time of change it was
 /// given: an archive that is being unpacked sets times back, and so does a restored store.
@@ -38,7 +38,7 @@ pub(super) fn of_orphan(within: &Within, what: Orphan, path: &Path) -> Option<Ti
         Orphan::GraphrootTmp | Orphan::VarTmp => newest(path, Times::All),
         Orphan::Volume => newest(path, Times::Modified),
         Orphan::TempDirectory | Orphan::FeatureTest => changed(path).max(born()),
-        // Under the locks of the store nobody is at work on these.
+        // Under the locks of the store no process changes these.
         Orphan::LayerDirectory
         | Orphan::ImageDirectory
         | Orphan::TarSplit

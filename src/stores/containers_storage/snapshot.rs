@@ -1,18 +1,17 @@
 //! A consistent reading of one store's records, without disturbing the runtime.
 //!
-//! No lock is taken at first: the lock files are asked whether somebody writes, their
-//! tokens and the record files' identities are read before and after, and the reading
-//! counts only if nothing moved. Under a storm of writes short shared locks are taken
-//! instead. If a writer holds on for long (a pull by library versions up to 1.61 keeps
-//! `layers.lock` during the whole extraction) the reading counts as
-//! [`Consistency::WriterActive`]: every file is whole, but what is missing from one of
-//! them proves nothing.
+//! No lock is taken at first: the lock files show whether another process writes, their
+//! tokens and the record files' identities are read before and after, and the reading counts only if
+//! nothing changed. Under constant writes short shared locks are taken instead. If a writer keeps its
+//! lock for long (a pull by library versions up to 1.61 keeps `layers.lock` during the whole extraction)
+//! the reading counts as [`Consistency::WriterActive`]: every file is complete, but what is missing from
+//! one of them proves nothing.
 //!
 //! Directories are listed *before* the records are read, since a layer's record is saved
-//! before its directory is made (containers/storage 1.40 and later): a name seen early
-//! that no record knows is not a layer that is just being made. While locks are held the
-//! record files' bytes are read and nothing else; the directories are then listed once more,
-//! since what a deletion took away in between is no leak either.
+//! before its directory is created (containers/storage 1.40 and later): a listed name without a record is
+//! not a layer that is just being created. While locks are held the record files' bytes are read and
+//! nothing else; the directories are then listed once more, since directories deleted in between are not
+//! leaks either.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -22,17 +21,17 @@ use std::time::{Duration, Instant};
 
 use super::chains;
 use super::inspect::found::Inspection;
-use super::leftovers;
 use super::locks::LockFile;
 use super::places::{Places, RecordFile, Table};
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
+use super::temporary_files;
 use crate::model::{Consistency, Finding};
 use crate::sys::quiet::{self, Entry, Kind, Within};
 
 /// A record file of 100,000 layers takes about 60 MiB.
 const MOST_RECORD_BYTES: u64 = 256 << 20;
 
-/// What is asked of each image of each container, or of both, must come to an end: nobody has more.
+/// The request of each image of each container, or of both, must come to an end: nobody has more.
 const MOST_IMAGES: usize = 100_000;
 const MOST_CONTAINERS: usize = 20_000;
 
@@ -46,9 +45,7 @@ pub struct Snapshot {
     pub places: Places,
     /// All layers of all files, each id once.
     pub layers: Vec<LayerRecord>,
-    /// All images.
     pub images: Vec<ImageRecord>,
-    /// All containers.
     pub containers: Vec<ContainerRecord>,
     /// The store's own directories and their entries.
     pub listing: Listing,
@@ -63,7 +60,7 @@ pub struct Snapshot {
     signature: Signature,
 }
 
-/// What moves when somebody writes: tokens of the lock files, identities of the record files.
+/// What moves when another process writes: tokens of the lock files, identities of the record files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signature {
     tokens: Vec<Vec<u8>>,
@@ -137,8 +134,8 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     if snapshot.consistency == Consistency::WriterActive {
         snapshot.findings.push(Finding {
             path: places.graphroot.to_path_buf(),
-            message: "another program was writing to the store all the time; its records are read \
-                      as they stood, and nothing is called a leak"
+            message: "another program kept writing to the store; its records were read anyway, but \
+                      nothing is reported as a leak"
                 .into(),
             incomplete: false,
         });
@@ -171,8 +168,8 @@ fn open_locks(places: &Places) -> Locks {
             Ok(found) => locks.files.extend(found),
             Err(error) => locks.findings.push(Finding {
                 message: format!(
-                    "the lock file cannot be asked: {error}; whether another program is writing is \
-                     not known, so nothing in this store is called reclaimable"
+                    "cannot query the lock file: {error}; another program may be writing, so nothing \
+                     in this store is reported as reclaimable"
                 ),
                 path,
                 incomplete: false,
@@ -184,7 +181,7 @@ fn open_locks(places: &Places) -> Locks {
 
 fn any_writer(locks: &[LockFile]) -> io::Result<bool> {
     for lock in locks {
-        if lock.has_writer().map_err(|error| about(lock.path(), "asking for locks on", &error))? {
+        if lock.has_writer().map_err(|error| about(lock.path(), "checking the locks of", &error))? {
             return Ok(true);
         }
     }
@@ -322,7 +319,7 @@ fn complete(snapshot: &mut Snapshot) {
         (records("containers"), cut_off(containers, MOST_CONTAINERS), MOST_CONTAINERS),
     ];
     for (path, _, most) in too_many.into_iter().filter(|(_, is_cut, _)| *is_cut) {
-        snapshot.damage(&path, &format!("more than {most} records; those after them are not used"));
+        snapshot.damage(&path, &format!("more than {most} records; the rest are ignored"));
     }
     if let Some(wrong) = chains::cut(&mut snapshot.layers, &snapshot.images, &snapshot.containers) {
         let records = snapshot.places.records_dir(&snapshot.places.graphroot, "layers");
@@ -442,7 +439,7 @@ fn list_all(snapshot: &mut Snapshot) {
     for directory in &places.temporary {
         // Gone, or another user's: then there is nothing of ours in it.
         let mut entries = places.within().list(directory).unwrap_or_default();
-        entries.retain(leftovers::is_leftover);
+        entries.retain(temporary_files::is_temporary);
         snapshot.listing.insert(directory.to_path_buf(), entries);
     }
 }
@@ -506,13 +503,13 @@ fn list_one(snapshot: &mut Snapshot, directory: PathBuf) {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
-            let message = format!("cannot be listed: {error}; what lies in it is not attributed");
+            let message = format!("cannot be listed: {error}; its contents are not attributed");
             snapshot.damage(&directory, &message);
         }
     }
 }
 
-/// Marks the reading as damaged where records are missing that must have been there.
+/// Marks the reading as damaged if records are missing that must have existed.
 ///
 /// To the library a missing or empty file means "no records", and it writes `[]` when the
 /// last record goes. A file of no length beside directories of objects is rather what a
@@ -541,7 +538,7 @@ pub fn validate(snapshot: &mut Snapshot) {
             snapshot.findings.push(Finding {
                 path: file,
                 message: format!(
-                    "is empty or missing, though {} has {count} objects: what is in use cannot be told",
+                    "is empty or missing, though {} has {count} objects: what is in use is unknown",
                     objects.display()
                 ),
                 incomplete: true,

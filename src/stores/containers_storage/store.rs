@@ -16,8 +16,8 @@ use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Tally};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
-use crate::stores::request::{Request, Weigh};
-use crate::stores::store::{Borrower, Filling, Guest, Store, UnitView};
+use crate::stores::request::{Measure, Request};
+use crate::stores::store::{Borrower, Filling, Reassigned, Store, UnitView};
 use crate::stores::unit::views;
 
 /// A graphroot, read with one driver.
@@ -92,17 +92,17 @@ impl Store for Graphroot {
 
     /// The symlinks in the overlay driver's directory `l` are bookkeeping, but each goes
     /// with its layer, and was made with it, among the layer's inodes.
-    fn guests(&self) -> Vec<Guest> {
+    fn reassigned(&self) -> Vec<Reassigned> {
         let layers = self.units.iter().enumerate().filter_map(|(at, unit)| match unit.what {
             What::Layer(layer) => Some((layer, at)),
             _ => None,
         });
         let layers: HashMap<usize, usize> = layers.collect();
-        let guests = self.snapshot.inspection.short_names.iter().filter_map(|name| {
+        let reassigned = self.snapshot.inspection.short_names.iter().filter_map(|name| {
             let unit = *layers.get(&name.layer)?;
-            Some(Guest { device: name.device, inode: name.inode, unit })
+            Some(Reassigned { device: name.device, inode: name.inode, unit })
         });
-        guests.collect()
+        reassigned.collect()
     }
 
     fn moved(&self) -> bool {
@@ -130,7 +130,7 @@ impl Store for Graphroot {
             .filter_map(|path| filling.ids.get(&(path.clone(), driver.clone())))
             .collect();
         let areas_of_store: Vec<_> = self.snapshot.places.areas().map(|root| root.to_path_buf()).collect();
-        let leaks = filling.request.weigh.finds_leaks();
+        let leaks = filling.request.measure.finds_leaks();
         // Only containers and leaks are ever in use by a mount.
         let mounts = match leaks || !self.snapshot.containers.is_empty() {
             true => mounts_below(&areas_of_store, &mut filling.inventory.findings, || {
@@ -158,9 +158,9 @@ impl Store for Graphroot {
 pub(in crate::stores) fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
     let mut snapshot = snapshot::read(places, request.patience)?;
     snapshot::validate(&mut snapshot);
-    let closeness = match request.weigh {
-        Weigh::Everything => Closeness::Everything,
-        Weigh::Nothing => Closeness::Engine,
+    let closeness = match request.measure {
+        Measure::Everything => Closeness::Everything,
+        Measure::Nothing => Closeness::Engine,
     };
     inspect(&mut snapshot, closeness);
     tracing::info!(

@@ -1,8 +1,8 @@
-//! Sorts every entry of a store's directories into what it belongs to. Pure.
+//! Assigns every entry of a store's directories to a unit. Pure.
 //!
-//! Each entry goes to exactly one unit, so that the units' bytes add up to what `du` says
-//! of the graphroot. Names are only ever matched against the records, never made from
-//! them: no id of a record can lead the reader elsewhere.
+//! Each entry goes to exactly one unit, so that the bytes of all units add up to the result
+//! of `du` for the graphroot. Names are only matched against the records, never built from them: no id of
+//! a record can lead the reader elsewhere.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,8 +15,8 @@ use crate::model::Orphan;
 use crate::stores::unit::{self, Part, UnitKind};
 use crate::sys::quiet::{Entry, Kind};
 
-/// Our own file or directory at the top of a graphroot or imagestore (`edit::Ballast`).
-pub(super) const BALLAST: &str = ".layersweep-ballast";
+/// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
+pub(super) const RESERVE_FILE: &str = ".layersweep-ballast";
 
 /// What a unit is. Numbers are positions in the snapshot's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,10 +33,10 @@ pub enum What {
     Orphan(Orphan),
     /// The store's bookkeeping.
     Metadata,
-    /// Record files, which every deletion writes anew.
+    /// Record files, which every deletion rewrites.
     Records,
-    /// Our own ballast: see [`super::edit::Ballast`].
-    Ballast,
+    /// Our own reserve file: see [`super::edit::ReserveFile`].
+    ReserveFile,
     /// Something else, by name.
     Other(String),
 }
@@ -54,7 +54,7 @@ impl UnitKind for What {
             Self::Orphan(orphan) => orphan.class().as_str(),
             Self::Metadata => "metadata",
             Self::Records => "records",
-            Self::Ballast => "ballast",
+            Self::ReserveFile => "ballast",
             Self::Other(_) => "other",
         }
     }
@@ -67,7 +67,7 @@ pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
     for (area, root) in snapshot.places.areas().enumerate() {
         sorter.area(area, root);
     }
-    sorter.leftovers();
+    sorter.temporary_files();
     sorter.units
 }
 
@@ -172,9 +172,9 @@ impl<'a> Sorter<'a> {
             _ => {}
         }
         let what = match name.as_str() {
-            BALLAST => {
-                let id = "layersweep's ballast".into();
-                return self.whole(What::Ballast, id, area, root, PathBuf::from(&entry.name));
+            RESERVE_FILE => {
+                let id = "layersweep's reserve file".into();
+                return self.whole(What::ReserveFile, id, area, root, PathBuf::from(&entry.name));
             }
             "storage.lock" | "userns.lock" | "defaultNetworkBackend" => What::Metadata,
             _ if area == 0 => What::Other(name.clone()),
@@ -213,7 +213,7 @@ impl<'a> Sorter<'a> {
     }
 
     /// What the tools left outside of the store.
-    fn leftovers(&mut self) {
+    fn temporary_files(&mut self) {
         let snapshot = self.snapshot;
         let first = snapshot.places.first_temporary();
         for (at, directory) in snapshot.places.temporary.iter().enumerate() {
@@ -277,7 +277,7 @@ impl<'a> Sorter<'a> {
             }
             // Marker files and whatever else the driver keeps: never a layer.
             Some(".has-mount-program") => self.metadata(area, root, path, TreeScope::Whole),
-            // Made anew whenever a program opens the driver.
+            // Recreated whenever a program opens the driver.
             Some("backingFsBlockDev") => {
                 self.whole(What::Records, "store records".into(), area, root, path);
             }

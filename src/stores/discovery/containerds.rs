@@ -1,4 +1,4 @@
-//! containerd: which roots there are, and what is read of each.
+//! Finds and reads containerd roots.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Found {
         }
         // Without leaks nothing has to be seen twice.
         let patience = read::Patience::default();
-        let confirm = patience.confirm.filter(|_| request.weigh.finds_leaks());
+        let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
         let snapshot = read::read(&places, read::Patience { confirm, ..patience }).map_err(unreadable)?;
         self.stores.push(Containerd {
             units: units::sort(&snapshot),
@@ -75,7 +75,7 @@ pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
             if !found.store(request, &config::named(&request.sysroot, root))? {
                 return Err(Error::NotAStore {
                     path: root.clone(),
-                    hint: "name the directory that holds `io.containerd.metadata.v1.bolt`",
+                    hint: "pass the directory that contains `io.containerd.metadata.v1.bolt`",
                 });
             }
         }

@@ -1,4 +1,4 @@
-//! containers/storage: which graphroots there are, and what is read of each.
+//! Finds and reads containers/storage graphroots.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
 use crate::stores::containers_storage::config::{self, Discovery, Pin, StoreConfig};
 use crate::stores::containers_storage::edit::{OutsideUse, Watch};
-use crate::stores::containers_storage::leftovers;
 use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::places::{self, Places};
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::containers_storage::store::{Graphroot, read};
+use crate::stores::containers_storage::temporary_files;
 use crate::stores::containers_storage::units;
-use crate::stores::request::{Error, Request, Weigh};
+use crate::stores::request::{Error, Measure, Request};
 use crate::stores::store::Store;
 use crate::sys::quiet::Within;
 use crate::sys::root::Root;
@@ -25,9 +25,9 @@ use crate::sys::root::Root;
 #[derive(Debug, Default)]
 pub(in crate::stores) struct Found {
     stores: Vec<Graphroot>,
-    /// Stores that nobody asked for and that take images from those above: their records alone.
+    /// Stores that were not requested but use images of those above: only their records.
     others: Vec<Graphroot>,
-    /// What lies beside the images.
+    /// What is beside the images.
     artifacts: Vec<Artifacts>,
     pub(in crate::stores) pins: Vec<Pin>,
     pub(in crate::stores) findings: Vec<Finding>,
@@ -47,7 +47,7 @@ impl Found {
         (stores.chain(artifacts).collect(), self.unreadable)
     }
 
-    /// The stores that nobody asked for.
+    /// The stores that were not requested.
     pub(in crate::stores) fn others(&mut self) -> Vec<Graphroot> {
         std::mem::take(&mut self.others)
     }
@@ -100,8 +100,9 @@ pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
         if named && nothing && !found.knows(request, &store.graphroot) {
             return Err(Error::NotAStore {
                 path: store.graphroot.clone(),
-                hint: "name the directory that holds `overlay-layers` or `vfs-layers`; `podman info` calls \
-                       it graphRoot",
+                hint: "pass the directory that contains `overlay-layers` or `vfs-layers` (graphRoot in \
+                    `podman \
+                       info`)",
             });
         }
         found.looked.push(store.graphroot.clone());
@@ -187,17 +188,17 @@ pub(in crate::stores) fn has_image(request: &Request, places: &Places, id: &str)
     // One that was moved aside or exchanged tells nothing of what others find.
     let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
     if !places.areas().all(in_place) {
-        return Err(io::Error::other("it is not at its path any more"));
+        return Err(io::Error::other("it is no longer at its path"));
     }
     let Snapshot { images, consistency, .. } = read(places, request)?;
     let has = images.iter().any(|image| image.id == id);
     Ok((has || consistency != Consistency::Damaged).then_some(has))
 }
 
-/// How to look at a store that nobody asked for: no flag means it.
+/// The request for a store that was not requested: no flag applies to it.
 fn records_of_another(request: &Request, asked: &Places) -> Request {
     let graphroots = vec![asked.graphroot.to_path_buf()];
-    Request { graphroots, runroot: None, weigh: Weigh::Nothing, sizes: None, ..request.clone() }
+    Request { graphroots, runroot: None, measure: Measure::Nothing, sizes: None, ..request.clone() }
 }
 
 /// All stores that the configuration names: those asked for, then the others.
@@ -209,7 +210,7 @@ struct Configured<'a> {
 }
 
 impl Configured<'_> {
-    /// The imagestores that the store at position `at` writes to and nobody else does before it.
+    /// The imagestores that the store at position `at` writes to and no earlier store does.
     fn imagestores(&self, request: &Request, at: usize) -> Vec<Root> {
         let store = &self.all[at];
         let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));
@@ -272,16 +273,21 @@ impl Found {
     }
 
     /// # Errors
-    /// When the store at position `lender`, whose images `store` may use, could not be read.
-    fn readable(&self, store: &StoreConfig, lender: usize) -> Result<(), Error> {
-        let Some(lender) = self.unread.iter().find(|unread| unread.at == lender) else { return Ok(()) };
-        let lender = lender.graphroot.display();
-        let source = io::Error::other(format!("its additional image store {lender} could not be read"));
+    /// When the store at position `additional_store`, whose images `store` may use, could not be read.
+    fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), Error> {
+        let Some(additional_store) = self.unread.iter().find(|unread| unread.at == additional_store) else {
+            return Ok(());
+        };
+        let additional_store = additional_store.graphroot.display();
+        let source = io::Error::other(format!(
+            "its additional image store {additional_store} could not \
+            be read"
+        ));
         Err(Error::Unreadable { path: store.graphroot.clone(), source })
     }
 
-    /// Reads the store at position `at`, and those that it takes images from and that nobody has
-    /// asked for.
+    /// Reads the store at position `at`, and those whose images it uses and that were not
+    /// requested.
     fn store(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
         let store = &known.all[at];
         let mut additional = Vec::new();
@@ -290,8 +296,10 @@ impl Found {
             match known.own.find(&place) {
                 // The library writes to its own graphroot, whatever else that is called.
                 Some((same, _)) if same == at => continue,
-                // Whoever else names it, somebody writes to it: it is read as that one's.
-                Some((lender, _)) if lender < known.asked => self.readable(store, lender)?,
+                // Whoever else names it, another process writes to it: it is read as that one's.
+                Some((additional_store, _)) if additional_store < known.asked => {
+                    self.readable(store, additional_store)?
+                }
                 _ => {
                     let config = StoreConfig {
                         graphroot: named.clone(),
@@ -306,9 +314,11 @@ impl Found {
                     self.drivers_of(request, &config, Vec::new(), true)?;
                 }
             }
-            let lender = self.known(&place).map(|lender| lender.snapshot.places.graphroot.to_path_buf());
-            // In a circle the lender has yet to be read.
-            additional.push(lender.unwrap_or_else(|| path.to_path_buf()));
+            let additional_store = self
+                .known(&place)
+                .map(|additional_store| additional_store.snapshot.places.graphroot.to_path_buf());
+            // In a circle the additional_store has yet to be read.
+            additional.push(additional_store.unwrap_or_else(|| path.to_path_buf()));
         }
         let first = self.stores.len();
         self.drivers(request, at, known, false)?;
@@ -321,7 +331,7 @@ impl Found {
     }
 
     /// Reads the store at position `at`, which nobody asked for, if it takes images from one that
-    /// was. Whatever is wrong with it is nobody's business but those images'.
+    /// was. Whatever is wrong with it belongs to no one business but those images'.
     fn other(&mut self, request: &Request, at: usize, known: Configured<'_>) {
         let writable = |one: &&Graphroot| !one.snapshot.places.read_only;
         let wanted = Place::of(placed(request, &known.all[at]));
@@ -329,13 +339,13 @@ impl Found {
         if self.stores.iter().filter(writable).any(is_it) {
             return;
         }
-        let takes = self.stores.iter().find(|lender| {
-            let places = &lender.snapshot.places;
+        let takes = self.stores.iter().find(|additional_store| {
+            let places = &additional_store.snapshot.places;
             let areas: Vec<_> = places.areas().map(Place::opened).collect();
             known.takes_from(request, at, &areas, &places.driver)
         });
-        let Some(lender) = takes else { return };
-        let request = &records_of_another(request, &lender.snapshot.places);
+        let Some(additional_store) = takes else { return };
+        let request = &records_of_another(request, &additional_store.snapshot.places);
         let mut found = Self::default();
         if found.drivers(request, at, known, false).is_err() {
             self.unread.push(unread(request, &known.all[at], at));
@@ -347,8 +357,8 @@ impl Found {
         self.others.append(&mut found.stores);
     }
 
-    /// Directories with leftovers of the tools. They are nobody's store in particular, so
-    /// they are looked at where all stores are, and belong to the first.
+    /// Directories with temporary files of the tools. They belong to no particular store,
+    /// so they are read when all stores are, and counted with the first.
     fn temporary(&self, request: &Request, read_only: bool) -> Vec<Root> {
         let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
         if request.names_stores() || read_only || !first {
@@ -359,7 +369,7 @@ impl Found {
         let mut found = opened(request, [&directory]);
         found.retain(|directory| {
             let entries = Within::new([directory]).list(directory).unwrap_or_default();
-            entries.iter().any(leftovers::is_leftover)
+            entries.iter().any(temporary_files::is_temporary)
         });
         found
     }
@@ -435,7 +445,7 @@ impl Found {
                 snapshot.consistency = Consistency::Damaged;
                 snapshot.findings.push(Finding {
                     path: runroot.clone(),
-                    message: "the store is transient, and this runroot is not there: its containers are \
+                    message: "the store is transient and this runroot does not exist: its containers are \
                               unknown"
                         .into(),
                     incomplete: true,
@@ -454,7 +464,7 @@ impl Found {
         Ok(())
     }
 
-    /// Reads the artifacts in a graphroot. That they cannot be read is no reason to pass the images
+    /// Reads the artifacts in a graphroot. That they cannot be read is no reason to skip the images
     /// by.
     fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
         let places = Places {
@@ -479,7 +489,7 @@ impl Found {
         }
     }
 
-    /// Stores of artifacts that CRI-O may read and nobody writes to.
+    /// Read-only artifact stores of CRI-O.
     fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
         let own = std::mem::take(&mut self.artifacts);
         for Pin { pattern: path, origin } in named {

@@ -1,5 +1,5 @@
-//! What configuration alone says, without reading any store: where a scan would look, and the images that pod
-//! sandboxes are made from.
+//! Facts from the configuration alone, without reading any store: where a scan would look, and the sandbox
+//! images.
 
 pub(in crate::stores) mod containerds;
 pub(in crate::stores) mod graphroots;
@@ -20,7 +20,7 @@ const FLAG: &str = "--pod-infra-container-image";
 /// The sandbox images that CRI-O, the containerds and the kubelet of `request`'s root are
 /// configured to use, each once; with those that CRI-O and containerd have built in where their
 /// configuration is silent. Reads configuration alone, no store. What of that cannot be read is a
-/// finding of every survey, and what it would have named is kept by other rules only if it is in
+/// finding of every scan, and what it would have named is kept by other rules only if it is in
 /// use or pinned.
 #[must_use]
 pub fn sandbox_images(request: &Request) -> Vec<NamedImage> {
@@ -45,7 +45,7 @@ pub fn sandbox_images(request: &Request) -> Vec<NamedImage> {
     once
 }
 
-/// The containerds whose stores a survey would read.
+/// The containerds whose stores a scan would read.
 fn containerds(request: &Request) -> Vec<RootConfig> {
     if request.names_stores() {
         let roots = request.containerd_roots.iter();
@@ -60,8 +60,8 @@ fn containerds(request: &Request) -> Vec<RootConfig> {
     roots
 }
 
-/// Directories that a survey of `request` reads as stores and as their runtime state: what is written
-/// for people has no place in them. Paths inside the root, as configured; they need not exist.
+/// Directories that a scan of `request` reads as stores and as their runtime state: what is written
+/// for messages has no place in them. Paths inside the root, as configured; they need not exist.
 #[must_use]
 pub fn directories(request: &Request) -> Vec<PathBuf> {
     let mut found = request.graphroots.clone();
@@ -96,7 +96,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::stores::Weigh;
+    use crate::stores::Measure;
     use crate::stores::containers_storage::config::Environment;
     use crate::stores::containers_storage::snapshot::Patience;
     use crate::sys::sysroot::Sysroot;
@@ -122,7 +122,7 @@ mod tests {
             environment: Environment::default(),
             threads: 1,
             patience: Patience::default(),
-            weigh: Weigh::Nothing,
+            measure: Measure::Nothing,
             labels: crate::model::LabelsOf::Nobody,
             now: Timestamp::UNIX_EPOCH,
             leaps: Vec::new(),

@@ -1,4 +1,4 @@
-//! Which sizes a scan takes from earlier ones, and what it leaves for later ones.
+//! Which sizes a scan reuses from earlier scans, and which it stores for later ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl Cached {
         trusted.filter(|layer| self.contradiction(layer).is_some()).map(|layer| layer.store).collect()
     }
 
-    /// Layers that somebody wrote to since an earlier scan, and what shows it.
+    /// Layers that another process wrote to since an earlier scan, and what shows it.
     pub(super) fn contradictions(&self) -> Vec<(usize, String)> {
         let found = self.layers.iter().filter_map(|(slot, layer)| match self.contradiction(layer)? {
             Contradiction::Differs(how) => Some((*slot, how)),

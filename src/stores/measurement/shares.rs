@@ -1,4 +1,4 @@
-//! What several units share: nodes of their own in the inventory.
+//! Shared inodes and extents, as nodes of their own in the inventory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -93,7 +93,7 @@ pub(super) fn share_chunks(chunks: &InodeChunks, inventory: &mut Inventory, node
     // Without the record files the holders of two groups may be the same.
     let mut groups: BTreeMap<(Vec<NodeIx>, bool), u64> = BTreeMap::new();
     for ChunkGroup { mut holders, outside, bytes } in chunks.groups(&|slot| nodes.get(&slot).copied()) {
-        // A deletion writes the record files anew, in another chunk or in this one: they do
+        // A deletion rewrites the record files, in another chunk or in this one: they do
         // not keep it.
         let is_rewritten = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::StoreRecords;
         if !holders.iter().all(is_rewritten) {

@@ -91,7 +91,7 @@ fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
         environment: Environment::default(),
         threads: 2,
         patience: Patience::default(),
-        weigh: Weigh::Everything,
+        measure: Measure::Everything,
         labels: crate::model::LabelsOf::Nobody,
         now: jiff::Timestamp::now(),
         leaps: Vec::new(),

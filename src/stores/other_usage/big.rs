@@ -1,11 +1,11 @@
-//! The largest log files, by name: the one that runs away fills a disk alone.
+//! The largest log files by name: a single runaway log can fill a disk.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::places::pod_name;
-use super::types::{BigFile, Place, TenantKind};
+use super::types::{BigFile, OtherUserKind, Place};
 use crate::node::places::Places;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
@@ -13,13 +13,13 @@ use crate::sys::sysroot::Sysroot;
 /// So many are named.
 const MOST: usize = 20;
 
-/// The largest log files on the filesystems of a survey, the journal's left out: its size is its
+/// The largest log files on the filesystems of a scan, the journal's left out: its size is its
 /// own to keep.
 pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<BigFile> {
     let mut largest = Largest::default();
     let journal: Vec<_> =
-        places.iter().filter(|place| place.kind == TenantKind::Journal).map(|place| &place.path).collect();
-    let logs = |place: &&Place| matches!(place.kind, TenantKind::PodLogs | TenantKind::Logs);
+        places.iter().filter(|place| place.kind == OtherUserKind::Journal).map(|place| &place.path).collect();
+    let logs = |place: &&Place| matches!(place.kind, OtherUserKind::PodLogs | OtherUserKind::Logs);
     for place in places.iter().filter(logs) {
         let Some(filesystem) = place.filesystem else { continue };
         let is_journal = |path: &Path| journal.iter().any(|journal| *journal == path);

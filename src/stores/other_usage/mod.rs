@@ -1,8 +1,8 @@
-//! Who else holds bytes on the filesystems of the stores: logs, the journal, volumes of pods,
-//! leftovers, and everything else by its top-level directory. Only reads; never crosses a mount.
+//! Other users of the stores' filesystems: logs, the journal, volumes of pods, temporary files,
+//! and everything else by its top-level directory. Read-only; never crosses a mount.
 //!
-//! Stores are measured by the survey and left out here. What has hard links or shared extents
-//! in a store and outside of it counts with the store alone, so that no byte counts twice.
+//! Stores are measured by the scan and left out here. Files with hard links or shared extents
+//! both in a store and outside count with the store only, so that no byte counts twice.
 
 mod big;
 mod places;
@@ -11,7 +11,7 @@ mod types;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::Survey;
+use super::Scan;
 use crate::disk::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, DeletedFile, Lies};
@@ -19,52 +19,52 @@ use crate::sys::{mounts, quiet};
 
 pub use places::filesystem_of;
 use types::Place;
-pub use types::{BigFile, Known, PodShare, Tenant, TenantKind, Tenants};
+pub use types::{BigFile, Known, OtherUser, OtherUserKind, OtherUsers, PodShare};
 
 /// What a unit of the walk is.
 #[derive(Clone, Debug)]
 struct Unit {
-    kind: TenantKind,
-    /// Where its kind begins: the key that units of one tenant share.
-    tenant: PathBuf,
+    kind: OtherUserKind,
+    /// Where its kind begins: the key that units of one user share.
+    user: PathBuf,
     /// The pod whose share this is.
     pod: Option<String>,
     path: PathBuf,
 }
 
-/// Measures the other users of the filesystems of a survey.
+/// Measures other users of the scanned filesystems.
 #[must_use]
-pub fn measure(survey: &Survey, known: &Known, progress: &Progress) -> Tenants {
-    let mut all = Tenants::default();
-    let places = places::find(survey, known, &mut all.findings);
-    for at in 0..survey.inventory.filesystems.len() {
-        of_filesystem(survey, at.into(), &places, (known, progress), &mut all);
+pub fn measure(scan: &Scan, known: &Known, progress: &Progress) -> OtherUsers {
+    let mut all = OtherUsers::default();
+    let places = places::find(scan, known, &mut all.findings);
+    for at in 0..scan.inventory.filesystems.len() {
+        of_filesystem(scan, at.into(), &places, (known, progress), &mut all);
     }
-    if !survey.sysroot.is_foreign() {
-        deleted_files(survey, &mut all);
+    if !scan.sysroot.is_foreign() {
+        deleted_files(scan, &mut all);
     }
     places::name_by_uid(&mut all.pods);
     all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
-    all.logs = big::logs(&survey.sysroot, &places, &known.places);
+    all.logs = big::logs(&scan.sysroot, &places, &known.places);
     all
 }
 
 fn of_filesystem(
-    survey: &Survey,
+    scan: &Scan,
     at: FilesystemIx,
     places: &[Place],
     (known, progress): (&Known, &Progress),
-    all: &mut Tenants,
+    all: &mut OtherUsers,
 ) {
-    let facts = &survey.inventory.filesystems[at.get()];
+    let facts = &scan.inventory.filesystems[at.get()];
     let here: Vec<_> = places.iter().filter(|place| place.filesystem == Some(at)).collect();
     let mut roots = vec![facts.mount.clone()];
     let mut units: Vec<Unit> = Vec::new();
     let mut trees = Vec::new();
-    // What lies directly on the top, the top itself included, is no directory's.
+    // Files directly in the top directory, and the top directory itself, belong to no entry.
     let top = Unit {
-        kind: TenantKind::Directory,
-        tenant: facts.mount.clone(),
+        kind: OtherUserKind::Directory,
+        user: facts.mount.clone(),
         pod: None,
         path: facts.mount.clone(),
     };
@@ -72,7 +72,7 @@ fn of_filesystem(
         Ok(below) => below,
         Err(error) => {
             let message =
-                format!("what is mounted below it is not known ({error}): its other users count as `other`");
+                format!("the mounts below it are unknown ({error}): its other users are counted as `other`");
             all.findings.push(Finding { path: facts.mount.clone(), message, incomplete: true });
             return;
         }
@@ -80,7 +80,7 @@ fn of_filesystem(
     add(&mut units, &mut trees, 0, top, &below, all);
     for place in &here {
         roots.push(place.path.clone());
-        let unit = Unit { kind: place.kind, tenant: place.path.clone(), pod: None, path: place.path.clone() };
+        let unit = Unit { kind: place.kind, user: place.path.clone(), pod: None, path: place.path.clone() };
         match place.is_store {
             true => {}
             false if place.by_pod => add(&mut units, &mut trees, roots.len() - 1, unit, &below, all),
@@ -104,28 +104,28 @@ fn of_filesystem(
     note_errors(&measured, &facts.mount, all);
     let bytes = bytes_by_unit(&measured, units.len());
     gather(at, units, &bytes, all);
-    for tenant in &mut all.tenants {
-        let place = here.iter().find(|place| place.holder.is_some() && place.path == tenant.path);
-        tenant.holder = tenant.holder.take().or_else(|| place?.holder.clone());
+    for user in &mut all.other_users {
+        let place = here.iter().find(|place| place.holder.is_some() && place.path == user.path);
+        user.holder = user.holder.take().or_else(|| place?.holder.clone());
     }
 }
 
 /// A tree for each entry of a directory, and one for the directory's own entry: units that share
-/// one tenant.
+/// one user.
 fn add(
     units: &mut Vec<Unit>,
     trees: &mut Vec<Tree>,
     root: usize,
     unit: Unit,
     mounts: &[PathBuf],
-    all: &mut Tenants,
+    all: &mut OtherUsers,
 ) {
     trees.push(tree(root, PathBuf::new(), units.len(), TreeScope::EntryOnly));
     units.push(unit.clone());
     let entries = match quiet::list(&unit.path) {
         Ok(entries) => entries,
         Err(error) => {
-            let message = format!("listing it: {error}; what lies in it counts as `other`");
+            let message = format!("listing it: {error}; its contents are counted as `other`");
             all.findings.push(Finding { path: unit.path, message, incomplete: true });
             return;
         }
@@ -137,8 +137,8 @@ fn add(
         }
         trees.push(tree(root, PathBuf::from(&entry.name), units.len(), TreeScope::Whole));
         units.push(match unit.kind {
-            TenantKind::Directory => {
-                Unit { kind: places::kind_on_top(&entry), tenant: path.clone(), path, pod: None }
+            OtherUserKind::Directory => {
+                Unit { kind: places::kind_on_top(&entry), user: path.clone(), path, pod: None }
             }
             _ => Unit { pod: Some(places::pod_name(&entry.name)), path, ..unit.clone() },
         });
@@ -150,7 +150,7 @@ fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree {
 }
 
 /// Bytes of each unit: inodes and extents that several share count once, with the first of them;
-/// those that somebody outside of all units shares (a store) with nobody here.
+/// those also shared outside of all units (with a store) are not counted here.
 fn bytes_by_unit(measured: &Measured, units: usize) -> Vec<u64> {
     let mut bytes: Vec<u64> = measured.units.iter().map(|tally| tally.bytes).collect();
     bytes.resize(units, 0);
@@ -172,21 +172,21 @@ fn bytes_by_unit(measured: &Measured, units: usize) -> Vec<u64> {
     bytes
 }
 
-fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut Tenants) {
+fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut OtherUsers) {
     let mut sums: HashMap<PathBuf, usize> = HashMap::new();
     for (unit, bytes) in units.into_iter().zip(bytes) {
         if let Some(pod) = unit.pod {
             let (kind, path) = (unit.kind, unit.path);
             all.pods.push(PodShare { kind, filesystem, pod, path, bytes: *bytes });
         }
-        let next = all.tenants.len();
-        let at = *sums.entry(unit.tenant.clone()).or_insert(next);
-        match all.tenants.get_mut(at) {
-            Some(tenant) => tenant.bytes += bytes,
-            None => all.tenants.push(Tenant {
+        let next = all.other_users.len();
+        let at = *sums.entry(unit.user.clone()).or_insert(next);
+        match all.other_users.get_mut(at) {
+            Some(user) => user.bytes += bytes,
+            None => all.other_users.push(OtherUser {
                 kind: unit.kind,
                 filesystem,
-                path: unit.tenant,
+                path: unit.user,
                 bytes: *bytes,
                 holder: None,
             }),
@@ -194,37 +194,37 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut T
     }
 }
 
-fn note_errors(measured: &Measured, mount: &Path, all: &mut Tenants) {
+fn note_errors(measured: &Measured, mount: &Path, all: &mut OtherUsers) {
     /// More say nothing more.
     const MOST: usize = 10;
     let unread = measured.errors.iter().filter(|error| !error.vanished);
     let finding = |error: &crate::disk::WalkError| Finding {
         path: error.path.clone(),
-        message: format!("{}; what lies there counts as `other`", error.message),
+        message: format!("{}; its contents are counted as `other`", error.message),
         incomplete: true,
     };
     all.findings.extend(unread.clone().take(MOST).map(finding));
     let more = unread.count().saturating_sub(MOST);
     if more > 0 {
-        let message = format!("{more} more could not be read; they count as `other`");
+        let message = format!("{more} more could not be read; they are counted as `other`");
         all.findings.push(Finding { path: mount.to_path_buf(), message, incomplete: true });
     }
 }
 
-/// Files that have no name any more, on filesystems of the survey.
-fn deleted_files(survey: &Survey, all: &mut Tenants) {
+/// Files that have no name any more, on filesystems of the scan.
+fn deleted_files(scan: &Scan, all: &mut OtherUsers) {
     let files = match deleted::files() {
         Ok(files) => files,
         Err(error) => {
-            let message = format!("which deleted files are held open is not known: {error}");
+            let message = format!("cannot find deleted files that are held open: {error}");
             return all.findings.push(Finding { path: "/proc".into(), message, incomplete: false });
         }
     };
     let here = files.into_iter().filter(|file| file.bytes > 0);
-    all.tenants.extend(here.filter_map(|file| {
-        Some(Tenant {
-            kind: TenantKind::DeletedOpen,
-            filesystem: holder_of(survey, &file)?,
+    all.other_users.extend(here.filter_map(|file| {
+        Some(OtherUser {
+            kind: OtherUserKind::DeletedOpen,
+            filesystem: holder_of(scan, &file)?,
             path: file.path,
             bytes: file.bytes,
             holder: Some(file.holder),
@@ -232,9 +232,9 @@ fn deleted_files(survey: &Survey, all: &mut Tenants) {
     }));
 }
 
-/// The filesystem of the survey that the bytes of a deleted file lie on.
-fn holder_of(survey: &Survey, file: &DeletedFile) -> Option<FilesystemIx> {
-    let filesystems = &survey.inventory.filesystems;
+/// The filesystem of the scan that the bytes of a deleted file are on.
+fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
+    let filesystems = &scan.inventory.filesystems;
     let by_source = |source: &str| {
         let is_it = |one: &Filesystem| source.starts_with("/dev/") && one.device == source;
         filesystems.iter().position(is_it).map(FilesystemIx::from)
@@ -244,12 +244,12 @@ fn holder_of(survey: &Survey, file: &DeletedFile) -> Option<FilesystemIx> {
         filesystems.iter().position(|one| number(one) == Some(file.device)).map(FilesystemIx::from)
     };
     match &file.lies {
-        Some(Lies::Upper(upper)) if upper.is_absolute() => filesystem_of(survey, upper),
+        Some(Lies::Upper(upper)) if upper.is_absolute() => filesystem_of(scan, upper),
         // Storage drivers mount from within their own directory, since options are short.
         Some(Lies::Upper(upper)) => {
-            let stores = survey.inventory.stores.iter();
+            let stores = scan.inventory.stores.iter();
             let mut places = stores.map(|store| store.root.join(&store.driver).join(upper));
-            places.find_map(|place| filesystem_of(survey, &place))
+            places.find_map(|place| filesystem_of(scan, &place))
         }
         Some(Lies::Source(source)) => by_source(source).or_else(by_number),
         None => by_number(),

@@ -1,35 +1,35 @@
-//! Where the usual users of a node's disk keep what they keep.
+//! The usual paths of other users of a node's disk.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::types::{Known, Place, PodShare, TenantKind};
+use super::types::{Known, OtherUserKind, Place, PodShare};
 use crate::disk::filesystem;
 use crate::model::{FilesystemIx, Finding};
-use crate::stores::Survey;
+use crate::stores::Scan;
 use crate::sys::{quiet, root};
 
 /// Directories of known use, and those of the stores. A place that exists only as part of another
 /// one of the same use is not named again.
-pub(super) fn find(survey: &Survey, known: &Known, findings: &mut Vec<Finding>) -> Vec<Place> {
-    use TenantKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
+pub(super) fn find(scan: &Scan, known: &Known, findings: &mut Vec<Finding>) -> Vec<Place> {
+    use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
     let mut add = |kind, path: PathBuf, by_pod, is_store, holder: Option<String>| {
         if seen.insert(path.clone()) {
-            let filesystem = filesystem_of(survey, &path);
+            let filesystem = filesystem_of(scan, &path);
             places.push(Place { kind, path, filesystem, by_pod, is_store, holder });
         }
     };
-    let roots = survey.inventory.stores.iter().map(|store| store.root.clone());
-    for directory in roots.chain(survey.areas.iter().flatten().cloned()) {
+    let roots = scan.inventory.stores.iter().map(|store| store.root.clone());
+    for directory in roots.chain(scan.areas.iter().flatten().cloned()) {
         // The kind of a store's place says nothing.
-        add(TenantKind::Directory, directory, false, true, None);
+        add(OtherUserKind::Directory, directory, false, true, None);
     }
-    for (name, directory) in survey.snapshotters.iter().cloned() {
-        add(TenantKind::Snapshotter, directory, false, false, Some(name));
+    for (name, directory) in scan.snapshotters.iter().cloned() {
+        add(OtherUserKind::Snapshotter, directory, false, false, Some(name));
     }
     let kubelet = known.places.roots.iter().map(|root| (KubeletVolumes, root.join("pods"), true));
     let usual = [
@@ -45,24 +45,20 @@ pub(super) fn find(survey: &Survey, known: &Known, findings: &mut Vec<Finding>) 
     ];
     for (kind, path, by_pod) in kubelet.chain(usual) {
         // What a server keeps is on none of these disks, and it need never answer.
-        let found = match survey.sysroot.is_foreign() {
-            true => survey.sysroot.resolve(&path),
+        let found = match scan.sysroot.is_foreign() {
+            true => scan.sysroot.resolve(&path),
             false => root::find_at_hand(&path).map(|(_, path)| path),
         };
         let resolved = match found {
             Ok(resolved) => resolved,
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                findings.push(Finding {
-                    path,
-                    message: format!("{error}; not looked at"),
-                    incomplete: false,
-                });
+                findings.push(Finding { path, message: format!("{error}; not scanned"), incomplete: false });
                 continue;
             }
             Err(_) => continue,
         };
         let is_directory = quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::Kind::Directory);
-        // Swap files lie on the top: see `kind_on_top`.
+        // Swap files are on the top: see `kind_on_top`.
         if is_directory {
             add(kind, resolved, by_pod, false, None);
         }
@@ -70,13 +66,13 @@ pub(super) fn find(survey: &Survey, known: &Known, findings: &mut Vec<Finding>) 
     places
 }
 
-/// The filesystem of the survey that holds a path; `None` where it is none of them.
+/// The filesystem of the scan that holds a path; `None` where it is none of them.
 #[must_use]
-pub fn filesystem_of(survey: &Survey, path: &Path) -> Option<FilesystemIx> {
+pub fn filesystem_of(scan: &Scan, path: &Path) -> Option<FilesystemIx> {
     let (facts, _) = filesystem::of(path).ok()?;
     let number = |path: &Path| quiet::facts(path).ok().map(|facts| facts.device);
     let here = number(path);
-    let same = survey.inventory.filesystems.iter().position(|one| {
+    let same = scan.inventory.filesystems.iter().position(|one| {
         match one.device.starts_with("/dev/") && facts.device.starts_with("/dev/") {
             true => one.device == facts.device,
             false => here.is_some() && number(&one.mount) == here,
@@ -96,11 +92,11 @@ pub(super) fn pod_name(directory: &OsStr) -> String {
 }
 
 /// The kind of an entry on the top of a filesystem.
-pub(super) fn kind_on_top(entry: &quiet::Entry) -> TenantKind {
+pub(super) fn kind_on_top(entry: &quiet::Entry) -> OtherUserKind {
     let is_swap = ["swapfile", "swap.img", "swap"].iter().any(|name| entry.name == *name);
     match entry.kind == quiet::Kind::File && is_swap {
-        true => TenantKind::Swap,
-        false => TenantKind::Directory,
+        true => OtherUserKind::Swap,
+        false => OtherUserKind::Directory,
     }
 }
 
@@ -108,13 +104,13 @@ pub(super) fn kind_on_top(entry: &quiet::Entry) -> TenantKind {
 pub(super) fn name_by_uid(pods: &mut [PodShare]) {
     let names: std::collections::HashMap<String, String> = pods
         .iter()
-        .filter(|pod| pod.kind == TenantKind::PodLogs)
+        .filter(|pod| pod.kind == OtherUserKind::PodLogs)
         .filter_map(|pod| {
             let (_, uid) = pod.path.file_name()?.to_str()?.rsplit_once('_')?;
             Some((uid.to_owned(), pod.pod.clone()))
         })
         .collect();
-    for pod in pods.iter_mut().filter(|pod| pod.kind == TenantKind::KubeletVolumes) {
+    for pod in pods.iter_mut().filter(|pod| pod.kind == OtherUserKind::KubeletVolumes) {
         if let Some(name) = names.get(&pod.pod) {
             pod.pod.clone_from(name);
         }

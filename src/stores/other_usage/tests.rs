@@ -43,9 +43,9 @@ fn names_of_pods() {
         bytes: 1,
     };
     let mut pods = [
-        pod(TenantKind::PodLogs, "shop/cart-0", "/var/log/pods/shop_cart-0_1111-22"),
-        pod(TenantKind::KubeletVolumes, "1111-22", "/var/lib/kubelet/pods/1111-22"),
-        pod(TenantKind::KubeletVolumes, "3333-44", "/var/lib/kubelet/pods/3333-44"),
+        pod(OtherUserKind::PodLogs, "shop/cart-0", "/var/log/pods/shop_cart-0_1111-22"),
+        pod(OtherUserKind::KubeletVolumes, "1111-22", "/var/lib/kubelet/pods/1111-22"),
+        pod(OtherUserKind::KubeletVolumes, "3333-44", "/var/lib/kubelet/pods/3333-44"),
     ];
     places::name_by_uid(&mut pods);
     let names: Vec<_> = pods.iter().map(|pod| pod.pod.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Who else uses a disk, and for what.
+//! Types of the other users of a disk.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,10 @@ use crate::node::places::Places;
 
 /// What kind of use it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TenantKind {
-    /// Logs of pods.
+pub enum OtherUserKind {
     PodLogs,
     /// The journal of systemd.
     Journal,
-    /// Other logs.
     Logs,
     /// What the kubelet keeps for pods: volumes on this disk, plugins' files.
     KubeletVolumes,
@@ -22,7 +20,6 @@ pub enum TenantKind {
     Layersweep,
     /// Dumps of programs that crashed, and of the kernel.
     CoreDumps,
-    /// Swap files.
     Swap,
     /// Files of a snapshotter that runs beside containerd.
     Snapshotter,
@@ -34,29 +31,27 @@ pub enum TenantKind {
 
 /// A use of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenant {
+pub struct OtherUser {
     /// What kind.
-    pub kind: TenantKind,
-    /// The filesystem.
+    pub kind: OtherUserKind,
     pub filesystem: FilesystemIx,
-    /// Where it lies for us; for deleted files the name that they had.
+    /// Its path as we see it; for deleted files the name that they had.
     pub path: PathBuf,
     /// Allocated bytes, each once.
     pub bytes: u64,
-    /// What holds it, where that is known: the process of a deleted file, the name of a snapshotter.
+    /// What holds it, if known: the process of a deleted file, the name of a snapshotter.
     pub holder: Option<String>,
 }
 
 /// What one pod holds of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodShare {
-    /// [`TenantKind::PodLogs`] or [`TenantKind::KubeletVolumes`].
-    pub kind: TenantKind,
-    /// The filesystem.
+    /// [`OtherUserKind::PodLogs`] or [`OtherUserKind::KubeletVolumes`].
+    pub kind: OtherUserKind,
     pub filesystem: FilesystemIx,
     /// `<namespace>/<name>`, else its uid.
     pub pod: String,
-    /// Where it lies for us.
+    /// Its path on this system.
     pub path: PathBuf,
     /// Allocated bytes, part of the kind's.
     pub bytes: u64,
@@ -64,10 +59,10 @@ pub struct PodShare {
 
 /// All of them.
 #[derive(Clone, Debug, Default)]
-pub struct Tenants {
-    /// By filesystem and kind; several of kind [`TenantKind::Directory`] and
-    /// [`TenantKind::DeletedOpen`].
-    pub tenants: Vec<Tenant>,
+pub struct OtherUsers {
+    /// By filesystem and kind; several of kind [`OtherUserKind::Directory`] and
+    /// [`OtherUserKind::DeletedOpen`].
+    pub other_users: Vec<OtherUser>,
     /// Shares of pods, the largest first.
     pub pods: Vec<PodShare>,
     /// The largest log files, the largest first.
@@ -89,12 +84,10 @@ pub struct Known {
     pub threads: usize,
 }
 
-/// A file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigFile {
-    /// Its filesystem.
     pub filesystem: FilesystemIx,
-    /// Where it lies for us.
+    /// Its path on this system.
     pub path: PathBuf,
     /// Allocated bytes.
     pub bytes: u64,
@@ -107,14 +100,14 @@ pub struct BigFile {
 /// A place with a known use.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub(super) kind: TenantKind,
-    /// Where it lies for us, without symlinks.
+    pub(super) kind: OtherUserKind,
+    /// Its path as we see it, without symlinks.
     pub(super) path: PathBuf,
-    /// Its filesystem, if it is one of the survey's.
+    /// Its filesystem, if it is one of the scan's.
     pub(super) filesystem: Option<FilesystemIx>,
     /// Each entry is a pod's.
     pub(super) by_pod: bool,
-    /// A store, which the survey has measured.
+    /// A store, which the scan has measured.
     pub(super) is_store: bool,
     /// Whose it is, where the kind does not say.
     pub(super) holder: Option<String>,

@@ -1,14 +1,14 @@
-//! Reads the processes of this machine so that none of them can make us wait.
+//! Reads the processes of this machine so that none of them can block us.
 //!
 //! Links are read, never followed (a process may be rooted in a filesystem that does not answer),
-//! and nothing is read from its memory (a page of `cmdline` or `environ` may lie there). Where a
-//! mount must be told from another at the same path, the link is opened with `O_PATH` and its number
+//! and nothing is read from its memory (a page of `cmdline` or `environ` may are there). To
+//! distinguish two mounts at the same path, the link is opened with `O_PATH` and its number
 //! read from our own `fdinfo`.
 //!
 //! Even a link may never be read: kernels since 6.18 wait there for a process that is in the middle of
 //! `execve` (`exec_update_lock`), and that waits for a file that it closes on the way. So links are read
-//! by threads that can be left behind, those of root's processes first. `status`, `uid_map`, `cgroup`,
-//! `comm` and `mountinfo` wait for nobody: who a process is and what it sees is known of all.
+//! by threads that can be abandoned, those of root's processes first. `status`, `uid_map`, `cgroup`,
+//! `comm` and `mountinfo` never block: the identity and the mounts of every process are known.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -39,22 +39,21 @@ const INIT: u32 = 1;
 /// Programs that are a kubelet, or have one built in.
 pub(crate) const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
 
-/// A table of 100,000 mounts, the most that the kernel allows in a namespace by default, with
-/// short paths. What is longer is not known.
+/// Size of a table of 100,000 mounts (the kernel's default limit per namespace) with short
+/// paths. A longer table counts as unknown.
 const MOST_OF_A_VIEW: u64 = 24 << 20;
-/// So much of the tables that belong to one user, so that nobody uses up what all may use.
+/// Limit for the tables of one user, so that no user exhausts the total.
 const MOST_OF_A_USER: u64 = 48 << 20;
 const MOST_OF_ALL: u64 = 384 << 20;
 
-/// So many open files of one process are looked at, and of all processes of one user together.
+/// Limits of open files read for one process, and for all processes of one user together.
 const MOST_FILES: usize = 1 << 16;
 const MOST_FILES_OF_A_USER: usize = 1 << 18;
 
-/// With one of these a process passes permissions, or can become somebody who does:
+/// With one of these a process bypasses permissions, or can become a user who does:
 /// `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
 
-/// What to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// The mounts of all.
@@ -104,7 +103,7 @@ pub(crate) enum Record {
     End,
 }
 
-/// What the bytes of a file lie on ([`super::super::deleted::Lies`]), with the path as bytes.
+/// What the bytes of a file are on ([`super::super::deleted::Lies`]), with the path as bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WrittenLies {
     Upper(Vec<u8>),
@@ -174,7 +173,7 @@ struct Seers {
     who: Who,
 }
 
-/// A mount that a file may lie on, of a filesystem that answers.
+/// A mount that a file may are on, of a filesystem that answers.
 struct Local {
     fstype: String,
     source: String,
@@ -248,7 +247,7 @@ impl<'a> Reader<'a> {
                 Some(Ok(None)) => continue,
                 Some(Ok(Some(links))) => links,
                 // Where sandboxes and security modules hide the first process, and nothing else, it is
-                // passed over: whoever lives in a namespace of containers has company there.
+                // skipped: whoever lives in a namespace of containers has company there.
                 Some(Err(error)) if one.id == INIT => {
                     tracing::debug!("the mounts of process {INIT}: {error}");
                     continue;
@@ -391,7 +390,7 @@ impl<'a> Reader<'a> {
             }
         }
         if wanted.arguments {
-            // The one thing that lies in a process's memory: only of a kubelet that is root's.
+            // The one thing that is in a process's memory: only of a kubelet that is root's.
             let places = kubelets.iter().map(|one| one.place.join("cmdline")).collect();
             let answers = ask_each(places, |place: PathBuf| fs::read(place).ok());
             for (one, arguments) in kubelets.iter().zip(answers) {
@@ -403,7 +402,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Of mounts whose filesystem asks nobody else. An overlay of a user's may lie on one that does.
+    /// Of mounts whose filesystem asks nobody else. An overlay of a user's may are on one that does.
     fn note_locals(&mut self, table: &[u8], is_privileged: bool) {
         const LOCAL: [&str; 11] =
             ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs", "zfs", "bcachefs", "vfat", "jfs"];
@@ -562,7 +561,7 @@ impl Held {
         Ok(())
     }
 
-    /// Pipes, sockets and devices are nobody's files.
+    /// Pipes, sockets and devices are not files on a disk.
     fn add(&mut self, target: &Path) {
         let system = ["/proc", "/sys", "/dev"].iter().any(|top| target.starts_with(top));
         if target.is_absolute() && !system && target != Path::new("/") {

@@ -1,6 +1,6 @@
-//! The same reading below the directories of a store, where not one component of the way
-//! may be a symlink: a planted one would lead out of the store, even out of a mounted
-//! disk, and following it would move its access time.
+//! The same reading below the directories of a store, where no component of the path may
+//! be a symlink: a planted one would lead out of the store, even out of a mounted disk, and following it
+//! would change its access time.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -62,7 +62,7 @@ impl Within {
         self.roots.extend(other.roots);
     }
 
-    /// Whether a path lies in one of the directories.
+    /// Whether a path is in one of the directories.
     #[must_use]
     pub fn covers(&self, path: &Path) -> bool {
         self.root_of(path).is_some()
@@ -109,7 +109,7 @@ impl Within {
     /// Opens a directory once, for many small reads below it.
     ///
     /// # Errors
-    /// When it cannot be opened, is no directory, or the way leads through a symlink.
+    /// When it cannot be opened, is not a directory, or the way leads through a symlink.
     pub fn below(&self, path: &Path) -> io::Result<Below> {
         let start = self.open(path, HANDLE | OFlags::DIRECTORY)?;
         Ok(Below { start, enters_mounts: self.enters_mounts(path) })
@@ -118,7 +118,7 @@ impl Within {
     /// Opens a directory for reading.
     ///
     /// # Errors
-    /// When it cannot be opened, is no directory, or the way leads through a symlink.
+    /// When it cannot be opened, is not a directory, or the way leads through a symlink.
     pub fn directory(&self, path: &Path) -> io::Result<OwnedFd> {
         self.open(path, DIRECTORY)
     }
@@ -158,7 +158,7 @@ impl Within {
     }
 
     /// Whether a directory or regular file is marked immutable or append-only (`chattr(1)`): then even root
-    /// cannot remove what is in it. `false` where that cannot be told.
+    /// cannot remove what is in it. `false` where that is unknown.
     #[must_use]
     pub fn is_immutable(&self, path: &Path) -> bool {
         let regular = self.facts(path).is_ok_and(|facts| matches!(facts.kind, Kind::Directory | Kind::File));
@@ -176,7 +176,7 @@ impl Within {
 
     fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let Some((root, below)) = self.root_of(path) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "lies in no directory of the store"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is outside the store's directories"));
         };
         match reach(root.fd(), below, flags, root.way().is_trusted()) {
             Err(error @ (Errno::LOOP | Errno::NOTDIR)) => {
@@ -197,7 +197,7 @@ fn reach(start: BorrowedFd<'_>, path: &Path, flags: OFlags, enters_mounts: bool)
 }
 
 fn foreign() -> io::Error {
-    io::Error::new(io::ErrorKind::CrossesDevices, "lies on another filesystem, which is not entered")
+    io::Error::new(io::ErrorKind::CrossesDevices, "is on another filesystem; not entered")
 }
 
 /// A directory of a store, made by [`Within::below`]. Reading through it takes half of the

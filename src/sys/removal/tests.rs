@@ -29,26 +29,26 @@ fn remove_in(dir: &Path, name: &str) -> Removal {
 #[test]
 fn removes_all_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    let doomed = dir.path().join("doomed");
+    let to_delete = dir.path().join("to_delete");
     let outside = dir.path().join("outside");
-    fs::create_dir_all(doomed.join("a/b/c")).unwrap();
+    fs::create_dir_all(to_delete.join("a/b/c")).unwrap();
     fs::create_dir_all(outside.join("kept")).unwrap();
     fs::write(outside.join("kept/file"), b"x").unwrap();
-    fs::write(doomed.join("a/file"), b"x").unwrap();
-    fs::hard_link(outside.join("kept/file"), doomed.join("a/link")).unwrap();
-    symlink(&outside, doomed.join("a/b/to-directory")).unwrap();
-    symlink("../outside/kept", doomed.join("relative")).unwrap();
-    symlink("/none", doomed.join("dangling")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, doomed.join("fifo"), FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+    fs::write(to_delete.join("a/file"), b"x").unwrap();
+    fs::hard_link(outside.join("kept/file"), to_delete.join("a/link")).unwrap();
+    symlink(&outside, to_delete.join("a/b/to-directory")).unwrap();
+    symlink("../outside/kept", to_delete.join("relative")).unwrap();
+    symlink("/none", to_delete.join("dangling")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, to_delete.join("fifo"), FileType::Fifo, rustix::fs::Mode::RUSR, 0)
         .unwrap();
     for name in [&b"new\nline"[..], b"\xff\xfe", b" ", b"-rf", b"..."] {
-        fs::write(doomed.join(OsStr::from_bytes(name)), b"").unwrap();
-        fs::create_dir(doomed.join("a/b/c").join(OsStr::from_bytes(name))).unwrap();
+        fs::write(to_delete.join(OsStr::from_bytes(name)), b"").unwrap();
+        fs::create_dir(to_delete.join("a/b/c").join(OsStr::from_bytes(name))).unwrap();
     }
-    let done = remove_in(dir.path(), "doomed");
+    let done = remove_in(dir.path(), "to_delete");
     assert_eq!(done.failures, []);
     assert_eq!(done.removed, 4 + 2 + 4 + 10);
-    assert!(!doomed.exists());
+    assert!(!to_delete.exists());
     assert_eq!(fs::read(outside.join("kept/file")).unwrap(), b"x");
 }
 
@@ -83,10 +83,13 @@ fn names_that_lead_elsewhere_are_refused() {
 #[test]
 fn deeper_than_descriptors_and_paths_go() {
     let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("doomed")).unwrap();
-    let mut here =
-        rustix::fs::open(dir.path().join("doomed"), rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
-            .unwrap();
+    fs::create_dir(dir.path().join("to_delete")).unwrap();
+    let mut here = rustix::fs::open(
+        dir.path().join("to_delete"),
+        rustix::fs::OFlags::DIRECTORY,
+        rustix::fs::Mode::empty(),
+    )
+    .unwrap();
     // 3000 levels of names of 20 characters: 60 kB of path, PATH_MAX is 4 kB.
     let name = "directory-of-a-chain";
     for level in 0..3000 {
@@ -97,10 +100,10 @@ fn deeper_than_descriptors_and_paths_go() {
         here = rustix::fs::openat(&here, name, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
             .unwrap();
     }
-    let done = remove_in(dir.path(), "doomed");
+    let done = remove_in(dir.path(), "to_delete");
     assert_eq!(done.failures, []);
     assert_eq!(done.removed, 3001 + 30);
-    assert!(!dir.path().join("doomed").exists());
+    assert!(!dir.path().join("to_delete").exists());
 }
 
 #[test]

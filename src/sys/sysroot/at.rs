@@ -11,7 +11,7 @@ impl Sysroot {
     /// A mounted root at `root`: post-mortem. `/` in any spelling is the running system.
     ///
     /// The root partition of an ostree system (RHEL `CoreOS`, Fedora `CoreOS`) does not look
-    /// like a root while it is not running: `/var` lies in `ostree/deploy/<stateroot>/var`, and
+    /// like a root while it is not running: `/var` is in `ostree/deploy/<stateroot>/var`, and
     /// everything else in a deployment, `ostree/deploy/<stateroot>/deploy/<name>`. So:
     ///
     /// * if the disk has no `/var/lib/containers`, everything below `/var` is taken from the

@@ -1,4 +1,4 @@
-//! Finding a path below a root that no symlink may leave.
+//! Resolves a path below a root that no symlink may leave.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -59,7 +59,7 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
 
 /// Places `path` by looking at each of its components, where `place` says where a path inside
 /// the root that holds no symlinks lies for us. For kernels without `openat2`, and for roots
-/// whose parts lie in different places.
+/// whose parts are in different places.
 pub(super) fn by_components(path: &Path, place: impl Fn(&Path) -> PathBuf) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT.into());

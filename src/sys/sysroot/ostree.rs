@@ -30,7 +30,7 @@ impl Ostree {
         }
     }
 
-    /// The opposite of [`Self::place`], for what lies in `var` or the deployment.
+    /// The opposite of [`Self::place`], for what is in `var` or the deployment.
     pub(super) fn display(&self, host_path: &Path) -> Option<PathBuf> {
         if let Some(Ok(rest)) = self.var.as_ref().map(|var| host_path.strip_prefix(var)) {
             return Some(join(Path::new("/var"), rest));

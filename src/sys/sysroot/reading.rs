@@ -1,5 +1,5 @@
-//! Small files and directory listings inside a root, read without a trace: no access time
-//! changes, nothing but regular files is opened, and nothing is read without end.
+//! Reads small files and directory listings inside a root without leaving a trace: no access
+//! time changes, only regular files are opened, and sizes are limited.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,7 +17,6 @@ use crate::sys::{beneath, root};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     Directory,
-    /// A regular file.
     File,
     Symlink,
     /// A socket, FIFO or device.
@@ -28,7 +27,6 @@ pub enum EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub name: OsString,
-    /// What it is.
     pub kind: EntryKind,
 }
 
@@ -37,11 +35,11 @@ impl Sysroot {
     /// reads as empty, since people name it to mean "no configuration".
     ///
     /// # Errors
-    /// When it cannot be found or read, is no regular file, is longer, or is not UTF-8.
+    /// When it cannot be found or read, is not a regular file, is longer, or is not UTF-8.
     pub fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<String> {
         String::from_utf8(self.read_bytes(path, limit_bytes)?).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            io::Error::new(io::ErrorKind::InvalidData, format!("not UTF-8 from byte {at} on"))
+            io::Error::new(io::ErrorKind::InvalidData, format!("not valid UTF-8 at byte {at} on"))
         })
     }
 
@@ -78,7 +76,7 @@ impl Sysroot {
     /// What is in a directory inside the root, sorted by name as bytes.
     ///
     /// # Errors
-    /// When it cannot be found or listed, or is no directory.
+    /// When it cannot be found or listed, or is not a directory.
     pub fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
         let fd = self.open(path)?.directory()?;
         let mut entries = Vec::new();

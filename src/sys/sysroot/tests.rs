@@ -136,7 +136,7 @@ fn only_small_regular_files_are_read() {
         ("/etc", io::ErrorKind::IsADirectory, "a directory, not a file"),
         ("/fifo", io::ErrorKind::InvalidInput, "not a regular file"),
         ("/sparse", io::ErrorKind::FileTooLarge, "larger than 8 bytes"),
-        ("/bytes", io::ErrorKind::InvalidData, "not UTF-8 from byte 2 on"),
+        ("/bytes", io::ErrorKind::InvalidData, "not valid UTF-8 at byte 2 on"),
     ] {
         assert_eq!(read(path), Err((kind, message.to_owned())), "{path}");
     }
@@ -159,7 +159,7 @@ fn reading_leaves_access_times_alone() {
     }
 }
 
-/// The root partition of RHEL `CoreOS` as it lies on a disk.
+/// The root partition of RHEL `CoreOS` as it is on a disk.
 fn ostree_disk(root: &Path, stateroot: &str, deployments: &[&str], containers: bool) {
     let base = root.join("ostree/deploy").join(stateroot);
     let var = if containers { "var/lib/containers/storage" } else { "var" };

@@ -1,4 +1,4 @@
-//! `XFS_IOC_INUMBERS` (Linux 5.3): which inodes of which chunks are allocated. The
+//! `XFS_IOC_INUMBERS` (Linux 5.3): the allocated inodes of each chunk. The
 //! structures are those of `xfs/libxfs/xfs_fs.h`.
 
 use std::os::fd::BorrowedFd;
@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Result;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-/// Inodes in a chunk (`XFS_INODES_PER_CHUNK`): XFS allocates them and gives them back
+/// Inodes in a chunk (`XFS_INODES_PER_CHUNK`): XFS allocates them and frees them
 /// together.
 pub const INODES_PER_CHUNK: u64 = 64;
 
@@ -70,7 +70,7 @@ pub fn chunks(fd: BorrowedFd<'_>, from: u64) -> Result<Vec<InodeChunk>> {
     });
     // SAFETY: `Request` is `repr(C)` and is a `struct xfs_inumbers_req`, a header followed
     // by `icount` `struct xfs_inumbers`, all fields plain integers without padding between
-    // them; the kernel writes the header and at most `icount` chunks, which lie inside
+    // them; the kernel writes the header and at most `icount` chunks, which are inside
     // `request` and outlive the call.
     unsafe {
         ioctl(fd, Updater::<XFS_IOC_INUMBERS, Request>::new(&mut request))?;

@@ -37,19 +37,19 @@ impl Node {
         told: &mut Told,
         stop: &AtomicBool,
     ) -> Result<(Outcome, Report), PreconditionError> {
-        let survey = self.survey();
+        let scan = self.scan();
         let means = Means { request: &self.request(), policy, context: &ByName };
-        let mut run = Run::new(Gauges::open(&survey.inventory, None), Patience::default(), told, stop);
+        let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), told, stop);
         let before = run.measure();
-        let (plan, report) = kubelet::run(&mut run, &survey, &means, &mut self.remover(), theirs(policy))?;
+        let (plan, report) = kubelet::run(&mut run, &scan, &means, &mut self.remover(), theirs(policy))?;
         Ok((run.finish(plan, before), report))
     }
 
     fn dry_by_kubelet(&self, policy: &Policy) -> (Plan, Report) {
-        let survey = self.survey();
+        let scan = self.scan();
         let means = Means { request: &self.request(), policy, context: &ByName };
-        let looked = Looked::now(&survey, &means, &mut self.remover()).unwrap();
-        let (plan, report, _) = kubelet::plan(&[], &survey, &means, &looked, theirs(policy)).unwrap();
+        let looked = Looked::now(&scan, &means, &mut self.remover()).unwrap();
+        let (plan, report, _) = kubelet::plan(&[], &scan, &means, &looked, theirs(policy)).unwrap();
         (plan, report)
     }
 }

@@ -12,7 +12,7 @@ use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
 use layersweep::model::{ImageIx, Inventory, Outcome, Stopped};
 use layersweep::policy::kubelet::Listing;
-use layersweep::policy::{Ages, Known, Task, compare};
+use layersweep::policy::{Ages, ExternalFacts, Task, compare};
 use std::sync::Arc;
 
 use super::support::archive::{ImageSpec, LayerSpec};
@@ -32,7 +32,7 @@ impl<'a> Disturbed<'a> {
     }
 
     fn run(&mut self, node: &Node, told: &mut Told) -> Outcome {
-        node.run_by(self, &policy(1, 0), Task::Policy, told, &node.survey()).unwrap()
+        node.run_by(self, &policy(1, 0), Task::Policy, told, &node.scan()).unwrap()
     }
 }
 
@@ -41,7 +41,7 @@ impl Remover for Disturbed<'_> {
         self.remover.name()
     }
 
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError> {
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
         self.remover.look(inventory)
     }
 
@@ -134,7 +134,7 @@ impl PolicyContext for Marking<'_> {
         ByName.ages(inventory)
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<Known> {
+    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
         ByName.known(inventory)
     }
 
@@ -155,13 +155,13 @@ impl PolicyContext for Marking<'_> {
 #[test]
 fn between_the_last_listing_and_the_removal_nothing_is_read() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
-    let (request, policy, survey) = (node.request(), policy(99, 98), node.survey());
-    let oldest = survey.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
+    let (request, policy, scan) = (node.request(), policy(99, 98), node.scan());
+    let oldest = scan.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
     let mut told = Told::default();
-    let mut run = Run::new(Gauges::open(&survey.inventory, None), Patience::default(), &mut told, &GO_ON);
+    let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), &mut told, &GO_ON);
     let means = Means { request: &request, policy: &policy, context: &Marking(&node) };
     let task = Task::Named(&[oldest.into()]);
-    images::run(&mut run, &survey, &means, task, &mut node.remover()).unwrap();
+    images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();
     assert_eq!(run.deletions().len(), 1);
     let calls = node.server.take_calls();
     let place = |name: &str| calls.iter().position(|call| call.starts_with(name));
@@ -175,7 +175,7 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
 fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
-    let survey = node.survey();
+    let scan = node.scan();
     node.store.load(&[ImageSpec {
         names: vec!["reg.local/young:1".into()],
         layers: vec![LayerSpec { files: vec![MIB], ..LayerSpec::new("young") }],
@@ -186,26 +186,26 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     node.store.podman(["rmi", "--no-prune", &name(0)]);
 
     let (request, policy) = (node.request(), policy(75, 74));
-    let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &survey);
+    let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &scan);
     let rule = |wanted: &str| {
         let mut kept = plan.kept.iter();
         let kept = kept.find(|kept| kept.target.names.contains(&wanted.to_owned())).unwrap();
         (kept.rule.as_str(), kept.detail.as_str())
     };
-    assert_eq!(rule(&name(0)), ("out-of-reach", "it went while it was scanned"));
+    assert_eq!(rule(&name(0)), ("out-of-reach", "it was deleted during the scan"));
     let (kept, detail) = rule(&name(1));
     assert!(kept == "in-use" && detail.contains("container"), "{kept}: {detail}");
     let theirs = compare::kubelet_policy(&policy).unwrap();
     let means = Means { request: &request, policy: &policy, context: &ByName };
-    let looked = Looked::now(&survey, &means, &mut node.remover()).unwrap();
-    let both = images::side_by_side(&survey, &means, &looked, theirs);
+    let looked = Looked::now(&scan, &means, &mut node.remover()).unwrap();
+    let both = images::side_by_side(&scan, &means, &looked, theirs);
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
     let theirs = Theirs { policy: theirs, gates: compare::GATES };
-    let (dry, ..) = kubelet::plan(&[], &survey, &means, &looked, theirs).unwrap();
+    let (dry, ..) = kubelet::plan(&[], &scan, &means, &looked, theirs).unwrap();
     assert_eq!(dry.problems, []);
 
     let mut told = Told::default();
-    node.run_task(&policy, Task::Policy, &mut told, &survey).unwrap();
+    node.run_task(&policy, Task::Policy, &mut told, &scan).unwrap();
     assert_eq!(told.deleted.first(), Some(&name(2)), "{:?}", told.refused);
     let names = node.names();
     assert!(names.contains(&name(1)) && names.contains(&"reg.local/young:1".into()), "{names:?}");

@@ -13,12 +13,12 @@ use layersweep::model::{
 };
 use layersweep::policy::Ages;
 use layersweep::policy::Answer;
+use layersweep::policy::ExternalFacts;
 use layersweep::policy::Input;
-use layersweep::policy::Known;
 use layersweep::policy::Planner;
 use layersweep::policy::Policy;
 use layersweep::policy::Task;
-use layersweep::policy::space::{Marks, Targets};
+use layersweep::policy::space::{Targets, Thresholds};
 
 use super::kubelet::{at, lists};
 use super::rows::{Container as RowContainer, Counters, Expect, Fs, Image, ImagesRow, Operation};
@@ -70,7 +70,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
 
 fn policy(row: &ImagesRow) -> Result<Policy, String> {
     let percent = |percent: i64| u8::try_from(percent).map_err(|error| error.to_string());
-    let marks = Marks { high: percent(row.policy.high_percent)?, low: percent(row.policy.low_percent)? };
+    let marks = Thresholds { high: percent(row.policy.high_percent)?, low: percent(row.policy.low_percent)? };
     let max_age = SignedDuration::from_millis(row.policy.max_age_ms);
     Ok(Policy {
         targets: Targets { used: Some(marks), ..Targets::default() },
@@ -172,10 +172,10 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
     }
 }
 
-fn known(image: &Image, containers: &[RowContainer]) -> Known {
+fn known(image: &Image, containers: &[RowContainer]) -> ExternalFacts {
     let mounts = containers.iter().flat_map(|container| &container.image_mounts);
     let used_by = mounts.filter(|mounted| **mounted == image.id).map(|_| "a volume of cri-o c".to_owned());
-    Known { used_by: used_by.collect(), ..Known::default() }
+    ExternalFacts { used_by: used_by.collect(), ..ExternalFacts::default() }
 }
 
 fn measure(fs: Option<Fs>) -> Measured {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::cri_server::CriServer;
 use crate::support::archive::{ImageSpec, LayerSpec};
-use crate::support::ballast;
 use crate::support::loopfs::MIB;
 use crate::support::past;
 use crate::support::program::{self, Run};
+use crate::support::reserve_file;
 use crate::support::store::{Store, succeed};
 
 /// Set inside the namespace.
@@ -190,7 +190,7 @@ impl Page<'_> {
 impl Page<'_> {
     /// Takes every byte that is left.
     pub fn fill(&self) {
-        ballast::fill_filesystem_of(Path::new("/var/lib/containers"));
+        reserve_file::fill_filesystem_of(Path::new("/var/lib/containers"));
         sh("sync -f /var/lib/containers");
     }
 }

@@ -1,4 +1,4 @@
-//! How often files are read: a survey asks right before each deletion, on nodes with many users.
+//! How often files are read: a scan asks right before each deletion, on nodes with many users.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use layersweep::disk::Progress;
 use layersweep::model::LabelsOf;
 use layersweep::stores::containers_storage::config::{discover, named, sandboxes};
 use layersweep::stores::containers_storage::snapshot::Patience;
-use layersweep::stores::{self, Request, Weigh, sandbox_images};
+use layersweep::stores::{self, Measure, Request, sandbox_images};
 use layersweep::sys::sysroot::Sysroot;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
@@ -137,14 +137,14 @@ fn a_look_reads_each_file_once() {
             environment: root(),
             threads: 1,
             patience: Patience::default(),
-            weigh: Weigh::Nothing,
+            measure: Measure::Nothing,
             labels: LabelsOf::Nobody,
             now: Timestamp::now(),
             leaps: Vec::new(),
             sizes: None,
             full: false,
         };
-        stores::run(&request, &Progress::default()).expect("a survey");
+        stores::run(&request, &Progress::default()).expect("a scan");
         watched.expect(&format!("{:?}", request.graphroots), &[1, 1, 1, 1, of_users]);
         assert_eq!(sandbox_images(&request).len(), 1);
         watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);

@@ -165,22 +165,22 @@ fn what_is_wrong_is_named_by_file_and_line() {
     let storage = "/etc/containers/storage.conf";
     let crio = "/etc/crio/crio.conf";
     for expected in [
-        format!("{storage}: line 2: driver is to be a string, not integer; it is ignored"),
-        format!("{storage}: graphroot: \"relative/path\" is no absolute path; it is ignored"),
-        format!("{storage}: line 4: runroot is to be a string, not array; it is ignored"),
-        format!("{storage}: imagestore is the graphroot; it is ignored"),
-        format!("{storage}: line 6: transient_store is to be a boolean, not string; it is ignored"),
+        format!("{storage}: line 2: driver must be a string, not integer; ignored"),
+        format!("{storage}: graphroot: \"relative/path\" is not an absolute path; ignored"),
+        format!("{storage}: line 4: runroot must be a string, not array; ignored"),
+        format!("{storage}: imagestore is the graphroot; ignored"),
+        format!("{storage}: line 6: transient_store must be a boolean, not string; ignored"),
         format!(
-            "{storage}: line 9: additionalimagestores is to be an array of strings, not integer; \
-             it is ignored"
+            "{storage}: line 9: additionalimagestores must be an array of strings, not integer; \
+             ignored"
         ),
         format!(
-            "{storage}: line 10: additionallayerstores is to be an array of strings, not string; \
-             it is ignored"
+            "{storage}: line 10: additionallayerstores must be an array of strings, not string; \
+             ignored"
         ),
-        format!("{crio}: line 3: storage_option is to be an array of strings, not string; it is ignored"),
-        format!("{crio}: line 4: image is to be a table, not integer; it is ignored"),
-        format!("{crio}.d/30-table: line 1: crio is to be a table, not string; it is ignored"),
+        format!("{crio}: line 3: storage_option must be an array of strings, not string; ignored"),
+        format!("{crio}: line 4: image must be a table, not integer; ignored"),
+        format!("{crio}.d/30-table: line 1: crio must be a table, not string; ignored"),
     ] {
         assert!(problems.contains(&expected), "{expected}\nis not in {problems:#?}");
     }

@@ -82,7 +82,7 @@ fn users_have_their_own_stores() {
         assert_eq!(found[..expected.len()], expected, "{case} {environment:?}");
     }
     let bob = discover(&fixture("rootless"), &user(1001, "bob"));
-    let unknown = "runroot: $NOWHERE is not known here".to_owned();
+    let unknown = "runroot: $NOWHERE is unknown".to_owned();
     let file = PathBuf::from("/home/bob/.config/containers/storage.conf");
     assert!(bob.problems.contains(&(file, unknown)), "{:?}", bob.problems);
 }

@@ -1,4 +1,4 @@
-//! The article's node for real: the images, containers and ages of the scenario that the planner
+//! The article's node as a real store: the images, containers and ages of the scenario that the planner
 //! is tested with ([`Scenario::article`]), loaded by podman on a filesystem of its own.
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use layersweep::policy::Policy;
 use layersweep::policy::compare::{Comparison, compare, kubelet_policy};
 use layersweep::policy::input::Input;
 use layersweep::policy::scenario::Scenario;
-use layersweep::policy::space::{Marks, Targets};
+use layersweep::policy::space::{Targets, Thresholds};
 use rusqlite::Connection;
 
 use super::gc_node::GcNode;
@@ -50,7 +50,7 @@ impl ArticleNode {
         let inventory = self.made.inventory();
         let refs = Refs::new(&inventory);
         let ages = self.made.ages();
-        let targets = Targets { used: Some(Marks { high, low }), ..Targets::default() };
+        let targets = Targets { used: Some(Thresholds { high, low }), ..Targets::default() };
         let policy = Policy { targets, ..Policy::default() };
         let (known, now) = (&[][..], self.made.now);
         let input = Input {

@@ -1,4 +1,4 @@
-//! How the server misbehaves. All of it can change while it runs.
+//! Configurable misbehaviour of the server. All of it can change while it runs.
 
 use std::time::Duration;
 

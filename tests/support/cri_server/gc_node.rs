@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use super::CriServer;
 use crate::support::archive::{ImageSpec, LayerSpec};
-use crate::support::ballast;
 pub use crate::support::gc_document::{assert_exact, assert_recorded, deleted, events, kept, rule};
 use crate::support::loopfs::{Fs, LoopFs, MIB};
 use crate::support::node;
 use crate::support::past;
 use crate::support::program::{self, Run, list, text, texts};
+use crate::support::reserve_file;
 use crate::support::running::Running;
 use crate::support::store::{self, Store};
 
@@ -137,12 +137,12 @@ impl GcNode {
 
     /// Fills the filesystem up, until `used` percent of it are not available.
     pub fn fill(&self, used: f64) {
-        ballast::fill(&self.loopfs, used);
+        reserve_file::fill(&self.loopfs, used);
     }
 
     /// Fills it until not one more byte can be written.
     pub fn fill_to_the_last_byte(&self) {
-        ballast::fill_to_the_last_byte(&self.loopfs);
+        reserve_file::fill_to_the_last_byte(&self.loopfs);
     }
 
     /// Takes away what [`Self::fill`] and [`Self::fill_to_the_last_byte`] wrote.
@@ -212,7 +212,7 @@ impl GcNode {
 
     /// Percent that is not available, as the kubelet counts.
     pub fn used_percent(&self) -> f64 {
-        ballast::used_percent(&self.loopfs)
+        reserve_file::used_percent(&self.loopfs)
     }
 
     /// The names of all images that are there, by podman's own word.

@@ -1,4 +1,4 @@
-//! The store behind the server: what podman and containers-storage say of it, and removals by
+//! The store behind the server: what podman and containers-storage report about it, and removals by
 //! them.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The calls, with what [`Behaviour`] does to them.
+//! The CRI calls, modified by [`Behaviour`].
 
 use std::future::{Future, pending};
 use std::pin::Pin;

@@ -1,11 +1,11 @@
 use crate::app::doctor::thresholds::*;
 use crate::node::kubelet::{Kubelet, SettingsFile};
 use crate::node::thresholds as kubelet_thresholds;
-use crate::policy::space::{FreeFloor, Marks};
+use crate::policy::space::{FreeFloor, Thresholds};
 
 const GIB: u64 = 1 << 30;
 
-fn kubelet(text: &str) -> Thresholds {
+fn kubelet(text: &str) -> KubeletThresholds {
     let configs = vec![SettingsFile { path: "/var/lib/kubelet/config.yaml".into(), text: text.into() }];
     let (found, problems) = kubelet_thresholds::read(&Kubelet { configs, ..Kubelet::default() });
     assert_eq!(problems, [], "{text}");
@@ -13,7 +13,7 @@ fn kubelet(text: &str) -> Thresholds {
 }
 
 fn used(high: u8) -> Targets {
-    Targets { used: Some(Marks { high, low: high - 5 }), ..Targets::default() }
+    Targets { used: Some(Thresholds { high, low: high - 5 }), ..Targets::default() }
 }
 
 fn disk() -> Disk {
@@ -51,7 +51,7 @@ fn image_collection_against_eviction() {
             used(75),
             Ok,
         ),
-        // The node's own filesystem has the stricter mark, which counts where images lie on it too.
+        // The node's own filesystem has the stricter threshold, which counts where images lie on it too.
         (
             "imageGCHighThresholdPercent: 90\nevictionHard: {imagefs.available: 5%, nodefs.available: 15%}",
             used(75),
@@ -104,7 +104,7 @@ fn our_marks_against_both() {
     }
     let checks = found("", used(90), disk());
     let check = checks.iter().find(|check| check.name == "our-marks").unwrap();
-    // Five below the first of all marks.
+    // Five below the first of all thresholds.
     assert_eq!(check.remedy, "set images.high_percent to 79 or less");
     // A filesystem that tells no size still has percentages.
     let sizeless = Disk { capacity_bytes: 0, ..disk() };
@@ -114,7 +114,7 @@ fn our_marks_against_both() {
 #[test]
 fn inodes() {
     use Status::{Error, Note, Ok, Warning};
-    let ours = |high| Targets { inodes: Some(Marks { high, low: high - 5 }), ..used(75) };
+    let ours = |high| Targets { inodes: Some(Thresholds { high, low: high - 5 }), ..used(75) };
     for (text, targets, inodes, expected) in [
         ("", used(75), 1000, Some(Note)),
         ("", used(75), 0, None),
@@ -167,7 +167,9 @@ fn both_collect_by_age() {
     };
     let days = |days: i64| Some(SignedDuration::from_hours(24 * days));
     assert_eq!(of("", days(3)), None);
-    for (max_age, words) in [(None, "never go by age"), (days(3), "go first"), (days(30), "would stay")] {
+    for (max_age, words) in
+        [(None, "never deletes by age"), (days(3), "come first"), (days(30), "would keep")]
+    {
         let check = of("imageMaximumGCAge: 168h", max_age).unwrap();
         assert!(check.status == Status::Note && check.message.contains(words), "{check:?}");
     }

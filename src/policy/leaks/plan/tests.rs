@@ -52,9 +52,9 @@ fn planned(inventory: &Inventory, wish: &Wish) -> Plan {
     plan(inventory, &Refs::new(inventory), wish, now(), &|_| None)
 }
 
-fn fate_of(leak: Leak, wish: &Wish) -> Fate {
+fn decision_of(leak: Leak, wish: &Wish) -> Decision {
     let inventory = inventory(&[(1, &[]), (1, &[])], vec![leak]);
-    planned(&inventory, wish).entries.remove(0).fate
+    planned(&inventory, wish).entries.remove(0).decision
 }
 
 #[test]
@@ -63,29 +63,29 @@ fn table_of_fates() {
     let orphan = Recipe::Orphan(Orphan::LayerDirectory);
     let repair = Wish { repair: vec!["missing-l".into()], ..wish(24) };
     let cases = [
-        (leak("orphan-dir", Reclaim, Some(25), &[0]), wish(24), Fate::Delete(orphan)),
-        (leak("orphan-dir", Reclaim, Some(24), &[0]), wish(24), Fate::Delete(orphan)),
+        (leak("orphan-dir", Reclaim, Some(25), &[0]), wish(24), Decision::Delete(orphan)),
+        (leak("orphan-dir", Reclaim, Some(24), &[0]), wish(24), Decision::Delete(orphan)),
         (
             leak("orphan-dir", Reclaim, Some(23), &[0]),
             wish(24),
-            Fate::Stay(Stay::Young(Some(SignedDuration::from_hours(23)))),
+            Decision::Stay(Stay::Young(Some(SignedDuration::from_hours(23)))),
         ),
-        (leak("orphan-dir", Reclaim, None, &[0]), wish(24), Fate::Stay(Stay::Young(None))),
-        (leak("orphan-dir", Reclaim, None, &[0]), wish(0), Fate::Delete(orphan)),
+        (leak("orphan-dir", Reclaim, None, &[0]), wish(24), Decision::Stay(Stay::Young(None))),
+        (leak("orphan-dir", Reclaim, None, &[0]), wish(0), Decision::Delete(orphan)),
         // A clock that was set back.
-        (leak("orphan-dir", Reclaim, Some(-1), &[0]), wish(0), Fate::Delete(orphan)),
-        (leak("orphan-dir", Keep, Some(25), &[0]), wish(0), Fate::Stay(Stay::Verdict)),
-        (leak("orphan-dir", Report, Some(25), &[0]), wish(0), Fate::Stay(Stay::Verdict)),
-        (leak("unref-old", Reclaim, Some(25), &[0]), wish(0), Fate::Delete(Recipe::UnreferencedLayer)),
-        (leak("missing-l", Repair, Some(1), &[]), wish(24), Fate::Stay(Stay::NotAsked)),
-        (leak("missing-l", Repair, Some(1), &[]), repair.clone(), Fate::Repair),
-        (leak("empty-linkfile", Repair, Some(1), &[]), repair, Fate::Stay(Stay::NotAsked)),
-        (leak("image-data-missing", Repair, Some(99), &[]), wish(0), Fate::Stay(Stay::ByHand)),
-        (leak("graphroot-tmp", Reclaim, Some(99), &[0]), wish(24), Fate::Delete(Recipe::TemporaryFiles)),
+        (leak("orphan-dir", Reclaim, Some(-1), &[0]), wish(0), Decision::Delete(orphan)),
+        (leak("orphan-dir", Keep, Some(25), &[0]), wish(0), Decision::Stay(Stay::Verdict)),
+        (leak("orphan-dir", Report, Some(25), &[0]), wish(0), Decision::Stay(Stay::Verdict)),
+        (leak("unref-old", Reclaim, Some(25), &[0]), wish(0), Decision::Delete(Recipe::UnreferencedLayer)),
+        (leak("missing-l", Repair, Some(1), &[]), wish(24), Decision::Stay(Stay::NotAsked)),
+        (leak("missing-l", Repair, Some(1), &[]), repair.clone(), Decision::Repair),
+        (leak("empty-linkfile", Repair, Some(1), &[]), repair, Decision::Stay(Stay::NotAsked)),
+        (leak("image-data-missing", Repair, Some(99), &[]), wish(0), Decision::Stay(Stay::ByHand)),
+        (leak("graphroot-tmp", Reclaim, Some(99), &[0]), wish(24), Decision::Delete(Recipe::TemporaryFiles)),
     ];
     for (leak, wish, expected) in cases {
         let shown = format!("{leak:?} {wish:?}");
-        assert_eq!(fate_of(leak, &wish), expected, "{shown}");
+        assert_eq!(decision_of(leak, &wish), expected, "{shown}");
     }
 }
 
@@ -94,12 +94,12 @@ fn nothing_of_a_closed_store_or_of_containerd_goes() {
     let mut all = inventory(&[(1, &[])], vec![leak("orphan-dir", Verdict::Reclaim, Some(99), &[0])]);
     let refs = Refs::new(&all);
     let plan_of = |all: &Inventory, closed: &dyn Fn(StoreIx) -> Option<String>| {
-        plan(all, &refs, &wish(0), now(), closed).entries.remove(0).fate
+        plan(all, &refs, &wish(0), now(), closed).entries.remove(0).decision
     };
     let closed = |_: StoreIx| Some("an additional store".to_owned());
-    assert_eq!(plan_of(&all, &closed), Fate::Stay(Stay::Store("an additional store".into())));
+    assert_eq!(plan_of(&all, &closed), Decision::Stay(Stay::Store("an additional store".into())));
     all.stores[0].kind = StoreKind::Containerd;
-    assert_eq!(plan_of(&all, &|_| None), Fate::Stay(Stay::ByHand));
+    assert_eq!(plan_of(&all, &|_| None), Decision::Stay(Stay::ByHand));
 }
 
 /// A chain of three layers that nothing uses, and an orphan: the orphan first, since it goes on
@@ -132,7 +132,7 @@ fn what_stays_keeps_what_it_lies_on() {
     let mut all = inventory(&[(100, &[]), (10, &[0]), (1, &[1])], leaks);
     let plan = planned(&all, &wish(48));
     assert!(plan.order.is_empty(), "{plan:?}");
-    assert!(matches!(plan.entries[0].fate, Fate::Stay(Stay::Needed(_))));
+    assert!(matches!(plan.entries[0].decision, Decision::Stay(Stay::Needed(_))));
     let one_class = Wish { classes: vec!["unref-old".into()], ..wish(24) };
     assert_eq!(planned(&all, &one_class).order.len(), 3);
     // An image that came to use the chain keeps all of it.
@@ -151,7 +151,7 @@ fn what_stays_keeps_what_it_lies_on() {
         holds: vec![2.into()],
     });
     let plan = planned(&all, &one_class);
-    assert_eq!(plan.entries[2].fate, Fate::Stay(Stay::Needed("image a:1".into())));
+    assert_eq!(plan.entries[2].decision, Decision::Stay(Stay::Needed("image a:1".into())));
     assert!(plan.order.is_empty());
 }
 

@@ -1,4 +1,4 @@
-// One bar for each filesystem: who holds which part of it, and where the thresholds are.
+// One bar for each filesystem: its parts and thresholds.
 
 const PARTS = { images: 'images', 'images-pinned': 'pinned', 'images-unused': 'unused', containers: 'containers', leaks: 'leak',
   metadata: 'metadata', 'store-other': 'metadata', logs: 'logs', journal: 'journal', 'kubelet-volumes': 'kubelet', 'var-tmp': 'vartmp',
@@ -6,7 +6,7 @@ const PARTS = { images: 'images', 'images-pinned': 'pinned', 'images-unused': 'u
 function partFill(kind) { return PARTS[kind] || 'other'; }
 
 function filesystems() {
-  const node = section('filesystems', 'Filesystems', 'Every byte that is used belongs to one part. The dashed lines are the marks at which somebody starts, or stops, to delete.');
+  const node = section('filesystems', 'Filesystems', 'Every used byte belongs to exactly one part. The dashed lines are the thresholds at which layersweep or the kubelet starts or stops deleting.');
   if (!REPORT.filesystems.length) { node.append(empty('No filesystem with a store was found.')); return node; }
   for (const filesystem of REPORT.filesystems) node.append(oneFilesystem(filesystem));
   return node;
@@ -48,8 +48,8 @@ function oneFilesystem(filesystem) {
         el('th', { scope: 'col', class: 'num', text: 'Bytes' }), el('th', { scope: 'col', class: 'num', text: 'Of capacity' }), el('th', { scope: 'col', text: 'Path' }))),
       el('tbody', null, rows))));
   if (filesystem.marks && filesystem.marks.length) {
-    figure.append(el('details', null, el('summary', { text: many(filesystem.marks.length, 'mark') }),
-      el('table', null, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Mark' }), el('th', { scope: 'col', class: 'num', text: 'Percent' }), el('th', { scope: 'col', text: 'Whose' }))),
+    figure.append(el('details', null, el('summary', { text: many(filesystem.marks.length, 'threshold') }),
+      el('table', null, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Threshold' }), el('th', { scope: 'col', class: 'num', text: 'Percent' }), el('th', { scope: 'col', text: 'Source' }))),
         el('tbody', null, filesystem.marks.map(mark => el('tr', null, el('td', { text: safe(mark.name) }), el('td', { class: 'num', text: percent(mark.percent) + (mark.of === 'inodes' ? ' of inodes' : '') }), el('td', { text: safe(mark.source) })))))));
   }
   drawn(canvas, width => barPicture(filesystem, segments, width));
@@ -58,7 +58,7 @@ function oneFilesystem(filesystem) {
 
 function barPicture(filesystem, segments, width) {
   const capacity = filesystem.capacity_bytes || segments.reduce((sum, segment) => sum + segment.bytes, 0) || 1;
-  const labels = markLabels((filesystem.marks || []).filter(mark => mark.of !== 'inodes'), width);
+  const labels = thresholdLabels((filesystem.marks || []).filter(mark => mark.of !== 'inodes'), width);
   const top = labels.lanes * 15 + 6, height = 40;
   const picture = svg('svg', { viewBox: '0 0 ' + width + ' ' + (top + height + 22), role: 'img',
     'aria-label': 'Bar of ' + safe(filesystem.mount) + ': ' + segments.map(segment => segment.label + ' ' + bytes(segment.bytes)).join(', ') + '. The table below has the same figures.' });
@@ -93,7 +93,7 @@ function barPicture(filesystem, segments, width) {
   return picture;
 }
 
-// Where a text of this width has no mark running through it.
+// A place where no threshold line crosses a text of this width.
 function clear(from, to, width, marks) {
   const lines = marks.map(mark => mark.x);
   const fits = at => at + width <= to - 4 && !lines.some(line => line > at - 3 && line < at + width + 3);
@@ -101,9 +101,9 @@ function clear(from, to, width, marks) {
   return found === undefined ? null : found;
 }
 
-// The marks' labels, to the left of their lines: each further right one a lane higher, where it would
+// The labels of thresholds, to the left of their lines: each further right one a lane higher, where it would
 // lie over another label or over that one's line.
-function markLabels(marks, width) {
+function thresholdLabels(marks, width) {
   const byPercent = new Map();
   for (const mark of marks) {
     if (!(mark.percent >= 0 && mark.percent <= 100)) continue;

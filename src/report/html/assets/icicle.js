@@ -2,7 +2,7 @@
 
 function icicle(model) {
   const root = d3.hierarchy(buildForest(model)).sum(data => data.own).sort((a, b) => b.value - a.value);
-  if (!root.value) return empty('No layer holds any bytes.');
+  if (!root.value) return empty('No layer has any bytes.');
   d3.partition()(root);
   return new Zoom({
     id: 'icicle', name: 'icicle of the layers', root, layout: icicleLayout, describe: cell => describeLayer(model, cell),

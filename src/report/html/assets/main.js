@@ -13,11 +13,11 @@ function drawn(canvas, make) {
   }).observe(canvas);
 }
 
-const TAKEN = { layersweep: 'layersweep', operator: 'your decision', nobody: 'nobody: in use' };
+const TAKEN = { layersweep: 'layersweep', operator: 'manual', nobody: 'none: in use' };
 
 function verdict() {
   const place = REPORT.host ? safe(REPORT.host) : REPORT.sysroot ? safe(REPORT.sysroot) : 'this node';
-  const node = el('section', { id: 'verdict', 'aria-labelledby': 'title', tabindex: '-1' }, el('h1', { id: 'title', text: 'Who holds the disk of ' + place }));
+  const node = el('section', { id: 'verdict', 'aria-labelledby': 'title', tabindex: '-1' }, el('h1', { id: 'title', text: 'Disk usage of ' + place }));
   const facts = [when(REPORT.generated_at) + ' UTC', many(SCAN.totals.images, 'image'), many(SCAN.totals.layers, 'layer'), many(SCAN.totals.containers, 'container'),
     bytes(SCAN.totals.bytes) + ' in ' + many(SCAN.stores.length, 'store')];
   if (REPORT.sysroot) facts.push('read from the disk mounted at ' + safe(REPORT.sysroot));
@@ -26,11 +26,11 @@ function verdict() {
   node.append(el('div', { class: 'verdict' }, (REPORT.verdict.sentences || []).map(text => el('p', null, prose(text)))));
   const causes = REPORT.verdict.causes || [];
   if (causes.length) {
-    node.append(new Table({ id: 'causes', caption: 'Who holds it, the largest first', rows: causes, one: 'cause', size: 10, columns: [
-      { label: 'Cause', get: row => row.kind, cell: row => words(row.kind), kind: 'nowrap' },
+    node.append(new Table({ id: 'causes', caption: 'Findings, the largest first', rows: causes, one: 'finding', size: 10, columns: [
+      { label: 'Finding', get: row => row.kind, cell: row => words(row.kind), kind: 'nowrap' },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
       { label: 'What', get: row => row.text, cell: row => [safe(row.text), row.remedy ? el('span', { class: 'remedy' }, prose(row.remedy)) : null], kind: 'wide' },
-      { label: 'Goes by', get: row => row.taken_by || '', cell: row => (row.kind === 'other' ? '–' : TAKEN[row.taken_by]) || words(row.taken_by || '–'), kind: 'nowrap' },
+      { label: 'Action', get: row => row.taken_by || '', cell: row => (row.kind === 'other' ? '–' : TAKEN[row.taken_by]) || words(row.taken_by || '–'), kind: 'nowrap' },
       { label: 'Where', get: row => row.path || row.id || '', cell: row => row.path ? el('span', { class: 'path', text: safe(row.path) }) : row.id ? idCell(row.id) : '', kind: 'wide' }] }).element);
   }
   return node;
@@ -47,7 +47,7 @@ function measured() {
   list('Warnings', (said.warnings && said.warnings.length ? said.warnings : SCAN.warnings));
   if (!(said.skipped || []).length && REPORT.complete !== false && SCAN.complete) node.append(el('p', { text: 'Nothing was skipped.' }));
   node.append(el('p', { class: 'note', text: count(SCAN.scan.inodes) + ' inodes examined in ' + SCAN.scan.seconds.toFixed(1) + ' s; ' + many(SCAN.scan.measured_layers, 'layer')
-    + ' measured, ' + count(SCAN.scan.cached_layers) + ' taken from an earlier scan. All bytes are allocated bytes, as du counts them, in IEC units (1 KiB = 1024 bytes).' }));
+    + ' measured, ' + count(SCAN.scan.cached_layers) + ' cached from an earlier scan. All bytes are allocated bytes, as du counts them, in IEC units (1 KiB = 1024 bytes).' }));
   return node;
 }
 
@@ -80,7 +80,7 @@ function theme() {
   return apply;
 }
 
-// On paper everything is unfolded and dark on white; afterwards it is as it was.
+// Printing unfolds everything and uses the light theme; both are restored afterwards.
 function print(apply) {
   let folded = [];
   addEventListener('beforeprint', () => {
@@ -103,16 +103,16 @@ function build() {
   const model = buildModel();
   const main = document.getElementById('main');
   document.body.append(hatches(), el('div', { id: 'announcer', class: 'visually-hidden', role: 'status', 'aria-live': 'polite' }));
-  const layers = section('layers', 'Layers', 'Each layer once, below the layer it is built on. A layer is as wide as its own bytes and those of all layers above it; the strongest colour belongs to one image alone.');
+  const layers = section('layers', 'Layers', 'Each layer once, below the layer it is built on. A layer is as wide as its own bytes and those of all layers above it; the strongest colour marks layers of a single image.');
   layers.append(icicle(model));
-  const images = section('images', 'Images', 'The area is what only that image holds: exclusive bytes, by registry, repository and tag.');
+  const images = section('images', 'Images', 'The area is the exclusive bytes of each image, by registry, repository and tag.');
   images.append(treemap(model));
   main.append(verdict(), filesystems(), layers, images, usage(), tables(model), measured());
-  const titles = { verdict: 'Verdict', filesystems: 'Filesystems', layers: 'Layers', images: 'Images', usage: 'Usage', tables: 'Tables', measured: 'Measured' };
+  const titles = { verdict: 'Summary', filesystems: 'Filesystems', layers: 'Layers', images: 'Images', usage: 'Usage', tables: 'Tables', measured: 'Measured' };
   document.getElementById('contents').append(el('ol', null, Object.entries(titles).map(([id, title]) => el('li', null, el('a', { href: '#' + id, text: title })))));
   footer();
   print(apply);
-  // Who waits for the page (a test, a printer) can see that it is drawn.
+  // Signals to a test or printer that the page is drawn.
   requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
 }
 build();

@@ -5,7 +5,7 @@ function includes(...texts) {
 }
 
 function tables(model) {
-  const node = section('tables', 'Tables', 'The whole lists, the largest first. The columns sort, the fields filter; exact bytes show under the pointer.');
+  const node = section('tables', 'Tables', 'The whole lists, the largest first. The columns sort, the fields filter; hover to see exact bytes.');
   const part = (id, title, rows, options) => {
     const h3 = el('h3', { text: title + ' (' + count(rows.length) + ')' });
     node.append(h3, rows.length ? new Table({ id, rows, ...options }).element : empty('There are none.'));
@@ -24,21 +24,21 @@ function tables(model) {
       { label: 'Total', get: row => row.total_bytes, bytes: true },
       { label: 'Deletion frees', get: row => row.frees_bytes, bytes: true },
       { label: 'Last used (UTC)', get: row => row.last_used ? Date.parse(row.last_used) : null, cell: row => when(row.last_used), kind: 'nowrap' },
-      { label: 'Here since (UTC)', get: row => row.first_detected ? Date.parse(row.first_detected) : null, cell: row => when(row.first_detected), kind: 'nowrap' },
+      { label: 'First detected (UTC)', get: row => row.first_detected ? Date.parse(row.first_detected) : null, cell: row => when(row.first_detected), kind: 'nowrap' },
       several && store]),
     matcher: includes(row => row.names.join(' '), row => row.id, row => row.digests.join(' '), row => STANDING_WORD[standing(row)]),
   });
-  node.append(el('p', { class: 'note', text: 'Exclusive bytes of single images do not add up to what a group of them frees: what they share among themselves comes free too.' }));
+  node.append(el('p', { class: 'note', text: 'Exclusive bytes of single images do not add up to what a group of them frees: what they share among themselves is freed too.' }));
 
   part('layers-table', 'Layers', SCAN.layers, {
     caption: 'Layers, snapshots and blobs', one: 'layer', sort: 3, placeholder: 'id, digest, image, container', columns: columns([
       { label: 'Layer', get: row => row.id, cell: row => idCell(row.id), kind: 'nowrap' },
       { label: 'Kind', get: row => row.kind, cell: row => row.read_write ? 'writable' : safe(row.kind) },
-      { label: 'Needed by', get: row => row.refcount, kind: 'num' },
+      { label: 'References', get: row => row.refcount, kind: 'num' },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
       { label: 'Inodes', get: row => row.inodes, kind: 'num' },
       { label: 'Images and containers', get: row => layerUsers(model, row, 1), cell: row => layerUsers(model, row, 3), kind: 'name' },
-      { label: 'Made (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
+      { label: 'Created (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
       several && store]),
     matcher: query => { const hit = layerMatcher(model, query); return layer => hit({ layer, leak: model.leaks.get(key(layer.store, layer.id)) }); },
   });
@@ -51,13 +51,13 @@ function tables(model) {
       { label: 'Owner', get: row => row.owner },
       { label: 'State', get: row => row.state },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
-      { label: 'Made (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
+      { label: 'Created (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
       several && store]),
     matcher: includes(row => row.name, row => row.id, row => row.image, row => row.owner, row => row.state),
   });
 
   part('leaks-table', 'Leaks', SCAN.leaks, {
-    caption: 'What nothing uses, or does not fit together', one: 'leak', sort: 3, placeholder: 'class, id, path, verdict', columns: columns([
+    caption: 'Leaks and inconsistencies', one: 'leak', sort: 3, placeholder: 'class, id, path, verdict', columns: columns([
       { label: 'Class', get: row => row.class, cell: row => safe(row.class), kind: 'nowrap' },
       { label: 'Id', get: row => row.id, cell: row => idCell(row.id), kind: 'nowrap' },
       { label: 'Verdict', get: row => row.verdict },
@@ -77,7 +77,7 @@ function tables(model) {
     matcher: includes(row => row.path, row => row.pod) });
   }
   if (pods.length) {
-    part('pods-table', 'Pods outside of the stores', pods, { caption: 'What pods hold outside of the stores', one: 'row', sort: 0, placeholder: 'pod, path', columns: [
+    part('pods-table', 'Pods outside the stores', pods, { caption: 'Pod data outside the stores', one: 'row', sort: 0, placeholder: 'pod, path', columns: [
       { label: 'Bytes', get: row => row.bytes, bytes: true },
       { label: 'Pod', get: row => row.pod, cell: row => safe(row.pod), kind: 'name' },
       { label: 'What', get: row => row.kind },

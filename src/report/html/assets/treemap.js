@@ -1,9 +1,9 @@
-// Exclusive bytes by registry, repository and tag: the area of a cell is what only that image holds.
+// Exclusive bytes by registry, repository and tag: the area of a cell is the exclusive bytes of its image.
 
 function treemap(model) {
   if (!SCAN.images.length) return empty('There are no images.');
   const root = d3.hierarchy(buildNames()).sum(data => data.own).sort((a, b) => b.value - a.value);
-  if (!root.value) return empty('No image holds bytes of its own: all that they hold is shared.');
+  if (!root.value) return empty('No image has exclusive bytes: all their layers are shared.');
   return new Zoom({
     id: 'treemap', name: 'treemap of the images', root, layout: treemapLayout, describe: cell => describeImage(model, cell),
     placeholder: 'image name, id, digest', count: number => many(number, 'image'), legend: legend(STANDINGS),
@@ -57,7 +57,7 @@ function describeImage(model, cell) {
     const idle = leaves.filter(leaf => leaf.data.shade === 'unused');
     return [el('h3', { text: data.label }), facts([['images', count(leaves.length)], ['exclusive', exact(cell.node.value)],
       ['of that not in use', exact(idle.reduce((sum, leaf) => sum + leaf.value, 0))]]),
-      el('p', { class: 'note', text: 'What several images share is in none of these areas.' })];
+      el('p', { class: 'note', text: 'Bytes shared by several images are not shown here.' })];
   }
   const { image } = data;
   return [

@@ -1,17 +1,17 @@
-// How full the filesystems were, with the runs that deleted something, and what each run promised and gave.
+// Usage of the filesystems over time, and the predicted and measured bytes of each run.
 
-// Runs that can be seen on a curve: they acted.
+// Runs that deleted something: they are shown on the curve.
 function actingRuns() {
   return (REPORT.runs || []).filter(run => run.command !== 'scan' && !run.dry_run && (run.deleted || []).length)
     .sort((a, b) => a.started_at < b.started_at ? -1 : a.started_at > b.started_at ? 1 : 0);
 }
 
 function usage() {
-  const node = section('usage', 'Usage over time', 'How full each filesystem was, from the records that scans leave. Numbered lines are runs that deleted something.');
+  const node = section('usage', 'Usage over time', 'How full each filesystem was, from recorded scans. Numbered lines are runs that deleted something.');
   const runs = actingRuns();
   const numbers = new Map(runs.map((run, at) => [run.run_id, at + 1]));
   const series = (REPORT.usage || []).filter(one => one.points.length);
-  if (!series.length) node.append(empty(REPORT.history_complete === false ? 'There are records of this node, but they could not be read: How it was measured says why.'
+  if (!series.length) node.append(empty(REPORT.history_complete === false ? 'There are records of this node, but they could not be read: see How it was measured.'
     : 'No records: nothing was scanned on this node before.'));
   for (const one of series) node.append(oneSeries(one, runs.filter(run => run.filesystem === null || run.filesystem === one.filesystem), numbers));
   node.append(runsPart(numbers));
@@ -101,7 +101,7 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
       svg('g', { class: 'tick' }, svg('text', { x: at, y: top + height + 16, 'text-anchor': 'middle', text: tick.text })));
   }
   picture.append(svg('line', { class: 'capacity', x1: left, x2: width - right, y1: y(capacity), y2: y(capacity) }));
-  // A mark counts what root reserves as used, as the kubelet does.
+  // A threshold counts what root reserves as used, as the kubelet does.
   const labels = [];
   const levelOf = mark => mark.percent / 100 * filesystem.capacity_bytes - (filesystem.reserved_bytes || 0);
   const marks = ((filesystem && filesystem.marks) || []).filter(mark => mark.of !== 'inodes' && levelOf(mark) > 0).map(mark => ({ at: y(levelOf(mark)), name: percent(mark.percent) + ' ' + safe(mark.name) }));
@@ -163,15 +163,15 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
 function runsPart(numbers) {
   const runs = (REPORT.runs || []).filter(run => run.command !== 'scan');
   const part = el('div', { id: 'runs' }, el('h3', { text: 'Runs: what was predicted, what was measured' }));
-  if (!runs.length) { part.append(empty('No run has deleted anything, as far as the records go.')); return part; }
+  if (!runs.length) { part.append(empty('No recorded run has deleted anything.')); return part; }
   const most = Math.max(1, ...runs.map(run => Math.max(run.predicted_bytes || 0, run.measured_bytes || 0)));
-  part.append(legend([['free', 'predicted (the frame)'], ['curve', 'measured: what the filesystem gave back (the bar)']]));
-  part.append(new Table({ id: 'runs-table', caption: 'Runs that were to delete something, the newest first', rows: runs, one: 'run', size: 15, sort: 1, columns: [
+  part.append(legend([['free', 'predicted (the frame)'], ['curve', 'measured: bytes freed (the bar)']]));
+  part.append(new Table({ id: 'runs-table', caption: 'Runs with deletions, the newest first', rows: runs, one: 'run', size: 15, sort: 1, columns: [
     { label: 'No.', get: run => numbers.get(run.run_id) || 0, cell: run => '' + (numbers.get(run.run_id) || '–'), kind: 'num' },
     { label: 'Started (UTC)', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },
     { label: 'Command', get: run => run.command, cell: run => safe(run.command) + (run.dry_run ? ' (dry run)' : '') },
-    { label: 'Outcome', get: run => run.outcome || '', cell: run => words(run.outcome || (run.killed ? 'killed' : 'under way')), kind: 'nowrap' },
-    { label: 'Full', get: run => run.usage_before_percent || 0, cell: run => run.usage_before_percent === null ? '–' : percent(run.usage_before_percent) + (run.usage_after_percent === null ? '' : ' → ' + percent(run.usage_after_percent)), kind: 'nowrap' },
+    { label: 'Outcome', get: run => run.outcome || '', cell: run => words(run.outcome || (run.killed ? 'killed' : 'running')), kind: 'nowrap' },
+    { label: 'Used', get: run => run.usage_before_percent || 0, cell: run => run.usage_before_percent === null ? '–' : percent(run.usage_before_percent) + (run.usage_after_percent === null ? '' : ' → ' + percent(run.usage_after_percent)), kind: 'nowrap' },
     { label: 'Deleted', get: run => run.deleted.filter(one => !one.error).length, kind: 'num' },
     { label: 'Predicted', get: run => run.predicted_bytes, bytes: true },
     { label: 'Measured', get: run => run.measured_bytes, bytes: true },

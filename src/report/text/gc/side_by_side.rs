@@ -8,7 +8,7 @@ use crate::report::text::table::{Table, heading};
 pub(super) fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
     let mut out = format!("{}: {} used", safe(&both.mount), percent(Some(both.usage_before_percent)));
     if let (Some(high), Some(low)) = (document.high_percent, document.low_percent) {
-        out.push_str(&format!("; deleting starts at {high}% and ends at {low}%"));
+        out.push_str(&format!("; thresholds: high {high}%, low {low}%"));
     }
     out.push_str("\n\n");
     out.push_str(&totals(both));
@@ -17,7 +17,7 @@ pub(super) fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
         out.push_str(&runs(&both.kubelet.runs));
         out.push_str(&then(document, &both.kubelet));
     }
-    out.push_str(&format!("\n{}", heading("The first run by policy kubelet, if we carry it out")));
+    out.push_str(&format!("\n{}", heading("The first run by policy kubelet, as layersweep carries it out")));
     out.push_str(&spared(document, both));
     out
 }
@@ -30,14 +30,15 @@ fn totals(both: &ComparisonDoc) -> String {
     row("runs", &|story| story.runs.len().to_string());
     row("images deleted", &|story| story.deleted.to_string());
     row("believed to be freed", &|story| bytes(story.believed_bytes));
-    row("really freed", &|story| bytes(story.freed_bytes));
-    row("used in the end", &|story| percent(Some(story.usage_after_percent)));
-    row("low mark reached", &|story| if story.reached { "yes".into() } else { "NO".into() });
+    row("actually freed", &|story| bytes(story.freed_bytes));
+    row("usage afterwards", &|story| percent(Some(story.usage_after_percent)));
+    row("low threshold reached", &|story| if story.reached { "yes".into() } else { "NO".into() });
     table.render()
 }
 
 fn runs(runs: &[RunStoryDoc]) -> String {
-    let mut table = Table::new(&[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">REALLY FREED", ">USED THEN"]);
+    let mut table =
+        Table::new(&[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">ACTUALLY FREED", ">USED AFTER"]);
     for (at, run) in runs.iter().enumerate() {
         table.row(vec![
             (at + 1).to_string(),
@@ -51,7 +52,7 @@ fn runs(runs: &[RunStoryDoc]) -> String {
     let mut out = table.render();
     for (at, run) in runs.iter().enumerate().filter(|(_, run)| !run.still_there.is_empty()) {
         let (count, run) = (run.still_there.len(), at + 1);
-        out.push_str(&format!("run {run}: {count} artifacts count as deleted and are still there\n"));
+        out.push_str(&format!("run {run}: {count} artifacts count as deleted but still exist\n"));
     }
     for (at, run) in runs.iter().enumerate() {
         let Some(failure) = &run.failure else { continue };
@@ -71,12 +72,12 @@ fn then(document: &GcDoc, kubelet: &StoryDoc) -> String {
     match (&last.failure, document.high_percent) {
         (None, _) if last.deleted.is_empty() && !last.still_there.is_empty() => {
             "Every run after it \"deletes\" the same artifacts again: the runtime removes an artifact by \
-             its name\nonly, and the kubelet asks by id (docs/what-runtimes-get-wrong.md).\n"
+                its name\nonly, and the kubelet asks by id (docs/what-runtimes-get-wrong.md).\n"
                 .into()
         }
         (Some(_), _) if last.deleted.is_empty() => "Every run after it fails in the same way.\n".into(),
         (None, Some(high)) if !kubelet.reached => format!(
-            "Then it rests: {used} is under {high}%. It believes that it has done its work, and\n\
+            "Then it stops: {used} is below {high}%. It considers the work done, and\n\
              starts again as soon as the disk fills up.\n"
         ),
         _ => String::new(),
@@ -91,7 +92,7 @@ fn spared(document: &GcDoc, both: &ComparisonDoc) -> String {
     let spared: Vec<_> = spared.filter_map(|id| document.kept.iter().find(|kept| kept.id == **id)).collect();
     let Some(one) = spared.first() else { return String::new() };
     format!(
-        "spares {} of the images above, which our own rules keep (the first is {}: {})\n",
+        "keeps {} of the images above, protected by layersweep's own rules (the first is {}: {})\n",
         spared.len(),
         name_or_id(&one.names, &one.id),
         safe(&one.detail)

@@ -86,18 +86,18 @@ fn a_run_on_a_wide_and_on_a_narrow_screen() {
     let mut document = document();
     document.deleted[1].differs = true;
     let expected = "\
-/var: 77.00% used; deleting starts at 74% and ends at 69%: 96.0 MiB to free
+/var: 77.00% used; thresholds: high 74%, low 69%: 96.0 MiB to free
 
-IMAGE                                             ID            REASON  PREDICTED  MEASURED  USED THEN
-registry.example/a-team-with-a-long-name/app-1:1  000000000000  space    50.0 MiB  50.0 MiB     69.00%
-registry.example/a-team-with-a-long-name/app-2:1  000000000000  space    50.0 MiB  49.0 MiB     68.00%  !
-! predicted and measured differ by more than the filesystem's own noise
+IMAGE                                             ID            REASON  PREDICTED  MEASURED  USED AFTER
+registry.example/a-team-with-a-long-name/app-1:1  000000000000  space    50.0 MiB  50.0 MiB      69.00%
+registry.example/a-team-with-a-long-name/app-2:1  000000000000  space    50.0 MiB  49.0 MiB      68.00%  !
+! predicted and measured differ by more than the filesystem's own fluctuation
 
-STAYS BY RULE  IMAGES  WHICH
-not-needed          2  aa, cc
-in-use              1  bb
+KEPT BY RULE  IMAGES  WHICH
+not-needed         2  aa, cc
+in-use             1  bb
 
-Low mark reached: 2 images gave back 99.0 MiB (100.0 MiB predicted); 68.00% used now.
+Low threshold reached: 2 images deleted, 99.0 MiB freed (100.0 MiB predicted); 68.00% used now.
 ";
     assert_eq!(shown(&document, None), expected);
     let narrow = shown(&document, Some(80));
@@ -105,7 +105,7 @@ Low mark reached: 2 images gave back 99.0 MiB (100.0 MiB predicted); 68.00% used
         narrow.lines().filter(|line| line.contains("app-")).all(|line| line.chars().count() <= 80),
         "{narrow}"
     );
-    assert!(narrow.contains("app-2:1  space    50.0 MiB  49.0 MiB     68.00%  !"), "{narrow}");
+    assert!(narrow.contains("app-2:1  space    50.0 MiB  49.0 MiB      68.00%  !"), "{narrow}");
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn a_narrow_screen_names_fewer_of_what_stays() {
         text.lines().find(|line| line.starts_with("in-use ")).unwrap().to_owned()
     };
     let (first, second) = ("registry.example/some-team/app-0:1", "registry.example/some-team/app-1:1");
-    assert_eq!(line(Some(80)), format!("in-use              9  {first} and 8 more"));
-    assert_eq!(line(Some(120)), format!("in-use              9  {first}, {second} and 7 more"));
+    assert_eq!(line(Some(80)), format!("in-use             9  {first} and 8 more"));
+    assert_eq!(line(Some(120)), format!("in-use             9  {first}, {second} and 7 more"));
     assert!(line(None).ends_with(":1 and 6 more"));
 }
 
@@ -138,13 +138,13 @@ fn what_went_wrong_comes_before_the_end() {
         ..document()
     };
     let expected = "\
-/var: 77.00% used; deleting starts at 74% and ends at 69%: 96.0 MiB to free
+/var: 77.00% used; thresholds: high 74%, low 69%: 96.0 MiB to free
 
 failed: remove-image: ffffffffffff: no\\u{1b}[31m
 event: FreeDiskSpaceFailed: /var: too little
 
-Low mark NOT reached: 0 images gave back -4.0 KiB (100.0 MiB predicted); 68.00% used now.
-What is left is in use or kept by a rule; `layersweep usage` shows who holds the disk.
+Low threshold NOT reached: 0 images deleted, -4.0 KiB freed (100.0 MiB predicted); 68.00% used now.
+The remaining images are in use or protected; `layersweep usage` shows what uses the disk.
 ";
     assert_eq!(shown(&document, None), expected);
 }
@@ -188,30 +188,33 @@ fn side_by_side() {
     let document = compared(story(&[(&["bb", "dd"], 98, 30, 75.0), (&["ee"], 70, 20, 73.5)], false));
     let text = shown(&document, Some(80));
     let expected = "\
-/var: 77.00% used; deleting starts at 74% and ends at 69%
+/var: 77.00% used; thresholds: high 74%, low 69%
 
-                        KUBELET      EXACT
-runs                          2          1
-images deleted                3          1
-believed to be freed  168.0 MiB  100.0 MiB
-really freed           50.0 MiB  100.0 MiB
-used in the end          73.50%     68.00%
-low mark reached             NO        yes
+                         KUBELET      EXACT
+runs                           2          1
+images deleted                 3          1
+believed to be freed   168.0 MiB  100.0 MiB
+actually freed          50.0 MiB  100.0 MiB
+usage afterwards          73.50%     68.00%
+low threshold reached         NO        yes
 
 The kubelet, run by run
-RUN    WANTED  IMAGES  BELIEVED  REALLY FREED  USED THEN
-  1  96.0 MiB       2  98.0 MiB      30.0 MiB     75.00%
-  2  96.0 MiB       1  70.0 MiB      20.0 MiB     73.50%
-Then it rests: 73.50% is under 74%. It believes that it has done its work, and
+RUN    WANTED  IMAGES  BELIEVED  ACTUALLY FREED  USED AFTER
+  1  96.0 MiB       2  98.0 MiB        30.0 MiB      75.00%
+  2  96.0 MiB       1  70.0 MiB        20.0 MiB      73.50%
+Then it stops: 73.50% is below 74%. It considers the work done, and
 starts again as soon as the disk fills up.
 
-The first run by policy kubelet, if we carry it out
-spares 1 of the images above, which our own rules keep (the first is bb: why bb stays)
+The first run by policy kubelet, as layersweep carries it out
+keeps 1 of the images above, protected by layersweep's own rules (the first is bb: why bb stays)
 
 IMAGE ";
     assert!(text.starts_with(expected), "{text}\n{expected}");
     assert!(
-        text.contains("would go and give back 100.0 MiB, believed to be 200.0 MiB; 68.00% used then.\nThe kubelet's algorithm believes that this is enough.\n"),
+        text.contains(
+            "free 100.0 MiB, believed to be 200.0 MiB; 68.00% used after.\nThe kubelet's \
+            algorithm believes that this is enough.\n"
+        ),
         "{text}"
     );
 }
@@ -235,7 +238,7 @@ fn what_goes_by_age_alone_is_said_on_top() {
     document.filesystems[0].started = vec![];
     document.deleted[0].reason = "age";
     let first = |document: &GcDoc| shown(document, None).lines().next().unwrap().to_owned();
-    assert_eq!(first(&document), "/var: 77.00% used: nothing has to go for space, images go by age");
+    assert_eq!(first(&document), "/var: 77.00% used: no deletion needed for space, only by age");
     document.deleted.clear();
-    assert_eq!(first(&document), "/var: 77.00% used: nothing has to go");
+    assert_eq!(first(&document), "/var: 77.00% used: no deletion needed");
 }

@@ -95,8 +95,8 @@ fn events_what_the_kubelet_believes_and_what_waits() {
     };
     let running = Act { killed: false, ..killed.clone() };
     let expected = "\
-2026-11-21 14:00:00 gc by policy kubelet via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, believed by the kubelet 3.0 GiB, measured -1.0 KiB, leaks that went along 4.0 KiB
-  not in the database yet: the next run that can write to it saves this
+2026-11-21 14:00:00 gc by policy kubelet via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, believed by the kubelet 3.0 GiB, measured -1.0 KiB, other leaks freed 4.0 KiB
+  not in the database yet: the next run that can write saves it
   FreeDiskSpaceFailed: wanted 5 GiB
   ImageGCFailed: \\u{1b}[31m
 2026-11-21 14:00:00 gc via direct: killed, 80.5% used; measured -1.0 KiB
@@ -114,7 +114,7 @@ fn a_run_with_its_deletions() {
   14:00:05  image  bbbbbbbbbbbb  age       1.0 GiB  -4.0 KiB  79.0%  !
   14:00:05  image  cccccccccccc  age       1.0 GiB         -  79.0%
             failed: in use
-! predicted and measured differ by more than the filesystem's own noise
+! predicted and measured differ by more than the filesystem's own fluctuation
 ";
     assert_eq!(shown(vec![act()], &Quiet::default(), None, false), expected);
     let narrow = shown(vec![act()], &Quiet::default(), Some(60), true);

@@ -41,8 +41,8 @@ fn look(row: Option<usize>, screen: &Screen) -> (char, Style) {
     (character, Style::new().fg_color(Some(color.into())))
 }
 
-/// The stacked bar of the whole filesystem: its parts, what is free for root alone, what is free;
-/// below it where its marks are.
+/// The stacked bar of the whole filesystem: its parts, reserved for root, free;
+/// below it where its thresholds are.
 pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, legend: usize) -> String {
     let (large, _) = rows(disk, legend);
     let capacity = disk.filesystem.capacity_bytes;
@@ -66,35 +66,38 @@ pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, leg
     out.extend(std::iter::repeat_n(hold(screen), reserved - at));
     out.extend(std::iter::repeat_n(free, columns - reserved.min(columns)));
     out.push('\n');
-    out + &marks(disk, screen, columns, width)
+    out + &thresholds(disk, screen, columns, width)
 }
 
-/// What is free for root alone is drawn with this.
+/// Space reserved for root is drawn with this.
 fn hold(screen: &Screen) -> char {
     if screen.unicode { '╌' } else { '-' }
 }
 
-/// Where the marks are, and what they are.
-fn marks(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
-    // The bar is made of bytes; marks of inodes stand with their numbers, above it.
-    let shown: Vec<_> =
-        disk.marks.iter().filter(|mark| mark.of == "bytes" && !mark.name.ends_with(" low")).collect();
+/// Where the thresholds are, and what they are.
+fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
+    // The bar is made of bytes; inode thresholds are listed with the inode figures, above it.
+    let shown: Vec<_> = disk
+        .marks
+        .iter()
+        .filter(|threshold| threshold.of == "bytes" && !threshold.name.ends_with(" low"))
+        .collect();
     if shown.is_empty() {
         return String::new();
     }
     let mut line = vec![' '; columns];
     let sign = if screen.unicode { '▴' } else { '^' };
     let mut percents: Vec<(f64, Vec<String>)> = Vec::new();
-    for mark in shown {
+    for threshold in shown {
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // columns of a terminal
-        let place = (mark.percent.clamp(0.0, 100.0) * columns as f64 / 100.0) as usize;
+        let place = (threshold.percent.clamp(0.0, 100.0) * columns as f64 / 100.0) as usize;
         line[place.min(columns - 1)] = sign;
-        let whose = if mark.source == "kubelet" { "kubelet's " } else { "" };
-        let name = format!("{whose}{}", safe(mark.name.trim_end_matches(" high")));
-        match percents.last_mut().filter(|(percent, _)| (*percent - mark.percent).abs() < 0.5) {
+        let whose = if threshold.source == "kubelet" { "kubelet's " } else { "" };
+        let name = format!("{whose}{}", safe(threshold.name.trim_end_matches(" high")));
+        match percents.last_mut().filter(|(percent, _)| (*percent - threshold.percent).abs() < 0.5) {
             Some((_, names)) => names.push(name),
-            None => percents.push((mark.percent, vec![name])),
+            None => percents.push((threshold.percent, vec![name])),
         }
     }
     let line: String = line.into_iter().collect();

@@ -73,16 +73,16 @@ fn not_what_it_should_be() {
     let limits = Limits { bytes: 8192, ..Limits::default() };
     let table: Vec<(&str, &[u8], Limits)> = vec![
         (
-            "no bolt database: its first page is no meta page (it is too short), nor is its second",
+            "not a bolt database: neither of its first two pages is a meta page (it is too short)",
             &[],
             Limits::default(),
         ),
         (
-            "no bolt database: its first page is no meta page (it has no bolt magic), nor is its second",
+            "not a bolt database: neither of its first two pages is a meta page (wrong magic number)",
             &[b'x'; 5000],
             Limits::default(),
         ),
-        ("cut off: 8192 bytes of at least ", &good[..8192], Limits::default()),
+        ("truncated: 8192 bytes, at least ", &good[..8192], Limits::default()),
         ("too large: ", &good, limits),
     ];
     for (message, bytes, limits) in table {
@@ -101,10 +101,10 @@ fn trees_that_break_a_rule() {
     let file = tree(&["a", "b", "c", "d"]);
     let element = |page: usize, at: usize| page * 4096 + 16 + at * 16;
     let table: &[(&str, usize, u8)] = &[
-        ("page 5: it says that it is another page", 5 * 4096, 9),
+        ("page 5: its header has another page number", 5 * 4096, 9),
         ("page 5: it is neither a branch nor a leaf", 5 * 4096 + 8, 16),
-        ("page 5: it has more elements than room", 5 * 4096 + 11, 2),
-        ("page 5: it runs over the end of the file", 5 * 4096 + 12, 7),
+        ("page 5: it has more elements than fit", 5 * 4096 + 11, 2),
+        ("page 5: it extends past the end of the file", 5 * 4096 + 12, 7),
         ("page 5: two elements overlap", element(5, 0) + 4, 46),
         ("page 5: an element points outside the page", element(5, 2) + 13, 16),
         ("page 5: keys do not ascend", element(5, 2) + 32 - 16 + 2, b'a'),
@@ -112,7 +112,7 @@ fn trees_that_break_a_rule() {
         ("page 5: it is used twice", element(7, 1) + 8, 5),
         ("page 9: it lies outside the file", element(7, 1) + 8, 9),
         ("page 7: it is an empty branch", 7 * 4096 + 10, 0),
-        ("page 5: a bucket is cut off", element(5, 0), 1),
+        ("page 5: a bucket is truncated", element(5, 0), 1),
         ("page 6: a key lies outside its branch", element(6, 0) + 16, b'c'),
     ];
     for &(message, at, byte) in table {

@@ -91,8 +91,7 @@ fn imports(
         let is_pattern = |text: &OsStr| text.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
         if is_pattern(parent.as_os_str()) {
-            problems
-                .push((file.to_path_buf(), format!("imports: the pattern {pattern:?} is not understood")));
+            problems.push((file.to_path_buf(), format!("imports: invalid pattern {pattern:?}")));
         } else if !is_pattern(name) {
             files.push(path);
         } else if let Ok(glob) = GlobBuilder::new(&name.to_string_lossy()).literal_separator(true).build() {

@@ -1,4 +1,4 @@
-//! Containers of every namespace, CRI's sandboxes included, whoever makes them.
+//! Containers of every namespace, including CRI's sandboxes.
 
 use std::path::Path;
 
@@ -10,7 +10,6 @@ use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
-    /// Adds all containers.
     pub(in crate::stores::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
         for at in 0..self.graphs.len() {
             let namespace = self.graphs[at].0;

@@ -10,7 +10,7 @@ use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::labels;
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
 
-/// CRI's mark on images that must stay; any of an image's names may carry it.
+/// CRI's label for pinned images; any of an image's names may have it.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
 /// Before the label that leads to a configuration's top snapshot.
 const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
@@ -72,7 +72,6 @@ impl<'a> Groups<'a> {
 }
 
 impl<'a> Filler<'a> {
-    /// Adds all images.
     pub(in crate::stores::containerd) fn images(&mut self) -> Groups<'a> {
         let mut groups = Groups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
         for at in 0..self.graphs.len() {

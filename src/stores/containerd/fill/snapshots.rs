@@ -1,4 +1,4 @@
-//! Snapshots: from the key in `meta.db` over the snapshotter's own key to the directory.
+//! Snapshots: from the key in `meta.db` via the snapshotter's own key to the directory.
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,7 +53,7 @@ impl<'a> Filler<'a> {
         self.entries_alone(&entries, &recorded);
     }
 
-    /// Layers whose content lies in a cache. Nobody deletes that with an image: it stays whoever
+    /// Layers whose content is in a cache. It is not deleted with an image and stays whoever
     /// reaches it. What no layer names is the cache's owner's, to be told of; unless some layer's file
     /// is not known.
     pub(super) fn cached_layers(&mut self) {

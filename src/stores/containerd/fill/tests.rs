@@ -192,8 +192,8 @@ fn a_sandbox_that_only_the_sandbox_store_has_is_a_container() {
     assert_eq!(image.names, ["reg.local/pause:1"]);
     let held: Vec<_> = sandbox.holds.iter().map(|node| one.nodes[node.get()].id.as_str()).collect();
     assert_eq!(held, [pod.as_str()], "its directory");
-    let debris: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::CriSandboxDir).collect();
-    assert!(debris.is_empty(), "{debris:?}");
+    let orphans: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::CriSandboxDir).collect();
+    assert!(orphans.is_empty(), "{orphans:?}");
 }
 
 /// Of a sandbox that is not CRI's nothing is known but that it is there.

@@ -1,8 +1,8 @@
-//! Records that lead nowhere, and copies that nobody asked for.
+//! Dangling records and redundant copies.
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::model::{LeakClass, NodeIx, NodeKind, Verdict, words};
+use crate::model::{LeakClass, NodeIx, NodeKind, Verdict, display};
 use crate::stores::containerd::fill::images::{Group, Groups};
 use crate::stores::containerd::fill::{About, Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
@@ -38,8 +38,8 @@ impl<'a> Filler<'a> {
                 continue;
             }
             let evidence = format!(
-                "{used} of its {length} bytes are in use; it never shrinks by itself: `bbolt compact` while \
-                 containerd is stopped"
+                "{used} of its {length} bytes are in use; the file never shrinks by itself: stop containerd \
+                 and run `bbolt compact`"
             );
             let name = path.strip_prefix(&self.snapshot.places.root).unwrap_or(path);
             let about = About { id: name.display().to_string(), path: path.clone(), since: None, evidence };
@@ -52,8 +52,9 @@ impl<'a> Filler<'a> {
         let names = names.join(", ");
         if let Some(digest) = group.resolved.missing.first() {
             let evidence = format!(
-                "{names}: the blob {digest} is not there, so CRI can neither show nor remove it while containerd \
-                 keeps the rest of it; only containerd's own API (`ctr images rm`) removes it"
+                "{names}: the blob {digest} is missing: CRI can neither show nor remove the image, and \
+                 containerd \
+                 keeps the rest of it; remove it through containerd's own API (`ctr images rm`)"
             );
             return self.report(LeakClass::MissingManifestBlob, group.id.clone(), evidence, Vec::new());
         }
@@ -73,15 +74,15 @@ impl<'a> Filler<'a> {
         let unpacked = group.tops.iter().any(|(snapshotter, key)| graph.snapshot(snapshotter, key).is_some());
         if !lost.is_empty() {
             let effect = if unpacked {
-                "its snapshots are there, so it runs; it cannot be pushed or unpacked again"
+                "its snapshots exist, so containers can run on it; it cannot be pushed or unpacked again"
             } else {
-                "it is not unpacked, so a pull or a start fails until the record is removed"
+                "it is not unpacked: pulling or starting it fails until the record is removed"
             };
             let evidence = format!("{names}: the record of layer {} has no file; {effect}", lost.join(", "));
             self.report(LeakClass::MissingLayerBlob, group.id.clone(), evidence, Vec::new());
         }
         if !unpacked && !group.tops.is_empty() {
-            let evidence = format!("{names}: it was unpacked once, but its top snapshot has no record");
+            let evidence = format!("{names}: it was unpacked, but its top snapshot has no record");
             self.report(LeakClass::ImageSnapshotMissing, group.id.clone(), evidence, Vec::new());
         }
     }
@@ -145,7 +146,7 @@ impl<'a> Filler<'a> {
                 };
                 missing.push((
                     node.id.clone(),
-                    format!("the snapshot is recorded, but has {what}: containers on it do not start"),
+                    format!("the snapshot is recorded but has {what}: containers on it do not start"),
                 ));
             }
         }
@@ -166,7 +167,7 @@ impl<'a> Filler<'a> {
         }
         for (id, since) in found {
             let evidence =
-                "a container in CRI's namespace that CRI does not know, and nothing of it is mounted".into();
+                "a container in CRI's namespace that CRI does not know; nothing of it is mounted".into();
             let path = self.meta_db();
             self.leak(
                 LeakClass::ContainerWithoutCri,
@@ -208,9 +209,10 @@ impl<'a> Filler<'a> {
             for (snapshotter, (count, bytes)) in by_snapshotter {
                 if snapshotter != self.primary && !used.contains(snapshotter) {
                     let evidence = format!(
-                        "{count} snapshots of {} that no container was made with: copies of the same layers; \
-                         their bytes count with the images that they are copies for, and go with these",
-                        words::bytes(bytes)
+                        "{count} snapshots of {} that no container uses: copies of the same layers; \
+                         their bytes \
+                         are counted with the images that they belong to and are freed with them",
+                        display::bytes(bytes)
                     );
                     reports.push((
                         LeakClass::SecondSnapshotter,

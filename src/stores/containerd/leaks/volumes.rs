@@ -1,4 +1,4 @@
-//! Image volumes of pods that are gone.
+//! Image volumes of deleted pods.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -31,9 +31,9 @@ impl<'a> Filler<'a> {
                 false => format!("`ctr -n {namespace} snapshots rm {key}`"),
             };
             let evidence = format!(
-                "an image volume of the pod {}, which is gone{}: {unmount}{remove}",
+                "an image volume of pod {}, which no longer exists{}: {unmount}{remove}",
                 volume.sandbox,
-                if is_mounted { ", and still mounted" } else { "" },
+                if is_mounted { "; it is still mounted" } else { "" },
             );
             let path = match node {
                 Some(node) => self.writer.inventory.nodes[node.get()].path.clone(),
@@ -64,7 +64,8 @@ impl<'a> Filler<'a> {
             let pod = mount.parent().and_then(|pod| quiet::facts(pod).ok());
             let since = pod.and_then(|pod| pod.modified);
             let evidence = format!(
-                "an image volume of the pod {sandbox} is mounted, and both the pod and the snapshot are gone: \
+                "an image volume of the pod {sandbox} is mounted, but neither the pod nor the snapshot \
+                 exists: \
                  `umount {}`",
                 mount.display()
             );

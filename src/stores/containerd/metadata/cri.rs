@@ -1,4 +1,4 @@
-//! What CRI keeps of a container inside containerd's record: JSON in an extension.
+//! CRI's metadata of a container inside containerd's record: JSON in an extension.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Typed access to the fields of a record. What is missing is absent; what does not parse
-//! is noted and then absent.
+//! Typed access to the fields of a record. A missing field is absent; a field that does
+//! not parse is noted and treated as absent.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,6 @@ pub type Labels = BTreeMap<String, String>;
 pub struct Oddity {
     /// Keys from the top bucket down, joined by `/`.
     pub at: String,
-    /// What is wrong.
     pub message: &'static str,
 }
 
@@ -58,7 +57,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         let bytes = self.bytes(key).filter(|value| !value.is_empty())?;
         let time = values::time(bytes);
         if time.is_none() {
-            self.odd(key, "is no time");
+            self.odd(key, "is not a time");
         }
         time.flatten()
     }
@@ -68,7 +67,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         let bytes = self.bytes(key)?;
         let size = values::varint(bytes).and_then(|size| u64::try_from(size).ok());
         if size.is_none() {
-            self.odd(key, "is no size");
+            self.odd(key, "is not a size");
         }
         size
     }
@@ -99,7 +98,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         let any = self.bucket.bucket("extensions")?.value(name)?;
         let json = json_of(any);
         if json.is_none() {
-            self.odd(&format!("extensions/{name}"), "holds no JSON");
+            self.odd(&format!("extensions/{name}"), "is not JSON");
         }
         json
     }

@@ -1,9 +1,8 @@
-//! What containerd's databases say, as plain data.
+//! The contents of containerd's databases as plain data.
 //!
-//! `meta.db` has one bucket `v1`; below it each bucket is a namespace. Keys that are not
-//! known here are passed over, and counted per record kind nowhere: newer versions add
-//! some, and none of those we know of changes what the others mean. Schema: containerd's
-//! `metadata/buckets.go`, versions 1.6 to 2.3.
+//! `meta.db` has one bucket `v1`; below it each bucket is a namespace. Unknown keys are
+//! skipped: newer versions add some, and none of those we know of changes the meaning of the others.
+//! Schema: containerd's `metadata/buckets.go`, versions 1.6 to 2.3.
 
 mod cri;
 mod fields;
@@ -49,7 +48,6 @@ impl Metadata {
         metadata
     }
 
-    /// The namespace `name`.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces.iter().find(|namespace| namespace.name == name)

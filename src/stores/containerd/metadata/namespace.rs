@@ -81,7 +81,7 @@ fn image(fields: &mut Fields<'_, '_>, name: String) -> ImageRecord {
         image.target_size = size.and_then(|size| u64::try_from(size).ok());
     }
     if image.target.is_empty() {
-        fields.odd("target", "the name stands for nothing");
+        fields.odd("target", "the name has no digest");
     }
     image
 }

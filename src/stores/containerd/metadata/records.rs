@@ -12,17 +12,15 @@ use super::fields::Labels;
 pub struct Namespace {
     /// `k8s.io`, `moby`, `default`, …
     pub name: String,
-    /// Image names.
     pub images: Vec<ImageRecord>,
     /// Blobs that the namespace knows.
     pub blobs: Vec<BlobRecord>,
-    /// Downloads under way.
+    /// Downloads in progress.
     pub ingests: Vec<IngestRecord>,
     /// Snapshots of all snapshotters.
     pub snapshots: Vec<SnapshotRecord>,
     /// Containers, CRI's sandboxes included where containerd itself makes them.
     pub containers: Vec<ContainerRecord>,
-    /// Leases.
     pub leases: Vec<LeaseRecord>,
     /// Sandboxes of containerd 2's own store: all of CRI's. Those of another sandboxer than
     /// `podsandbox` (the shim, say) have no record among the containers.
@@ -36,7 +34,6 @@ pub struct ImageRecord {
     pub name: String,
     /// Digest of the manifest or index.
     pub target: String,
-    /// Its media type.
     pub media_type: String,
     /// Its length in bytes, as recorded.
     pub target_size: Option<u64>,
@@ -44,7 +41,6 @@ pub struct ImageRecord {
     pub created: Option<Timestamp>,
     /// When the name last changed.
     pub updated: Option<Timestamp>,
-    /// Labels.
     pub labels: Labels,
 }
 
@@ -61,7 +57,6 @@ pub struct BlobRecord {
     pub labels: Labels,
 }
 
-/// A download.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngestRecord {
     /// Its reference inside the namespace.
@@ -85,16 +80,13 @@ pub struct SnapshotRecord {
     pub backend: Option<String>,
     /// Key of its parent, same snapshotter and namespace.
     pub parent: Option<String>,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Labels.
     pub labels: Labels,
 }
 
-/// A container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {
-    /// Its id.
     pub id: String,
     /// The name of its image, as it was then.
     pub image: Option<String>,
@@ -106,9 +98,8 @@ pub struct ContainerRecord {
     pub sandbox_id: Option<String>,
     /// Runtime, for example `io.containerd.runc.v2`.
     pub runtime: Option<String>,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Labels.
     pub labels: Labels,
     /// What CRI has written of it.
     pub cri: Option<CriContainer>,
@@ -117,9 +108,8 @@ pub struct ContainerRecord {
 /// A lease: holds what it lists until it expires or is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Its id.
     pub id: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<Timestamp>,
     /// Labels; `containerd.io/gc.expire` ends it.
     pub labels: Labels,
@@ -136,9 +126,8 @@ pub struct LeaseRecord {
 /// A sandbox of containerd 2's sandbox store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxRecord {
-    /// Its id.
     pub id: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<Timestamp>,
     /// Labels: edges, as on containers.
     pub labels: Labels,

@@ -1,4 +1,4 @@
-//! A snapshotter's own `metadata.db`: which directory a snapshot has. overlayfs, native,
+//! A snapshotter's own `metadata.db`: maps each snapshot to its directory. overlayfs, native,
 //! btrfs, erofs, blockfile and devmapper share the schema (containerd's
 //! `snapshots/storage/bolt.go`).
 
@@ -27,7 +27,7 @@ pub enum Kind {
 /// A snapshot as its snapshotter knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendSnapshot {
-    /// Its key: `<namespace>/<number>/<key>`. The number is no directory.
+    /// Its key: `<namespace>/<number>/<key>`. The number is not a directory.
     pub key: String,
     /// The number that is its directory.
     pub id: u64,
@@ -35,7 +35,7 @@ pub struct BackendSnapshot {
     pub kind: Option<Kind>,
     /// Key of its parent.
     pub parent: Option<String>,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<Timestamp>,
     /// The file in a cache that has its content, of the erofs snapshotter.
     pub cached_blob: Option<String>,
@@ -57,10 +57,10 @@ pub fn read(database: &Database) -> (Vec<BackendSnapshot>, Vec<Oddity>) {
             _ => None,
         };
         if kind.is_none() {
-            fields.odd("kind", "is no kind of snapshot");
+            fields.odd("kind", "is not a kind of snapshot");
         }
         let Some(id) = fields.bytes("id").and_then(values::uvarint) else {
-            fields.odd("id", "is no id");
+            fields.odd("id", "is not an id");
             continue;
         };
         let created = fields.time("createdat");

@@ -1,4 +1,4 @@
-//! How containerd writes values: Go's binary times and varints, and the shell of protobuf's
+//! How containerd writes values: Go's binary times, varints, and protobuf's
 //! `Any`.
 
 use jiff::Timestamp;
@@ -56,7 +56,7 @@ fn split_uvarint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// The value (field 2) of a protobuf `Any`; the type's address is field 1. Other fields are
-/// passed over.
+/// skipped.
 pub fn any_value(mut bytes: &[u8]) -> Option<&[u8]> {
     let mut value = None;
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! From a layout and measured bytes to an inventory.
+//! Builds the inventory of an artifact store from its layout and measured bytes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::stores::leaks::age;
 use crate::sys::namespaces::Mounts;
 use crate::sys::quiet::Within;
 
-/// Adds one store's nodes, artifacts, users, leaks and findings to `inventory`; returns the node
-/// that each unit became. `tallies` belong to the units of `layout` one by one.
+/// Adds the nodes, artifacts, users, leaks and findings of one store to `inventory`; returns the
+/// node of each unit. `tallies` belong to the units of `layout` one by one.
 pub fn fill(
     writer: InventoryWriter<'_>,
     layout: &Layout,
@@ -59,7 +59,7 @@ impl<'a> Filler<'a> {
     fn unit(&mut self, unit: &'a Unit, tally: &Tally) -> NodeIx {
         let kind = match &unit.what {
             What::Blob(_) => NodeKind::Blob,
-            What::Temporary => NodeKind::Debris,
+            What::Temporary => NodeKind::Orphan,
             What::Metadata => NodeKind::StoreMetadata,
             What::Index => NodeKind::StoreRecords,
             What::Other => NodeKind::Other,
@@ -73,7 +73,7 @@ impl<'a> Filler<'a> {
         if let What::Blob(digest) = &unit.what {
             self.blobs.insert(digest, node);
         }
-        let is_held = matches!(kind, NodeKind::Blob | NodeKind::Debris);
+        let is_held = matches!(kind, NodeKind::Blob | NodeKind::Orphan);
         if self.layout.places.read_only || !is_held {
             self.writer.inventory.anchored.push(node);
         }
@@ -190,7 +190,7 @@ impl<'a> Filler<'a> {
                 What::Temporary => None,
                 _ => continue,
             };
-            // Nobody sets times back here, and under the lock nobody is at work on it.
+            // Times are not set back here, and under the lock no process changes it.
             let since = since::changed(&self.within, &unit.path);
             let known = Circumstances {
                 consistency: layout.consistency,

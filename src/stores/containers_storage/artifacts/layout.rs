@@ -1,8 +1,7 @@
-//! What the JSON of an OCI layout says: the index, and the manifests that it leads to. Pure.
+//! Parses the JSON of an OCI layout: the index and the manifests that it references. Pure.
 //!
-//! Read field by field, with every digest that stands anywhere in a document taken for one that is
-//! needed: what a document of a later version needs must not be deleted because we do not know its
-//! type.
+//! Parsed field by field; every digest anywhere in a document counts as needed: the blobs of a
+//! document of a later version must not be deleted because its type is unknown here.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -61,7 +60,7 @@ pub fn entry(row: &Value) -> Option<Entry> {
     Some(Entry { digest: digest.to_owned(), name })
 }
 
-/// The rows of an index; `None` where the file is no index.
+/// The rows of an index; `None` where the file is not an index.
 #[must_use]
 pub fn rows(index: &[u8]) -> Option<Vec<Value>> {
     let Value::Object(mut index) = serde_json::from_slice(index).ok()? else { return None };

@@ -1,4 +1,4 @@
-//! What nothing needs in an artifact store, and what does not fit together. Pure.
+//! Unused and inconsistent objects in an artifact store. Pure.
 
 use jiff::SignedDuration;
 
@@ -23,7 +23,7 @@ pub(super) struct Circumstances {
 
 /// A blob that no entry of the index needs.
 pub(super) fn orphan(known: Circumstances) -> Judgement {
-    judge(LeakClass::ArtifactBlobOrphan, "no entry of the index needs this blob", known)
+    judge(LeakClass::ArtifactBlobOrphan, "no index entry needs this blob", known)
 }
 
 /// A temporary file.
@@ -34,18 +34,18 @@ pub(super) fn temporary(known: Circumstances) -> Judgement {
 fn judge(class: LeakClass, what: &str, known: Circumstances) -> Judgement {
     let because = |verdict, why: &str| Judgement::of(class, what).but(verdict, why);
     if known.consistency == Consistency::Damaged {
-        return because(Verdict::Report, "but the index could not be read in full");
+        return because(Verdict::Report, "but the index could not be read completely");
     }
     if known.is_locked || known.consistency == Consistency::WriterActive {
-        return because(Verdict::Keep, "a process holds the store's lock: a pull or removal is under way");
+        return because(Verdict::Keep, "a process holds the store's lock: a pull or removal is in progress");
     }
     if known.is_mounted {
         return because(Verdict::Report, "but it is still mounted somewhere");
     }
     match known.age {
-        Some(age) if age >= GRACE => because(Verdict::Reclaim, "nobody holds the store's lock"),
+        Some(age) if age >= GRACE => because(Verdict::Reclaim, "no process holds the store's lock"),
         Some(_) => because(Verdict::Keep, "it is younger than 24 hours"),
-        None => because(Verdict::Keep, "its age is not known"),
+        None => because(Verdict::Keep, "its age is unknown"),
     }
 }
 

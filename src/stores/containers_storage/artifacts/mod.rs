@@ -1,10 +1,10 @@
 //! OCI artifacts: the store that CRI-O (1.32 on) and Podman (5.4 on) keep in a graphroot.
 //!
 //! `<graphroot>/artifacts` is an OCI layout (image specification, `image-layout.md`), always in the
-//! graphroot, even where image layers lie in an imagestore of their own (cri-o `internal/ociartifact`,
+//! graphroot, even where image layers are in an imagestore of their own (cri-o `internal/ociartifact`,
 //! podman `libpod/runtime.go`):
 //!
-//! * `index.json` has an entry for each name; blobs lie in `blobs/sha256/<hex>` and are shared;
+//! * `index.json` has an entry for each name; blobs are in `blobs/sha256/<hex>` and are shared;
 //! * `index.lock` is a lock file of containers/storage: exclusive for a pull from its beginning to its
 //!   end, for an addition and a removal;
 //! * a pull writes `oci-put-blob…` beside them, renames each into place, and writes the index last

@@ -1,4 +1,4 @@
-//! Reads an artifact store as of one moment, without a trace.
+//! Reads an artifact store consistently and without changing anything, not even access times.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -51,17 +51,17 @@ impl Artifact {
 /// A store as it was read.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Where it lies; the driver is [`DRIVER`].
+    /// Its path; the driver is [`DRIVER`].
     pub places: Places,
     /// The artifacts, in the order of the index.
     pub artifacts: Vec<Artifact>,
-    /// Lengths of the blobs that are there, by digest.
+    /// Lengths of the existing blobs, by digest.
     pub blobs: BTreeMap<String, u64>,
     /// Everything in the directory, each entry once.
     pub units: Vec<Unit>,
-    /// A process holds the lock exclusively: a pull, an addition or a removal is under way.
+    /// A process holds the lock exclusively: a pull, an addition or a removal is in progress.
     pub is_locked: bool,
-    /// How far the index can be trusted.
+    /// Whether the index is complete.
     pub consistency: Consistency,
     /// What could not be read.
     pub findings: Vec<Finding>,
@@ -77,9 +77,8 @@ pub enum What {
     Temporary,
     /// Directories, the layout's own file, the lock.
     Metadata,
-    /// The index, which every deletion writes anew.
+    /// The index, which every deletion rewrites.
     Index,
-    /// Something else.
     Other,
 }
 
@@ -137,7 +136,8 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Layout> {
                 layout.findings.push(Finding {
                     path: directory(&places.graphroot).join(LOCK),
                     message: format!(
-                        "the lock file cannot be asked: {error}; nothing in this store is called reclaimable"
+                        "cannot query the lock file: {error}; nothing in this store is reported as \
+                         reclaimable"
                     ),
                     incomplete: false,
                 });
@@ -149,7 +149,7 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Layout> {
     }
 }
 
-/// Whether somebody wrote since the reading, or that cannot be ruled out.
+/// Whether another process may have written since the reading.
 #[must_use]
 pub fn moved(layout: &Layout) -> bool {
     let now = sign(&layout.places).ok();
@@ -188,7 +188,7 @@ impl Layout {
         directory(&self.places.graphroot)
     }
 
-    /// Where a blob lies.
+    /// The path of a blob.
     #[must_use]
     pub fn path_of(&self, digest: &str) -> Option<PathBuf> {
         let (algorithm, hex) = layout::split(digest)?;
@@ -281,7 +281,7 @@ impl Layout {
             Err(error) => return self.broken(path, format!("cannot be read: {error}")),
         };
         let Some(rows) = layout::rows(&bytes) else {
-            return self.broken(path, "is no index of an OCI layout; its artifacts are unknown".into());
+            return self.broken(path, "is not the index of an OCI layout; its artifacts are unknown".into());
         };
         let mut documents: HashMap<String, Option<Document>> = HashMap::new();
         let mut at: HashMap<String, usize> = HashMap::new();

@@ -46,7 +46,7 @@ impl Artifacts {
         Self { is_additional: true, ..self }
     }
 
-    /// Where it lies.
+    /// Its path.
     pub(in crate::stores) fn directory(&self) -> PathBuf {
         self.layout.directory()
     }
@@ -106,7 +106,7 @@ impl Store for Artifacts {
             mounts: &[],
             labels: &filling.request.labels,
             present: filling.present,
-            leaks: filling.request.weigh.finds_leaks(),
+            leaks: filling.request.measure.finds_leaks(),
         };
         let pinned_by = |names: &[String], digests: &[String]| {
             let mut reasons = pinned_by(filling.pins, names, digests);

@@ -1,7 +1,7 @@
-//! Containers that have an artifact as a volume, as their own records say.
+//! Containers that have an artifact as a volume, from their own records.
 //!
-//! The same before a container's start, while it runs, after its end and after a reboot: mounts
-//! come and go, records stay as long as the container.
+//! Mounts exist only while a container runs; its records exist as long as the
+//! container.
 
 use std::io;
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::sys::quiet::{Kind, Within};
 /// A container that has volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::stores::containers_storage) struct VolumeUse {
-    /// Who, in words.
+    /// Who, for messages.
     pub(in crate::stores::containers_storage) by: String,
-    /// What it calls the artifact: an id, a digest or a name. `None`: it cannot be told, and may be
+    /// What it calls the artifact: an id, a digest or a name. `None`: it is unknown, and may be
     /// any.
     pub(in crate::stores::containers_storage) reference: Option<String>,
 }
@@ -52,7 +52,7 @@ pub(in crate::stores::containers_storage) fn of(places: &Places) -> Vec<VolumeUs
     let mut found = of_crio(&within, &places.graphroot);
     match engine::read(places) {
         Engine::Unreadable(why) => {
-            found.push(VolumeUse { by: format!("a podman container, perhaps ({why})"), reference: None });
+            found.push(VolumeUse { by: format!("possibly a podman container ({why})"), reference: None });
         }
         engine => found.extend(engine.containers().flat_map(|(id, container)| of_podman(id, container))),
     }
@@ -62,7 +62,7 @@ pub(in crate::stores::containers_storage) fn of(places: &Places) -> Vec<VolumeUs
 fn of_podman(id: &str, container: &PodmanContainer) -> Vec<VolumeUse> {
     let name = if container.name.is_empty() { id } else { &container.name };
     let uses = container.artifact_volumes.iter().map(|source| VolumeUse {
-        by: format!("the podman container {name}, which has it as a volume"),
+        by: format!("podman container {name}, which has it as a volume"),
         reference: Some(source.clone()),
     });
     uses.collect()

@@ -1,4 +1,4 @@
-//! `containers.conf`, as far as it says where podman keeps its database (`pkg/config/config.go` of
+//! The path of podman's database from `containers.conf` (`pkg/config/config.go` of
 //! containers/common: `[engine] static_dir`).
 
 use std::path::{Path, PathBuf};

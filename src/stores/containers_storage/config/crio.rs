@@ -1,6 +1,6 @@
 //! CRI-O's configuration: `/etc/crio/crio.conf` and everything below `/etc/crio/crio.conf.d`.
 //!
-//! No other place counts (`CrioConfigPath`, `CrioConfigDropInPath` in `pkg/config/config_unix.go`
+//! No other paths are read (`CrioConfigPath`, `CrioConfigDropInPath` in `pkg/config/config_unix.go`
 //! of 1.37): vendors too ship their files below `/etc`. What the unit file gives CRI-O as flags
 //! or variables (`--root`, `CONTAINER_PINNED_IMAGES`) is not seen here.
 
@@ -46,10 +46,10 @@ pub(super) struct Crio {
     start: CrioStart,
 }
 
-/// What CRI-O does to its store when it starts. `None`: no file says, and CRI-O's default holds.
+/// What CRI-O does to its store when it starts. `None`: not configured, CRI-O's default applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrioStart {
-    /// `internal_wipe`: after a reboot containers go, after an upgrade images too.
+    /// `internal_wipe`: deletes containers after a reboot, and images too after an upgrade.
     pub wipe: Option<(bool, PathBuf)>,
     /// `internal_repair`: after an unclean shutdown the store is checked, and wiped if that fails.
     pub repair: Option<(bool, PathBuf)>,
@@ -218,7 +218,7 @@ fn collect(
     problems: &mut Problems,
 ) {
     if depth > MAX_DEPTH {
-        return problems.note(directory, "nested too deeply; it is ignored");
+        return problems.note(directory, "nested too deeply; ignored");
     }
     let listing = all.list(directory);
     let entries = match &*listing {

@@ -1,11 +1,11 @@
-//! The files of one reading of the configuration: each is looked for, listed and read once. They are
-//! foreign TOML: typed keys, and for what does not fit, which line and why.
+//! The files of one reading of the configuration: each is located, listed and read once. Access to
+//! their TOML keys is typed; a value of another type is reported with its line.
 //!
-//! Every home is asked by the same rules, and so for the same files of the system. Nothing is
-//! kept longer than one reading, so that a later one sees what changed.
+//! Every home directory follows the same rules and so reads the same system files. Nothing is
+//! cached beyond one reading, so that the next one sees changes.
 //!
-//! The runtimes read their files with Go's BurntSushi/toml, which takes keys regardless of case
-//! where there is no exact match; so is it done here.
+//! The runtimes read their files with Go's BurntSushi/toml, which matches keys case-insensitively
+//! where there is no exact match; this reader does the same.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Where a path lies for us ([`Sysroot::resolve`]).
+    /// The resolved path ([`Sysroot::resolve`]).
     pub(super) fn place(&self, path: &Path) -> Rc<io::Result<PathBuf>> {
         once(&self.places, path, || {
             // What a directory that is not there would hold is not there either: most homes have
@@ -127,7 +127,7 @@ where
     found
 }
 
-/// Reads `path` and hands its top level to `use_it`; nothing happens if it cannot be parsed.
+/// Reads `path` and passes its top level to `use_it`, unless it cannot be parsed.
 pub(super) fn with_file(
     files: &Files<'_>,
     path: &Path,
@@ -158,7 +158,7 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// The line, counted from 1, in which a byte lies.
+    /// The line of a byte, counted from 1.
     fn line(&self, offset: usize) -> usize {
         let before = self.text.as_bytes().iter().take(offset);
         1 + before.filter(|byte| **byte == b'\n').count()
@@ -167,7 +167,7 @@ impl File<'_> {
     fn wrong_type(&self, name: &str, value: &Spanned<DeValue<'_>>, want: &str, to: &mut Problems) {
         let line = self.line(value.span().start);
         let found = value.get_ref().type_str();
-        to.note(self.path, format!("line {line}: {name} is to be {want}, not {found}; it is ignored"));
+        to.note(self.path, format!("line {line}: {name} must be {want}, not {found}; ignored"));
     }
 }
 
@@ -201,7 +201,6 @@ impl<'a> Table<'a> {
         Some(Table { file: self.file, table: table? })
     }
 
-    /// A string.
     pub(super) fn string(&self, name: &str, problems: &mut Problems) -> Option<String> {
         let value = self.get(name)?;
         let text = value.get_ref().as_str();
@@ -211,7 +210,6 @@ impl<'a> Table<'a> {
         text.map(str::to_owned)
     }
 
-    /// A boolean.
     pub(super) fn boolean(&self, name: &str, problems: &mut Problems) -> Option<bool> {
         let value = self.get(name)?;
         let boolean = value.get_ref().as_bool();

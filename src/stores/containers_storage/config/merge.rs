@@ -1,4 +1,4 @@
-//! Candidates become stores: each graphroot once.
+//! Merges candidates into stores: each graphroot once.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Which stores a node has: `storage.conf`, CRI-O's configuration, rootless stores.
 //!
-//! Files are read as foreign data: what cannot be read, parsed or understood is a problem in the
-//! result, and the rest counts. Several libraries with different rules may share a node, so
-//! whatever any of them could mean is a candidate (see `storage_conf.rs`). A store that is
+//! Files are untrusted data: whatever cannot be read or parsed becomes a problem in the result,
+//! and the rest is used. Several libraries with different rules may share a node, so
+//! every possible interpretation is a candidate (see `storage_conf.rs`). A store that is
 //! returned need not exist.
 
 mod containers_conf;
@@ -71,9 +71,8 @@ pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf
 pub struct UserStores {
     /// Uid.
     pub uid: u32,
-    /// Where the user's configuration lies: `~/.config`, or `$XDG_CONFIG_HOME` of the calling user.
+    /// The user's configuration directory: `~/.config`, or `$XDG_CONFIG_HOME` of the calling user.
     pub config: PathBuf,
-    /// The stores.
     pub stores: Vec<StoreConfig>,
 }
 
@@ -128,7 +127,7 @@ struct Configuration<'a> {
 }
 
 impl<'a> Configuration<'a> {
-    /// Reads all but what lies in the homes of other users.
+    /// Reads all but what is in the homes of other users.
     fn read(sysroot: &'a Sysroot, environment: &Environment) -> Self {
         let files = Rc::new(Files::new(sysroot));
         let mut problems = Problems::default();

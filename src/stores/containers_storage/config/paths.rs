@@ -1,4 +1,4 @@
-//! From what the files say to a store: variables expanded, defaults filled in.
+//! Builds a store from the configured values: expands variables, fills in defaults.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ impl Owner<'_> {
             absolute("imagestore", value, file, problems).filter(|imagestore| {
                 let differs = *imagestore != graphroot;
                 if !differs {
-                    problems.note(file, "imagestore is the graphroot; it is ignored");
+                    problems.note(file, "imagestore is the graphroot; ignored");
                 }
                 differs
             })
@@ -119,7 +119,7 @@ impl Owner<'_> {
             };
             match self.variable(name) {
                 Some(text) => expanded.push_str(&text),
-                None => problems.note(file, format!("{key}: ${name} is not known here")),
+                None => problems.note(file, format!("{key}: ${name} is unknown")),
             }
             rest = after;
         }
@@ -145,7 +145,7 @@ impl Owner<'_> {
 /// runtime was started, so it says nothing.
 pub(super) fn absolute(key: &str, value: &str, file: &Path, problems: &mut Problems) -> Option<PathBuf> {
     if !value.starts_with('/') {
-        problems.note(file, format!("{key}: {value:?} is no absolute path; it is ignored"));
+        problems.note(file, format!("{key}: {value:?} is not an absolute path; ignored"));
         return None;
     }
     Some(tidy(Path::new(value)))

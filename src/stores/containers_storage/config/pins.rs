@@ -2,8 +2,8 @@
 //!
 //! CRI-O turns each entry into a regular expression (`CompileRegexpsForPinnedImages` in its
 //! `internal/storage/image.go`, 1.37) and tries it on every name that the image's record has.
-//! Where that leaves a doubt, an image is pinned here: keeping one too many costs bytes, the
-//! opposite costs a node its control plane.
+//! In doubt an image counts as pinned: keeping one too many costs bytes, deleting one too many
+//! can cost the node its control plane.
 
 use super::types::Pin;
 

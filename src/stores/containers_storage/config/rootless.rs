@@ -89,14 +89,14 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
         candidates.push(owner.store(&as_podman, defaults.clone(), problems));
     }
     let rootless_storage_path = system.rootless_storage_path;
-    let lent = Settings { driver, rootless_storage_path, ..Settings::default() };
+    let from_root = Settings { driver, rootless_storage_path, ..Settings::default() };
     let own_file = storage_conf::legacy_file_of_user(environment).filter(|file| files.exists(file));
     candidates.push(match own_file {
-        None => owner.store(&lent, defaults.clone(), problems),
+        None => owner.store(&from_root, defaults.clone(), problems),
         Some(file) => {
             let own = Settings::read(files, &[file], problems);
             let own = Settings {
-                rootless_storage_path: own.rootless_storage_path.or(lent.rootless_storage_path),
+                rootless_storage_path: own.rootless_storage_path.or(from_root.rootless_storage_path),
                 ..own
             };
             owner.store(&own, defaults.clone(), problems)
@@ -112,7 +112,7 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
 /// The stores of another user that are there: what root finds when it looks through the homes.
 ///
 /// A user's own file is foreign data: a graphroot or imagestore that it names counts only if the
-/// directory belongs to that user, so nobody can point root's programs at somebody else's files.
+/// directory belongs to that user, so no user can point root's programs at another user's files.
 pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = Environment { uid: user.uid, home: Some(user.home.clone()), ..Environment::default() };
     let Some(defaults) = Defaults::of_user(&environment) else {
@@ -143,8 +143,9 @@ pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Pro
             own_problems.note(
                 &store.graphroot,
                 format!(
-                    "the configuration in {home} has more files or additional image stores than are looked at; \
-                     nothing is deleted of a store that {} can read",
+                    "the configuration in {home} has too many files or additional image stores to \
+                     check; nothing \
+                     is deleted from any store that {} can read",
                     user.name
                 ),
             );

@@ -1,11 +1,11 @@
-//! `storage.conf`: which files count, in which order, and what they say of the store.
+//! `storage.conf`: which files are read, in which order, and what they configure.
 //!
 //! Two rules are in use. Up to containers/storage 1.62 exactly one file counts. From 1.63 on
-//! (Podman 6) the first main file found is followed by drop-in files. Which library a node's
-//! programs contain cannot be seen from its configuration, so both rules are applied, and where
-//! they lead to different stores, both are candidates: what does not exist on the disk was never
-//! used. Sources: `types/options.go` of containers/storage 1.59.1; `storage/types/options.go`
-//! and `storage/pkg/configfile/parse.go` of container-libs, 1.63-dev of April 2026.
+//! (Podman 6) the first main file found is followed by drop-in files. The configuration does
+//! not show which library version a node's programs contain, so both rules are applied. Where they lead
+//! to different stores, both are candidates: a store that does not exist on the disk was never used.
+//! Sources: `types/options.go` of containers/storage 1.59.1; `storage/types/options.go` and
+//! `storage/pkg/configfile/parse.go` of container-libs, 1.63-dev of April 2026.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -138,7 +138,7 @@ fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems)
                 found += 1;
                 if found > MOST_DROP_INS {
                     problems
-                        .note(&directory, format!("more than {MOST_DROP_INS} files; the rest is not read"));
+                        .note(&directory, format!("more than {MOST_DROP_INS} files; the rest are not read"));
                     break;
                 }
                 by_name.insert(entry.name.clone(), directory.join(&entry.name));
@@ -148,7 +148,7 @@ fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems)
     by_name.into_values().collect()
 }
 
-/// As the library has it: a symlink is no drop-in, whatever it leads to.
+/// As the library has it: a symlink is not a drop-in, whatever it leads to.
 fn is_drop_in(entry: &Entry) -> bool {
     entry.kind == EntryKind::File && is_conf(entry)
 }

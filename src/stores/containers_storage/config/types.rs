@@ -1,4 +1,4 @@
-//! What is read from the configuration, and what it is read into.
+//! Types of the configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,7 @@ use crate::sys::users::calling_uid;
 /// One configured store. Paths are absolute inside the sysroot, and may be symlinks there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// The graphroot.
     pub graphroot: PathBuf,
-    /// The runroot.
     pub runroot: PathBuf,
     /// Where image layers live, if not in the graphroot (split filesystem).
     pub imagestore: Option<PathBuf>,
@@ -23,8 +21,8 @@ pub struct StoreConfig {
     pub other_imagestores: Vec<PathBuf>,
     /// Read-only stores that images may come from.
     pub additional_image_stores: Vec<PathBuf>,
-    /// There are more of these than are looked at: its images may come from any store that its owner
-    /// can read.
+    /// The list was too long to check: its images may come from any store that its owner can
+    /// read.
     pub has_more_lenders: bool,
     /// Read-only stores that layers may come from: directories that a separate program serves.
     pub additional_layer_stores: Vec<PathBuf>,
@@ -32,14 +30,13 @@ pub struct StoreConfig {
     pub podman_dirs: Vec<PathBuf>,
     /// Container records live in the runroot.
     pub transient: bool,
-    /// What made us look here, for people: a file, a flag, a built-in default.
+    /// The source of this path, for messages: a file, a flag, a built-in default.
     pub origin: String,
 }
 
-/// A pattern that keeps images from deletion, and where it stands.
+/// A pattern that protects images from deletion, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// The pattern as written.
     pub pattern: String,
     /// The file that says so.
     pub origin: String,
@@ -51,7 +48,7 @@ pub struct Discovery {
     /// The stores, each graphroot once.
     pub stores: Vec<StoreConfig>,
     /// Of a look at named stores, all that the configuration names, those among them: they may take
-    /// images from the named ones. What is wrong with them is no problem of the look.
+    /// images from the named ones. What is wrong with them is not a problem of this scan.
     pub others: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
@@ -61,7 +58,7 @@ pub struct Discovery {
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// What of the process's environment matters.
+/// The relevant part of the process's environment.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// Effective uid; in the user namespace of `podman unshare` that of the user.
@@ -89,7 +86,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// This process's. On somebody else's disk our own variables mean nothing, so for a foreign
+    /// This process's. On another system's disk our own variables mean nothing, so for a foreign
     /// root it is that of a root user with no variables set. An empty variable counts as unset.
     #[must_use]
     pub fn of_process(sysroot: &Sysroot) -> Self {
@@ -114,7 +111,7 @@ impl Environment {
     }
 }
 
-/// A value and the file that says so.
+/// A value and the file that sets it.
 pub(super) type Sourced = (String, PathBuf);
 
 /// What the files say, in their words: nothing is expanded and no default filled in.
@@ -141,7 +138,7 @@ pub(super) struct Strings {
     pub(super) append: Option<bool>,
 }
 
-/// What could not be read or understood: path inside the root, and reason.
+/// Errors: path inside the root, and reason.
 #[derive(Debug, Default)]
 pub(super) struct Problems(pub(super) Vec<(PathBuf, String)>);
 

@@ -1,9 +1,9 @@
-//! Deleting artifacts, as `podman artifact rm` does it, but in the order that survives a kill.
+//! Deletes artifacts as `podman artifact rm` does, but in an order that is safe when the process is killed.
 //!
-//! The libraries unlink an artifact's blobs and then write the index: killed in between they leave an
-//! entry without its blobs. Here the index is written first, under the store's lock; blobs that no
-//! other entry needs are renamed to what a pull calls its temporary files, which needs no room, and
-//! unlinked when the lock is let go.
+//! The libraries unlink an artifact's blobs and then write the index: if killed in between, they leave
+//! an entry without its blobs. Here the index is written first, under the store's lock; blobs that no
+//! other entry needs are renamed to what a pull calls its temporary files, which needs no space, and
+//! are unlinked after the lock is released.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::locks::{Guards, Held, Lock, noise64};
-use super::mounted::{Doomed, Evidence, Read};
+use super::mounted::{Evidence, Read, ToDelete};
 use super::orphans::{OrphanAt, Reclaimed};
 use super::write;
 use crate::model::Orphan;
@@ -34,7 +34,7 @@ use crate::stores::containers_storage::since;
 use crate::stores::leaks;
 
 /// What a blob is called between the index and the end; a scan knows it as `artifact-put-blob`.
-const ASIDE: &str = "oci-put-blob-layersweep";
+const QUARANTINE: &str = "oci-put-blob-layersweep";
 
 impl Editor {
     pub(super) fn is_of_artifacts(&self) -> bool {
@@ -48,7 +48,7 @@ impl Editor {
         session.finish(result)
     }
 
-    /// Takes `names` from an artifact that keeps others: their entries of the index.
+    /// Removes `names` from an artifact that keeps others: their index entries.
     pub(super) fn remove_names_of_artifact(
         &self,
         planned: &PlannedImage,
@@ -62,14 +62,14 @@ impl Editor {
     /// Removes blobs that no entry needs, and temporary files.
     pub(super) fn reclaim_of_artifacts(
         &self,
-        leftovers: &[OrphanAt],
+        orphans: &[OrphanAt],
         min_age: SignedDuration,
     ) -> Result<Reclaimed, Error> {
         let mut reclaimed = Reclaimed::default();
         let mut session = Session::open(self)?;
         let needed = session.needed_without("")?;
-        for (at, leftover) in leftovers.iter().enumerate() {
-            if let Err(error) = session.reclaim(leftover, &needed, min_age) {
+        for (at, orphan) in orphans.iter().enumerate() {
+            if let Err(error) = session.reclaim(orphan, &needed, min_age) {
                 reclaimed.kept.push((at, error));
             }
         }
@@ -131,8 +131,8 @@ struct Session<'e> {
     index: Index,
     documents: HashMap<String, Option<Document>>,
     evidence: Evidence,
-    /// Names in `top` of what goes when the lock is let go.
-    aside: Vec<OsString>,
+    /// Names in `top` of what goes when the lock is released.
+    quarantined: Vec<OsString>,
     number: u64,
     done: Deleted,
 }
@@ -158,7 +158,7 @@ impl<'e> Session<'e> {
         let damaged =
             |message: &str| Refusal::Damaged { path: top.path().join(INDEX), message: message.into() };
         let bytes = top.read(INDEX, MOST_INDEX_BYTES)?.ok_or_else(|| damaged("is not there"))?;
-        let index = Index::parse(&bytes).ok_or_else(|| damaged("is no index of an OCI layout"))?;
+        let index = Index::parse(&bytes).ok_or_else(|| damaged("is not the index of an OCI layout"))?;
         if index.rows.iter().any(|(_, entry)| entry.is_none()) {
             return Err(damaged("has an entry without a digest").into());
         }
@@ -170,7 +170,7 @@ impl<'e> Session<'e> {
             index,
             documents: HashMap::new(),
             evidence,
-            aside: Vec::new(),
+            quarantined: Vec::new(),
             number: noise64(),
             done: Deleted::default(),
         })
@@ -193,12 +193,12 @@ impl<'e> Session<'e> {
         let mut needed = HashSet::new();
         for other in &others {
             let reach = self.reach(other);
-            // Of what is there and cannot be read nobody knows what it needs.
+            // The needs of an existing but unreadable document are unknown.
             for unread in &reach.unread {
                 if let Some(path) = path_of(unread)
                     && self.top.has(&path)?
                 {
-                    let message = "cannot be understood, and what it needs is not known".to_owned();
+                    let message = "cannot be parsed, so what it needs is unknown".to_owned();
                     return Err(Refusal::Damaged { path: self.top.path().join(path), message }.into());
                 }
             }
@@ -213,26 +213,26 @@ impl<'e> Session<'e> {
         let needed = self.needed_without(&digest)?;
         let own = self.reach(&digest).blobs;
         let within = self.editor.places.within();
-        let mut doomed = Vec::new();
+        let mut to_delete = Vec::new();
         for path in own.iter().filter(|blob| !needed.contains(*blob)).filter_map(|blob| path_of(blob)) {
             if self.top.has(&path)? {
                 self.prove_unmounted(&path)?;
                 if within.is_immutable(&self.top.path().join(&path)) {
                     return Err(Refusal::Immutable(self.top.path().join(path)).into());
                 }
-                doomed.push(path);
+                to_delete.push(path);
             }
         }
         self.editor.step("proven");
         self.write_without(&digest, None)?;
         self.done.images.push(planned.id.clone());
-        doomed.iter().try_for_each(|path| self.set_aside(path))
+        to_delete.iter().try_for_each(|path| self.quarantine(path))
     }
 
     fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
         let (digest, known) = self.prove_names(planned)?;
         if known.iter().all(|name| names.contains(name)) {
-            let what = "it would have no name left".to_owned();
+            let what = "it would have no names left".to_owned();
             return Err(Refusal::Changed { id: planned.id.clone(), what }.into());
         }
         // A container that names it so would not find it at its next start.
@@ -275,7 +275,7 @@ impl<'e> Session<'e> {
 
     fn prove_unmounted(&self, below: &Path) -> Result<(), Refusal> {
         let path = self.top.path().join(below);
-        self.evidence.prove_unused(&[Doomed { path: &path, words: Vec::new() }])
+        self.evidence.prove_unused(&[ToDelete { path: &path, words: Vec::new() }])
     }
 
     fn write_without(&mut self, digest: &str, names: Option<&[String]>) -> Result<(), Error> {
@@ -289,7 +289,7 @@ impl<'e> Session<'e> {
                 Ok(()) => break,
                 Err(fault) if fault.is_no_space() && self.editor.make_room(&self.top, attempt) => {
                     attempt += 1;
-                    self.done.ballast_released = true;
+                    self.done.reserve_file_released = true;
                 }
                 Err(fault) => return Err(fault.into()),
             }
@@ -303,31 +303,31 @@ impl<'e> Session<'e> {
     }
 
     /// Takes a file of the store out of the way.
-    fn set_aside(&mut self, below: &Path) -> Result<(), Error> {
+    fn quarantine(&mut self, below: &Path) -> Result<(), Error> {
         let fault = |error| Fault::new("moving", self.top.path().join(below), error);
         let name = below.file_name().ok_or_else(|| fault(Errno::INVAL))?;
         let parent = match below.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             Some(parent) => self.top.below(parent)?.ok_or_else(|| fault(Errno::NOENT))?,
             None => self.top.again()?,
         };
-        let new = OsString::from(format!("{ASIDE}-{:x}-{}", self.number, self.aside.len()));
+        let new = OsString::from(format!("{QUARANTINE}-{:x}-{}", self.number, self.quarantined.len()));
         parent.rename(name, &self.top, &new)?;
-        self.aside.push(new);
+        self.quarantined.push(new);
         self.editor.step("blob moved");
         Ok(())
     }
 
     fn reclaim(
         &mut self,
-        leftover: &OrphanAt,
+        orphan: &OrphanAt,
         needed: &HashSet<String>,
         min_age: SignedDuration,
     ) -> Result<(), Error> {
-        let id = leftover.path.display().to_string();
-        let unknown = || Refusal::Unknown { kind: "leftover", id: id.clone() };
-        let below = leftover.path.strip_prefix(self.top.path()).map_err(|_| unknown())?.to_path_buf();
+        let id = orphan.path.display().to_string();
+        let unknown = || Refusal::Unknown { kind: "orphan", id: id.clone() };
+        let below = orphan.path.strip_prefix(self.top.path()).map_err(|_| unknown())?.to_path_buf();
         let parts: Vec<_> = below.iter().map(|part| part.to_str().unwrap_or_default()).collect();
-        match (leftover.kind, parts.as_slice()) {
+        match (orphan.kind, parts.as_slice()) {
             (Orphan::ArtifactFile, [BLOBS, algorithm, hex]) => {
                 let digest = format!("{algorithm}:{hex}");
                 layout::split(&digest).ok_or_else(unknown)?;
@@ -346,24 +346,24 @@ impl<'e> Session<'e> {
             return Err(unknown().into());
         }
         // Nobody pulls under our lock; but other tools than these know no lock.
-        let since = since::changed(&self.editor.places.within(), &leftover.path);
+        let since = since::changed(&self.editor.places.within(), &orphan.path);
         let age = leaks::age(since, &self.editor.present());
         if !leaks::is_old_enough(age, min_age) {
-            return Err(Refusal::Young { path: leftover.path.clone(), age, wanted: min_age }.into());
+            return Err(Refusal::Young { path: orphan.path.clone(), age, wanted: min_age }.into());
         }
         self.prove_unmounted(&below)?;
-        self.set_aside(&below)?;
-        self.done.leftovers.push(leftover.path.clone());
+        self.quarantine(&below)?;
+        self.done.orphans.push(orphan.path.clone());
         Ok(())
     }
 
-    /// Lets go of the lock, and then unlinks what was set aside, which may take long.
+    /// Releases the lock, and then unlinks what was moved to the trash, which may take long.
     fn finish(self, result: Result<(), Error>) -> Result<Deleted, Error> {
-        let Self { editor, top, held, since, aside, mut done, .. } = self;
+        let Self { editor, top, held, since, quarantined, mut done, .. } = self;
         drop(held);
         done.locked_for = since.elapsed();
         editor.step("unlocked");
-        for name in aside {
+        for name in quarantined {
             done.note(top.remove_tree(&name));
             editor.step("blob removed");
         }
@@ -379,7 +379,7 @@ impl<'e> Session<'e> {
     }
 }
 
-/// Where a blob lies below the store.
+/// Where a blob is below the store.
 fn path_of(digest: &str) -> Option<PathBuf> {
     let (algorithm, hex) = layout::split(digest)?;
     Some(Path::new(BLOBS).join(algorithm).join(hex))

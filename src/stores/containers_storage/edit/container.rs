@@ -1,4 +1,4 @@
-//! Deleting the storage of a container that is dead.
+//! Deletes the storage of a dead container.
 
 use super::deleted::Deleted;
 use super::editor::Editor;
@@ -13,11 +13,11 @@ impl Editor {
     /// pointer to it, then its directories, then its record. Podman's own database keeps its
     /// row; `podman rm` removes that afterwards.
     ///
-    /// The caller has proven that the owner is not running and does not know the container as
+    /// The caller has proven that the owner is not running and does not list the container as
     /// alive. Proven here: no process belongs to it, nothing of it is mounted in any namespace.
     ///
     /// # Errors
-    /// [`Error::Refused`] where that does not hold; then nothing was changed. Others as they say.
+    /// [`Error::Refused`] otherwise; then nothing was changed. Other errors as documented.
     pub fn delete_dead_container(&self, id: &str) -> Result<Deleted, Error> {
         Session::open(self, Read::Processes)?.run(|session| session.delete_container(id))
     }
@@ -33,17 +33,17 @@ impl Session<'_> {
         for layer in &layers {
             self.prove_own_layer(id, layer)?;
         }
-        let doomed = self.prove_layers(&layers)?;
+        let to_delete = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
         self.intend(Intent::of_container(id, layers, &self.number));
 
-        self.delete_proven(&doomed)?;
+        self.delete_proven(&to_delete)?;
         self.forget_container(id)
     }
 
     /// Finishes what a killed run began: of a container whose layer has gone, the directories and
-    /// the record go as well. As long as the layer is there nothing has been lost, and whoever
-    /// decides decides again.
+    /// the record go as well. As long as the layer exists nothing is lost, and the deletion is
+    /// decided again.
     pub(super) fn finish_container(&mut self, id: &str) -> Result<(), Error> {
         let Some(container) = self.records.container(id) else { return Ok(()) };
         match &container.layer {
@@ -91,7 +91,8 @@ impl Session<'_> {
     fn prove_directories_of(&mut self, id: &str) -> Result<(), Refusal> {
         let places = self.places.iter().filter_map(|place| place.records(Guards::Containers));
         let paths: Vec<_> = places.map(|containers| containers.path().join(id)).collect();
-        let doomed: Vec<_> = paths.iter().map(|path| mounted::Doomed { path, words: vec![id] }).collect();
-        self.prove_unmounted(&doomed)
+        let to_delete: Vec<_> =
+            paths.iter().map(|path| mounted::ToDelete { path, words: vec![id] }).collect();
+        self.prove_unmounted(&to_delete)
     }
 }

@@ -8,32 +8,32 @@ use crate::sys::removal::{Failure, Removal};
 /// What an edit did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Ids of images whose record is gone.
+    /// Ids of images whose record was removed.
     pub images: Vec<String>,
-    /// Ids of layers whose record is gone.
+    /// Ids of layers whose record was removed.
     pub layers: Vec<String>,
-    /// Ids of containers whose record is gone.
+    /// Ids of containers whose record was removed.
     pub containers: Vec<String>,
-    /// Things without a record that are gone.
-    pub leftovers: Vec<PathBuf>,
+    /// Removed objects without a record.
+    pub orphans: Vec<PathBuf>,
     /// Names that were unlinked, directories included.
     pub removed: u64,
-    /// What would not go, with the reason. A directory that is left over is an orphan now.
+    /// What could not be removed, with the reason. A remaining directory is now an orphan.
     pub failures: Vec<Failure>,
     /// Failures that are not listed.
     pub more_failures: u64,
-    /// Directories were removed where they were, under the locks.
+    /// Directories were removed in place, under the locks.
     pub in_place: bool,
-    /// The ballast was given up for it.
-    pub ballast_released: bool,
-    /// A signal ended it: directories that were moved aside are not empty yet.
+    /// The reserve file was released for it.
+    pub reserve_file_released: bool,
+    /// Interrupted by a signal: directories in the trash are not empty yet.
     pub interrupted: bool,
-    /// How long others had to wait at most.
+    /// The longest time that others had to wait.
     pub locked_for: Duration,
 }
 
 impl Deleted {
-    /// What would not go, in words.
+    /// What could not be removed, as text.
     #[must_use]
     pub fn left_over(&self) -> Option<String> {
         let first = self.failures.first()?;
@@ -50,13 +50,13 @@ impl Deleted {
         self.is_unnamed() && self.removed == 0
     }
 
-    /// Something was removed, and nothing of it has a name here: temporary files.
+    /// Something was removed that has no entry here: temporary files.
     #[must_use]
     pub fn is_unnamed(&self) -> bool {
         self.images.is_empty()
             && self.layers.is_empty()
             && self.containers.is_empty()
-            && self.leftovers.is_empty()
+            && self.orphans.is_empty()
     }
 
     pub(super) fn note(&mut self, removal: Removal) {

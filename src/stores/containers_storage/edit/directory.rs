@@ -1,7 +1,7 @@
 //! An open directory of the store, and its entries by name.
 //!
-//! Everything that is changed is an entry of a directory that is held open: no path is
-//! resolved twice, and no symlink is followed.
+//! Only entries of open directories are changed: no path is resolved twice, and no
+//! symlink is followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -48,7 +48,8 @@ impl Directory {
     }
 
     /// Opens a directory below, through no symlink; `None` where it does not exist. One of the
-    /// store's own directories may be a mount (podman mounts the driver's on itself), but none that need never answer.
+    /// store's own directories may be a mount (podman mounts the driver's on itself), but none that need
+    /// never answer.
     pub(super) fn below(&self, path: impl AsRef<Path>) -> Result<Option<Self>, Fault> {
         let shown = self.path.join(path.as_ref());
         let opened = into_mounts(Opener::detect(self.fd.as_fd()), self.fd.as_fd(), path.as_ref(), DIRECTORY);
@@ -182,7 +183,7 @@ impl Directory {
         Ok(File::from(fd))
     }
 
-    /// Removes a name that is no directory; whether it was there.
+    /// Removes a name that is not a directory; whether it was there.
     pub(super) fn unlink(&self, name: impl AsRef<OsStr>) -> Result<bool, Fault> {
         let name = name.as_ref();
         let gone = there(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()));

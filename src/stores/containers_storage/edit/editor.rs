@@ -1,4 +1,4 @@
-//! Who edits one store, and how.
+//! The editor of one store and its settings.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::ballast::Ballast;
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
 use super::links::Links;
 use super::outside::{Look, OutsideUse};
 use super::place::{Place, prove_ours};
+use super::reserve_file::ReserveFile;
 use crate::stores::containers_storage::places::Places;
 use crate::sys::clock::Present;
 use crate::sys::root::Root;
@@ -25,7 +25,7 @@ const DRIVERS: [&str; 3] = ["overlay", "vfs", crate::stores::containers_storage:
 /// Whether layers are flagged before they are taken apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marking {
-    /// As the library does: whoever finds the flag after a crash finishes the deletion.
+    /// As the library does: the next process that finds the flag after a crash finishes the deletion.
     #[default]
     Flag,
     /// The records go first, and a crash leaves orphan directories. So it is done, whatever is set
@@ -43,21 +43,21 @@ pub struct Options {
     /// Whether layers are flagged.
     pub marking: Marking,
     /// Whether directories may be moved into `tempdirs` and removed after the locks are
-    /// released. If not, or if there is no room for it, they are removed where they are.
+    /// released. If not, or if there is no space for it, they are removed in place.
     pub tempdirs: bool,
-    /// What may be given up for room, from [`Ballast::of_store`].
-    pub ballast: Vec<Ballast>,
-    /// Our own directory for notes of what is about to go ([`Editor::resume`]).
+    /// Reserve files that may be released, from [`ReserveFile::of_store`].
+    pub reserve_file: Vec<ReserveFile>,
+    /// Our own directory for notes of deletions in progress ([`Editor::resume`]).
     pub intents: Option<PathBuf>,
-    /// Reads who needs the store's images and layers from outside of its records.
+    /// Reads the users of the store's images and layers outside its records.
     pub outside: Option<Look>,
-    /// What dates on the disk are counted to, as of when it was decided what goes; `None`: the wall
+    /// The time that ages are counted to, when the deletion was decided; `None`: the wall
     /// clock.
     pub present: Option<Present>,
     /// That all processes that can use the store are in our PID namespace, where that is not the
     /// machine's first.
     pub trust_pid_namespace: bool,
-    /// For logs, and for tests that want to interrupt.
+    /// For logs, and for tests that interrupt.
     pub observer: Option<Observer>,
 }
 
@@ -67,7 +67,7 @@ impl Default for Options {
             patience: Duration::from_secs(20),
             marking: Marking::default(),
             tempdirs: true,
-            ballast: Vec::new(),
+            reserve_file: Vec::new(),
             intents: None,
             outside: None,
             present: None,
@@ -83,14 +83,13 @@ impl fmt::Debug for Options {
             .field("patience", &self.patience)
             .field("marking", &self.marking)
             .field("tempdirs", &self.tempdirs)
-            .field("ballast", &self.ballast)
+            .field("reserve_file", &self.reserve_file)
             .field("intents", &self.intents)
             .field("trust_pid_namespace", &self.trust_pid_namespace)
             .finish_non_exhaustive()
     }
 }
 
-/// Edits one store.
 #[derive(Debug)]
 pub struct Editor {
     pub(super) places: Places,
@@ -103,8 +102,8 @@ impl Editor {
     /// An editor of the store at `places`. Nothing is opened yet.
     ///
     /// # Errors
-    /// Where the store is not one that we edit: an additional store, one below a mounted root,
-    /// one of a driver that we do not know, another user's.
+    /// When the store cannot be edited: an additional store, one below a mounted root, one with
+    /// an unknown driver, another user's.
     pub fn new(places: &Places, options: Options) -> Result<Self, Refusal> {
         if places.foreign {
             return Err(Refusal::Foreign);
@@ -119,12 +118,12 @@ impl Editor {
         Ok(Self { places: places.clone(), options, links: Mutex::default() })
     }
 
-    /// The directories that were found are those that others still find: a store that was moved
-    /// aside is nobody's to clean.
+    /// The open directories must still be at their paths: a store that was renamed is not
+    /// cleaned.
     pub(super) fn prove_in_place(&self) -> Result<(), Refusal> {
         for root in self.places.areas().chain(&self.places.runroots) {
             if Root::open(root).map(|now| now.identity()).ok() != Some(root.identity()) {
-                let what = "another directory is at its path now".to_owned();
+                let what = "its path now leads to another directory".to_owned();
                 return Err(Refusal::Changed { id: root.display().to_string(), what });
             }
         }
@@ -168,15 +167,16 @@ impl Editor {
         links.get(&place).map(ask)
     }
 
-    /// Gives up the ballast on the filesystem of `directory`; whether another attempt is worth it.
+    /// Releases the reserve file on the filesystem of `directory`; returns whether to try again.
     pub(super) fn make_room(&self, directory: &Directory, attempt: u32) -> bool {
         let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
-        let on_it = self.options.ballast.iter().filter(|ballast| Some(ballast.device()) == device);
+        let on_it =
+            self.options.reserve_file.iter().filter(|reserve_file| Some(reserve_file.device()) == device);
         let mut released = false;
-        for ballast in on_it {
-            match ballast.release() {
+        for reserve_file in on_it {
+            match reserve_file.release() {
                 Ok(gone) => released |= gone,
-                Err(error) => tracing::warn!(%error, "the ballast cannot be released"),
+                Err(error) => tracing::warn!(%error, "cannot release the reserve file"),
             }
         }
         // What was freed may be usable only after the filesystem's next commit (btrfs).
@@ -187,14 +187,14 @@ impl Editor {
         false
     }
 
-    /// Makes the ballast again where a deletion has made room.
+    /// Recreates the reserve file after a deletion has freed space.
     pub(super) fn restore_ballast(&self) {
         if stop::is_asked() {
             return;
         }
-        for ballast in &self.options.ballast {
-            if let Err(error) = ballast.prepare() {
-                tracing::debug!(%error, "the ballast is not restored");
+        for reserve_file in &self.options.reserve_file {
+            if let Err(error) = reserve_file.prepare() {
+                tracing::debug!(%error, "cannot restore the reserve file");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Why something was not done, typed for those who decide what comes next.
+//! Why an edit was not done, as types that callers decide by.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,45 +9,43 @@ use rustix::io::Errno;
 
 use super::deleted::Deleted;
 use crate::model::Owner;
-use crate::model::words::span;
+use crate::model::display::span;
 use crate::sys::users;
 
-/// How the editor begins to say that it could not write.
+/// Prefix of the editor's messages when it could not write.
 pub const NO_SPACE: &str = "no space left to write";
 
-/// Why an edit did not happen, or not in full.
+/// Why an edit did not happen, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What it needs is not proven. Nothing was changed.
+    /// A precondition is not proven. Nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Another process held a lock until the deadline. Nothing was changed.
     #[error("{path} was locked by {} for {:.1} s", holder.as_ref().map_or_else(|| "another process".into(), ToString::to_string), waited.as_secs_f64())]
     Locked {
-        /// The lock file.
         path: PathBuf,
-        /// Who holds it, as far as the kernel tells.
+        /// Who holds it, if the kernel shows it.
         holder: Option<Holder>,
         /// How long we waited.
         waited: Duration,
     },
     /// The filesystem has no room (or inode, or quota) for the record file's new version, and
-    /// there was no ballast to release.
+    /// there was no reserve file to release.
     #[error("{NO_SPACE}: {0}")]
     NoSpace(Fault),
     /// A system call failed.
     #[error(transparent)]
     Failed(Fault),
-    /// A signal has asked us to stop. Nothing was changed.
+    /// A signal arrived. Nothing was changed.
     #[error("ended by a signal")]
     Interrupted,
     /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
     /// the next sweep finishes what was begun.
-    #[error("stopped on the way: {cause}")]
+    #[error("deletion was interrupted: {cause}")]
     Stopped {
         /// What was done before.
         done: Box<Deleted>,
-        /// What went wrong.
         cause: Box<Error>,
     },
 }
@@ -67,7 +65,7 @@ impl Error {
         Self::Stopped { done: Box::new(done.clone()), cause: Box::new(self) }
     }
 
-    /// Whether room on the filesystem is what is missing.
+    /// Whether the error is a full filesystem.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         match self {
@@ -77,7 +75,7 @@ impl Error {
         }
     }
 
-    /// Whether a signal ended it, maybe on the way.
+    /// Whether a signal interrupted it.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         match self {
@@ -139,7 +137,6 @@ pub struct Holder {
     /// Its process id in our namespace; `None` for a lock that belongs to an open file (another
     /// layersweep) or a process that we do not see.
     pub pid: Option<u32>,
-    /// Its command name.
     pub command: Option<String>,
 }
 
@@ -148,7 +145,7 @@ impl fmt::Display for Holder {
         match (self.pid, &self.command) {
             (Some(pid), Some(command)) => write!(f, "{command} (pid {pid})"),
             (Some(pid), None) => write!(f, "pid {pid}"),
-            _ => f.write_str("a process that the kernel does not name"),
+            _ => f.write_str("an unknown process"),
         }
     }
 }
@@ -158,82 +155,68 @@ impl fmt::Display for Holder {
 #[non_exhaustive]
 pub enum Refusal {
     /// The store is below a mounted root.
-    #[error("the store belongs to another system; nothing of it is changed")]
+    #[error("the store belongs to another system and is not changed")]
     Foreign,
     /// It is an additional store, which other stores read from.
-    #[error("{0} is an additional image store; other stores may need what is in it")]
+    #[error("{0} is an additional image store; other stores may need its contents")]
     ReadOnly(PathBuf),
-    /// It is another user's: what root did there would be done to whatever that user puts in its
-    /// place.
+    /// It belongs to another user, who could redirect root's changes
+    /// elsewhere.
     #[error("{} belongs to {}; run as that user: podman unshare layersweep …", path.display(), user_name(*owner))]
     OtherOwner {
-        /// The directory.
         path: PathBuf,
         /// Uid of its owner.
         owner: u32,
     },
     /// Its user may not remove what containers made there under other ids.
-    #[error("only in the user namespace of podman can all of it be removed: podman unshare layersweep …")]
+    #[error("it can only be removed completely in podman's user namespace: podman unshare layersweep …")]
     OutsideNamespace,
-    /// Somebody else than root can exchange it.
-    #[error("{0} is reached through a directory that others can write; they could exchange it")]
+    /// Other users than root can replace it.
+    #[error("{0} is below a directory that other users can write to; they could replace it")]
     Exchangeable(PathBuf),
-    /// We do not know how the driver keeps its layers.
-    #[error("the driver {0} is not one that can be edited")]
+    /// The layout of the driver's layers is unknown.
+    #[error("deletion is not supported for the driver {0}")]
     Driver(String),
-    /// Without a lock file nobody can be kept out, and making one is the library's affair.
+    /// Without a lock file other processes cannot be kept out, and only the library creates one.
     #[error("there is no lock file {0}")]
     NoLockFile(PathBuf),
-    /// A record file says something that is not understood in full.
+    /// A record file cannot be parsed completely.
     #[error("{path} {message}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
+    Damaged { path: PathBuf, message: String },
     /// A container uses it.
     #[error("container {name} ({id}) of {} uses it", owner_name(*owner))]
     UsedByContainer {
-        /// The container's id.
         id: String,
-        /// Its name.
         name: String,
         /// Who made it.
         owner: Owner,
     },
     /// An image uses it.
-    #[error("image {image} uses layer {layer}")]
-    UsedByImage {
-        /// The layer.
-        layer: String,
-        /// The image.
-        image: String,
-    },
-    /// Somebody outside of the store needs it.
+    #[error("layer {layer} is used by image {image}")]
+    UsedByImage { layer: String, image: String },
+    /// It is needed from outside the store.
     #[error("{by} needs {id}")]
     UsedElsewhere {
         /// The image or layer.
         id: String,
-        /// Who, in words.
+        /// Who, for messages.
         by: String,
     },
-    /// Another store may need it, and its records could not be read in full.
-    #[error("the store {} may need it, and its records could not be read in full", .0.display())]
+    /// Another store may need it, and its records could not be read completely.
+    #[error("the store {} may need it, and its records could not be read completely", .0.display())]
     BorrowerUnknown(PathBuf),
-    /// Stores that take images from this one were written to all the time.
-    #[error("other stores that take images from this one kept changing")]
+    /// Stores that use images of this one kept changing.
+    #[error("other stores that use images of this one kept changing")]
     BorrowersBusy,
-    /// A layer lies on top of it.
-    #[error("layer {child} lies on layer {layer}")]
+    /// It is the parent of another layer.
+    #[error("layer {layer} is the parent of layer {child}")]
     HasChild {
-        /// The layer.
         layer: String,
         /// The layer above it.
         child: String,
     },
     /// Something is mounted on, from or below it.
-    #[error("{path} is in use by the mount at {at} in the namespace of process {pid}", path = path.display(), at = at.display())]
+    #[error("{path} is in use by the mount at {at} in the mount namespace of process {pid}", path = path.display(), at = at.display())]
     Mounted {
         /// What was to be removed.
         path: PathBuf,
@@ -243,25 +226,18 @@ pub enum Refusal {
         pid: u32,
     },
     /// The mounts of some process cannot be read.
-    #[error("the mounts of all processes cannot be read: {0}")]
+    #[error("cannot read the mounts of all processes: {0}")]
     MountsUnknown(String),
-    /// There are processes that we do not see, and any of them may use the store.
-    #[error("not all processes of this machine can be seen from this PID namespace")]
+    /// There are invisible processes, and any of them may use the store.
+    #[error("not all processes are visible from this PID namespace")]
     ProcessesHidden,
-    /// Others kept mounting layers, so that no proof was as new as the locks.
-    #[error("other processes kept mounting layers while it was looked whether any is mounted")]
+    /// Others kept mounting layers, so that no check was as recent as the locks.
+    #[error("other processes kept mounting layers during the check for mounts")]
     Unsettled,
     /// A process names it.
     #[error("process {pid} ({command}) belongs to {id}")]
-    Process {
-        /// The process.
-        pid: u32,
-        /// Its command name.
-        command: String,
-        /// The container.
-        id: String,
-    },
-    /// There is no such thing (any more).
+    Process { pid: u32, command: String, id: String },
+    /// It does not exist (any more).
     #[error("there is no {kind} {id}")]
     Unknown {
         /// What it would be.
@@ -269,15 +245,10 @@ pub enum Refusal {
         /// Its id or name.
         id: String,
     },
-    /// It is another thing now than when it was planned.
-    #[error("{id} has changed since it was planned: {what}")]
-    Changed {
-        /// Its id.
-        id: String,
-        /// What changed.
-        what: String,
-    },
-    /// A process uses it, or that none does cannot be proven.
+    /// It changed after it was planned.
+    #[error("{id} changed after it was planned: {what}")]
+    Changed { id: String, what: String },
+    /// A process uses it, or may use it.
     #[error("{path}: {why}", path = path.display())]
     Busy {
         /// What.
@@ -285,14 +256,14 @@ pub enum Refusal {
         /// Who, or why not.
         why: String,
     },
-    /// It has an owner (again): a record names it.
+    /// It has a record (again).
     #[error("{id} has a record now")]
     Recorded {
         /// Its id or name.
         id: String,
     },
     /// It may be work in progress.
-    #[error("{path} is {}, younger than {}", age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", span(age))), span(*wanted), path = path.display())]
+    #[error("{path} is too young ({}, minimum {})", age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", span(age))), span(*wanted), path = path.display())]
     Young {
         /// What.
         path: PathBuf,
@@ -301,11 +272,11 @@ pub enum Refusal {
         /// The age that it must have.
         wanted: SignedDuration,
     },
-    /// Its lock is held: a process is at work in it.
+    /// Its lock is held: a process is working in it.
     #[error("a process holds {0}: work in progress")]
     Held(PathBuf),
-    /// It could be moved, but not removed: immutable, or append-only.
-    #[error("{0} is immutable or append-only (lsattr tells)")]
+    /// It is immutable or append-only, so it cannot be removed.
+    #[error("{0} is immutable or append-only (see lsattr)")]
     Immutable(PathBuf),
 }
 
@@ -323,10 +294,10 @@ fn user_name(uid: u32) -> String {
     names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
 }
 
-/// What a refusal stands in the way of.
+/// What a refusal blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
-    /// This deletion, for as long as something uses what was to go.
+    /// This deletion, as long as something uses the object.
     Use,
     /// This deletion, whenever it is tried.
     Thing,
@@ -335,7 +306,7 @@ pub enum Bar {
 }
 
 impl Refusal {
-    /// What it stands in the way of.
+    /// What it blocks.
     #[must_use]
     pub fn bars(&self) -> Bar {
         match self {
@@ -369,8 +340,8 @@ impl Refusal {
 }
 
 impl Error {
-    /// Whether it stands in the way of every deletion in the store: its locks cannot be had, or
-    /// what it takes to prove anything there.
+    /// Whether it blocks every deletion in the store: its locks or the proofs cannot be
+    /// obtained.
     #[must_use]
     pub fn bars_store(&self) -> bool {
         match self {

@@ -1,17 +1,17 @@
-//! Deleting an image, as `podman rmi` does it.
+//! Deletes an image as `podman rmi` does.
 
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 
 use super::deleted::Deleted;
-use super::doomed;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::locks::Guards;
 use super::mounted::Read;
 use super::session::Session;
+use super::to_delete;
 use crate::model::Owner;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
 use crate::stores::containers_storage::{cri_o, owner};
@@ -19,10 +19,9 @@ use crate::stores::containers_storage::{cri_o, owner};
 /// An image as it was when its deletion was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedImage {
-    /// Its id.
     pub id: String,
-    /// Its names then: if they differ now, somebody has tagged or untagged it and may want it.
-    /// `None` where the names do not matter.
+    /// Its names then: if they differ now, it was tagged or untagged and may be wanted. `None`
+    /// if the names do not matter.
     pub names: Option<Vec<String>>,
 }
 
@@ -30,9 +29,9 @@ impl Editor {
     /// Deletes an image and the layers that only it needs.
     ///
     /// # Errors
-    /// [`Error::Refused`] where a container (of any owner) uses it, where it is not as it was
-    /// planned, or where a layer that would go is mounted or needed by anything; then nothing
-    /// was changed. Others as they say.
+    /// [`Error::Refused`] where a container (of any owner) uses it, where it changed after it
+    /// was planned, or where a layer to delete is mounted or needed; then nothing
+    /// was changed. Other errors as documented.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
         if self.is_of_artifacts() {
             return self.delete_artifact(planned);
@@ -42,11 +41,11 @@ impl Editor {
 }
 
 impl Editor {
-    /// Takes `names` from an image that keeps others, as `podman untag` does.
+    /// Removes `names` from an image that keeps others, as `podman untag` does.
     ///
     /// # Errors
     /// [`Error::Refused`] where the image is not as it was planned, or no name would be left; then
-    /// nothing was changed. Others as they say.
+    /// nothing was changed. Other errors as documented.
     pub fn remove_names(&self, planned: &PlannedImage, names: &[String]) -> Result<Deleted, Error> {
         if self.is_of_artifacts() {
             return self.remove_names_of_artifact(planned, names);
@@ -59,7 +58,7 @@ impl Session<'_> {
     fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
         let image = self.prove_names(planned)?;
         if image.names.iter().all(|name| names.contains(name)) {
-            let what = "it would have no name left".to_owned();
+            let what = "it would have no names left".to_owned();
             return Err(Refusal::Changed { id: image.id, what }.into());
         }
         let file = self.records.file_of(Guards::Images, &image.id)?;
@@ -71,9 +70,9 @@ impl Session<'_> {
     fn delete_image(&mut self, planned: &PlannedImage) -> Result<(), Error> {
         let image = self.prove_image(planned)?;
         let records = &self.records;
-        let layers = doomed::layers_of(&image, &records.layers, &records.images, &records.containers);
+        let layers = to_delete::layers_of(&image, &records.layers, &records.images, &records.containers);
         self.outside.prove_layers(&layers)?;
-        let doomed = self.prove_layers(&layers)?;
+        let to_delete = self.prove_layers(&layers)?;
         let file = self.records.file_of(Guards::Images, &image.id)?;
         self.intend(Intent::new(Some(&image.id), layers, &self.number));
 
@@ -82,7 +81,7 @@ impl Session<'_> {
         self.done.images.push(image.id.clone());
         self.remove_image_directory(self.records.files[file].place, &image.id)?;
         self.step("image directory removed");
-        self.delete_layers(&doomed)
+        self.delete_layers(&to_delete)
     }
 
     fn prove_image(&self, planned: &PlannedImage) -> Result<ImageRecord, Error> {
@@ -134,7 +133,7 @@ impl Session<'_> {
         }
         let volumes = cri_o::image_volumes(&within, &directory);
         let volumes = volumes.map_err(|error| {
-            // What is no answer of the kernel is no JSON.
+            // Anything that is not an answer of the kernel is not JSON.
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::BADMSG);
             Fault::new("reading", directory.join("userdata/config.json"), errno)
         })?;

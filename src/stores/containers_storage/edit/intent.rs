@@ -1,9 +1,8 @@
-//! What a deletion was about to do, kept in our own state directory while it does it.
+//! Notes of deletions in progress, kept in our own state directory.
 //!
-//! A deletion that is killed between the image's record and the last layer's leaves layers
-//! that look like a pull in progress: nobody may touch those for a day. With the note of what
-//! we were about to do, our next run can finish at once. Without it (state directory full or
-//! read-only) the sweep finishes a day later.
+//! A deletion that is killed between removing the image's record and the last layer's leaves
+//! layers that look like a pull in progress, which must not be touched for a day. With the note our next
+//! run can finish at once. Without it (state directory full or read-only) the sweep finishes a day later.
 
 use std::fs::File;
 use std::io::{Read as _, Write};
@@ -35,9 +34,9 @@ pub(super) struct Intent {
     /// The container whose record goes last.
     #[serde(default)]
     pub(super) container: Option<String>,
-    /// Its layers, each before the one it lies on.
+    /// Its layers, each before the one it is on.
     pub(super) layers: Vec<String>,
-    /// Number of the temporary directory that is made if one is needed.
+    /// Number of the temporary directory that is created if one is needed.
     pub(super) temporary: String,
 }
 
@@ -56,9 +55,9 @@ impl Intent {
 /// What tells a layer from one with the same id that was pulled later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
-    /// When its record says that it was made.
+    /// When its record says that it was created.
     pub(super) created: Option<Timestamp>,
-    /// Inode of its directory, and when that was made, where the filesystem tells.
+    /// Inode of its directory, and when that was created, where the filesystem tells.
     pub(super) directory: Option<(u64, Option<Timestamp>)>,
 }
 
@@ -91,12 +90,12 @@ impl Note {
         let same_boot = self.boot_id == here.boot_id;
         // The numbers of some devices are others after a reboot.
         if self.store.1 != here.store.1 || (same_boot && self.store.0 != here.store.0) {
-            return Some("it is about another store that was in the same place");
+            return Some("it belongs to another store at the same path");
         }
         if editor.present().age(self.at) > OBEYED_FOR {
             return Some("it is too old");
         }
-        (self.marks.len() != self.intent.layers.len()).then_some("it does not tell its layers apart")
+        (self.marks.len() != self.intent.layers.len()).then_some("it does not distinguish its layers")
     }
 }
 
@@ -132,7 +131,8 @@ impl Editor {
             .and_then(write)
             .and_then(|()| std::fs::rename(&temporary, &path));
         if let Err(error) = written {
-            tracing::debug!(%error, path = %path.display(), "the deletion goes on without a note");
+            tracing::debug!(%error, path = %path.display(), "cannot write the note of this deletion; \
+                continuing without it");
             let _ = std::fs::remove_file(temporary);
         }
     }
@@ -142,7 +142,7 @@ impl Editor {
         if let Err(error) = std::fs::remove_file(&path)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, path = %path.display(), "a note of a finished deletion stays");
+            tracing::warn!(%error, path = %path.display(), "cannot remove the note of a finished deletion");
         }
     }
 
@@ -159,7 +159,8 @@ impl Editor {
             return Vec::new();
         }
         if !is_ours(directory) {
-            tracing::warn!(path = %directory.display(), "notes are not obeyed: others may write there");
+            tracing::warn!(path = %directory.display(), "ignoring notes: other users can write to their \
+                directory");
             return Vec::new();
         }
         let empty = Intent { image: None, container: None, layers: Vec::new(), temporary: String::new() };
@@ -176,10 +177,10 @@ impl Editor {
             }
             let stale = match &note {
                 Ok(note) => note.stale(self, &here),
-                Err(_) => Some("it is in no form that is known"),
+                Err(_) => Some("unknown format"),
             };
             if let Some(why) = stale {
-                tracing::info!(path = %path.display(), "a note of a killed deletion is dropped: {why}");
+                tracing::info!(path = %path.display(), "discarding the note of a killed deletion: {why}");
                 let _ = std::fs::remove_file(path);
                 return None;
             }
@@ -195,7 +196,7 @@ struct Graphroot {
     graphroot: PathBuf,
 }
 
-/// Whether nobody but us and root can have written there: what is noted is done.
+/// Whether only we and root can have written there, since notes are acted upon.
 fn is_ours(path: &Path) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| written_by_us(&stat) && kind(&stat).is_dir())
 }
@@ -215,7 +216,7 @@ fn read_ours(path: &Path) -> Option<Vec<u8>> {
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let stat = rustix::fs::fstat(&file).ok()?;
     if !written_by_us(&stat) || !kind(&stat).is_file() {
-        tracing::warn!(path = %path.display(), "this note is not obeyed: others may have written it");
+        tracing::warn!(path = %path.display(), "ignoring this note: another user may have written it");
         return None;
     }
     let mut content = Vec::new();

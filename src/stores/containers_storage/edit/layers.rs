@@ -1,4 +1,4 @@
-//! Deleting layers whose record says that they are there.
+//! Deletes layers that have a record.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::sys::beneath::AS_IT_IS;
 use crate::sys::stop;
 
 /// A layer and what the proof has found out about it.
-pub(super) struct Doomed {
+pub(super) struct ToDelete {
     pub(super) id: String,
     /// Position of the record file.
     pub(super) file: usize,
@@ -27,23 +27,23 @@ pub(super) struct Doomed {
 impl Session<'_> {
     /// Proves that nothing needs these layers but themselves, whatever the records say: no
     /// mount, no other directory's `lower`, and that they can be taken away at all.
-    pub(super) fn prove_layers(&mut self, ids: &[String]) -> Result<Vec<Doomed>, Error> {
-        let mut doomed = Vec::new();
+    pub(super) fn prove_layers(&mut self, ids: &[String]) -> Result<Vec<ToDelete>, Error> {
+        let mut to_delete = Vec::new();
         for id in ids {
             let file = self.records.file_of(Guards::Layers, id)?;
             let place = self.directory_place(file);
             let links = self.links_of(place, id)?;
-            doomed.push(Doomed { id: id.clone(), file, place, links });
+            to_delete.push(ToDelete { id: id.clone(), file, place, links });
         }
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        for layer in &doomed {
+        for layer in &to_delete {
             self.prove_no_lower(&layer.id, &layer.links, &ids)?;
             self.prove_mutable(layer.place, &layer.id)?;
         }
         self.prove_directories_unmounted(
-            &doomed.iter().map(|layer| (layer.place, layer.id.as_str(), &layer.links)).collect::<Vec<_>>(),
+            &to_delete.iter().map(|layer| (layer.place, layer.id.as_str(), &layer.links)).collect::<Vec<_>>(),
         )?;
-        Ok(doomed)
+        Ok(to_delete)
     }
 
     /// The place that has the directories of the layers in a record file: volatile records in a
@@ -59,8 +59,8 @@ impl Session<'_> {
     }
 
     /// No layer that has a record, other than those that go as well, has any of `names` in its
-    /// `lower`, or `id` in its `lower-layers`. The records should say the same; a directory without a record does not count,
-    /// since nobody can mount it.
+    /// `lower`, or `id` in its `lower-layers`. The records should say the same; a directory without a
+    /// record does not count, since it cannot be mounted.
     pub(super) fn prove_no_lower(
         &self,
         id: &str,
@@ -70,7 +70,7 @@ impl Session<'_> {
         let needs = |user: &str| !except.contains(&user) && self.records.layer(user).is_some();
         let mut names = names.clone();
         names.insert(id.to_owned());
-        // In a split store a container's layer in the graphroot lies on the imagestore's.
+        // In a split store a container's layer in the graphroot is on the imagestore's.
         for place in 0..self.places.len() {
             if let Some(Some(child)) = self.with_links(place, |links| links.user(&names, needs)) {
                 return Err(Refusal::HasChild { layer: id.to_owned(), child });
@@ -89,9 +89,9 @@ impl Session<'_> {
             let words = std::iter::once(id).chain(links.iter().map(String::as_str)).collect::<Vec<_>>();
             paths.push((layers.path().join(id), words));
         }
-        let doomed: Vec<_> =
-            paths.iter().map(|(path, words)| mounted::Doomed { path, words: words.clone() }).collect();
-        self.prove_unmounted(&doomed)
+        let to_delete: Vec<_> =
+            paths.iter().map(|(path, words)| mounted::ToDelete { path, words: words.clone() }).collect();
+        self.prove_unmounted(&to_delete)
     }
 
     /// An immutable directory cannot be moved; a layer that is flagged and stays would stop
@@ -111,31 +111,32 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Deletes layers that were proven, in the order given: each before the one it lies on.
-    pub(super) fn delete_layers(&mut self, doomed: &[Doomed]) -> Result<(), Error> {
+    /// Deletes layers that were proven, in the order given: each before the one it is on.
+    pub(super) fn delete_layers(&mut self, to_delete: &[ToDelete]) -> Result<(), Error> {
         if self.flags() {
-            return doomed.iter().try_for_each(|layer| match stop::is_asked() {
+            return to_delete.iter().try_for_each(|layer| match stop::is_asked() {
                 true => Err(Error::Interrupted),
                 false => self.delete_flagged(layer),
             });
         }
         // No mark: all records go first, and a crash leaves plain orphans.
-        let files: BTreeSet<usize> = doomed.iter().map(|layer| layer.file).collect();
-        for layer in doomed {
+        let files: BTreeSet<usize> = to_delete.iter().map(|layer| layer.file).collect();
+        for layer in to_delete {
             self.records.remove(layer.file, &layer.id)?;
         }
         for file in files {
             self.save(file)?;
         }
-        for layer in doomed {
+        for layer in to_delete {
             self.take_apart(layer)?;
             self.done.layers.push(layer.id.clone());
         }
         Ok(())
     }
 
-    /// Flag, take apart, forget: whoever comes after a crash sees the flag and goes on.
-    fn delete_flagged(&mut self, layer: &Doomed) -> Result<(), Error> {
+    /// Flag the layer, delete its files, remove its record: after a crash the next process sees the flag
+    /// and continues.
+    fn delete_flagged(&mut self, layer: &ToDelete) -> Result<(), Error> {
         let before = self.records.files[layer.file].table.clone();
         let flagged = self.records.files[layer.file].table.flag_incomplete(&layer.id);
         flagged.map_err(|error| Refusal::Damaged {
@@ -144,12 +145,12 @@ impl Session<'_> {
         })?;
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
-            // Part of its files may be gone: whoever comes after sees the flag.
+            // Some of its files may be gone: the next process sees the flag.
             if error.is_interrupted() {
                 return Err(error);
             }
             // Nothing of it is gone but its links.
-            tracing::warn!(%error, layer = layer.id, "taking the flag back");
+            tracing::warn!(%error, layer = layer.id, "clearing the flag");
             self.records.files[layer.file].table = before;
             self.restore_links(layer);
             self.save(layer.file)?;
@@ -161,20 +162,20 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn restore_links(&self, layer: &Doomed) {
+    fn restore_links(&self, layer: &ToDelete) {
         let places = &self.places[layer.place];
         let links = places.layers.as_ref().and_then(|layers| layers.below(links::DIRECTORY).ok().flatten());
         let Some(links) = links else { return };
         let target = std::path::Path::new("..").join(&layer.id).join("diff");
         for name in &layer.links {
             if let Err(fault) = links.make_symlink(&target, name) {
-                tracing::warn!(%fault, layer = layer.id, "`sweep --repair missing-l` makes the name anew");
+                tracing::warn!(%fault, layer = layer.id, "`sweep --repair missing-l` recreates the name");
             }
         }
     }
 
     /// Everything of a layer but its record.
-    pub(super) fn take_apart(&mut self, layer: &Doomed) -> Result<(), Error> {
+    pub(super) fn take_apart(&mut self, layer: &ToDelete) -> Result<(), Error> {
         self.remove_links(layer.place, &layer.links)?;
         self.discard(layer.place, &layer.id)?;
         self.remove_layer_data(&layer.id)

@@ -3,7 +3,7 @@
 //! `lower-layers` with ids.
 //!
 //! A store of 10,000 layers has as many of each, so they are read before the locks are taken;
-//! under the locks only what has come since is read. Neither changes once it is written.
+//! under the locks only new ones are read. Neither changes once it is written.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,7 +21,7 @@ pub(super) const DIRECTORY: &str = "l";
 pub(super) struct Links {
     /// Names in `l/` and the directory that each leads to.
     targets: BTreeMap<OsString, Option<String>>,
-    /// Directory and inode number, and the short names and ids of what it lies on.
+    /// Directory and inode number, and the short names and ids of what it is on.
     lowers: HashMap<(OsString, u64), Vec<String>>,
     /// The inode number of each directory that is there now.
     directories: HashMap<OsString, u64>,
@@ -46,7 +46,7 @@ impl Links {
                 continue;
             }
             let text = driver.read_small(Path::new(name).join("lower"))?;
-            // Without one it is a base, or still being made: then it is read again.
+            // Without one it is a base, or still being created: then it is read again.
             if let Some(text) = text {
                 let ids = driver.read_small(Path::new(name).join("lower-layers"))?.unwrap_or_default();
                 let parts = text.split(':').map(short_name);
@@ -92,7 +92,7 @@ impl Links {
         self.targets.get(std::ffi::OsStr::new(name))?.as_deref()
     }
 
-    /// A directory that lies on one of `names` (short names or ids), of those that `count`.
+    /// A directory that is on one of `names` (short names or ids), of those that `count`.
     pub(super) fn user(&self, names: &BTreeSet<String>, count: impl Fn(&str) -> bool) -> Option<String> {
         self.lowers
             .iter()
@@ -157,7 +157,7 @@ mod tests {
         // A link file with another's name does not make it its own.
         std::fs::write(at("a/link"), B).unwrap();
         assert!(!links.of("a", &driver).unwrap().contains(B));
-        // What comes and goes is seen; a directory made anew is another one.
+        // What comes and goes is seen; a directory recreated is another one.
         assert!(driver.remove_tree("b").is_complete());
         std::fs::create_dir(at("c")).unwrap();
         std::fs::write(at("c/lower"), format!("l/{B}:l/{C}")).unwrap();

@@ -1,4 +1,4 @@
-//! The store's locks, taken exclusively and never for ever.
+//! The store's locks, taken exclusively and with a deadline.
 //!
 //! containers/storage takes POSIX record locks over the whole lock file. Open-file-description
 //! locks conflict with those and, unlike them, survive the closing of another descriptor of
@@ -29,7 +29,7 @@ const TOKEN: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long the first locks are held while a later one is waited for. The order is the
-/// library's, so that is no deadlock; but nobody should stand behind us for long.
+/// library's, so that is not a deadlock; but other processes should not wait for us for long.
 const HOLD_AND_WAIT: Duration = Duration::from_millis(100);
 
 /// Which records a lock guards.
@@ -60,7 +60,7 @@ impl Lock {
         &self.path
     }
 
-    /// Takes the exclusive lock if nobody holds any; it is let go when `self` is dropped.
+    /// Takes the exclusive lock if no process holds any; it is released when `self` is dropped.
     pub(super) fn try_exclusive(&self) -> Result<bool, Fault> {
         match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
             Ok(_) => Ok(true),
@@ -87,7 +87,7 @@ impl Lock {
         Some(Holder { pid, command: command.map(|command| command.trim().to_owned()) })
     }
 
-    /// Writes a new token: whoever read the records before knows that they have changed.
+    /// Writes a new token: processes that read the records before see that they have changed.
     fn touch(&self) -> Result<(), Fault> {
         self.file.write_all_at(&token(), 0).map_err(|error| {
             let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -116,7 +116,7 @@ fn token() -> [u8; TOKEN] {
     token
 }
 
-/// A number that nobody guesses, from the seeds of the standard library's hash tables.
+/// An unguessable number, from the seeds of the standard library's hash tables.
 pub(super) fn noise64() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -147,13 +147,13 @@ impl Held {
     }
 
     /// Proves that the files that are locked are those that others lock: a store that was wiped
-    /// and made anew has others.
+    /// and recreated has others.
     pub(super) fn prove_current(&self, within: &Within) -> Result<(), Error> {
         use std::os::unix::fs::MetadataExt;
         for lock in &self.locks {
             let now = within.facts(&lock.path).map(|facts| (facts.device, facts.inode)).ok();
             if lock.file.metadata().map(|facts| (facts.dev(), facts.ino())).ok() != now {
-                let what = "it was made anew".to_owned();
+                let what = "it was replaced".to_owned();
                 return Err(Refusal::Changed { id: lock.path.display().to_string(), what }.into());
             }
         }
@@ -186,7 +186,7 @@ fn take_all(locks: &[Lock], started: Instant, patience: Duration) -> Result<Opti
         if !matches!(taken, Ok(true)) {
             locks[..at].iter().rev().for_each(Lock::unlock);
             if matches!(taken, Ok(false)) {
-                // Whoever waits for what we just let go comes first.
+                // Give way to processes that wait for the lock just released.
                 std::thread::sleep(PAUSE * 3);
             }
             return taken.map(|_| Some(at));
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(path, second);
         // The lock of an open file belongs to no process.
         assert_eq!(holder, Some(Holder { pid: None, command: None }));
-        // The first was let go.
+        // The first was released.
         assert!(lock(&first).try_exclusive().unwrap());
         drop(other);
         let held = Held::take(vec![lock(&first), lock(&second)], Duration::from_millis(300)).unwrap();

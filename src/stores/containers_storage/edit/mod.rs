@@ -1,20 +1,17 @@
 //! The only writer of a graphroot.
 //!
-//! Each recipe is one function of [`Editor`]: it takes the store's locks, reads the records
-//! anew, proves everything it needs (a plan is hours old by then, for all it knows), changes
-//! them in the order in which a crash at any point leaves a usable store, lets go of the locks
-//! and only then removes the bulk of the files.
+//! Each operation is one function of [`Editor`]: it takes the store's locks, rereads the
+//! records, proves every precondition (the plan may be hours old), changes the records in an order that
+//! leaves a usable store after a crash at any point, releases the locks and only then removes the bulk of
+//! the files.
 //!
 //! The protocol is that of containers/storage: the same locks in the same order, tokens of 64
-//! bytes, atomic replacement, the `incomplete` flag, temporary directories of its own kind.
+//! bytes, atomic replacement, the `incomplete` flag, and its kind of temporary directories.
 
 mod artifacts;
-mod ballast;
-mod bin;
 mod container;
 mod deleted;
 mod directory;
-mod doomed;
 mod editor;
 mod error;
 mod image;
@@ -28,19 +25,22 @@ mod outside;
 mod place;
 mod records;
 mod repair;
+mod reserve_file;
 mod resume;
 mod session;
 pub mod table;
 mod temporary;
+mod to_delete;
+mod trash;
 mod unused;
 mod write;
 
 pub use crate::sys::removal;
-pub use ballast::Ballast;
 pub use deleted::Deleted;
 pub use editor::{Editor, Marking, Observer, Options};
 pub use error::{Bar, Error, Fault, Holder, NO_SPACE, Refusal};
 pub use image::PlannedImage;
 pub use orphans::{OrphanAt, Reclaimed};
 pub use outside::{Look, OutsideUse, Watch};
+pub use reserve_file::ReserveFile;
 pub use unused::Unused;

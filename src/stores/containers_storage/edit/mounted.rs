@@ -1,10 +1,9 @@
-//! Whether anything is mounted on, from or below what is to be removed, in any namespace, and
-//! whether a process belongs to it.
+//! Whether anything is mounted on, from or below a path to delete, in any namespace, and whether
+//! a process uses it.
 //!
-//! Any user can make so many mounts, and so many processes, that reading them takes long. So that is
-//! done before the store's locks are taken, and under them only what the kernel and the library keep
-//! for ourselves is compared: our own mounts, and the library's count of what it has mounted, which
-//! it writes for every mount that it makes.
+//! Any user can create so many mounts and processes that reading them takes long. So they are read
+//! before the store's locks are taken, and under the locks only our own mounts and the library's mount
+//! counts, which it updates on every mount, are compared.
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
@@ -22,14 +21,13 @@ use crate::sys::namespaces::Mounts;
 
 /// What is to be removed.
 #[derive(Debug)]
-pub(super) struct Doomed<'a> {
+pub(super) struct ToDelete<'a> {
     /// Its absolute path.
     pub(super) path: &'a Path,
     /// Words of an overlay's options that mean it: a layer's id, the names of its links.
     pub(super) words: Vec<&'a str>,
 }
 
-/// What to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// The mounts alone.
@@ -105,12 +103,12 @@ impl Evidence {
         Ok(true)
     }
 
-    /// Refuses if a mount needs any of `doomed`.
-    pub(super) fn prove_unused(&self, doomed: &[Doomed<'_>]) -> Result<(), Refusal> {
-        for Doomed { path, words } in doomed {
+    /// Refuses if a mount needs any of `to_delete`.
+    pub(super) fn prove_unused(&self, to_delete: &[ToDelete<'_>]) -> Result<(), Refusal> {
+        for ToDelete { path, words } in to_delete {
             let name = path.file_name().and_then(|name| name.to_str());
             if words.iter().copied().chain(name).any(|word| self.since.contains(word)) {
-                let why = "it was mounted a moment ago".to_owned();
+                let why = "it has just been mounted".to_owned();
                 return Err(Refusal::Busy { path: path.to_path_buf(), why });
             }
             if let Some(user) = self.mounts.user(path, words) {
@@ -138,7 +136,7 @@ impl Evidence {
 
 const OWN: &str = "/proc/self/mountinfo";
 
-/// The lines of a mount table that an older one has not, with those that they lie on.
+/// The lines of a mount table that an older one has not, with those that they are on.
 fn new_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
     fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
         table.split_inclusive(|byte| *byte == b'\n')
@@ -156,7 +154,7 @@ fn new_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
 }
 
 /// What tells one state of the library's `mountpoints.json` from the next: the token that it writes
-/// into the file's lock at every change, and the file that it makes anew.
+/// into the file's lock at every change, and the file that it recreates.
 #[derive(Debug, PartialEq, Eq)]
 struct Count {
     token: Vec<u8>,

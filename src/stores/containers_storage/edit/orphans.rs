@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{OFlags, StatxFlags};
 
-use super::bin::{Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
 use super::editor::Editor;
@@ -16,6 +15,7 @@ use super::links;
 use super::locks::{Guards, Lock};
 use super::mounted::{self, Read};
 use super::session::Session;
+use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use crate::model::Orphan;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::units;
@@ -23,30 +23,30 @@ use crate::stores::leaks;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet::Within;
 
-/// An orphan as a scan found it.
+/// An orphan that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrphanAt {
-    /// What it was taken for.
+    /// Its class in the scan.
     pub kind: Orphan,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
 }
 
-/// What became of several orphans.
+/// The result for several orphans.
 #[derive(Debug, Default)]
 pub struct Reclaimed {
     /// What was removed.
     pub deleted: Deleted,
-    /// Positions of those that stay, and why.
+    /// Positions of those that were kept, and why.
     pub kept: Vec<(usize, Error)>,
 }
 
 impl Editor {
-    /// Removes orphans under one hold of the locks; give a few hundred at a time. Where
-    /// nothing but age tells work in progress from what it left behind, they must be `min_age` old.
+    /// Removes orphans in one session under the locks; pass a few hundred at a time.
+    /// Where only age distinguishes an orphan from work in progress, it must be `min_age` old.
     ///
     /// # Errors
-    /// When the locks cannot be had or the records cannot be read: nothing was changed. What
+    /// When the locks cannot be obtained or the records cannot be read: nothing was changed. What
     /// becomes of each orphan is in the result.
     pub fn reclaim(&self, orphans: &[OrphanAt], min_age: SignedDuration) -> Result<Reclaimed, Error> {
         if self.is_of_artifacts() {
@@ -112,7 +112,7 @@ impl Session<'_> {
                 if self.records.image(&found.name).is_some() {
                     return Err(Refusal::Recorded { id: found.name }.into());
                 }
-                self.set_aside(&found)?;
+                self.move_to_trash(&found)?;
             }
             Orphan::ContainerDirectory => {
                 if self.records.container(&found.name).is_some() {
@@ -120,20 +120,20 @@ impl Session<'_> {
                 }
                 prove_age(&found, age, self.editor)?;
                 self.prove_no_process(&found.name)?;
-                self.set_aside(&found)?;
+                self.move_to_trash(&found)?;
             }
             Orphan::TarSplit | Orphan::LayerData => {
                 let id = found.name.trim_end_matches(".tar-split.gz");
                 if self.records.layer(id).is_some() {
                     return Err(Refusal::Recorded { id: id.to_owned() }.into());
                 }
-                self.set_aside(&found)?;
+                self.move_to_trash(&found)?;
             }
-            // Under the store's locks nobody is writing a record file.
-            Orphan::TempRecord => self.set_aside(&found)?,
+            // Under the store's locks no process writes a record file.
+            Orphan::TempRecord => self.move_to_trash(&found)?,
             Orphan::FeatureTest => {
                 prove_age(&found, age, self.editor)?;
-                self.set_aside(&found)?;
+                self.move_to_trash(&found)?;
             }
             Orphan::Staging => self.reclaim_staging(&found, age)?,
             Orphan::TempDirectory => self.reclaim_temporary(&found, age)?,
@@ -143,7 +143,7 @@ impl Session<'_> {
                 return Err(unknown().into());
             }
         }
-        self.done.leftovers.push(path.clone());
+        self.done.orphans.push(path.clone());
         self.step("leftover removed");
         Ok(())
     }
@@ -219,11 +219,11 @@ impl Session<'_> {
     }
 
     fn prove_path_unmounted(&mut self, path: &Path) -> Result<(), Refusal> {
-        self.prove_unmounted(&[mounted::Doomed { path, words: Vec::new() }])
+        self.prove_unmounted(&[mounted::ToDelete { path, words: Vec::new() }])
     }
 
-    /// However much lies in it, the locks are held for one rename.
-    fn set_aside(&mut self, found: &Found) -> Result<(), Error> {
+    /// However much is in it, the locks are held for one rename.
+    fn move_to_trash(&mut self, found: &Found) -> Result<(), Error> {
         self.prove_path_unmounted(&found.path)?;
         self.discard_from(found.place, &found.parent, &found.name)?;
         Ok(())
@@ -241,7 +241,7 @@ impl Session<'_> {
         }
         // Between the making of the directory and the taking of its lock only age tells.
         prove_age(found, age, self.editor)?;
-        self.set_aside(found)
+        self.move_to_trash(found)
     }
 
     fn reclaim_temporary(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
@@ -259,16 +259,16 @@ impl Session<'_> {
         let (Some(parent), Some(tempdirs)) = (parent, found.parent.path().file_name()) else {
             return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
         };
-        match Bin::adopt(parent, tempdirs, number)? {
-            Some(bin) => {
-                self.adopt(found.place, bin);
+        match Trash::adopt(parent, tempdirs, number)? {
+            Some(trash) => {
+                self.adopt(found.place, trash);
                 Ok(())
             }
             None => Err(Refusal::Held(found.parent.path().join(format!("lock-{number}"))).into()),
         }
     }
 
-    /// A short name without a use: it leads nowhere, or is not the one in the layer's `link`.
+    /// An unused short name: it is dangling, or not the one in the layer's `link`.
     fn reclaim_link(&mut self, found: &Found) -> Result<(), Error> {
         let name = found.name.as_str();
         let names = std::iter::once(name.to_owned()).collect();
@@ -315,7 +315,7 @@ fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Dire
     Ok(None)
 }
 
-/// It was old enough before the locks were taken, and nobody has changed or made it anew since.
+/// It was old enough before the locks were taken, and was not changed or recreated since.
 fn prove_age(found: &Found, wanted: Wanted, editor: &Editor) -> Result<(), Error> {
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
     let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), AS_IT_IS, wish)

@@ -1,5 +1,5 @@
-//! Who needs what is to be deleted, from outside of the records that the editor itself reads: other
-//! stores that take images from this one, podman's database, mounts that only the library counts.
+//! Users of images and layers outside the records that the editor itself reads: other stores that
+//! use images of this one, podman's database, mounts that only the library counts.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use crate::stores::containers_storage::records::ImageRecord;
 use crate::sys::quiet::Facts;
 use crate::sys::root::Root;
 
-/// Reads who needs what now. Takes no lock of the store, and is never called under one.
+/// Reads the current needs of others. Takes no lock of the store, and is never called under one.
 pub type Look = Box<dyn Fn() -> OutsideUse + Send + Sync>;
 
-/// What others need of a store, and what to look at to know whether that still holds.
+/// What others need from a store, and the files to watch for changes.
 #[derive(Clone, Debug, Default)]
 pub struct OutsideUse {
     /// What is needed.
     needs: Vec<Need>,
-    /// A store that may need anything here, and whose records could not be read in full.
+    /// A store that may need anything here, because its records could not be read completely.
     unknown: Option<PathBuf>,
     watch: Vec<Watch>,
 }
@@ -33,7 +33,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Before the store is read: what is written meanwhile shows.
+    /// Called before the store is read, so that later writes are noticed.
     #[must_use]
     pub fn new(places: &Places) -> Self {
         Self::of(places, places.watched_files())
@@ -74,17 +74,17 @@ impl OutsideUse {
         self.needs.extend(needs);
     }
 
-    /// Adds a store that may need anything.
+    /// Adds a store with unknown needs.
     pub fn add_unknown(&mut self, root: PathBuf) {
         self.unknown.get_or_insert(root);
     }
 
-    /// Whether somebody wrote since.
+    /// Whether a watched file changed since.
     pub(super) fn moved(&self) -> bool {
         self.watch.iter().any(Watch::moved)
     }
 
-    /// Refuses an image that somebody names.
+    /// Refuses an image that is needed.
     pub(super) fn prove_image(&self, image: &ImageRecord) -> Result<(), Refusal> {
         self.prove_known()?;
         match self.needs.iter().find(|need| need.needs_image(&image.id, &image.names)) {
@@ -93,7 +93,7 @@ impl OutsideUse {
         }
     }
 
-    /// Refuses layers that somebody needs.
+    /// Refuses layers that are needed.
     pub(super) fn prove_layers(&self, ids: &[String]) -> Result<(), Refusal> {
         self.prove_known()?;
         for id in ids {

@@ -1,4 +1,4 @@
-//! All records of a store as they are edited: read in full under the locks, or not at all.
+//! All records of a store for editing: read completely under the locks, or not at all.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

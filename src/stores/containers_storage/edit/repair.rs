@@ -1,6 +1,6 @@
-//! Putting a layer's short name right. Library versions up to 1.62 make a missing one anew at the
-//! next mount; later ones fail to mount layers without `lower-layers`. All take an empty `link` file
-//! at its word.
+//! Repairs a layer's short name. Library versions up to 1.62 recreate a missing one at the next
+//! mount; later ones fail to mount layers without `lower-layers`. All versions accept an empty `link`
+//! file as it is.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ impl Editor {
     ///
     /// # Errors
     /// [`Error::Refused`] where the layer has no record, where nothing is wrong with it, or where
-    /// several names are possible. Others as they say.
+    /// several names are possible. Other errors as documented.
     pub fn repair_link(&self, id: &str) -> Result<Deleted, Error> {
         Session::open(self, Read::Mounts)?.run(|session| session.repair_link(id))
     }
@@ -45,13 +45,13 @@ impl Session<'_> {
         let leading = self.with_links(place, |links| links.leading_to(id)).unwrap_or_default();
         if links::is_short_name(&written) {
             if names.has(&written)? {
-                return Err(Refusal::Changed { id: id.to_owned(), what: "its link is there".into() }.into());
+                return Err(Refusal::Changed { id: id.to_owned(), what: "its link exists".into() }.into());
             }
             names.make_symlink(&Path::new("..").join(id).join("diff"), &written)?;
         } else {
             let mut leading = leading.into_iter();
             let (Some(name), None) = (leading.next(), leading.next()) else {
-                let what = "not one name leads to it".into();
+                let what = "not exactly one name leads to it".into();
                 return Err(Refusal::Changed { id: id.to_owned(), what }.into());
             };
             write_link(&directory, &name)?;

@@ -1,6 +1,5 @@
-//! Finishing what a killed run of ours began.
+//! Finishes the deletions of a killed run of ours.
 
-use super::bin::{self, Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use super::deleted::Deleted;
 use super::directory;
 use super::editor::Editor;
@@ -10,16 +9,17 @@ use super::locks::Guards;
 use super::mounted::{self, Read};
 use super::place::KINDS;
 use super::session::Session;
+use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 
 impl Editor {
-    /// Finishes the deletions that a killed run of ours began in this store: layers that
-    /// nothing has come to use since, directories of images whose record is gone, containers whose
-    /// layer is gone, temporary files and directories of dead processes. Call it before a run; without notes it does
-    /// nothing, and takes no lock.
+    /// Finishes the deletions of a killed run of ours in this store: layers that are still
+    /// unused, directories of images without a record, containers without a layer, temporary files and
+    /// directories of dead processes. Call it before a run; without notes it does nothing, and takes no
+    /// lock.
     ///
     /// # Errors
-    /// When the locks cannot be had, the records cannot be read, or a deletion fails. What is in
-    /// use now is no error: it stays.
+    /// When the locks cannot be obtained, the records cannot be read, or a deletion fails. An object
+    /// that is in use now is kept, without an error.
     pub fn resume(&self) -> Result<Deleted, Error> {
         // A note is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
         if self.is_of_artifacts() {
@@ -64,10 +64,10 @@ impl Session<'_> {
             for (parent, holder) in of_driver.into_iter().chain(of_records) {
                 let Some(tempdirs) = parent.below(holder)? else { continue };
                 let names = tempdirs.names()?;
-                for number in bin::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
+                for number in trash::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
                     let directory = tempdirs.path().join(format!("temp-dir-{number}"));
-                    if let Some(bin) = Bin::adopt(parent, holder.as_ref(), number)? {
-                        found.push((at, directory, bin));
+                    if let Some(trash) = Trash::adopt(parent, holder.as_ref(), number)? {
+                        found.push((at, directory, trash));
                     }
                 }
                 if names.is_empty() {
@@ -75,10 +75,10 @@ impl Session<'_> {
                 }
             }
         }
-        for (place, path, bin) in found {
-            match self.prove_unmounted(&[mounted::Doomed { path: &path, words: Vec::new() }]) {
-                Ok(()) => self.adopt(place, bin),
-                Err(refusal) => tracing::info!(%refusal, "a temporary directory stays"),
+        for (place, path, trash) in found {
+            match self.prove_unmounted(&[mounted::ToDelete { path: &path, words: Vec::new() }]) {
+                Ok(()) => self.adopt(place, trash),
+                Err(refusal) => tracing::info!(%refusal, "cannot remove a temporary directory"),
             }
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Session<'_> {
         if let Some(container) = &intent.container {
             match self.finish_container(container) {
                 Err(Error::Refused(refusal)) => {
-                    tracing::info!(%refusal, container, "a container whose deletion was killed stays");
+                    tracing::info!(%refusal, container, "cannot finish the killed deletion of a container");
                     return Ok(());
                 }
                 other => other?,
@@ -108,12 +108,12 @@ impl Session<'_> {
         }
         for (id, mark) in intent.layers.iter().zip(marks) {
             if !mark.is_still(&self.mark(id)) {
-                tracing::info!(layer = id, "a layer of a deletion that was killed has come anew, and stays");
+                tracing::info!(layer = id, "a layer of a killed deletion was recreated; keeping it");
                 return Ok(());
             }
             match self.finish_layer(id) {
                 Err(Error::Refused(refusal)) => {
-                    tracing::info!(%refusal, layer = id, "a layer of a deletion that was killed stays");
+                    tracing::info!(%refusal, layer = id, "cannot finish the killed deletion of a layer");
                     return Ok(());
                 }
                 other => other?,
@@ -126,8 +126,8 @@ impl Session<'_> {
         if self.records.layer(id).is_some() {
             self.prove_unreferenced(id)?;
             self.outside.prove_layers(&[id.to_owned()])?;
-            let doomed = self.prove_layers(&[id.to_owned()])?;
-            return self.delete_proven(&doomed);
+            let to_delete = self.prove_layers(&[id.to_owned()])?;
+            return self.delete_proven(&to_delete);
         }
         // Its record went first (no marks): an orphan directory by now, or nothing.
         for place in 0..self.places.len() {

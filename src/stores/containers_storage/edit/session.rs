@@ -1,11 +1,10 @@
-//! One hold of the store's locks: the records as they are now, and the means to change them.
+//! A session under the store's locks: the current records and the operations that change them.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustix::fs::StatxFlags;
 
-use super::bin::{self, Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use super::deleted::Deleted;
 use super::directory::Directory;
 use super::editor::{Editor, Marking};
@@ -17,19 +16,20 @@ use super::mounted::{self, Evidence, Read};
 use super::outside::OutsideUse;
 use super::place::{self, Place};
 use super::records::{Records, Unread};
+use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
 use crate::sys::beneath::AS_IT_IS;
 
-/// How often a proof is begun anew while others keep mounting.
+/// How often a proof is restarted while others keep mounting.
 const TRIES: u32 = 10;
 
-/// Where what is doomed in a place is moved.
-struct Aside {
+/// Where what is to be deleted in a place is moved.
+struct PlaceTrash {
     place: usize,
-    /// What lies beside records; else what lies in the driver's directory.
+    /// What is beside records; else what is in the driver's directory.
     of_records: bool,
     /// `None` if nothing can be moved.
-    bin: Option<Bin>,
+    trash: Option<Trash>,
 }
 
 /// The locks are held from its making to [`Session::finish`].
@@ -40,10 +40,10 @@ pub(super) struct Session<'e> {
     pub(super) done: Deleted,
     held: Held,
     since: Instant,
-    bins: Vec<Aside>,
+    trashes: Vec<PlaceTrash>,
     evidence: Evidence,
     intent: Option<Intent>,
-    /// Of the temporary directory, known before it is made.
+    /// Of the temporary directory, known before it is created.
     pub(super) number: String,
     pub(super) outside: OutsideUse,
 }
@@ -82,7 +82,7 @@ impl<'e> Session<'e> {
             Unread::Failed(fault) => fault.into(),
         })?;
         editor.refresh_links(&places)?;
-        let (done, number) = (Deleted::default(), bin::new_number());
+        let (done, number) = (Deleted::default(), trash::new_number());
         Ok(Some(Self {
             editor,
             places,
@@ -90,7 +90,7 @@ impl<'e> Session<'e> {
             done,
             held,
             since,
-            bins: Vec::new(),
+            trashes: Vec::new(),
             evidence,
             intent: None,
             number,
@@ -102,7 +102,7 @@ impl<'e> Session<'e> {
         self.editor.step(name);
     }
 
-    /// Runs `recipe`, lets go of the locks whatever came of it, and then removes what was set
+    /// Runs `recipe`, releases the locks whatever came of it, and then removes what was set
     /// aside, which may take long.
     pub(super) fn run(
         mut self,
@@ -114,7 +114,7 @@ impl<'e> Session<'e> {
         Ok(done)
     }
 
-    /// Notes what is about to go and by what it is known again, for the case that we are killed before the
+    /// Writes a note of what is to be deleted and how to recognise it, in case we are killed before the
     /// end.
     pub(super) fn intend(&mut self, intent: Intent) {
         let marks = intent.layers.iter().map(|id| self.mark(id)).collect();
@@ -138,15 +138,15 @@ impl<'e> Session<'e> {
         Mark { created, directory }
     }
 
-    /// Lets go of the locks, then removes what was set aside.
+    /// Releases the locks, then removes what was moved to the trash.
     pub(super) fn finish(self, mut result: Result<(), Error>) -> (Deleted, Result<(), Error>) {
-        let Self { editor, places, mut done, held, since, bins, intent, .. } = self;
+        let Self { editor, places, mut done, held, since, trashes, intent, .. } = self;
         drop(held);
         done.locked_for = since.elapsed();
         editor.step("unlocked");
-        for Aside { place, bin, .. } in bins {
-            let Some(bin) = bin else { continue };
-            match bin.empty(places[place].layers.as_ref()) {
+        for PlaceTrash { place, trash, .. } in trashes {
+            let Some(trash) = trash else { continue };
+            match trash.empty(places[place].layers.as_ref()) {
                 Ok(removal) => done.note(removal),
                 Err(error) => result = result.and(Err(error)),
             }
@@ -164,8 +164,8 @@ impl<'e> Session<'e> {
     }
 
     /// Refuses if anything is mounted on, from or below a directory.
-    pub(super) fn prove_unmounted(&self, doomed: &[mounted::Doomed<'_>]) -> Result<(), Refusal> {
-        self.evidence.prove_unused(doomed)
+    pub(super) fn prove_unmounted(&self, to_delete: &[mounted::ToDelete<'_>]) -> Result<(), Refusal> {
+        self.evidence.prove_unused(to_delete)
     }
 
     /// Refuses if a process belongs to a container; the session was opened to know that.
@@ -185,7 +185,7 @@ impl<'e> Session<'e> {
             && !self.records.layers.iter().any(|layer| layer.incomplete)
     }
 
-    /// Writes a record file anew: token, file, token.
+    /// Rewrites a record file: token, file, token.
     pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
         let at = &self.records.files[file];
         let (guards, content, name) = (at.guards, at.table.to_bytes(), at.name.clone());
@@ -203,7 +203,7 @@ impl<'e> Session<'e> {
                 Ok(()) => break,
                 Err(fault) if fault.is_no_space() && self.editor.make_room(directory, attempt) => {
                     attempt += 1;
-                    self.done.ballast_released = true;
+                    self.done.reserve_file_released = true;
                 }
                 Err(fault) => return Err(fault.into()),
             }
@@ -211,7 +211,7 @@ impl<'e> Session<'e> {
         self.step("record file replaced");
         // Library versions up to 1.44 read the token before the file, later ones after it.
         if let Err(fault) = self.held.touch(guards) {
-            tracing::warn!(%fault, "the second token could not be written");
+            tracing::warn!(%fault, "cannot write the second token");
         }
         self.step("second token written");
         Ok(())
@@ -246,8 +246,10 @@ impl<'e> Session<'e> {
             false => driver.map(|driver| (driver, TEMPDIRS)),
         };
         let parent = parent.filter(|_| self.editor.options.tempdirs);
-        if let Some(bin) = Self::bin(&mut self.bins, self.editor, (place, of_records), parent, &self.number) {
-            match bin.take(from, name) {
+        if let Some(trash) =
+            Self::trash(&mut self.trashes, self.editor, (place, of_records), parent, &self.number)
+        {
+            match trash.take(from, name) {
                 Ok(()) => {
                     self.step("directory moved");
                     return Ok(true);
@@ -269,33 +271,36 @@ impl<'e> Session<'e> {
         Ok(true)
     }
 
-    fn bin<'b>(
-        bins: &'b mut Vec<Aside>,
+    fn trash<'b>(
+        trashes: &'b mut Vec<PlaceTrash>,
         editor: &Editor,
         (place, of_records): (usize, bool),
         parent: Option<(&Directory, &str)>,
         number: &str,
-    ) -> Option<&'b mut Bin> {
-        let is_it = |aside: &Aside| {
-            (aside.place, aside.of_records) == (place, of_records)
-                && aside.bin.as_ref().is_none_or(Bin::is_ours)
+    ) -> Option<&'b mut Trash> {
+        let is_it = |one: &PlaceTrash| {
+            (one.place, one.of_records) == (place, of_records)
+                && one.trash.as_ref().is_none_or(Trash::is_ours)
         };
-        let at = bins.iter().position(is_it).unwrap_or_else(|| {
-            let bin = parent.and_then(|(parent, holder)| {
-                Bin::make(parent, holder, number)
-                    .inspect_err(|fault| tracing::debug!(%fault, "no temporary directory: removing in place"))
+        let at = trashes.iter().position(is_it).unwrap_or_else(|| {
+            let trash = parent.and_then(|(parent, holder)| {
+                Trash::make(parent, holder, number)
+                    .inspect_err(|fault| {
+                        tracing::debug!(%fault, "cannot create a temporary directory: \
+                        removing in place")
+                    })
                     .ok()
             });
-            editor.step("temporary directory made");
-            bins.push(Aside { place, of_records, bin });
-            bins.len() - 1
+            editor.step("temporary directory created");
+            trashes.push(PlaceTrash { place, of_records, trash });
+            trashes.len() - 1
         });
-        bins[at].bin.as_mut()
+        trashes[at].trash.as_mut()
     }
 
     /// Has a dead process's temporary directory removed with ours, once the locks are released.
-    pub(super) fn adopt(&mut self, place: usize, bin: Bin) {
-        self.bins.push(Aside { place, of_records: bin.is_of_records(), bin: Some(bin) });
+    pub(super) fn adopt(&mut self, place: usize, trash: Trash) {
+        self.trashes.push(PlaceTrash { place, of_records: trash.is_of_records(), trash: Some(trash) });
     }
 }
 
@@ -308,6 +313,6 @@ fn moves_nowhere(fault: &Fault) -> bool {
 /// The longest that the locks were held, for the log.
 fn log_hold(done: &Deleted) {
     if done.locked_for > Duration::from_secs(1) {
-        tracing::warn!(seconds = done.locked_for.as_secs_f64(), "the store was locked for long");
+        tracing::warn!(seconds = done.locked_for.as_secs_f64(), "the store was locked for a long time");
     }
 }

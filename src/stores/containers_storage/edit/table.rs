@@ -1,5 +1,5 @@
-//! A record file as it is edited: every record and every field that is not touched stays
-//! byte for byte what it was. Pure.
+//! A record file for editing: every record and field that is not touched stays identical
+//! byte for byte. Pure.
 //!
 //! The library drops fields that it does not know when it rewrites a file; we must not, or a
 //! newer runtime on the same store loses what it wrote.
@@ -135,7 +135,8 @@ impl Table {
         Ok(())
     }
 
-    /// Flags a layer as incomplete: every version of the library then deletes it on sight.
+    /// Flags a layer as incomplete: every version of the library then deletes it when it next opens the
+    /// store.
     ///
     /// # Errors
     /// When it is not there, or its flags are no object.

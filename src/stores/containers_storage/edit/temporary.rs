@@ -1,7 +1,7 @@
-//! Removing temporary files of the store's tools: in the graphroot's own `tmp`, and outside.
+//! Removes temporary files of the store's tools, in the graphroot's own `tmp` and outside.
 //!
-//! No lock guards them and no record names them. What proves them dead are the processes, the
-//! mounts and their age, by the same rule as a scan's, asked again here.
+//! No lock guards them and no record names them. Processes, mounts and their age prove them
+//! unused, by the same rule as in a scan, checked again here.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use super::mounted::{self, Evidence, Read};
 use crate::model::Orphan;
 use crate::model::{Consistency, Verdict};
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
-use crate::stores::containers_storage::leftovers::{self, TOOLS};
 use crate::stores::containers_storage::since;
+use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::leaks::{age, is_old_enough};
 use crate::sys::processes::Processes;
 use crate::sys::quiet::Entry;
@@ -38,7 +38,7 @@ impl Editor {
         let within = self.places.within();
         let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
         let entry: Entry = entry.ok_or_else(unknown)?;
-        if what == Orphan::VarTmp && !leftovers::is_leftover(&entry) {
+        if what == Orphan::VarTmp && !temporary_files::is_temporary(&entry) {
             return Err(unknown().into());
         }
         let age = age(since::of_orphan(&within, what, path), &self.present());
@@ -55,14 +55,14 @@ impl Editor {
             age,
             has_database: false,
             lost_container: None,
-            doubt: (what == Orphan::VarTmp).then(|| leftovers::doubt(&within, path)).flatten(),
+            doubt: (what == Orphan::VarTmp).then(|| temporary_files::doubt(&within, path)).flatten(),
             presence: presence(others.processes(), path),
         };
         let judged = leaks::orphan(what, &known);
         if judged.verdict != Verdict::Reclaim {
             return Err(Refusal::Busy { path: path.to_path_buf(), why: judged.evidence }.into());
         }
-        others.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
+        others.prove_unused(&[mounted::ToDelete { path, words: Vec::new() }])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
         let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
@@ -75,7 +75,7 @@ impl Editor {
             }
             None if interrupted => Err(Error::Interrupted.after(&done)),
             None => {
-                done.leftovers.push(path.to_path_buf());
+                done.orphans.push(path.to_path_buf());
                 Ok(done)
             }
         }
@@ -99,7 +99,7 @@ fn presence(all: &Processes, path: &Path) -> Presence {
     match all.holding(path) {
         Some(process) => Presence::Somebody(process.describe()),
         None if !path.parent().is_some_and(|at| all.sees_all_that_reach(at)) => {
-            Presence::Unknown("not all processes can be looked at")
+            Presence::Unknown("not all processes can be inspected")
         }
         None => Presence::Nobody { maker: all.running(&TOOLS).map(|process| process.describe()) },
     }

@@ -1,5 +1,5 @@
-//! Deleting layers that have a record but no user: flagged incomplete, or referenced by
-//! nothing for long.
+//! Deletes layers that have a record but no user: flagged incomplete, or unreferenced
+//! for long.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Refusal};
 use super::intent::Intent;
-use super::layers::Doomed;
+use super::layers::ToDelete;
 use super::mounted::Read;
 use super::session::Session;
 use crate::stores::leaks;
 
-/// Why a layer with a record may go.
+/// Why a layer with a record may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
-    /// It is flagged incomplete: its making or its deletion broke off, and every library
-    /// deletes it on sight. Whoever is still making it holds the lock that we hold then.
+    /// It is flagged incomplete: its making or its deletion was interrupted, and every library
+    /// deletes it when it next opens the store. Whoever is still making it holds the lock that we hold then.
     Incomplete,
     /// No image and no container reaches it, and its record is at least this old: younger ones
     /// may be those of a pull or a build.
@@ -39,15 +39,15 @@ impl Editor {
     /// one goes first.
     ///
     /// # Errors
-    /// [`Error::Refused`] where it is not (any more) what it was taken for, where another layer
-    /// lies on it, or where it is mounted. Others as they say.
+    /// [`Error::Refused`] where the reason does not hold (any more), where another layer is built
+    /// on it, or where it is mounted. Other errors as documented.
     pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
         Session::open(self, Read::Mounts)?.run(|session| {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
-            let doomed = session.prove_layers(&[id.to_owned()])?;
+            let to_delete = session.prove_layers(&[id.to_owned()])?;
             session.intend(Intent::new(None, vec![id.to_owned()], &session.number));
-            session.delete_proven(&doomed)
+            session.delete_proven(&to_delete)
         })
     }
 }
@@ -109,8 +109,8 @@ impl Session<'_> {
     }
 
     /// Deletes layers that were proven to be unused, flagged ones included.
-    pub(super) fn delete_proven(&mut self, doomed: &[Doomed]) -> Result<(), Error> {
-        for layer in doomed {
+    pub(super) fn delete_proven(&mut self, to_delete: &[ToDelete]) -> Result<(), Error> {
+        for layer in to_delete {
             let flagged = self.records.layer(&layer.id).is_some_and(|record| record.incomplete);
             if flagged {
                 // The flag is there; the record goes when nothing else is left.

@@ -1,4 +1,4 @@
-//! Replacing a record file: the old version or the new one, and nothing between.
+//! Replaces a record file atomically.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -35,7 +35,7 @@ pub(super) fn replace(
         let mut file = directory.create(&temporary, Mode::RUSR | Mode::WUSR)?;
         let shown = directory.path().join(&temporary);
         let fault = |doing, error| Fault::new(doing, &shown, error);
-        step("temporary file made");
+        step("temporary file created");
         file.write_all(content)
             .map_err(|error| fault("writing", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         let old = directory.open(name, OFlags::RDONLY)?;
@@ -55,7 +55,7 @@ pub(super) fn replace(
         directory.replace(&temporary, name.as_ref())
     })();
     if written.is_err() {
-        // Were it to stay, it would be debris of a known class.
+        // Were it to stay, it would be an orphan of a known class.
         let _ = directory.unlink(&temporary);
     }
     written

@@ -1,4 +1,4 @@
-//! Containers, and who made them.
+//! Containers and the engines that created them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -37,14 +37,14 @@ impl Filler<'_> {
                         self.layer_at.get(id.as_str()).and_then(|at| self.contents.get(at)).copied();
                     mounted = self.writer.is_mounted(&self.writer.inventory.nodes[node.get()].path);
                 } else if self.is_sound() {
-                    let evidence = format!("its layer {id} is in no store that was read");
+                    let evidence = format!("its layer {id} is in none of the stores read");
                     let judged = Judgement::of(LeakClass::ContainerLayerMissing, evidence);
                     self.broken(judged, &record.id, metadata, record.created);
                 }
             }
             let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
             if let (Some(id), None, true) = (&record.image, image, self.is_sound()) {
-                let evidence = format!("its image {id} is in no store that was read");
+                let evidence = format!("its image {id} is in none of the stores read");
                 let judged = Judgement::of(LeakClass::ContainerImageMissing, evidence);
                 self.broken(judged, &record.id, metadata, record.created);
             }
@@ -99,7 +99,7 @@ impl Filler<'_> {
     }
 
     /// Adds the images that the newest container, if it is CRI-O's, has mounted as volumes. Ids of OCI
-    /// artifacts are passed over.
+    /// artifacts are skipped.
     fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) {
         let newest =
             self.writer.inventory.containers.last().filter(|container| container.owner == Owner::CriO);

@@ -40,7 +40,7 @@ impl Filler<'_> {
             if let Some(parent) = self.find_layer(parent) {
                 self.writer.inventory.nodes[node.get()].needs.push(parent);
             } else {
-                let evidence = format!("its parent layer {parent} is in no store that was read");
+                let evidence = format!("its parent layer {parent} is in none of the stores read");
                 let judged = Judgement::of(LeakClass::ParentMissing, evidence);
                 self.broken(judged, &record.id, node, record.created);
             }
@@ -64,7 +64,7 @@ impl Filler<'_> {
                 if let Some(node) = self.find_layer(layer) {
                     holds.push(node);
                 } else {
-                    let evidence = format!("its layer {layer} is in no store that was read");
+                    let evidence = format!("its layer {layer} is in none of the stores read");
                     let since = self.changed(&directory);
                     let judged = Judgement::of(LeakClass::ImageLayerMissing, evidence);
                     self.broken(judged, &record.id, metadata, since);
@@ -132,7 +132,7 @@ impl Filler<'_> {
     }
 }
 
-/// When the image's directory was made here; the record has the date of the build.
+/// When the image's directory was created here; the record has the date of the build.
 fn birth_of(within: &Within, directory: &Path) -> Vec<Evidence> {
     let born = within.born(directory).ok().flatten();
     born.map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at }).into_iter().collect()

@@ -1,4 +1,4 @@
-//! What has no record, or nobody uses.
+//! Objects without a record or without a user.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::model::Orphan;
 use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
-use crate::stores::containers_storage::leftovers::{self, TOOLS};
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::since;
+use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::containers_storage::units::{Unit, What};
 use crate::stores::leaks::{Judgement, age};
 use crate::sys::processes::Processes;
@@ -24,7 +24,7 @@ impl Filler<'_> {
         since::changed(&self.within, path)
     }
 
-    /// Something is recorded that does not exist, or leads nowhere.
+    /// A record without its object, or a dangling one.
     pub(super) fn broken(&mut self, judged: Judgement, id: &str, at: NodeIx, since: Option<Timestamp>) {
         let path = self.writer.inventory.nodes[at.get()].path.clone();
         self.broken_at(judged, id, &path, since);
@@ -48,7 +48,7 @@ impl Filler<'_> {
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
             doubt: None,
-            presence: Presence::Unknown("nobody was asked"),
+            presence: Presence::Unknown("not checked"),
         }
     }
 
@@ -58,7 +58,7 @@ impl Filler<'_> {
         if let Engine::Unreadable(_) = self.snapshot.inspection.engine {
             return Some("podman's database, which may name its container, cannot be read".into());
         }
-        // A container's layer is made right before podman writes down the container.
+        // A container's layer is created right before podman writes down the container.
         const APART: SignedDuration = SignedDuration::from_hours(1);
         let lost = needs::lost_containers(self.snapshot).into_iter().find(|(_, container)| {
             let made = container.created.zip(since);
@@ -79,7 +79,7 @@ impl Filler<'_> {
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
-            let doubt = || leftovers::doubt(&self.within, &unit.path);
+            let doubt = || temporary_files::doubt(&self.within, &unit.path);
             known.doubt = (what == Orphan::VarTmp).then(doubt).flatten();
             known.presence = match what {
                 Orphan::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
@@ -144,7 +144,7 @@ impl Filler<'_> {
                 let judged = leaks::unreferenced(record.volatile, &known);
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             } else if missing {
-                let evidence = "the layer is recorded and in use, but its directory does not exist";
+                let evidence = "the layer has a record and is in use, but its directory does not exist";
                 self.broken_at(
                     Judgement::of(LeakClass::LayerNoDir, evidence),
                     &record.id,
@@ -159,7 +159,7 @@ impl Filler<'_> {
     /// `makers` are programs that may be making it right now.
     pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
         if self.snapshot.places.foreign {
-            return Presence::Unknown("it is another machine's disk");
+            return Presence::Unknown("this is another machine's disk");
         }
         let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
             return Presence::Unknown("/proc cannot be read");
@@ -171,7 +171,7 @@ impl Filler<'_> {
                 .and_then(Path::parent)
                 .map_or_else(|| all.sees_all(), |at| all.sees_all_that_reach(at)) =>
             {
-                Presence::Unknown("not all processes can be looked at")
+                Presence::Unknown("not all processes can be inspected")
             }
             None => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
         }

@@ -1,4 +1,4 @@
-//! What has a record and does not fit: names, data, mounts, containers of engines.
+//! Inconsistent recorded objects: names, data, mounts, containers of engines.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -72,8 +72,9 @@ impl Filler<'_> {
                 if node.is_some_and(|path| self.within.facts(&path.join("additionallayer")).is_ok()) {
                     continue;
                 }
-                let evidence = "the image still runs, but this layer can be neither pushed nor checked: pull the \
-                                image again";
+                let evidence = "containers still run on the image, but this layer can be neither pushed \
+                    nor verified: \
+                                pull the image again";
                 let judged = Judgement::of(LeakClass::TarSplitMissing, evidence);
                 let path = directories.first().map(|directory| directory.join(&name)).unwrap_or_default();
                 self.note(judged, id, &path, record.created);
@@ -107,7 +108,7 @@ impl Filler<'_> {
                 // The library, reading the file, takes the name from whoever had it before.
                 if let Some(before) = owners.insert(name, &image.id) {
                     let evidence = format!(
-                        "image {} has the name {name:?} as well: the library will take it from this one",
+                        "image {} also has the name {name:?}: the library will take the name from this one",
                         image.id
                     );
                     let judged = Judgement::of(LeakClass::DupName, evidence);
@@ -169,7 +170,7 @@ impl Filler<'_> {
             self.writer.inventory.findings.push(Finding {
                 path: snapshot.places.graphroot.to_path_buf(),
                 message: format!(
-                    "podman's database cannot be read: {why}; its containers may use any image of this store"
+                    "podman's database cannot be read: {why}; its containers may use any image in this store"
                 ),
                 incomplete: false,
             });
@@ -234,8 +235,8 @@ impl Filler<'_> {
         let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| !recorded.contains(id.as_str())).collect();
         leaked.sort_unstable();
         for (id, path) in leaked {
-            let evidence = "mounted, but no mountpoints.json knows of it: unmount it before anything of the layer \
-                            is deleted";
+            let evidence = "mounted, but listed in no mountpoints.json: unmount it before deleting the \
+                            layer";
             self.note(Judgement::of(LeakClass::LeakedMount, evidence), id, path, None);
         }
         let volumes: Vec<_> = recorded.iter().filter(|id| by_layer.contains_key(**id)).copied().collect();
@@ -251,13 +252,14 @@ impl Filler<'_> {
             let judged = match self.presence("", None, &[]) {
                 Presence::Unknown(why) => Judgement::of(
                     LeakClass::StaleMountpoints,
-                    format!("counted as mounted, but nothing that we see is mounted there: {why}"),
+                    format!("counted as mounted, but no visible mount is there: {why}"),
                 )
                 .with(Verdict::Report),
                 _ => Judgement::of(
                     LeakClass::StaleMountpoints,
-                    "counted as mounted, but it is mounted in no mount namespace: the library refuses to delete \
-                     the layer",
+                    "counted as mounted, but mounted in no mount namespace: the library refuses to \
+                     delete the \
+                     layer",
                 ),
             };
             self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
@@ -287,8 +289,9 @@ impl Filler<'_> {
             }
         }
         for (id, path) in unused {
-            let evidence = "the image is mounted, and no container of CRI-O has it as a volume any more: nothing \
-                            deletes the image before it is unmounted";
+            let evidence = "the image is mounted, but no CRI-O container has it as a volume: the image \
+                cannot be \
+                            deleted until it is unmounted";
             self.note(Judgement::of(LeakClass::CrioImageVolume, evidence), &id, &path, None);
         }
     }

@@ -1,4 +1,4 @@
-//! The files beside the records: images' big data, and CRI-O's `config.json`.
+//! Checks the files beside the records: images' big data, and CRI-O's `config.json`.
 
 use std::ffi::OsStr;
 use std::io;

@@ -2,8 +2,8 @@
 //!
 //! Two kinds are in use (podman, `libpod/boltdb_state_internal.go` and
 //! `libpod/sqlite_state_internal.go`): `libpod/bolt_state.db`, a bolt file, and `db.sql`,
-//! SQLite. Neither is opened by a database library where it lies, which would take locks
-//! and write: the bytes are copied into memory, those of SQLite's log too, and the copy is read.
+//! SQLite. Neither is opened in place by a database library, which would take locks and
+//! write: the files, including SQLite's log, are copied and the copy is read.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -29,12 +29,11 @@ const MOST_BYTES: u64 = 256 << 20;
 /// What podman's database says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::stores::containers_storage) enum Engine {
-    /// There is none: podman was never here, or somebody removed it.
+    /// There is none: podman was never used here, or the database was removed.
     #[default]
     Absent,
-    /// There is one, which could not be read; why.
+    /// There is one that could not be read, with the reason.
     Unreadable(String),
-    /// It was read.
     Known(Known),
 }
 
@@ -47,7 +46,7 @@ pub(in crate::stores::containers_storage) struct Known {
     pub(in crate::stores::containers_storage) volumes: HashSet<String>,
 }
 
-/// What podman knows of a container, whatever the store's records say.
+/// Podman's own data of a container, independent of the store's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::stores::containers_storage) struct PodmanContainer {
     pub(in crate::stores::containers_storage) state: ContainerState,
@@ -94,7 +93,7 @@ impl Engine {
         known.into_iter().flat_map(|known| &known.containers).map(|(id, found)| (id.as_str(), found))
     }
 
-    /// Whether podman has this volume: `None` where that cannot be told.
+    /// Whether podman has this volume; `None` if unknown.
     pub(in crate::stores::containers_storage) fn has_volume(&self, name: &str) -> Option<bool> {
         match self {
             Self::Absent => Some(false),
@@ -104,8 +103,8 @@ impl Engine {
     }
 }
 
-/// Reads whichever databases the graphroot has. Podman moves from one to the other, so
-/// what either knows is known.
+/// Reads all databases of the graphroot and merges them, since podman migrates from one
+/// kind to the other.
 pub(in crate::stores::containers_storage) fn read(places: &Places) -> Engine {
     let within = places.within();
     let [bolts, sqlites] = places.podman_databases();
@@ -210,7 +209,7 @@ const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 /// Why podman's tables are not read.
 #[derive(Debug, thiserror::Error)]
 enum TableError {
-    #[error("{0} is no plain table")]
+    #[error("{0} is not a plain table")]
     NotPlain(&'static str),
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
@@ -340,7 +339,7 @@ mod tests {
                         assert!(containers >= least, "{containers}, {least} before");
                         read_well += 1;
                     }
-                    Engine::Unreadable(why) => assert!(why.contains("again and again"), "{why}"),
+                    Engine::Unreadable(why) => assert!(why.contains("kept changing"), "{why}"),
                     Engine::Absent => panic!("it is there"),
                 }
             }
@@ -360,14 +359,14 @@ mod tests {
                     "{tables} CREATE VIEW ContainerConfig AS WITH RECURSIVE c(x) AS
                      (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 'a' AS ID, '{{}}' AS JSON FROM c;"
                 ),
-                "no plain table",
+                "not a plain table",
             ),
             (
                 format!(
                     "{tables} CREATE TABLE ContainerConfig(ID, Name, JSON AS (hex(zeroblob(100000000))));
                      INSERT INTO ContainerConfig(ID) VALUES ('a');"
                 ),
-                "no plain table",
+                "not a plain table",
             ),
             (
                 format!("{tables} {plain} INSERT INTO ContainerConfig VALUES ('a', '', zeroblob(9000000));"),

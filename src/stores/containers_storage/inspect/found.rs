@@ -1,13 +1,13 @@
-//! What a closer look finds.
+//! Results of the inspection.
 
 use std::path::PathBuf;
 
 use super::engine::Engine;
 
-/// What a closer look found. Empty where none was taken, or it could not be believed.
+/// Results of the inspection. Empty if it was skipped or its reading was inconsistent.
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
-    /// The look was taken and nobody wrote meanwhile.
+    /// The inspection ran and nothing was written meanwhile.
     pub(in crate::stores::containers_storage) valid: bool,
     pub(in crate::stores::containers_storage) links: Vec<LinkFault>,
     /// The layers' symlinks in `l/`.
@@ -34,20 +34,17 @@ pub(in crate::stores::containers_storage) struct ShortName {
 pub(in crate::stores::containers_storage) struct DataFault {
     /// Position of the image's record.
     pub(in crate::stores::containers_storage) image: usize,
-    /// The file.
     pub(in crate::stores::containers_storage) path: PathBuf,
-    /// What is wrong.
     pub(in crate::stores::containers_storage) what: DataWrong,
 }
 
 /// What is wrong with one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::stores::containers_storage) enum DataWrong {
-    /// The record names it, and it is not there.
+    /// The record names it, but it does not exist.
     Missing(String),
     /// It has another length than the record says.
     Length {
-        /// The data's name.
         name: String,
         /// Bytes on the disk.
         found: u64,
@@ -85,7 +82,6 @@ pub(in crate::stores::containers_storage) enum LinkFault {
     Blank {
         /// Position of the layer's record.
         layer: usize,
-        /// The file.
         path: PathBuf,
         /// The name that `l/` has for the layer.
         name: Option<String>,

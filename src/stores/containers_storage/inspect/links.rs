@@ -4,7 +4,7 @@
 //!
 //! Since library version 1.63 (Podman 6) a layer also has the file `lower-layers`, the ids of its
 //! parents, and is mounted by that. Older layers still need the names in `l/`, and that version no
-//! longer makes a missing one anew.
+//! longer recreates a missing one.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

@@ -1,8 +1,8 @@
-//! A closer look at what the records only name: short links, big data, the files that the
-//! engines keep beside the records, podman's own database, the table of mounts.
+//! Inspects what the records only name: short links, big data, the engines' files beside
+//! the records, podman's own database, the mount table.
 //!
-//! Taken after the records were read, and believed only if nobody wrote since: whatever
-//! fails to fit in between is work in progress, and is not called anything.
+//! It runs after the records were read and counts only if nothing was written since: an
+//! inconsistency in between is work in progress and is not reported.
 
 pub(super) mod data;
 pub(super) mod engine;
@@ -14,7 +14,7 @@ use super::snapshot::{Snapshot, moved};
 use crate::model::Consistency;
 use found::Inspection;
 
-/// How close a look is.
+/// The depth of the inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closeness {
     /// Only podman's database, which knows the states of its containers: one small file.

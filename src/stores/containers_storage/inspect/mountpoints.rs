@@ -1,6 +1,6 @@
 //! `mountpoints.json` in the runroot: which layers the library has mounted, and how often
 //! (container-libs, `storage/layers.go`, `saveMounts`). The library mounts and unmounts
-//! under `mountpoints.lock` and writes the file anew before it lets go.
+//! under `mountpoints.lock` and rewrites the file before it releases the lock.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(in crate::stores::containers_storage) struct Mounted {
     /// The file that says so.
     pub(in crate::stores::containers_storage) file: PathBuf,
-    /// Layer id.
     pub(in crate::stores::containers_storage) layer: String,
     /// Where it is said to be mounted.
     pub(in crate::stores::containers_storage) path: PathBuf,
@@ -65,7 +64,7 @@ pub(in crate::stores::containers_storage) fn read(places: &Places) -> Option<Mou
     None
 }
 
-/// A mount or unmount that ended meanwhile has written the file anew, and one that has not
+/// A mount or unmount that ended meanwhile has rewritten the file, and one that has not
 /// ended holds the lock.
 fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
     let within = places.within();

@@ -1,5 +1,5 @@
-//! Verdicts on what has a record: names, data, mounts and containers that do not fit
-//! together. Pure. Asked only of a reading that is consistent.
+//! Verdicts on recorded objects: inconsistent names, data, mounts and containers.
+//! Pure. Only for consistent readings.
 
 use jiff::SignedDuration;
 
@@ -9,7 +9,7 @@ use crate::stores::containers_storage::inspect::found::DataWrong;
 use crate::stores::containers_storage::inspect::found::Leads;
 use crate::stores::leaks::{GRACE, Judgement};
 
-/// Judges a name in `l/` that is no layer's; `used_by` has it in its `lower` file.
+/// Judges a name in `l/` that belongs to no layer; `used_by` has it in its `lower` file.
 pub(in crate::stores::containers_storage) fn stray_link(leads: &Leads, used_by: Option<&str>) -> Judgement {
     let class = match leads {
         Leads::Nowhere => LeakClass::DanglingL,
@@ -20,7 +20,7 @@ pub(in crate::stores::containers_storage) fn stray_link(leads: &Leads, used_by: 
         Leads::Nowhere => "it leads to no layer's directory".to_owned(),
         Leads::Layer(id) => format!("it leads to layer {id}, which has another name"),
         Leads::Unread => {
-            "no layer has this name; where it leads cannot be read without changing its access time".into()
+            "no layer has this name; its target cannot be read without changing its access time".into()
         }
     };
     let (verdict, rest) = match (leads, used_by) {
@@ -36,7 +36,7 @@ pub(in crate::stores::containers_storage) fn stray_link(leads: &Leads, used_by: 
 
 /// Judges a layer's empty `link` file; `name` is what `l/` has for the layer.
 pub(in crate::stores::containers_storage) fn blank_link(name: Option<&str>) -> Judgement {
-    let what = "the layer's file `link` is empty or missing, so nothing can be mounted on it";
+    let what = "the layer's `link` file is empty or missing, so the layer cannot be mounted";
     let evidence = match name {
         Some(name) => format!("{what}; its name is {name}"),
         None => format!("{what}; it needs a new name"),
@@ -45,7 +45,7 @@ pub(in crate::stores::containers_storage) fn blank_link(name: Option<&str>) -> J
 }
 
 /// Judges a layer's name that is not in `l/`; `needed_by` is a layer that is mounted by that name.
-/// Library versions up to 1.62 make the name anew at a mount; later ones fail.
+/// Library versions up to 1.62 recreate the name at a mount; later ones fail.
 pub(in crate::stores::containers_storage) fn missing_link(name: &str, needed_by: Option<&str>) -> Judgement {
     let what = format!("the layer's short name {name} is missing");
     let evidence = match needed_by {
@@ -61,7 +61,7 @@ pub(in crate::stores::containers_storage) fn data(what: &DataWrong) -> Judgement
     match what {
         DataWrong::Missing(name) => Judgement::of(
             LeakClass::ImageDataMissing,
-            format!("the record names {name:?}, which is not there: {again}"),
+            format!("the record names {name:?}, which is missing: {again}"),
         ),
         DataWrong::Length { name, found, recorded } => Judgement::of(
             LeakClass::ImageDataSize,
@@ -69,7 +69,7 @@ pub(in crate::stores::containers_storage) fn data(what: &DataWrong) -> Judgement
         ),
         DataWrong::Zeroes(name) => Judgement::of(
             LeakClass::ImageDataSize,
-            format!("{name:?} begins with zeroes, as a power cut leaves it: {again}"),
+            format!("{name:?} begins with zeroes, typical after a power failure: {again}"),
         ),
         DataWrong::Unfinished => unfinished_write(),
     }
@@ -78,9 +78,8 @@ pub(in crate::stores::containers_storage) fn data(what: &DataWrong) -> Judgement
 /// Judges a layer flagged incomplete that cannot be deleted now.
 pub(in crate::stores::containers_storage) fn stuck(mounted: bool) -> Judgement {
     let why = if mounted { "something is mounted on it" } else { "its directory is marked immutable" };
-    let evidence = format!(
-        "flagged incomplete, and {why}: every tool tries to delete it first, fails, and does nothing else"
-    );
+    let evidence =
+        format!("flagged incomplete, and {why}: every tool tries to delete it first, fails and stops");
     Judgement::of(LeakClass::IncompleteStuck, evidence)
 }
 
@@ -95,13 +94,11 @@ pub(in crate::stores::containers_storage) fn external_container(
     let used = match presence {
         Presence::Somebody(_) => return None,
         _ if mounted => return None,
-        Presence::Nobody { .. } => "no process names it, nothing of it is mounted".to_owned(),
-        Presence::Unknown(why) => format!("that no process uses it is not proven: {why}"),
+        Presence::Nobody { .. } => "no process names it and nothing of it is mounted".to_owned(),
+        Presence::Unknown(why) => format!("a process may be using it: {why}"),
     };
-    let evidence = format!(
-        "a working container of buildah, {} old; {used}; it keeps its image from removal",
-        human(age)
-    );
+    let evidence =
+        format!("a working container of buildah, {} old; {used}; its image cannot be removed", human(age));
     Some(Judgement::of(LeakClass::ExternalContainer, evidence))
 }
 
@@ -111,8 +108,8 @@ pub(in crate::stores::containers_storage) fn unknown_to_podman(
     age: Option<SignedDuration>,
 ) -> Option<Judgement> {
     age.filter(|age| *age >= SETTLED)?;
-    let evidence = "podman's database does not know it: its name counts as in use, and `podman rm` finds it \
-                    only with --force or by `podman container rm --storage`";
+    let evidence = "podman's database does not have it: its name stays in use; remove it with `podman rm \
+                    --force` or `podman container rm --storage`";
     Some(Judgement::of(LeakClass::UnknownToPodman, evidence))
 }
 

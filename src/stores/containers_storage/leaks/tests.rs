@@ -14,7 +14,7 @@ const QUIET: Circumstances = Circumstances {
     has_database: true,
     lost_container: None,
     doubt: None,
-    presence: Presence::Unknown("nobody was asked"),
+    presence: Presence::Unknown("not checked"),
 };
 
 fn nobody(maker: Option<&str>) -> Presence {
@@ -67,7 +67,7 @@ fn what_processes_use_stays() {
     use Verdict::{Keep, Reclaim, Report};
     let young = Some(SignedDuration::from_mins(5));
     let somebody = || Presence::Somebody("conmon (pid 7)".into());
-    let unknown = || Presence::Unknown("it is another machine's disk");
+    let unknown = || Presence::Unknown("this is another machine's disk");
     let cases = [
         (Orphan::ContainerDirectory, nobody(None), QUIET.age, Reclaim),
         (Orphan::ContainerDirectory, nobody(Some("crio")), young, Reclaim),

@@ -1,4 +1,4 @@
-//! Records that are made to be expensive.
+//! Tests with records that are made to be expensive.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Reading foreign JSON without trusting any of it: a field of another type than ours is
-//! absent, and what we have no use for is passed over and takes no memory.
+//! Reads untrusted JSON: a field of an unexpected type is absent, and unused fields are
+//! skipped without taking memory.
 //!
-//! What is not JSON at all is an error wherever it is read: a field that is damaged must not
-//! be taken for one that is absent.
+//! Invalid JSON is always an error: a damaged field must not be taken for an absent
+//! one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -32,7 +32,7 @@ pub(in crate::stores::containers_storage) enum Truth {
 pub(in crate::stores::containers_storage) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Object<'a> {
-    /// `None` where the value is no object.
+    /// `None` where the value is not an object.
     pub(super) fn parse(value: &'a RawValue) -> Result<Option<Self>, String> {
         if !value.get().starts_with('{') {
             return Ok(None);
@@ -195,7 +195,7 @@ impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Visitor<'de> for Each<F> {
     }
 }
 
-/// Calls `each` for every element of the JSON array in `content`, an error for one that is no object; a
+/// Calls `each` for every element of the JSON array in `content`, an error for one that is not an object; a
 /// missing, empty or `null` array has none.
 ///
 /// # Errors

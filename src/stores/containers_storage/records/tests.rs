@@ -52,14 +52,14 @@ fn damage_is_named_and_the_rest_is_kept() {
         (br#"[{"id":"a"}"#, 1, "EOF"),
         (br#"[{"id":"a"}] x"#, 1, "text after the array"),
         (br#"{"id":"a"}"#, 0, "an array of records"),
-        (br#"[{"id":"a"},7,{"id":"b"}]"#, 2, "record 2 is left out: it is not an object"),
-        (br#"[{"names":["x"]},{"id":"b"}]"#, 1, "record 1 is left out: it has no id"),
+        (br#"[{"id":"a"},7,{"id":"b"}]"#, 2, "record 2 is ignored: it is not an object"),
+        (br#"[{"names":["x"]},{"id":"b"}]"#, 1, "record 1 is ignored: it has no id"),
         (br#"[{"id":"../../etc"},{"id":"b"}]"#, 1, "cannot be a directory name"),
         (b"[{\"id\":\"a\"},{\"id\":\"\xff\"}]", 1, "is not valid"),
         // Damaged is not absent: its layer would look unused.
-        (br#"[{"id":"a"},{"id":"b","parent":"\ud800"}]"#, 1, "record 2 is left out"),
+        (br#"[{"id":"a"},{"id":"b","parent":"\ud800"}]"#, 1, "record 2 is ignored"),
         (deep.as_bytes(), 1, "EOF"),
-        (field.as_bytes(), 1, "record 2 is left out: recursion limit"),
+        (field.as_bytes(), 1, "record 2 is ignored: recursion limit"),
     ];
     for (content, survive, word) in cases {
         let parsed = layers(content, false);

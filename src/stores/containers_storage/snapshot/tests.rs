@@ -129,7 +129,7 @@ fn a_lock_file_that_cannot_be_asked_proves_nothing() {
         assert_eq!(snapshot.consistency, Consistency::WriterActive);
         let [finding] = snapshot.findings.as_slice() else { panic!("{:?}", snapshot.findings) };
         assert_eq!(finding.path, lock);
-        assert!(finding.message.contains("nothing in this store is called reclaimable"));
+        assert!(finding.message.contains("nothing in this store is reported as reclaimable"));
     }
 }
 

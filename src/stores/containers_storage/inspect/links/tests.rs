@@ -66,7 +66,7 @@ fn every_fault_of_a_short_name() {
         found(&area(&["A", "B"], &blank), &[("B", 'b')], &[]),
         [LinkFault::Blank { layer: 1, path: link.clone(), name: Some("B".into()) }]
     );
-    // Whose name it is cannot be told, so nothing is said of it.
+    // The owner of the name is unknown, so nothing is said of it.
     assert_eq!(
         found(&area(&["A", "B"], &blank), &[], &[]),
         [LinkFault::Blank { layer: 1, path: link, name: None }]

@@ -1,9 +1,9 @@
-//! Temporary files of the containers tools: names, and whether what is there looks like theirs.
+//! Recognises temporary files of the containers tools by name and content.
 //!
-//! Where big blobs and build contexts wait: `/var/tmp` by default, `$TMPDIR`, CRI-O's
+//! They hold big blobs and build contexts, in `/var/tmp` by default, `$TMPDIR`, CRI-O's
 //! `big_files_temporary_dir` (container-libs, `image/internal/tmpdir`; podman, buildah). Everybody
-//! may write there, and `storage1` is a name that a person gives. So a name alone proves nothing:
-//! owner, mode and content have to be what the tools make.
+//! may write there, and a person may use the name `storage1`. So a name alone proves nothing: owner, mode
+//! and content must match too.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) const TOOLS: [&str; 7] =
 /// Entries of a directory that are looked at: a pull has as many as an image has layers.
 const MOST_ENTRIES: usize = 10_000;
 
-/// What lies behind a name.
+/// The kind of file behind a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
     /// Blobs of a pull, numbered from 1 (`storage/storage_dest.go`).
@@ -55,7 +55,7 @@ enum Made {
 /// Whether this entry of a temporary directory has a name as these tools give it. Go ends such
 /// names in a random number of 32 bits: all but one of 4,000 have 7 digits or more.
 #[must_use]
-pub fn is_leftover(entry: &Entry) -> bool {
+pub fn is_temporary(entry: &Entry) -> bool {
     let plain = matches!(entry.kind, Kind::Directory | Kind::File);
     plain && entry.name.to_str().and_then(kind_and_prefix).is_some()
 }
@@ -72,14 +72,14 @@ fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
     }
 }
 
-/// Why what lies at `path`, whose name [`is_leftover`] takes for the tools', need not be theirs;
+/// Why what is at `path`, whose name [`is_temporary`] takes for the tools', need not be theirs;
 /// `None` where owner, mode and content are as they make it.
 pub(super) fn doubt(within: &Within, path: &Path) -> Option<String> {
     let examined = look(within, path);
-    let doubt = examined.unwrap_or_else(|error| Some(format!("it cannot be examined: {error}")));
+    let doubt = examined.unwrap_or_else(|error| Some(format!("cannot be examined: {error}")));
     // What a person has the tools write has their content.
     let dated = || path.file_name().and_then(|name| name.to_str()).is_some_and(ends_in_a_date);
-    doubt.or_else(|| dated().then(|| "its number reads as a date".into()))
+    doubt.or_else(|| dated().then(|| "its number looks like a date".into()))
 }
 
 /// Whether the number in a name begins with a year, a month and a day: `oci20260101`, `oci2026010112`.
@@ -102,17 +102,17 @@ fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
     }
     // Go makes them for their owner alone; buildah lets others through its bundles.
     if facts.st_mode & 0o066 != 0 {
-        return Ok(Some("others may read or write it".into()));
+        return Ok(Some("other users may read or write it".into()));
     }
     let made = path.file_name().and_then(|name| name.to_str()).and_then(kind_and_prefix).flatten();
-    let Some(made) = made else { return Ok(Some("what it holds is not known".into())) };
+    let Some(made) = made else { return Ok(Some("its contents are unknown".into())) };
     let is_dir = FileType::from_raw_mode(facts.st_mode).is_dir();
     if is_dir == (made == Made::Tar) {
         let kind = if is_dir { "a directory" } else { "no directory" };
         return Ok(Some(format!("it is {kind}")));
     }
     if made == Made::Tar {
-        return Ok((!is_tar(within, path)?).then(|| "it is no tar archive".into()));
+        return Ok((!is_tar(within, path)?).then(|| "it is not a tar archive".into()));
     }
     let entries = within.list(path)?;
     let named = |entry: &Entry| entry.name.to_str().is_some_and(|name| is_part(made, name, entry.kind));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn names_end_in_a_random_number() {
-        let is_name = |name: &str| is_leftover(&Entry { name: name.into(), kind: Kind::Directory });
+        let is_name = |name: &str| is_temporary(&Entry { name: name.into(), kind: Kind::Directory });
         for name in [
             "container_images_storage1234567",
             "container_images_docker-tar4294967295",
@@ -200,7 +200,7 @@ mod tests {
             assert!(!is_name(name), "{name}");
         }
         let symlink = Entry { name: "storage1175831575".into(), kind: Kind::Symlink };
-        assert!(!is_leftover(&symlink), "it leads elsewhere");
+        assert!(!is_temporary(&symlink), "it leads elsewhere");
     }
 
     /// Files (with `/` at the end: directories) below a name that the tools give.
@@ -242,7 +242,7 @@ mod tests {
         ] {
             let mode = if files.first().is_some_and(|file| file.starts_with('=')) { 0o600 } else { 0o700 };
             assert_eq!(made(name, mode, &files), None, "{name} {files:?}");
-            assert!(made(name, mode | 0o044, &files).unwrap().contains("others"), "{name}");
+            assert!(made(name, mode | 0o044, &files).unwrap().contains("other users"), "{name}");
         }
         // buildah opens the way into a bundle.
         assert_eq!(made("buildah4089947572", 0o711, &["config.json"]), None);
@@ -251,13 +251,13 @@ mod tests {
             ("storage1175831575", vec!["1/"], "puts 1 into"),
             ("storage1175831575", vec!["=x"], "no directory"),
             ("oci20240101", vec!["index.json", "thesis.tex"], "thesis.tex"),
-            ("docker-tar714549866", vec!["=not a tar"], "no tar"),
+            ("docker-tar714549866", vec!["=not a tar"], "not a tar"),
             ("docker-tar714549866", vec!["1"], "a directory"),
             ("buildah4089947572", vec!["Dockerfile"], "Dockerfile"),
             ("buildah4089947572", vec!["=secret"], "no directory"),
             ("libpod_builder4089947572", vec!["build/", "x"], "puts x"),
-            ("container_images_future1234567", vec!["=x"], "not known"),
-            ("container_images_1234567", vec!["=x"], "not known"),
+            ("container_images_future1234567", vec!["=x"], "unknown"),
+            ("container_images_1234567", vec!["=x"], "unknown"),
         ] {
             let said = made(name, if files[0].starts_with('=') { 0o600 } else { 0o700 }, &files);
             assert_eq!(said.is_some(), !why.is_empty(), "{name} {files:?}");
@@ -276,7 +276,7 @@ mod tests {
             ("container_images_docker-tar2026010123", 0o600, vec![tar.as_str()]),
             ("buildah202601011", 0o700, vec!["layer"]),
         ] {
-            assert_eq!(made(name, mode, &files).as_deref(), Some("its number reads as a date"), "{name}");
+            assert_eq!(made(name, mode, &files).as_deref(), Some("its number looks like a date"), "{name}");
         }
         for name in
             ["oci20261301", "oci20260230", "oci18991231", "oci21000101", "oci1202601", "oci3920260101"]

@@ -1,7 +1,7 @@
-//! Where directories go that are removed once the locks are released.
+//! The trash: directories that are removed after the locks are released.
 //!
 //! A directory is moved into `tempdirs/temp-dir-N`, while `tempdirs/lock-N` is locked; that is
-//! one rename, however much lies in it. Library versions since 1.59 do the same and sweep what
+//! one rename, however much is in it. Library versions since 1.59 do the same and sweep what
 //! a killed process leaves there; earlier ones take an empty `tempdirs` for a layer, so it is
 //! removed at the end.
 
@@ -19,13 +19,13 @@ use crate::sys::removal::Removal;
 /// The library's name for the directory.
 pub(super) const TEMPDIRS: &str = "tempdirs";
 
-/// Its name beside the records of layers, for what is no layer's directory: podman mounts the driver's
+/// Its name beside the records of layers, for anything but a layer's directory: podman mounts the driver's
 /// directory on itself, and nothing is renamed from one mount into another.
 pub(super) const TEMPDIRS_OF_RECORDS: &str = "tmp";
 
 /// A temporary directory and its lock, held.
 #[derive(Debug)]
-pub(super) struct Bin {
+pub(super) struct Trash {
     /// Holds `tempdirs`.
     parent: Directory,
     tempdirs: Directory,
@@ -37,19 +37,19 @@ pub(super) struct Bin {
     adopted: bool,
 }
 
-impl Bin {
+impl Trash {
     /// Whether things may be moved into it: not into one that was taken over.
     pub(super) fn is_ours(&self) -> bool {
         !self.adopted
     }
 
-    /// Whether it lies beside the records of layers.
+    /// Whether it is beside the records of layers.
     pub(super) fn is_of_records(&self) -> bool {
         self.tempdirs.path().file_name() == Some(OsStr::new(TEMPDIRS_OF_RECORDS))
     }
 
-    /// Makes one in `holder` in `parent`. The store's locks are held, so nobody sweeps it before it is
-    /// locked.
+    /// Makes one in `holder` in `parent`. The store's locks are held, so no other process sweeps it
+    /// before it is locked.
     pub(super) fn make(parent: &Directory, holder: &str, number: &str) -> Result<Self, Fault> {
         let parent = parent.again()?;
         let tempdirs = match parent.below(holder)? {
@@ -148,7 +148,8 @@ impl Bin {
                     match directory.rename(&name, layers, &orphan) {
                         Ok(()) => removal.moved(&directory.path().join(&name), &place),
                         Err(fault) => {
-                            tracing::warn!(%fault, "what could not be removed stays in the temporary directory");
+                            tracing::warn!(%fault, "could not remove everything; the rest stays in the \
+                                temporary directory");
                         }
                     }
                 }

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::history::runs::{Command, End, OutcomeKind, Start, record};
 use crate::history::schema;
-use crate::model::picture::{Entry, Key, Place};
+use crate::model::scan_summary::{Entry, Key, Place};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;
@@ -22,11 +22,11 @@ fn database() -> Connection {
 }
 
 /// A store with these layers.
-fn picture(layers: &[(String, u64)]) -> Picture {
+fn summary(layers: &[(String, u64)]) -> ScanSummary {
     picture_of("/store", layers)
 }
 
-fn picture_of(root: &str, layers: &[(String, u64)]) -> Picture {
+fn picture_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
     let place = Place { kind: "containers-storage".into(), root: root.into(), driver: "overlay".into() };
     let entry = |bytes: u64| Entry { bytes, extra: 1, name: "layer".into() };
     let mut entries: BTreeMap<_, _> = layers
@@ -42,18 +42,18 @@ fn picture_of(root: &str, layers: &[(String, u64)]) -> Picture {
         Key { place: Place::default(), what: What::Filesystem, id: format!("/fs{root}") },
         Entry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
     );
-    Picture { complete: true, entries }
+    ScanSummary { complete: true, entries }
 }
 
 fn layer(number: u64) -> String {
     format!("{number:064x}")
 }
 
-fn scan(connection: &mut Connection, second: i64, picture: &Picture, most: u64) -> String {
+fn scan(connection: &mut Connection, second: i64, summary: &ScanSummary, most: u64) -> String {
     let run_id = recorded(connection, second);
     let tx = connection.transaction().unwrap();
     let scan = Scanned { run_id: &run_id, at: at(second), all_stores: true };
-    assert_eq!(store_at_most(&tx, &scan, picture, most), Ok(Fate::Kept));
+    assert_eq!(store_at_most(&tx, &scan, summary, most), Ok(Retention::Kept));
     tx.commit().unwrap();
     run_id
 }
@@ -67,36 +67,42 @@ fn recorded(connection: &mut Connection, second: i64) -> String {
     start.run_id
 }
 
-fn keep(connection: &mut Connection, run_id: &str, second: i64, all_stores: bool, picture: &Picture) -> Fate {
+fn keep(
+    connection: &mut Connection,
+    run_id: &str,
+    second: i64,
+    all_stores: bool,
+    summary: &ScanSummary,
+) -> Retention {
     let tx = connection.transaction().unwrap();
-    let fate = store(&tx, &Scanned { run_id, at: at(second), all_stores }, picture).unwrap();
+    let retention = store(&tx, &Scanned { run_id, at: at(second), all_stores }, summary).unwrap();
     tx.commit().unwrap();
-    fate
+    retention
 }
 
 #[test]
 fn what_was_kept_comes_back() {
     let mut connection = database();
-    let first = picture(&[(layer(1), 100), ("sha256:short".into(), 7), ("A".repeat(64), 8)]);
+    let first = summary(&[(layer(1), 100), ("sha256:short".into(), 7), ("A".repeat(64), 8)]);
     scan(&mut connection, 0, &first, BYTES);
     for hour in 1..10 {
         scan(&mut connection, hour * HOUR, &first, BYTES);
     }
-    let second = picture(&[(layer(1), 120), (layer(2), 5)]);
+    let second = summary(&[(layer(1), 120), (layer(2), 5)]);
     scan(&mut connection, 10 * HOUR, &second, BYTES);
     scan(&mut connection, 11 * HOUR, &first, BYTES);
     let scans = all(&connection).unwrap();
     assert_eq!(scans.len(), 12);
     for (number, scan) in scans.iter().enumerate() {
         let expected = if number == 10 { &second } else { &first };
-        assert_eq!(&load(&connection, scan).unwrap().picture, expected, "{number}");
+        assert_eq!(&load(&connection, scan).unwrap().summary, expected, "{number}");
         assert_eq!(scan.bytes, expected.bytes());
     }
     // The same scan twice is one.
     let last = scans.last().unwrap();
-    assert_eq!(keep(&mut connection, &last.run_id, 11 * HOUR, true, &second), Fate::Kept);
+    assert_eq!(keep(&mut connection, &last.run_id, 11 * HOUR, true, &second), Retention::Kept);
     assert_eq!(all(&connection).unwrap(), scans);
-    assert_eq!(load(&connection, last).unwrap().picture, first);
+    assert_eq!(load(&connection, last).unwrap().summary, first);
 }
 
 #[test]
@@ -126,14 +132,14 @@ fn years_of_change_stay_small() {
     for hour in 0..24 * 200 {
         let number = u64::try_from(hour).unwrap();
         let layers: Vec<_> = (number..number + 20).map(|at| (layer(at), at)).collect();
-        scan(&mut connection, hour * HOUR, &picture(&layers), BYTES);
+        scan(&mut connection, hour * HOUR, &summary(&layers), BYTES);
     }
     let scans = all(&connection).unwrap();
     assert!(scans.len() <= 140, "{}", scans.len());
     for scan in &scans {
         let taken = load(&connection, scan).unwrap();
-        assert_eq!(taken.picture.entries.len(), 22);
-        assert_eq!(taken.picture.bytes(), scan.bytes);
+        assert_eq!(taken.summary.entries.len(), 22);
+        assert_eq!(taken.summary.bytes(), scan.bytes);
     }
 }
 
@@ -147,24 +153,24 @@ fn where_they_are_too_large_the_oldest_go() {
     for hour in 0..40_i64 {
         let number = u64::try_from(hour).unwrap() * 1000;
         let layers: Vec<_> = (number..number + 50).map(|at| (layer(at), 1)).collect();
-        scan(&mut connection, hour * HOUR, &picture(&layers), 5000);
+        scan(&mut connection, hour * HOUR, &summary(&layers), 5000);
         assert!(kept(&connection) <= 5000 || all(&connection).unwrap().len() == 1);
     }
     let scans = all(&connection).unwrap();
     assert!((4..=39).contains(&scans.len()), "{}", scans.len());
     assert_eq!(scans.last().unwrap().at, at(39 * HOUR));
     for scan in &scans {
-        assert_eq!(load(&connection, scan).unwrap().picture.entries.len(), 52);
+        assert_eq!(load(&connection, scan).unwrap().summary.entries.len(), 52);
     }
     // The newest stays, however large it is.
-    scan(&mut connection, 40 * HOUR, &picture(&[]), 1);
+    scan(&mut connection, 40 * HOUR, &summary(&[]), 1);
     assert_eq!(all(&connection).unwrap().len(), 1);
 }
 
 #[test]
 fn what_was_listed_a_moment_ago_is_there() {
     let mut connection = database();
-    let ids: Vec<_> = (0..30).map(|second| scan(&mut connection, second, &picture(&[]), BYTES)).collect();
+    let ids: Vec<_> = (0..30).map(|second| scan(&mut connection, second, &summary(&[]), BYTES)).collect();
     let scans = all(&connection).unwrap();
     let kept: Vec<_> = scans.iter().map(|scan| scan.run_id.clone()).collect();
     // The first of the hour besides.
@@ -177,9 +183,9 @@ fn stores_that_were_not_looked_at_are_as_they_were() {
     let mut connection = database();
     let (here, there) = (picture_of("/a", &[(layer(1), 5)]), picture_of("/b", &[(layer(2), 7)]));
     let changed = picture_of("/b", &[(layer(3), 8)]);
-    let both = |one: &Picture, other: &Picture| {
+    let both = |one: &ScanSummary, other: &ScanSummary| {
         let entries = one.entries.iter().chain(&other.entries);
-        Picture {
+        ScanSummary {
             complete: true,
             entries: entries.map(|(key, entry)| (key.clone(), entry.clone())).collect(),
         }
@@ -192,9 +198,9 @@ fn stores_that_were_not_looked_at_are_as_they_were() {
         (4, true, &changed, changed.clone()),
     ] {
         let run_id = recorded(&mut connection, second);
-        assert_eq!(keep(&mut connection, &run_id, second, all_stores, seen), Fate::Kept);
+        assert_eq!(keep(&mut connection, &run_id, second, all_stores, seen), Retention::Kept);
         let last = all(&connection).unwrap().pop().unwrap();
-        assert_eq!(load(&connection, &last).unwrap().picture, expected, "{second}");
+        assert_eq!(load(&connection, &last).unwrap().summary, expected, "{second}");
         assert_eq!(last.bytes, expected.bytes(), "{second}");
     }
 }
@@ -202,25 +208,25 @@ fn stores_that_were_not_looked_at_are_as_they_were() {
 #[test]
 fn a_picture_is_filed_under_its_own_scan() {
     let mut connection = database();
-    let (first, second) = (picture(&[(layer(1), 1)]), picture(&[(layer(2), 2)]));
+    let (first, second) = (summary(&[(layer(1), 1)]), summary(&[(layer(2), 2)]));
     // Both are recorded before either is kept, as by two processes.
     let ids = [recorded(&mut connection, 0), recorded(&mut connection, 1)];
-    assert_eq!(keep(&mut connection, &ids[0], 0, true, &first), Fate::Kept);
-    assert_eq!(keep(&mut connection, &ids[1], 1, true, &second), Fate::Kept);
+    assert_eq!(keep(&mut connection, &ids[0], 0, true, &first), Retention::Kept);
+    assert_eq!(keep(&mut connection, &ids[1], 1, true, &second), Retention::Kept);
     let scans = all(&connection).unwrap();
     for (scan, (id, expected)) in scans.iter().zip(ids.iter().zip([&first, &second])) {
-        assert_eq!((&scan.run_id, &load(&connection, scan).unwrap().picture), (id, expected));
+        assert_eq!((&scan.run_id, &load(&connection, scan).unwrap().summary), (id, expected));
     }
     // The other way round: the later one is the newest, whoever comes last.
     let ids = [recorded(&mut connection, 2), recorded(&mut connection, 3)];
-    assert_eq!(keep(&mut connection, &ids[1], 3, true, &second), Fate::Kept);
-    assert_eq!(keep(&mut connection, &ids[0], 2, true, &first), Fate::Late);
+    assert_eq!(keep(&mut connection, &ids[1], 3, true, &second), Retention::Kept);
+    assert_eq!(keep(&mut connection, &ids[0], 2, true, &first), Retention::Superseded);
     assert_eq!(all(&connection).unwrap().pop().unwrap().run_id, ids[1]);
 }
 
 #[test]
 fn what_makes_no_sense_does_not_stay_in_the_way() {
-    let seen = picture(&[(layer(1), 1)]);
+    let seen = summary(&[(layer(1), 1)]);
     for damage in [
         "UPDATE kept_scans SET at = 9223372036854775807",
         "UPDATE kept_scans SET summary = x'00'",
@@ -232,10 +238,10 @@ fn what_makes_no_sense_does_not_stay_in_the_way() {
         for (second, all_stores) in [(1, false), (2, true)] {
             let run_id = recorded(&mut connection, second);
             let kept = keep(&mut connection, &run_id, second, all_stores, &seen);
-            assert_eq!(kept, Fate::Kept, "{damage}");
+            assert_eq!(kept, Retention::Kept, "{damage}");
             let last = all(&connection).unwrap().pop().unwrap();
             assert_eq!(last.run_id, run_id, "{damage}");
-            assert_eq!(load(&connection, &last).unwrap().picture, seen, "{damage}");
+            assert_eq!(load(&connection, &last).unwrap().summary, seen, "{damage}");
         }
     }
 }
@@ -244,7 +250,7 @@ fn what_makes_no_sense_does_not_stay_in_the_way() {
 fn how_scans_are_named() {
     let mut connection = database();
     assert_eq!(find(&all(&connection).unwrap(), &Name::Last(0)), Err(Missing::None));
-    let one = picture(&[(layer(1), 1)]);
+    let one = summary(&[(layer(1), 1)]);
     let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &one, BYTES)).collect();
     let scans = all(&connection).unwrap();
     let meant = |name: Name| find(&scans, &name).map(|scan| scan.run_id.clone());
@@ -271,17 +277,17 @@ fn a_large_store_stays_small() {
     let empty = size(&connection);
     let seen = |first: u64| {
         let layers: Vec<_> = (first..first + 20_000).map(|at| (layer(at), at)).collect();
-        let mut picture = picture(&layers);
-        let place = picture.entries.keys().find(|key| key.what == What::Layer).unwrap().place.clone();
+        let mut summary = summary(&layers);
+        let place = summary.entries.keys().find(|key| key.what == What::Layer).unwrap().place.clone();
         for image in first / 10..first / 10 + 2_000 {
             let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
             let key = Key { place: place.clone(), what: What::Image, id: layer(image) };
-            picture.entries.insert(key, Entry { bytes: image, extra: image, name });
+            summary.entries.insert(key, Entry { bytes: image, extra: image, name });
         }
-        picture
+        summary
     };
     scan(&mut connection, 0, &seen(0), BYTES);
     let one = size(&connection) - empty;
     assert!(one < 3 << 20, "{one}");
-    assert_eq!(load(&connection, &all(&connection).unwrap()[0]).unwrap().picture, seen(0));
+    assert_eq!(load(&connection, &all(&connection).unwrap()[0]).unwrap().summary, seen(0));
 }

@@ -1,30 +1,29 @@
-//! The words for kinds, owners, states and sizes: the same in documents, records and messages. Pure.
+//! Names of kinds, owners and states, and the display forms of sizes and durations, shared by documents,
+//! records and messages. Pure.
 
 use jiff::SignedDuration;
 
 use super::{ContainerState, Owner, StoreKind, Verdict};
 
 impl StoreKind {
-    /// Its word.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::ContainersStorage => "containers-storage",
             Self::Containerd => "containerd",
         }
     }
 
-    /// The kind of that word.
+    /// The kind with this name.
     #[must_use]
-    pub fn of_word(word: &str) -> Option<Self> {
-        [Self::ContainersStorage, Self::Containerd].into_iter().find(|kind| kind.word() == word)
+    pub fn of_name(word: &str) -> Option<Self> {
+        [Self::ContainersStorage, Self::Containerd].into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
 impl Owner {
-    /// Its word.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::CriO => "cri-o",
             Self::Podman => "podman",
@@ -36,9 +35,8 @@ impl Owner {
 }
 
 impl ContainerState {
-    /// Its word.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Running => "running",
@@ -48,7 +46,7 @@ impl ContainerState {
     }
 }
 
-/// An error with its causes in one line. Some errors name theirs themselves; each stands there once.
+/// An error with its causes in one line. Causes that the error text already contains are not repeated.
 #[must_use]
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
@@ -105,9 +103,8 @@ pub fn span(duration: SignedDuration) -> String {
 }
 
 impl Verdict {
-    /// Its word.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Reclaim => "reclaim",
             Self::Repair => "repair",

@@ -1,4 +1,4 @@
-//! What scans saw, kept so that two of them can be compared.
+//! Summaries of earlier scans, kept for comparison (`diff`).
 //!
 //! The newest 24 scans are always kept; of older ones the first of every hour for two days, and the
 //! first of every day for ninety. However large they are, [`BYTES`] are kept at most: beyond that the
@@ -14,52 +14,50 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::values::{damaged, micros, signed, time, unsigned};
-use crate::model::picture::{Picture, Taken, What};
+use crate::model::scan_summary::{ComparedScan, ScanSummary, What};
 
-/// So many scans are kept whenever they were: what was listed a moment ago is there, and `last~1` is
-/// the scan before.
+/// Number of newest scans that are always kept, so that `last~1` is the scan before the last one.
 const NEWEST: usize = 24;
-/// The first scan of every hour is kept so long.
+/// The first scan of every hour is kept this long.
 const HOURLY: SignedDuration = SignedDuration::from_hours(48);
-/// And the first of every day so long.
+/// The first scan of every day is kept this long.
 const DAILY: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// Compressed bytes of all that is kept. A scan of 500 layers takes about 25 KB.
 pub const BYTES: u64 = 32 << 20;
 /// No summary is longer, whatever its row says.
 const LONGEST: u64 = 512 << 20;
 
-/// The scan that saw a picture.
+/// The scan that a summary was made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned<'a> {
     /// Id of its run.
     pub run_id: &'a str,
     /// When it began, in record time.
     pub at: Timestamp,
-    /// All stores were looked for. If not, those that it did not look at are as they were.
+    /// All stores were scanned. If not, the others are taken from the scan before.
     pub all_stores: bool,
 }
 
-/// What became of a picture.
+/// Whether a summary was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is kept, or was already.
+pub enum Retention {
+    /// Kept, now or before.
     Kept,
-    /// It is not kept: a scan that was recorded after it is.
-    Late,
+    /// Not kept, because a scan that was recorded later is already kept.
+    Superseded,
 }
 
-/// Keeps what a scan saw, once it is recorded, and forgets what is due. Once more for the same scan,
-/// it does nothing.
-pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, picture: &Picture) -> rusqlite::Result<Fate> {
-    store_at_most(tx, scan, picture, BYTES)
+/// Keeps the summary of a recorded scan and deletes summaries that are due. Idempotent.
+pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, summary: &ScanSummary) -> rusqlite::Result<Retention> {
+    store_at_most(tx, scan, summary, BYTES)
 }
 
 fn store_at_most(
     tx: &Transaction<'_>,
     scan: &Scanned<'_>,
-    picture: &Picture,
+    summary: &ScanSummary,
     most: u64,
-) -> rusqlite::Result<Fate> {
+) -> rusqlite::Result<Retention> {
     // In the order in which they were recorded: several scans may run at once.
     let late: bool = tx
         .prepare_cached(
@@ -68,24 +66,24 @@ fn store_at_most(
         )?
         .query_row([scan.run_id], |row| row.get(0))?;
     if late {
-        return Ok(Fate::Late);
+        return Ok(Retention::Superseded);
     }
     let before = match all(tx) {
         Ok(before) => before,
-        // A row that makes no sense would stand in the way for ever; nothing else hangs on these.
+        // An unreadable row would block every later scan; nothing else refers to these rows.
         Err(error) => {
-            tracing::warn!("scans kept for diff are forgotten: {error}");
+            tracing::warn!("discarding the scans kept for diff: {error}");
             tx.execute("DELETE FROM kept_scans", [])?;
             Vec::new()
         }
     };
-    let mut picture = Cow::Borrowed(picture);
+    let mut summary = Cow::Borrowed(summary);
     if !scan.all_stores
         && let Some(before) = before.last()
     {
-        // What cannot be read any more says nothing of the stores that were not looked at.
+        // An unreadable earlier summary says nothing about the stores that were not scanned.
         match load(tx, before) {
-            Ok(before) => add_elsewhere(&mut picture, before.picture),
+            Ok(before) => add_elsewhere(&mut summary, before.summary),
             Err(error) => tracing::warn!("the scan before this one: {error}"),
         }
     }
@@ -95,45 +93,45 @@ fn store_at_most(
     .execute(params![
         scan.run_id,
         micros(scan.at),
-        picture.complete,
-        signed(picture.bytes()),
-        packed(&picture)?
+        summary.complete,
+        signed(summary.bytes()),
+        packed(&summary)?
     ])?;
     let scans: Vec<_> = all(tx)?.into_iter().map(|scan| (scan.id, scan.at)).collect();
     forget(tx, &due(&scans, scan.at))?;
     crowd_out(tx, most)?;
-    Ok(Fate::Kept)
+    Ok(Retention::Kept)
 }
 
-/// Takes over the stores and filesystems that were not looked at.
-fn add_elsewhere(picture: &mut Cow<'_, Picture>, before: Picture) {
-    let seen: Vec<_> = picture.places().into_iter().cloned().collect();
+/// Copies the stores and filesystems that were not scanned from the scan before.
+fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
+    let seen: Vec<_> = summary.places().into_iter().cloned().collect();
     for (key, entry) in before.entries {
         let is_elsewhere = key.what == What::Filesystem || !seen.contains(&key.place);
-        if is_elsewhere && !picture.entries.contains_key(&key) {
-            picture.to_mut().entries.insert(key, entry);
+        if is_elsewhere && !summary.entries.contains_key(&key) {
+            summary.to_mut().entries.insert(key, entry);
         }
     }
 }
 
-fn packed(picture: &Picture) -> rusqlite::Result<Vec<u8>> {
+fn packed(summary: &ScanSummary) -> rusqlite::Result<Vec<u8>> {
     let pack = || {
         let to = DeflateEncoder::new(Vec::new(), Compression::fast());
         // Each piece that the encoder takes costs it a pass over its buffer.
         let mut to = BufWriter::with_capacity(1 << 16, to);
-        serde_json::to_writer(&mut to, picture)?;
+        serde_json::to_writer(&mut to, summary)?;
         to.into_inner().map_err(IntoInnerError::into_error)?.finish()
     };
     pack().map_err(|error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-fn unpacked(packed: &[u8]) -> rusqlite::Result<Picture> {
+fn unpacked(packed: &[u8]) -> rusqlite::Result<ScanSummary> {
     let mut text = Vec::new();
     DeflateDecoder::new(packed).take(LONGEST).read_to_end(&mut text).map_err(damaged)?;
     serde_json::from_slice(&text).map_err(damaged)
 }
 
-/// Which scans need not be kept any more, seen from `now`; `scans` by id.
+/// Ids of the scans that are no longer kept at `now`; `scans` are sorted by id.
 fn due(scans: &[(i64, Timestamp)], now: Timestamp) -> Vec<i64> {
     let mut last_hour = None;
     let mut last_day = None;
@@ -157,7 +155,7 @@ fn forget(tx: &Transaction<'_>, due: &[i64]) -> rusqlite::Result<()> {
     due.iter().try_for_each(|id| delete.execute([id]).map(|_| ()))
 }
 
-/// Where they are too large, the oldest scans go; the newest stays.
+/// Deletes the oldest scans above the size limit, never the newest.
 fn crowd_out(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
     let gone = tx
         .prepare_cached(
@@ -172,13 +170,13 @@ fn crowd_out(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
 }
 
 /// What a kept scan saw.
-pub fn load(connection: &Connection, scan: &Kept) -> rusqlite::Result<Taken> {
+pub fn load(connection: &Connection, scan: &Kept) -> rusqlite::Result<ComparedScan> {
     let packed: Option<Vec<u8>> = connection
         .prepare_cached("SELECT summary FROM kept_scans WHERE id = ?1")?
         .query_row([scan.id], |row| row.get(0))
         .optional()?;
     let packed = packed.ok_or_else(|| damaged("a kept scan without a summary"))?;
-    Ok(Taken { id: scan.run_id.clone(), at: scan.at, picture: unpacked(&packed)? })
+    Ok(ComparedScan { id: scan.run_id.clone(), at: scan.at, summary: unpacked(&packed)? })
 }
 /// A scan that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +193,7 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// How a scan is named.
+/// How a user names a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
     /// The newest, or so many before it.
@@ -206,7 +204,7 @@ pub enum Name {
     At(Timestamp),
 }
 
-/// Why none is meant.
+/// Why a name matches no scan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// None is kept at all.

@@ -1,4 +1,4 @@
-//! A scan as far as two of them are compared: what there was, and how many bytes it held. Pure.
+//! Summary of a scan for comparison: its objects and their bytes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::refs::{self, Refs, Root};
 use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeKind, StoreIx};
 
-/// What an entry of a picture is.
+/// The type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -39,7 +39,7 @@ pub struct Place {
     pub driver: String,
 }
 
-/// What names an entry.
+/// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub place: Place,
@@ -47,19 +47,19 @@ pub struct Key {
     pub id: String,
 }
 
-/// What is said of an entry.
+/// Size and name of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Allocated bytes; see [`What`].
     pub bytes: u64,
     pub extra: u64,
-    /// For people; an image's names as [`joined`] has them.
+    /// For display; an image's names as [`joined`] has them.
     pub name: String,
 }
 
-/// What one scan saw.
+/// The summary of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Picture {
+pub struct ScanSummary {
     /// Everything could be read.
     pub complete: bool,
     #[serde(with = "pairs")]
@@ -79,18 +79,17 @@ mod pairs {
     }
 }
 
-/// A picture, and where it is from.
+/// A summary with the id and time of its scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct ComparedScan {
     /// Id of the scan, or the file.
     pub id: String,
     pub at: Timestamp,
-    /// What it saw.
-    pub picture: Picture,
+    pub summary: ScanSummary,
 }
 
-impl Picture {
-    /// Of an inventory whose stores have the roots that the node itself names.
+impl ScanSummary {
+    /// Summarizes an inventory whose paths are the node's own.
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = BTreeMap::new();
@@ -166,7 +165,7 @@ impl Picture {
         self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
     }
 
-    /// Forgets stores and filesystems that the other one does not have.
+    /// Removes stores and filesystems that the other one does not have.
     pub fn only_what_is_in(&mut self, other: &Self) {
         let places = other.places();
         self.entries.retain(|key, _| match key.what {
@@ -207,13 +206,13 @@ impl Picture {
 pub struct Sums<'a> {
     /// All of it.
     pub total: u64,
-    /// By who holds them; see [`What::Share`].
+    /// By user; see [`What::Share`].
     pub shares: BTreeMap<&'a str, u64>,
     /// Layers, snapshots and blobs.
     pub layers: u64,
 }
 
-/// Names in one text, separated by blanks; as a JSON array where one of them would come apart.
+/// Names in one text, separated by blanks; as a JSON array if one of them contains a blank.
 #[must_use]
 pub fn joined(names: &[String]) -> String {
     let is_plain = |name: &String| !name.is_empty() && !name.contains(' ') && !name.starts_with('[');
@@ -230,7 +229,7 @@ pub fn parted(text: &str) -> Vec<String> {
     array.unwrap_or_else(|| text.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
-/// The id of a leak in a picture: one object may be in several classes.
+/// The id of a leak in a summary: one object may be in several classes.
 #[must_use]
 pub fn leak_id(class: &str, id: &str) -> String {
     format!("{class} {id}")
@@ -241,7 +240,7 @@ impl Place {
     #[must_use]
     pub fn of(key: &super::StoreId) -> Self {
         Self {
-            kind: key.kind().word().into(),
+            kind: key.kind().as_str().into(),
             root: key.root().to_string_lossy().into_owned(),
             driver: key.driver().to_owned(),
         }
@@ -251,9 +250,9 @@ impl Place {
 /// How something changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Turn {
-    /// It is only in the later picture.
+    /// It is only in the later summary.
     Came,
-    /// It is only in the earlier picture.
+    /// It is only in the earlier summary.
     Went,
     /// It holds more.
     Grew,
@@ -265,7 +264,7 @@ pub enum Turn {
 
 impl Turn {
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Came => "came",
             Self::Went => "went",
@@ -280,7 +279,7 @@ impl Turn {
 pub struct Change {
     pub key: Key,
     pub turn: Turn,
-    /// In the earlier picture; nothing where it was not.
+    /// In the earlier summary; default if it was missing there.
     pub before: Option<Entry>,
     /// In the later one.
     pub after: Option<Entry>,
@@ -295,9 +294,9 @@ impl Change {
     }
 }
 
-/// What is different, by key. Of what lies in one store alone, all came or went.
+/// The differences, by key. Stores that only one summary has count as added or removed entirely.
 #[must_use]
-pub fn compare(before: &Picture, after: &Picture) -> Vec<Change> {
+pub fn compare(before: &ScanSummary, after: &ScanSummary) -> Vec<Change> {
     let keys: BTreeSet<&Key> = before.entries.keys().chain(after.entries.keys()).collect();
     let change = |key: &Key| {
         let (old, new) = (before.entries.get(key), after.entries.get(key));
@@ -332,8 +331,8 @@ mod tests {
         Key { place, what: if id < 8 { What::Share } else { What::Layer }, id: format!("{id}") }
     }
 
-    fn pictures() -> impl Strategy<Value = Picture> {
-        proptest::collection::btree_map(0..16_u8, 0..1_u64 << 40, 0..16).prop_map(|entries| Picture {
+    fn summaries() -> impl Strategy<Value = ScanSummary> {
+        proptest::collection::btree_map(0..16_u8, 0..1_u64 << 40, 0..16).prop_map(|entries| ScanSummary {
             complete: true,
             entries: entries
                 .into_iter()
@@ -344,7 +343,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_changes_add_up_to_the_difference(before in pictures(), after in pictures()) {
+        fn the_changes_add_up_to_the_difference(before in summaries(), after in summaries()) {
             let changes = compare(&before, &after);
             let sum: i64 = changes.iter().filter(|one| one.key.what == What::Share).map(Change::bytes).sum();
             prop_assert_eq!(sum, difference(before.bytes(), after.bytes()));
@@ -378,11 +377,11 @@ mod tests {
             (Some(entry(1, "a")), Some(entry(1, "b")), Some(Turn::Altered)),
             (Some(entry(1, "a")), Some(entry(1, "a")), None),
         ] {
-            let picture = |entry: Option<Entry>| Picture {
+            let summary = |entry: Option<Entry>| ScanSummary {
                 complete: true,
                 entries: entry.into_iter().map(|entry| (key(9), entry)).collect(),
             };
-            let changes = compare(&picture(old), &picture(new));
+            let changes = compare(&summary(old), &summary(new));
             assert_eq!(changes.first().map(|change| change.turn), expected);
         }
         assert_eq!(difference(0, u64::MAX), i64::MAX);

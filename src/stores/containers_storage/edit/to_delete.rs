@@ -1,12 +1,12 @@
-//! Which layers go with an image. Pure.
+//! Which layers are deleted with an image. Pure.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 
-/// The layers that only `image` needs, each before the layer that it lies on: the twins of its
-/// top layer for other user namespaces, then the chain downwards, up to the first layer
-/// that another image or a container has, or that another layer lies on.
+/// The layers that only `image` needs, each before its parent: the copies of its top
+/// layer for other user namespaces, then the chain downwards, up to the first layer
+/// that another image or a container has, or that another layer is on.
 ///
 /// Layers that are in no record of this store (those of an additional store, say) end the
 /// chain: they are not ours.
@@ -28,25 +28,25 @@ pub(super) fn layers_of(
         others.flat_map(|other| other.layer.iter().chain(&other.mapped_layers)).map(String::as_str).collect();
     kept.extend(containers.iter().filter_map(|container| container.layer.as_deref()));
 
-    let mut doomed: Vec<String> = Vec::new();
-    let free = |id: &str, doomed: &[String]| {
-        let no_child = |child: &&str| doomed.iter().any(|doomed| doomed == child);
+    let mut to_delete: Vec<String> = Vec::new();
+    let free = |id: &str, to_delete: &[String]| {
+        let no_child = |child: &&str| to_delete.iter().any(|to_delete| to_delete == child);
         known.contains_key(id)
             && !kept.contains(id)
-            && !doomed.iter().any(|doomed| doomed == id)
+            && !to_delete.iter().any(|to_delete| to_delete == id)
             && children.get(id).is_none_or(|children| children.iter().all(no_child))
     };
     for twin in &image.mapped_layers {
-        if image.layer.as_ref() != Some(twin) && free(twin, &doomed) {
-            doomed.push(twin.clone());
+        if image.layer.as_ref() != Some(twin) && free(twin, &to_delete) {
+            to_delete.push(twin.clone());
         }
     }
     let mut next = image.layer.as_deref();
-    while let Some(id) = next.filter(|id| free(id, &doomed)) {
-        doomed.push(id.to_owned());
+    while let Some(id) = next.filter(|id| free(id, &to_delete)) {
+        to_delete.push(id.to_owned());
         next = known.get(id).and_then(|layer| layer.parent.as_deref());
     }
-    doomed
+    to_delete
 }
 
 #[cfg(test)]
@@ -87,8 +87,8 @@ mod tests {
         ];
         for (what, more, images, containers, expected) in cases {
             let layers: Vec<_> = chain.iter().cloned().chain(more).collect();
-            let doomed = layers_of(&image("x", "3", &[]), &layers, &images, &containers);
-            assert_eq!(doomed, expected, "{what}");
+            let to_delete = layers_of(&image("x", "3", &[]), &layers, &images, &containers);
+            assert_eq!(to_delete, expected, "{what}");
         }
     }
 
@@ -97,9 +97,9 @@ mod tests {
         let layers = [layer("1", ""), layer("2", "1"), layer("m", "1"), layer("n", "1")];
         let x = image("x", "2", &["m", "n", "gone", "m"]);
         assert_eq!(layers_of(&x, &layers, &[], &[]), ["m", "n", "2", "1"]);
-        // A twin that another image has stays, and so does what it lies on.
+        // A twin that another image has stays, and so does what it is on.
         assert_eq!(layers_of(&x, &layers, &[image("y", "m", &[])], &[]), ["n", "2"]);
-        // So does one that a container's layer lies on.
+        // So does one that a container's layer is on.
         let with_container: Vec<_> = layers.iter().cloned().chain([layer("c", "n")]).collect();
         assert_eq!(layers_of(&x, &with_container, &[], &[container("c")]), ["m", "2"]);
         // The top layer as its own twin.
@@ -117,7 +117,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the store: no survivor loses its layer or what lies below it, and the
+        /// Whatever the store: no survivor loses its layer or what is below it, and the
         /// order never leaves a layer without its parent.
         #[test]
         fn survivors_lose_nothing(
@@ -135,22 +135,22 @@ mod tests {
                 image(&format!("i{at}"), &id(*top), &twins)
             }).collect();
             let containers: Vec<_> = used.iter().map(|at| container(&id(*at))).collect();
-            let doomed = layers_of(&images[0], &layers, &images, &containers);
+            let to_delete = layers_of(&images[0], &layers, &images, &containers);
             let survivors: Vec<&LayerRecord> =
-                layers.iter().filter(|layer| !doomed.contains(&layer.id)).collect();
+                layers.iter().filter(|layer| !to_delete.contains(&layer.id)).collect();
             for layer in &survivors {
-                prop_assert!(layer.parent.as_ref().is_none_or(|parent| !doomed.contains(parent)));
+                prop_assert!(layer.parent.as_ref().is_none_or(|parent| !to_delete.contains(parent)));
             }
             for other in &images[1..] {
-                prop_assert!(!other.layer.iter().chain(&other.mapped_layers).any(|id| doomed.contains(id)));
+                prop_assert!(!other.layer.iter().chain(&other.mapped_layers).any(|id| to_delete.contains(id)));
             }
             for container in &containers {
-                prop_assert!(!doomed.contains(container.layer.as_ref().unwrap()));
+                prop_assert!(!to_delete.contains(container.layer.as_ref().unwrap()));
             }
-            for (at, gone) in doomed.iter().enumerate() {
+            for (at, gone) in to_delete.iter().enumerate() {
                 let above = layers.iter().filter(|layer| layer.parent.as_ref() == Some(gone));
                 for child in above {
-                    prop_assert!(doomed[..at].contains(&child.id));
+                    prop_assert!(to_delete[..at].contains(&child.id));
                 }
             }
         }

@@ -1,13 +1,13 @@
-//! A file of our own that is given up when a deletion needs room to begin.
+//! The reserve file: a file of our own that is removed when a deletion needs space to begin.
 //!
-//! Deleting an image writes its record file anew before it frees anything, and a record file
-//! is never written in place. On a filesystem with no block or no inode left that write fails,
-//! for us as for every runtime. The ballast lies on the same filesystem as the records: in our
-//! state directory where that is the same one, so that nothing of ours is in the store, else
-//! at the top of the graphroot (or imagestore), where no library looks.
+//! Deleting an image rewrites its record file before it frees anything, and a record file is
+//! never written in place. On a filesystem without free blocks or inodes that write fails, for us as for
+//! every runtime. The reserve file is on the same filesystem as the records: in our state directory if
+//! that is on the same filesystem, else at the top of the graphroot (or imagestore), where no library
+//! looks.
 //!
-//! On btrfs data and metadata run out apart from each other. There the ballast is a directory
-//! with such a file and many that are so small that they lie in the metadata.
+//! On btrfs data and metadata run out independently. There the reserve file is a directory with such
+//! a file and many small files that are stored in the metadata.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FsWord, Mode, OFlags, S
 use rustix::io::Errno;
 
 use crate::stores::containers_storage::places::Places;
-use crate::stores::containers_storage::units::BALLAST;
+use crate::stores::containers_storage::units::RESERVE_FILE;
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
 use crate::sys::root::Root;
 
@@ -34,33 +34,33 @@ const PART_OF_FREE: u64 = 8;
 /// `f_type` of btrfs (linux/magic.h).
 const BTRFS: FsWord = 0x9123_683e;
 
-/// Files of this length lie in btrfs's metadata (`max_inline` is 2048 by default).
+/// Files of this length are in btrfs's metadata (`max_inline` is 2048 by default).
 const INLINE_BYTES: usize = 2000;
 
 /// Metadata for creating one file is reserved many times over: some hundred KiB.
 const INLINE_FILES: usize = 2048;
 
-/// The file of data in a ballast that is a directory; made last.
+/// The file of data in a reserve file that is a directory; made last.
 const DATA: &str = "data";
 
 /// One file on one filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ballast {
-    /// The directory that it lies in.
+pub struct ReserveFile {
+    /// The directory that it is in.
     parent: Root,
     name: OsString,
     path: PathBuf,
     bytes: u64,
 }
 
-impl Ballast {
+impl ReserveFile {
     fn new(parent: Root, name: impl Into<OsString>, bytes: u64) -> Self {
         let name = name.into();
         Self { path: parent.join(&name), parent, name, bytes }
     }
 
-    /// Where the ballast of a store belongs: one for each filesystem that has record files. None for
-    /// a store that we do not edit.
+    /// The reserve files of a store: one for each filesystem that has record files. None for a store that
+    /// cannot be edited.
     ///
     /// # Errors
     /// When the state directory is there and cannot be examined.
@@ -73,19 +73,19 @@ impl Ballast {
         for area in places.areas() {
             let device = area.identity().0;
             let bytes = LEAST_BYTES.max(2 * largest_record_file(places, area));
-            let ballast = match state.clone().filter(|state| state.identity().0 == device) {
+            let reserve_file = match state.clone().filter(|state| state.identity().0 == device) {
                 Some(state) => Self::new(state, format!("ballast-{device:x}"), bytes),
-                None => Self::new(area.clone(), BALLAST, bytes),
+                None => Self::new(area.clone(), RESERVE_FILE, bytes),
             };
             match all.iter_mut().find(|known| known.device() == device) {
                 Some(known) => known.bytes = known.bytes.max(bytes),
-                None => all.push(ballast),
+                None => all.push(reserve_file),
             }
         }
         Ok(all)
     }
 
-    /// The ballast in the state directory, if that lies on the filesystem of `root`: in a store of
+    /// The reserve file in the state directory, if that is on the filesystem of `root`: in a store of
     /// containerd nothing of ours has a place.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Ballast {
         Ok(here.then(|| Self::new(state, format!("ballast-{device:x}"), LEAST_BYTES)))
     }
 
-    /// Where it lies.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -109,13 +109,13 @@ impl Ballast {
         self.bytes
     }
 
-    /// The filesystem it lies on (`st_dev`).
+    /// The filesystem it is on (`st_dev`).
     #[must_use]
     pub fn device(&self) -> u64 {
         self.parent.identity().0
     }
 
-    /// Something is at its place.
+    /// Whether its path exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.examine().is_some()
@@ -161,10 +161,10 @@ impl Ballast {
         })
     }
 
-    /// Makes it, where there is room to spare; whether it is there afterwards.
+    /// Creates it if there is enough free space; returns whether it exists afterwards.
     ///
     /// # Errors
-    /// When it cannot be made for another reason than want of room.
+    /// When creating it fails for another reason than lack of space.
     pub fn prepare(&self) -> io::Result<bool> {
         if self.is_ready() {
             return Ok(true);
@@ -215,10 +215,10 @@ impl Ballast {
         reserve(directory.as_fd(), DATA.as_ref(), self.bytes)
     }
 
-    /// Gives its room back; whether there was any.
+    /// Removes it to free its space; returns whether it existed.
     ///
     /// # Errors
-    /// When it is there and cannot be removed.
+    /// When it exists and cannot be removed.
     pub fn release(&self) -> io::Result<bool> {
         let unlink = |directory: BorrowedFd<'_>, name: &OsStr, flags| match unlinkat(directory, name, flags) {
             Ok(()) => Ok(true),
@@ -275,17 +275,17 @@ mod tests {
     fn prepared_once_and_released() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ballast");
-        let ballast = Ballast::new(Root::open(dir.path()).unwrap(), "ballast", LEAST_BYTES);
-        assert!(!ballast.release().unwrap());
-        assert!(ballast.prepare().unwrap());
+        let reserve_file = ReserveFile::new(Root::open(dir.path()).unwrap(), "ballast", LEAST_BYTES);
+        assert!(!reserve_file.release().unwrap());
+        assert!(reserve_file.prepare().unwrap());
         let facts = std::fs::metadata(&path).unwrap();
         assert!(facts.blocks() * 512 >= LEAST_BYTES, "real blocks");
         let inode = facts.ino();
-        assert!(ballast.prepare().unwrap());
+        assert!(reserve_file.prepare().unwrap());
         assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode, "it is there already");
-        assert!(ballast.release().unwrap());
+        assert!(reserve_file.release().unwrap());
         assert!(!path.exists());
-        let greedy = Ballast { bytes: u64::MAX / 2, ..ballast };
+        let greedy = ReserveFile { bytes: u64::MAX / 2, ..reserve_file };
         assert!(!greedy.prepare().unwrap(), "never what fills the disk");
     }
 }

@@ -1,4 +1,4 @@
-//! Making the database, and putting a damaged one out of the way.
+//! Creates the database and quarantines a damaged one.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,24 +16,24 @@ use super::health::Degraded;
 use super::pins::{self, Pin};
 use super::{checkup, open, schema};
 
-/// Sets the damaged database aside and starts a new one with its keep-list; the caller holds the lock.
+/// Quarantines the damaged database and starts a new one with its keep-list; the caller holds the lock.
 pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
     let Degraded::Corrupt { path, cause, .. } = damage else {
         return Err(damage.into());
     };
-    let Ok(aside) = set_aside(dir) else {
+    let Ok(quarantined) = quarantine(dir) else {
         return Err(Degraded::corrupt(&path, cause).into());
     };
     let keep_list_lost = create(dir)?;
-    Ok(Degraded::Corrupt { path, cause, aside: Some(aside), keep_list_lost })
+    Ok(Degraded::Corrupt { path, cause, quarantined: Some(quarantined), keep_list_lost })
 }
 
-/// Makes the database in `dir`, which has none; the caller holds the lock. It appears
-/// complete or not at all: a half-made one would look like a damaged one.
+/// Creates the database in `dir`, which has none; the caller holds the lock. It appears complete or not
+/// at all: a partial one would look damaged.
 ///
-/// Where a damaged one was set aside, the keep-list is taken from the last of those. What was first
-/// detected and last used when, the disk can say again, but not what is pinned: if the list cannot be
-/// read, everything is pinned. Whether that is so.
+/// If there are quarantined databases, the keep-list is taken from the latest. First detection and last
+/// use can be read from the disk again, pins cannot: if the list cannot be read, everything is pinned
+/// and `true` is returned.
 pub(super) fn create(dir: &Path) -> Result<bool, Degraded> {
     let path = dir.join(DATABASE);
     let unfinished = dir.join("layersweep.db.new");
@@ -41,7 +41,7 @@ pub(super) fn create(dir: &Path) -> Result<bool, Degraded> {
     // A log that lost its database would be read into the new one.
     let stamp = stamp();
     for suffix in SIDECARS {
-        move_aside(&beside(&path, suffix), &path, &stamp, suffix).map_err(failed)?;
+        move_to_quarantine(&beside(&path, suffix), &path, &stamp, suffix).map_err(failed)?;
     }
     discard(&unfinished);
     let last = last(dir).map_err(failed)?;
@@ -75,18 +75,18 @@ fn pins_of(path: &Path) -> Result<Vec<Pin>, String> {
     }
 }
 
-/// Keeps every image until somebody has looked what the lost keep-list kept.
-fn everything(aside: &Path, why: &str) -> Pin {
+/// Keeps every image until an operator has restored the lost keep-list.
+fn everything(quarantined: &Path, why: &str) -> Pin {
     let note = format!(
         "the keep-list was lost with {} ({why}); pin again what it kept, then remove this pin",
-        aside.display()
+        quarantined.display()
     );
     Pin { pattern: "*".into(), note, added: Timestamp::now() }
 }
 
-/// The damaged database that was set aside last.
+/// The latest quarantined database.
 fn last(dir: &Path) -> io::Result<Option<PathBuf>> {
-    Ok(checkup::set_aside(dir)?.pop())
+    Ok(checkup::quarantined(dir)?.pop())
 }
 
 fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
@@ -129,21 +129,21 @@ fn discard(unfinished: &Path) {
     }
 }
 
-/// Gives the database in `dir` and what belongs to it another name, under which SQLite can
-/// still open it, and returns that; the caller holds the lock.
-pub(super) fn set_aside(dir: &Path) -> io::Result<PathBuf> {
+/// Renames the database in `dir` and its sidecar files so that SQLite can still open them, and returns
+/// the new name; the caller holds the lock.
+pub(super) fn quarantine(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.join(DATABASE);
     let stamp = stamp();
     // The database first: without its log it could pass for a sound one of an earlier time.
     // A log that stays behind when we are killed here is moved when the new one is made.
-    let aside = move_aside(&path, &path, &stamp, "")?.ok_or(io::ErrorKind::NotFound)?;
-    let name = aside.to_string_lossy();
+    let quarantined = move_to_quarantine(&path, &path, &stamp, "")?.ok_or(io::ErrorKind::NotFound)?;
+    let name = quarantined.to_string_lossy();
     let taken = name.strip_prefix(&*beside(&path, ".corrupt-").to_string_lossy()).unwrap_or(&stamp);
     for suffix in SIDECARS {
-        move_aside(&beside(&path, suffix), &path, taken, suffix)?;
+        move_to_quarantine(&beside(&path, suffix), &path, taken, suffix)?;
     }
     sync(dir)?;
-    Ok(aside)
+    Ok(quarantined)
 }
 
 fn stamp() -> String {
@@ -152,7 +152,12 @@ fn stamp() -> String {
 
 /// Renames `from` to `<database>.corrupt-<stamp><suffix>`, with a number where that exists;
 /// `None`: there is nothing at `from`.
-fn move_aside(from: &Path, database: &Path, stamp: &str, suffix: &str) -> io::Result<Option<PathBuf>> {
+fn move_to_quarantine(
+    from: &Path,
+    database: &Path,
+    stamp: &str,
+    suffix: &str,
+) -> io::Result<Option<PathBuf>> {
     for number in 0..10_000 {
         let number = if number == 0 { String::new() } else { format!(".{number}") };
         let to = beside(database, &format!(".corrupt-{stamp}{number}{suffix}"));

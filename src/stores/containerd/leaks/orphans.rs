@@ -1,4 +1,4 @@
-//! Files without a record, and downloads.
+//! Files without a record, and incomplete downloads.
 
 use std::path::Path;
 
@@ -11,31 +11,31 @@ use crate::stores::containerd::units::{Orphan, Unit, What};
 
 fn evidence(what: Orphan) -> &'static str {
     match what {
-        Orphan::Blob => {
-            "no namespace knows this blob; containerd deletes it with the next blob that it deletes"
-        }
+        Orphan::Blob => "no namespace has a record of this blob; containerd deletes it with the next blob",
         Orphan::StrayName => {
-            "this name is no digest: containerd stops here whenever it deletes blobs, so none that sorts after \
-             it leaves the disk, while every removal answers success; move it out of the directory"
+            "this name is not a digest: containerd's deletion of blobs stops here, so blobs that sort \
+             after it \
+             stay on the disk although every removal reports success; move it out of the directory"
         }
         Orphan::Ingest => {
-            "no namespace knows this download; containerd deletes it with the next content that it deletes"
+            "no namespace has a record of this download; containerd deletes it with the next content"
         }
         Orphan::IngestWithoutRef => {
-            "a download without its file `ref`, left by a crash or a full disk: containerd never deletes it"
+            "a download without its file `ref`, left by a crash or a full disk; containerd never deletes it"
         }
         Orphan::SnapshotDirectory => {
-            "the snapshotter's database knows no snapshot with this number; it is deleted with the next snapshot"
+            "the snapshotter's database has no snapshot with this number; it is deleted with the next \
+             snapshot"
         }
         Orphan::NewSnapshot => {
-            "containerd broke off while it made this snapshot; it is deleted with the next one"
+            "containerd was interrupted while creating this snapshot; it is deleted with the next one"
         }
         Orphan::RemovedSnapshot => {
-            "containerd broke off while it removed this snapshot; it is deleted with the next one"
+            "containerd was interrupted while deleting this snapshot; it is deleted with the next one"
         }
         Orphan::Snapshotter => "a snapshotter's directory, but no namespace has a snapshot of it",
         Orphan::TmpMount => {
-            "a mount point for unpacking with files in it and nothing mounted: it is never deleted"
+            "a mount point for unpacking that holds files but has nothing mounted; it is never deleted"
         }
         Orphan::CriContainer | Orphan::CriSandbox | Orphan::Task => {
             "no record of this container; containerd deletes the directory when it starts"
@@ -44,7 +44,6 @@ fn evidence(what: Orphan) -> &'static str {
 }
 
 impl<'a> Filler<'a> {
-    /// Everything without a record.
     pub(in crate::stores::containerd) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
             let What::Orphan(what) = unit.what else { continue };
@@ -59,7 +58,7 @@ impl<'a> Filler<'a> {
             let confirmed = seen.is_some() || self.snapshot.places.foreign;
             let verdict = if confirmed && !mounted { self.verdict(since) } else { Verdict::Keep };
             let evidence = match (mounted, verdict) {
-                (true, _) => "something is mounted on it: it is in use".to_owned(),
+                (true, _) => "in use: something is mounted on it".to_owned(),
                 (false, Verdict::Keep) => format!("{}; it may be work in progress", evidence(what)),
                 _ => evidence(what).to_owned(),
             };
@@ -90,8 +89,8 @@ impl<'a> Filler<'a> {
     pub(in crate::stores::containerd) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
         let path = self.writer.inventory.nodes[node.get()].path.clone();
         let since = self.snapshot.places.within().facts(&path).ok().and_then(|facts| facts.modified);
-        let evidence = "no snapshot of this containerd has its content from this file of a layer cache; \
-                        containerd never deletes there, and another machine or program may use it"
+        let evidence = "no snapshot of this containerd uses this file of a layer cache; containerd never \
+                        deletes from the cache, and another machine or program may use the file"
             .into();
         let about = About { id: diff_id.to_owned(), path, since, evidence };
         self.leak(LeakClass::ErofsCacheUnused, self.verdict(since), about, vec![node]);
@@ -108,7 +107,7 @@ impl<'a> Filler<'a> {
         directories.find(|one| one.backend_ref.is_some() && one.backend_ref == record.backend_ref)?.modified
     }
 
-    /// Downloads with a record: under way, or left by a writer that is gone.
+    /// Downloads with a record: in progress, or left by a writer that is gone.
     pub(in crate::stores::containerd) fn ingests(&mut self) {
         for at in 0..self.graphs.len() {
             let namespace = self.graphs[at].0;
@@ -119,19 +118,19 @@ impl<'a> Filler<'a> {
                 };
                 let modified = self.ingest_modified(namespace, &record.key);
                 let (class, verdict, evidence) = if self.in_flight(modified) {
-                    (LeakClass::IngestActive, Verdict::Keep, "a download that grew a moment ago".to_owned())
+                    (LeakClass::IngestActive, Verdict::Keep, "a download that is still growing".to_owned())
                 } else {
                     let until = match record.expires {
                         Some(end) if end > self.writer.present.now() => {
                             format!("containerd keeps it until {end}")
                         }
-                        Some(end) => format!("its time ended at {end}"),
+                        Some(end) => format!("it expired at {end}"),
                         None => "only a lease holds it".to_owned(),
                     };
                     (
                         LeakClass::StaleIngest,
                         self.verdict(modified),
-                        format!("a download that does not grow; {until}"),
+                        format!("a download that has stopped growing; {until}"),
                     )
                 };
                 let path = self.writer.inventory.nodes[node.get()].path.clone();
