@@ -225,7 +225,7 @@ fn what_would_not_go_is_set_aside_for_longer_and_longer() {
     assert_eq!(first["outcome"], "reached", "{first:#}");
     assert_eq!(deleted(&first)[..2], names([3, 4]), "what goes late has gone: {first:#}");
     assert_eq!(of_rule(&first, "refused").len(), 3, "{first:#}");
-    for (at, words) in [(0, "input/output error"), (1, "still there"), (2, "device or resource busy")] {
+    for (at, words) in [(0, "input/output error"), (1, "still exists"), (2, "device or resource busy")] {
         // One name of the third is gone: half of it failed.
         let there = node.names();
         let second = at == 2 && there.iter().any(|one| one == SECOND);
