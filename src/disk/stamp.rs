@@ -136,7 +136,7 @@ mod tests {
         let changes: [(&str, Change); 6] = [
             ("a file in diff", |at| fs::write(at("layer/diff/file"), "").unwrap()),
             ("a new entry", |at| fs::create_dir(at("layer/work")).unwrap()),
-            ("a mount", |at| fs::create_dir(at("layer/work/work")).unwrap()),
+            ("a mount", |at| fs::create_dir(at("layer/work").join("mounted")).unwrap()),
             ("an entry gone", |at| fs::rename(at("layer/work"), at("work")).unwrap()),
             ("another directory", |at| {
                 fs::rename(at("layer"), at("old")).unwrap();
