@@ -119,13 +119,10 @@ impl<'a> Recorder<'a> {
         let is_name = step.target.kind == Kind::Name;
         runs::Deletion {
             at: self.state.now(),
+            // History has no artifacts of its own.
             kind: match step.target.kind {
-                Kind::Image | Kind::Artifact => runs::Kind::Image,
-                Kind::Container => runs::Kind::Container,
-                Kind::Sandbox => runs::Kind::Sandbox,
-                Kind::Log => runs::Kind::Log,
-                Kind::Leak => runs::Kind::Leak,
-                Kind::Name => runs::Kind::Name,
+                Kind::Artifact => Kind::Image,
+                kind => kind,
             },
             store: step.target.store_root(),
             id: step.target.id.clone(),

@@ -60,7 +60,7 @@ pub struct State {
 
 impl State {
     /// Opens the records for reading. What is wrong with what waits goes to `findings`; what is
-    /// wrong with the records themselves, see [`Self::tell`].
+    /// wrong with the records themselves, see `degraded`.
     pub fn open(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded) = Database::open_quietly(request, Access::Read)?;
         Self::of(database, degraded)
@@ -369,7 +369,9 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
             let named = |one: &Image| one.names.iter().any(|name| begun.names.contains(name));
             inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store) && named(one))
         }
-        Kind::Image => inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store)),
+        Kind::Image | Kind::Artifact => {
+            inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store))
+        }
         Kind::Container | Kind::Sandbox => {
             inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))
         }

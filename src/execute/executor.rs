@@ -1,7 +1,7 @@
 //! The one loop of every deletion: prove, remove, confirm, measure, record.
 //!
 //! What differs between images, containers, logs and leaks is how a thing is proven and removed:
-//! a [`Handler`] does that. What was done is told to an [`Observer`] at once, so that a run that is
+//! a `Handler` does that. What was done is told to an [`Observer`] at once, so that a run that is
 //! killed has still recorded it.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,11 +13,11 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
 pub use crate::model::OutcomeKind;
-pub use crate::model::plan::Reason;
+pub use crate::model::plan::{Kind, Reason};
 pub use confirm::{Confirmation, confirm};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Disposition, Horizons, disposition, thin};
-pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, Kind, RunError, Start, new_id};
+pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, RunError, Start, new_id};
 
 use super::values::{micros, place, signed};
 

@@ -3,9 +3,6 @@
 use jiff::Timestamp;
 use rusqlite::types::Type;
 
-use crate::model::OutcomeKind;
-use crate::model::plan::Reason;
-
 /// Microseconds since 1970, as all times are stored.
 pub(super) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
@@ -72,62 +69,4 @@ macro_rules! by_name {
     };
 }
 
-by_name!(OutcomeKind);
-by_name!(Reason);
-
-/// An enum whose values have one word each, in the database and in the documents.
-macro_rules! words {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $value:ident = $word:literal,)+ }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
-            $($(#[$doc])* $value,)+
-        }
-
-        impl $name {
-            pub const ALL: &[Self] = &[$(Self::$value),+];
-
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$value => $word,)+
-                }
-            }
-        }
-
-        impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.as_str())
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
-                Self::ALL.iter().copied().find(|one| one.as_str() == text).ok_or_else(|| {
-                    serde::de::Error::custom(format!("{text:?} is not a {}", stringify!($name)))
-                })
-            }
-        }
-
-        impl rusqlite::ToSql for $name {
-            fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-                Ok(self.as_str().into())
-            }
-        }
-
-        impl rusqlite::types::FromSql for $name {
-            fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
-                let text = value.as_str()?;
-                Self::ALL
-                    .iter()
-                    .copied()
-                    .find(|one| one.as_str() == text)
-                    .ok_or_else(|| rusqlite::types::FromSqlError::Other(
-                        format!("{text:?} is not a {}", stringify!($name)).into(),
-                    ))
-            }
-        }
-    };
-}
-pub(super) use words;
+pub(super) use by_name;

@@ -17,7 +17,7 @@ mod inventory;
 mod labels;
 mod leak;
 mod leak_class;
-mod names;
+pub(crate) mod names;
 mod node;
 pub mod outcome;
 mod outcome_kind;

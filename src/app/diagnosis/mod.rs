@@ -12,6 +12,7 @@ pub use parts::{Divided, divide};
 pub use summary::summary;
 
 use crate::model::display::two_decimals;
+use crate::model::names::names;
 use crate::model::{Filesystem, FilesystemIx, Size};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
@@ -32,30 +33,7 @@ pub struct Part {
     pub store: Option<usize>,
 }
 
-macro_rules! kinds {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $value:ident = $word:literal,)+ }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
-            $($(#[$doc])* $value,)+
-        }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$value),+];
-
-            /// As the documents have it.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$value => $word,)+
-                }
-            }
-        }
-    };
-}
-
-kinds! {
+names! {
     /// Kinds of parts, in the order in which they are drawn.
     PartKind {
         /// What images reach that a container uses, or that cannot go.
@@ -72,8 +50,8 @@ kinds! {
         Metadata = "metadata",
         /// Everything else below a store's root.
         StoreOther = "store-other",
-        /// Logs of pods; the documents do not tell them from others.
-        PodLogs = "logs",
+        /// Logs of pods.
+        PodLogs = "pod-logs",
         /// Other logs.
         Logs = "logs",
         /// The journal.
@@ -97,7 +75,7 @@ kinds! {
     }
 }
 
-kinds! {
+names! {
     /// What fills a disk.
     CauseKind {
         /// Something in a store that nothing uses.
@@ -150,7 +128,7 @@ pub struct Cause {
     pub action: Action,
 }
 
-kinds! {
+names! {
     /// Who can free it.
     Action {
         /// `layersweep gc` or `layersweep sweep --delete`, without asking anybody.

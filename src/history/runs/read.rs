@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::types::{Command, Deletion, Event, Kind, RunError};
+use super::types::{Command, Deletion, Event, RunError};
 use crate::history::values::{damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
+use crate::model::plan::Kind;
 
 /// Which runs are asked for.
 #[derive(Clone, Copy, Debug, Default)]

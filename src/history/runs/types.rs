@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::history::scan_record::SeenFilesystem;
-use crate::history::values::words;
+use crate::history::values::by_name;
 use crate::model::OutcomeKind;
-use crate::model::plan::Reason;
+use crate::model::names::names;
+use crate::model::plan::{Kind, Reason};
 
-words! {
+names! {
     /// The commands whose runs are recorded.
     Command {
         Scan = "scan",
@@ -20,23 +21,7 @@ words! {
     }
 }
 
-words! {
-    /// What was deleted.
-    Kind {
-        Image = "image",
-        Container = "container",
-        /// A pod sandbox.
-        Sandbox = "sandbox",
-        /// A log directory or link.
-        Log = "log",
-        /// Something that nothing uses.
-        Leak = "leak",
-        /// A name of an image that keeps others.
-        Name = "name",
-    }
-}
-
-words! {
+names! {
     /// How the outcome of a deletion is known.
     #[derive(Default)]
     Certainty {
@@ -49,6 +34,12 @@ words! {
         Confirmed = "confirmed",
     }
 }
+
+by_name!(Certainty);
+by_name!(Command);
+by_name!(Kind);
+by_name!(OutcomeKind);
+by_name!(Reason);
 
 /// The error of a started deletion until its outcome is known.
 pub const BEGUN: &str = "started; its outcome is not known yet";

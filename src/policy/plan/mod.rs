@@ -2,7 +2,7 @@
 //!
 //! A [`Planner`] is asked one step at a time: it is told what the filesystems say now and how the
 //! last step went, and says what to delete next. The run answers with measurements, a dry run
-//! ([`plan`]) with predictions; both come from the same planner, so they are the same plan as
+//! ([`plan()`]) with predictions; both come from the same planner, so they are the same plan as
 //! long as the predictions hold.
 //!
 //! First the age pass over all images, then the space pass, one filesystem after the other. Or, for

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{FilesystemDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc, WarningDoc};
-use crate::app::diagnosis::{Cause, Part};
+use crate::app::diagnosis::{Cause, Part, PartKind};
 use crate::app::report::Report;
 use crate::policy::thresholds::DiskThreshold;
 use crate::stores::other_usage::{self, OtherUserKind, OtherUsers};
@@ -337,7 +337,8 @@ fn part_doc(
     inside: &dyn Fn(&std::path::Path) -> String,
 ) -> PartDoc {
     PartDoc {
-        kind: part.kind.as_str(),
+        // Where the logs lie, the path says.
+        kind: if part.kind == PartKind::PodLogs { PartKind::Logs } else { part.kind }.as_str(),
         label: part.label.clone(),
         path: part.path.as_deref().map(inside),
         bytes: part.bytes,

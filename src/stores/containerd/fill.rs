@@ -1,4 +1,4 @@
-//! Builds an [`Inventory`] from records and measured bytes.
+//! Builds an inventory from records and measured bytes.
 
 mod containers;
 pub(super) mod images;
