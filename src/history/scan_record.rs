@@ -67,6 +67,10 @@ impl StoreIdText {
     }
 }
 
+/// A [`StoreId`] in a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreKey(#[serde(with = "StoreIdText")] pub StoreId);
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStore {
     #[serde(flatten, with = "StoreIdText")]

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::types::{Command, Deletion, Event, RunError};
-use crate::history::values::{damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
+use crate::history::scan_record::StoreKey;
+use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
 use crate::model::plan::Kind;
 
@@ -202,7 +203,7 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
     Ok(Deletion {
         at: time(row, "at")?,
         kind: row.get("kind")?,
-        store: row.get("store")?,
+        store: store(row)?,
         id: row.get("object_id")?,
         names: from_json(row, "names")?,
         reason: row.get("reason")?,
@@ -213,6 +214,13 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
         error: row.get("error")?,
         outcome: row.get("outcome")?,
     })
+}
+
+fn store(row: &Row<'_>) -> rusqlite::Result<Option<StoreKey>> {
+    match row.get::<_, Option<String>>("store_kind")? {
+        Some(_) => values::store(row, "store_kind").map(|store| Some(StoreKey(store))),
+        None => Ok(None),
+    }
 }
 
 fn from_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {

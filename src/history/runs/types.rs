@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::history::scan_record::SeenFilesystem;
+use crate::history::scan_record::{SeenFilesystem, StoreKey};
 use crate::history::values::by_name;
 use crate::model::OutcomeKind;
 use crate::model::names::names;
@@ -150,8 +150,8 @@ pub struct RunError {
 pub struct Deletion {
     pub at: Timestamp,
     pub kind: Kind,
-    /// Root of its store; empty for what lies in none.
-    pub store: String,
+    /// `None` for what lies in none (logs).
+    pub store: Option<StoreKey>,
     pub id: String,
     pub names: Vec<String>,
     pub reason: Reason,
