@@ -53,19 +53,4 @@ impl Policy {
     pub fn limit(number: i64) -> Option<usize> {
         usize::try_from(number).ok()
     }
-
-    /// Whether the kubelet would start with it.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn check(&self) -> Result<(), PolicyFault> {
-        if self.min_age.is_negative() { Err(PolicyFault::NegativeMinAge) } else { Ok(()) }
-    }
-}
-
-/// Why a policy is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyFault {
-    #[error("the minimum age is negative")]
-    NegativeMinAge,
 }

@@ -80,13 +80,7 @@ impl Manager {
         report
     }
 
-    /// What the eviction manager asks for under disk pressure: all that is not in use, pinned or
-    /// younger than the minimum age.
-    pub fn delete_unused(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Report {
-        self.make_space(runtime, i128::MAX, now)
-    }
-
-    /// The space pass alone.
+    /// The space pass alone; under disk pressure the eviction manager asks for more than there is.
     pub fn make_space(&mut self, runtime: &mut dyn Runtime, bytes: i128, now: Timestamp) -> Report {
         let mut report = Report::default();
         report.failure = match self.eviction_order(runtime, now) {

@@ -104,11 +104,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The filesystems that will be judged; `measured` of [`Self::next`] is needed for these.
-    pub fn filesystems(&self) -> impl Iterator<Item = FilesystemIx> + '_ {
-        self.filesystems.iter().map(|plan| plan.filesystem)
-    }
-
     /// The next deletion at these numbers, `None` when there is nothing (more) to do: one entry for each
     /// filesystem of the inventory, as measured now. A step that was handed out and never answered
     /// counts as refused.
