@@ -12,7 +12,7 @@ use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::Image;
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
-use super::store::{Lent, Store, StoreKind};
+use super::store::{Store, StoreKind, UnreadUser};
 use super::uses::Use;
 
 /// Everything that one scan found.
@@ -35,7 +35,7 @@ pub struct Inventory {
     /// No deletion of ours frees them.
     pub anchored: Vec<NodeIx>,
     /// Stores whose images may be used by another one, of whose containers not all are known.
-    pub lent: Vec<Lent>,
+    pub unread_users: Vec<UnreadUser>,
     /// What uses images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,
     /// What could not be read or does not fit together; `scan` prints them as warnings.

@@ -44,6 +44,6 @@ pub use node::{LayerFacts, Node, NodeKind, Size};
 pub use outcome::{Deletion, Outcome, Stopped};
 pub use outcome_kind::OutcomeKind;
 pub use plan::{Kept, Plan, Problem, Step};
-pub use store::{ARTIFACTS, Consistency, Lent, Store, StoreId, StoreKind};
+pub use store::{ARTIFACTS, Consistency, Store, StoreId, StoreKind, UnreadUser};
 pub use uses::Use;
 pub use verdict::Verdict;

@@ -49,11 +49,11 @@ impl Store {
 /// A store whose images another one may use that could not be read, or not in full: an
 /// additional image store of that one, or its imagestore.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lent {
+pub struct UnreadUser {
     /// The store that has the images.
     pub store: StoreIx,
     /// Root of the one whose containers are not all known.
-    pub to: PathBuf,
+    pub root: PathBuf,
 }
 
 /// How far the records of a store are known to belong together.

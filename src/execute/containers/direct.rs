@@ -249,7 +249,7 @@ impl Handler for OnDisk<'_> {
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
-        self.direct.editors.ballast_bytes(device)
+        self.direct.editors.reserve_file_bytes(device)
     }
 }
 

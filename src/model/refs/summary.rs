@@ -329,22 +329,22 @@ pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
         leak.verdict = Verdict::Keep;
         leak.evidence.push_str("; but something that is kept depends on it");
     }
-    spare_what_is_lent(inventory, refs);
+    spare_what_others_use(inventory, refs);
 }
 
 /// The same for what is needed elsewhere, or may be.
-fn spare_what_is_lent(inventory: &mut Inventory, refs: &Refs) {
+fn spare_what_others_use(inventory: &mut Inventory, refs: &Refs) {
     let reclaimed = |leak: &&Leak| leak.verdict == Verdict::Reclaim;
     let mut spared = Vec::new();
     for (at, leak) in inventory.leaks.iter().enumerate().filter(|(_, leak)| reclaimed(leak)) {
         if let Some(user) = leak.holds.iter().find_map(|node| refs.use_of(inventory, *node)) {
             spared.push((at, Verdict::Keep, format!("; but {} needs it", user.by)));
-        } else if let Some(lent) = inventory.lent.iter().find(|lent| lent.store == leak.store)
+        } else if let Some(user) = inventory.unread_users.iter().find(|user| user.store == leak.store)
             && leak.holds.iter().any(|node| is_layer(&inventory.nodes[node.get()], leak))
         {
-            let to = lent.to.display();
+            let root = user.root.display();
             let evidence =
-                format!("; but the store {to} may use it, whose records could not be read in full");
+                format!("; but the store {root} may use it, whose records could not be read in full");
             spared.push((at, Verdict::Report, evidence));
         }
     }
