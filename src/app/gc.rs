@@ -41,7 +41,7 @@ use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
 use crate::policy::compare::{Comparison, GATES, kubelet_policy};
 use crate::policy::kubelet::Report;
-use crate::policy::leaks::plan::Plan as LeakPlan;
+use crate::policy::leaks::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};

@@ -109,13 +109,11 @@ impl CriRemover {
         }
     }
 
-    /// The runtime.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Its store.
     #[must_use]
     pub fn place(&self) -> &StorePlace {
         &self.place

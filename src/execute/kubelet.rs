@@ -33,7 +33,6 @@ const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 pub struct Settings {
     /// See [`crate::policy::compare::kubelet_policy`].
     pub policy: kubelet::Policy,
-    /// The features.
     pub gates: Gates,
 }
 
@@ -282,7 +281,6 @@ impl Node<'_, '_> {
         }
     }
 
-    /// The resulting plan.
     fn plan(mut self, report: &Report, policy: kubelet::Policy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
         if let Some(invalid) = &part.invalid {

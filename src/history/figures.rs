@@ -62,7 +62,6 @@ pub struct StoreFigures {
     pub scanned: Timestamp,
     /// How long it took for all stores together, in seconds.
     pub seconds: f64,
-    /// What it found.
     pub figures: Figures,
 }
 
@@ -147,7 +146,6 @@ pub(super) struct Seen<'a> {
     pub(super) figures: &'a Figures,
 }
 
-/// When and how it was scanned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scanned {
     /// In record time.

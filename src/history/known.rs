@@ -20,7 +20,6 @@ pub struct Life {
     pub image_id: String,
     /// Its age and use.
     pub age: ImageAge,
-    /// When it was last seen.
     pub last_seen: Timestamp,
     /// The first complete scan that no longer found it; `None`: it is there.
     pub gone_since: Option<Timestamp>,

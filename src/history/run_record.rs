@@ -12,7 +12,6 @@ use crate::model::Filesystem;
 /// A run as far as it has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// What it began with.
     pub start: Start,
     /// What it deleted or tried to, in order.
     pub entries: Vec<Entry>,

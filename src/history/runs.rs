@@ -10,7 +10,6 @@ mod thin;
 mod types;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use serde::Serialize;
 
 pub use crate::model::OutcomeKind;
 pub use crate::model::plan::{Kind, Reason};
@@ -21,7 +20,7 @@ pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, RunError, Start
 
 use super::paths;
 use super::scan_record::StoreKey;
-use super::values::{micros, place, signed};
+use super::values::{json, micros, place, signed};
 use crate::model::StoreId;
 
 /// A run's row in the database.
@@ -189,10 +188,6 @@ pub fn record(tx: &Transaction<'_>, start: &Start, ended: &End) -> rusqlite::Res
     let run = begin(tx, start)?;
     end(tx, run, ended)?;
     Ok(run)
-}
-
-fn json(value: &impl Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
 #[cfg(test)]

@@ -88,7 +88,6 @@ pub struct SeenImage {
     /// Its store: a position in `stores`.
     pub store: usize,
     pub id: String,
-    /// All its names.
     pub names: Vec<String>,
     /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,

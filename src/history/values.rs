@@ -59,6 +59,11 @@ pub(super) fn store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<Sto
     maybe_store(row, kind)?.ok_or_else(|| damaged("not a store kind"))
 }
 
+/// A value as JSON.
+pub(super) fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
 /// What does not read as what it should be.
 pub(super) fn damaged(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, what.into())

@@ -13,7 +13,6 @@ use super::image::Image;
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
 use super::store::{Store, StoreKind, UnreadUser};
-use super::uses::Use;
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
@@ -161,4 +160,19 @@ impl Inventory {
             image.evidence.sort_unstable();
         }
     }
+}
+
+/// Something that needs images or layers of a store and is no image or container of that store: a
+/// container of another store, one that only podman's database knows, a mount of an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The user, for messages: `the podman container web in the store
+    /// /home/a/.local/share/containers/storage`.
+    pub by: String,
+    /// The images that it names.
+    pub images: Vec<ImageIx>,
+    /// The nodes that it cannot do without.
+    pub holds: Vec<NodeIx>,
+    /// An image or container of the inventory holds these nodes for it already, in another store.
+    pub is_listed: bool,
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{StoreKind, Verdict};
+use super::StoreKind;
 
 /// What kind of thing in a containers-storage has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +86,19 @@ impl Recipe {
     pub fn needs_no_room(self) -> bool {
         matches!(self, Self::Orphan(_) | Self::TemporaryFiles)
     }
+}
+
+/// What should happen to a leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Nothing uses it and its proof is complete: it can be deleted.
+    Reclaim,
+    /// The records are wrong and can be repaired.
+    Repair,
+    /// It looks like a leak but is not, or may be work in progress.
+    Keep,
+    /// A person has to check it.
+    Report,
 }
 
 /// What can be done about a class.

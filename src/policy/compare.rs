@@ -23,7 +23,6 @@ const MOST_RUNS: usize = 100;
 /// Both policies on one filesystem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The filesystem.
     pub filesystem: FilesystemIx,
     /// What it says before, in percent used.
     pub usage_before_percent: f64,
@@ -52,7 +51,6 @@ pub struct Story {
     pub at_low: bool,
 }
 
-/// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunStory {
     /// Ids of what was deleted, in order.

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use rusqlite::{Row, params};
 
-use super::{StoreRow, Writer, integer};
+use super::{StoreRow, Writer};
 use crate::history::ages::{self, Before};
 use crate::history::attempts;
 use crate::history::scan_record::SeenImage;
-use crate::history::values::moment;
+use crate::history::values::{json, moment, signed};
 
 /// The present life of an image, as stored.
 struct Life {
@@ -37,10 +37,10 @@ impl Shown {
     fn of(image: &SeenImage) -> rusqlite::Result<Self> {
         Ok(Self {
             names: json(&image.names)?,
-            total: integer(image.total_bytes),
-            exclusive: integer(image.exclusive_bytes),
-            frees: integer(image.frees_bytes),
-            listed: image.listed_bytes.map(integer),
+            total: signed(image.total_bytes),
+            exclusive: signed(image.exclusive_bytes),
+            frees: signed(image.frees_bytes),
+            listed: image.listed_bytes.map(signed),
             pinned: image.pinned,
         })
     }
@@ -232,8 +232,4 @@ impl Writer<'_> {
         self.observed.images_gone += 1;
         Ok(())
     }
-}
-
-fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }

@@ -32,13 +32,10 @@ pub struct Act {
     pub started: Timestamp,
     /// When it ended; of several, the last. `None`: still under way, or killed.
     pub ended: Option<Timestamp>,
-    /// How it ended.
     pub outcome: Option<OutcomeKind>,
     /// It only showed what it would do.
     pub dry_run: bool,
-    /// Name of the policy.
     pub policy: Option<String>,
-    /// How it deleted.
     pub via: Option<String>,
     /// Space was short.
     pub trigger_space: bool,
@@ -46,9 +43,7 @@ pub struct Act {
     pub trigger_age: bool,
     /// Mount point of the filesystem that the percents are of.
     pub mount: Option<String>,
-    /// Percent used before.
     pub usage_before_percent: Option<f64>,
-    /// Percent used after.
     pub usage_after_percent: Option<f64>,
     /// Bytes to be freed.
     pub wanted_bytes: Option<u64>,

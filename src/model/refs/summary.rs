@@ -22,7 +22,6 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::InUse, Self::Pinned, Self::ReadOnly, Self::Unused];
 
     #[must_use]
@@ -69,7 +68,6 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// All of it.
     #[must_use]
     pub fn total(&self) -> Size {
         [self.images, self.containers, self.leaks, self.metadata, self.other].into_iter().sum()
@@ -107,7 +105,6 @@ pub enum RowKind {
     ImagesUnused,
     /// What images have in a snapshotter beside the store's usual one.
     Snapshotter,
-    /// Containers.
     Containers,
     /// Leaks that can be deleted.
     LeaksReclaimable,
@@ -122,7 +119,6 @@ pub enum RowKind {
 /// A line of the summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it counts.
     pub kind: RowKind,
     /// Name of the snapshotter, of [`RowKind::Snapshotter`].
     pub name: Option<String>,
@@ -135,7 +131,6 @@ pub struct Row {
     pub weight: Weight,
 }
 
-/// The summary of one store.
 #[must_use]
 pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     let mut sets: Vec<(RowKind, Vec<Root>)> = [

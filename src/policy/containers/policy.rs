@@ -2,7 +2,6 @@
 
 use jiff::SignedDuration;
 
-/// The deciding policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Decides {
     /// What policy `exact` would do.
@@ -15,7 +14,6 @@ pub enum Decides {
 /// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The deciding policy.
     pub decides: Decides,
     /// Minimum age: counted from exit by policy `exact`, from creation by policy `kubelet`.
     pub min_age: SignedDuration,

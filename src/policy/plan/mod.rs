@@ -34,7 +34,6 @@ const UNANSWERED: &str = "the run ended before its outcome was known";
 pub struct Planner<'a> {
     input: Input<'a>,
     live: Live<'a>,
-    /// State of each image.
     states: Vec<ImageState>,
     /// What was passed over in a sweep, and why.
     passed_over: Vec<Option<String>>,
