@@ -15,7 +15,7 @@ use crate::execute::images::is_no_space;
 use crate::history::Note;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
-use crate::history::scan_record::SeenFilesystem;
+use crate::history::scan_record::{SeenFilesystem, StoreKey};
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Kind, Plan, Problem, Step};
 use crate::model::{Attempt, Inventory, OutcomeKind};
@@ -124,7 +124,7 @@ impl<'a> Recorder<'a> {
                 Kind::Artifact => Kind::Image,
                 kind => kind,
             },
-            store: step.target.store_root(),
+            store: step.target.store.clone().map(StoreKey),
             id: step.target.id.clone(),
             names: step.target.names.clone(),
             reason: step.cause.reason(),

@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
                 self.stopped = Some(Stopped::Closed(what.clone()));
                 Answer::NotTried
             }
-            Removed::StoreSkipped(what) => {
+            Removed::StoreUnavailable(what) => {
                 self.skipped_store = Some(what.clone());
                 Answer::Kept(Ruling::keeps(Rule::OutOfReach, what))
             }

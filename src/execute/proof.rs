@@ -189,7 +189,8 @@ pub(super) fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
 pub(super) type Waived = &'static [Rule];
 
 /// Whether the store of `image` still has it; `None` where it is not there and the records are
-/// damaged. Its own records alone are read: other stores say nothing of that.
+/// damaged. Other stores say nothing of that: for a graphroot or a containerd its own records alone are
+/// read. Only a store of artifacts is read with all others.
 pub(super) fn is_there(
     request: &Request,
     scan: &Scan,

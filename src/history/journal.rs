@@ -15,10 +15,11 @@ use super::files::DATABASE;
 use super::health::Degraded;
 use super::pending::{Note, Pending, Queue};
 use super::place::Place;
-pub use super::run_record::{Entry, Key, RunRecord};
+pub use super::run_record::{Entry, RunRecord};
 use super::run_record::{put, put_from};
 use super::runs::{BEGUN, Certainty, Deletion, End, Event, Start};
 use super::save::save_with_waiting;
+use super::scan_record::StoreKey;
 use crate::model::StoreId;
 use crate::sys::stop;
 
@@ -103,7 +104,7 @@ impl Journal {
     /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
     /// that is returned.
     pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreId>) -> usize {
-        self.add(Entry { deletion, key: store.cloned().map(Key), attempt: None, spared: false })
+        self.add(Entry { deletion, key: store.cloned().map(StoreKey), attempt: None, spared: false })
     }
 
     /// The measured result of the deletion at `position`.
@@ -124,7 +125,7 @@ impl Journal {
     /// Something could not be deleted: `deletion.error` says why. `attempt` is what is remembered of
     /// an image and its store.
     pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreId, Attempt)>) {
-        let (key, attempt) = attempt.map(|(store, attempt)| (Key(store.clone()), attempt)).unzip();
+        let (key, attempt) = attempt.map(|(store, attempt)| (StoreKey(store.clone()), attempt)).unzip();
         self.add(Entry { deletion, key, attempt, spared: false });
     }
 

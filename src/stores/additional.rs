@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::store::{Borrower, Store};
-use crate::model::{ImageIx, Inventory, Lent, StoreIx, Use};
+use crate::model::{ImageIx, Inventory, StoreIx, UnreadUser, Use};
 use crate::stores::containers_storage::config::StoreConfig;
 use crate::stores::containers_storage::fill::Ids;
 use crate::stores::containers_storage::needs::Need;
@@ -177,7 +177,7 @@ pub(super) fn note(
     // A container that is shown says itself what it is made from.
     let shown: HashSet<_> =
         inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
-    let (mut uses, mut lent) = (Vec::new(), Vec::new());
+    let (mut uses, mut unread_users) = (Vec::new(), Vec::new());
     for borrower in borrowers {
         let mut from = additional_stores_of(
             (&borrower.borrows_from, borrower.borrows_from_any),
@@ -190,7 +190,8 @@ pub(super) fn note(
         });
         for additional_store in from {
             if borrower.is_damaged {
-                lent.push(Lent { store: StoreIx::from(additional_store.at), to: borrower.root.clone() });
+                unread_users
+                    .push(UnreadUser { store: additional_store.at.into(), root: borrower.root.clone() });
             }
             for need in &borrower.needs {
                 uses.extend(use_of(inventory, (borrower, &shown), additional_store, need));
@@ -204,12 +205,12 @@ pub(super) fn note(
             sysroot,
             &one.graphroot,
         ) {
-            lent.push(Lent { store: StoreIx::from(additional_store.at), to: one.graphroot.clone() });
+            unread_users.push(UnreadUser { store: additional_store.at.into(), root: one.graphroot.clone() });
         }
     }
-    lent.dedup();
+    unread_users.dedup();
     inventory.uses.extend(uses);
-    inventory.lent.extend(lent);
+    inventory.unread_users.extend(unread_users);
 }
 
 fn additional_stores_of<'a, 'b>(

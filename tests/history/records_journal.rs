@@ -12,6 +12,7 @@ use crate::support;
 use layersweep::history::attempts::{self, Attempt};
 use layersweep::history::journal::{Journal, RunRecord};
 use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, OutcomeKind, Reason, Start};
+use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
 };
@@ -81,7 +82,7 @@ fn deletion(number: usize) -> Deletion {
     Deletion {
         at: at(i64::try_from(number).unwrap()),
         kind: Kind::Image,
-        store: "/var/lib/containers/storage".into(),
+        store: Some(StoreKey(store_key())),
         id: format!("{number:064x}"),
         names: vec![format!("registry.example.com/team/service:{number}")],
         reason: Reason::Space,
