@@ -5,12 +5,10 @@
 //! what containerd's own garbage collection would keep, and for which root; [`fill`] builds the inventory
 //! from these and the measured bytes.
 
-pub mod committed;
 pub mod config;
 pub mod content;
 pub mod fill;
 pub mod gc;
-mod labels;
 mod leaks;
 mod listing;
 pub mod metadata;

@@ -6,7 +6,6 @@
 
 pub mod artifacts;
 mod chains;
-pub mod committed;
 pub mod config;
 pub mod cri_o;
 pub mod edit;

@@ -11,10 +11,9 @@ use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
     pub(in crate::stores::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
-        for at in 0..self.graphs.len() {
-            let namespace = self.graphs[at].0;
+        for (namespace, graph) in self.graphs {
             for record in &namespace.containers {
-                let refs = self.graphs[at].1.container(record);
+                let refs = graph.container(record);
                 let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
                 holds.extend(self.nodes(namespace, &refs));
                 let group = groups.of(&namespace.name, record);
@@ -40,7 +39,7 @@ impl<'a> Filler<'a> {
             }
             // Edges of containerd's own sandbox store; nothing of ours deletes those.
             for sandbox in &namespace.sandboxes {
-                let held = self.nodes(namespace, &self.graphs[at].1.sandbox(sandbox));
+                let held = self.nodes(namespace, &graph.sandbox(sandbox));
                 self.writer.inventory.anchored.extend(held);
             }
             for sandbox in namespace.bare_sandboxes() {

@@ -1,17 +1,14 @@
 //! Image volumes of deleted pods.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::model::LeakClass;
 use crate::stores::containerd::fill::volumes::{DIRECTORY, Volumes, parse};
-use crate::stores::containerd::fill::{About, Filler, KUBERNETES, qualified};
+use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
 use crate::stores::containerd::places::CRI;
 use crate::sys::quiet;
-
-/// The class of both.
-const CLASS: LeakClass = LeakClass::OrphanImageVolume;
 
 impl<'a> Filler<'a> {
     /// Snapshots of image volumes whose pod is gone, and mounts of such volumes without a snapshot.
@@ -35,13 +32,10 @@ impl<'a> Filler<'a> {
                 volume.sandbox,
                 if is_mounted { "; it is still mounted" } else { "" },
             );
-            let path = match node {
-                Some(node) => self.writer.inventory.nodes[node.get()].path.clone(),
-                None => self.meta_db(),
-            };
+            let path = node.map_or_else(|| self.meta_db(), |node| self.writer.inventory[node].path.clone());
             let since = volume.record.created;
-            let about = About { id: qualified(namespace, key), path, since, evidence };
-            self.leak(CLASS, self.verdict(since), about, node.into_iter().collect());
+            let judged = self.judged(LeakClass::OrphanImageVolume, since, evidence);
+            self.writer.leak(judged, &qualified(namespace, key), &path, since, node.into_iter().collect());
         }
         self.volume_mounts(volumes);
     }
@@ -51,10 +45,8 @@ impl<'a> Filler<'a> {
         let directory = state.join(CRI).join(DIRECTORY);
         let recorded: HashSet<&Path> = volumes.0.iter().map(|one| Path::new(&one.record.key)).collect();
         let mounts = self.writer.mounts.iter().filter(|mount| mount.starts_with(&directory));
-        let alone: HashSet<&PathBuf> = mounts.filter(|mount| !recorded.contains(mount.as_path())).collect();
-        let mut alone: Vec<PathBuf> = alone.into_iter().cloned().collect();
-        alone.sort();
-        for mount in alone {
+        let alone = mounts.filter(|mount| !recorded.contains(mount.as_path())).cloned();
+        for mount in alone.collect::<BTreeSet<PathBuf>>() {
             let Some((sandbox, _)) = mount.to_str().and_then(parse) else { continue };
             let namespace = self.snapshot.metadata.namespace(KUBERNETES);
             if namespace.is_some_and(|namespace| namespace.has_pod(sandbox)) {
@@ -65,12 +57,11 @@ impl<'a> Filler<'a> {
             let since = pod.and_then(|pod| pod.modified);
             let evidence = format!(
                 "an image volume of the pod {sandbox} is mounted, but neither the pod nor the snapshot \
-                 exists: \
-                 `umount {}`",
+                 exists: `umount {}`",
                 mount.display()
             );
-            let about = About { id: mount.display().to_string(), path: mount, since, evidence };
-            self.leak(CLASS, self.verdict(since), about, Vec::new());
+            let judged = self.judged(LeakClass::OrphanImageVolume, since, evidence);
+            self.writer.leak(judged, &mount.display().to_string(), &mount, since, Vec::new());
         }
     }
 }
