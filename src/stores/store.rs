@@ -91,7 +91,7 @@ pub(super) trait Store: Debug {
 }
 
 /// One store that was read, and may take images from others.
-pub(super) struct Borrower<'a> {
+pub(crate) struct Borrower<'a> {
     /// Its position among the stores shown; `None`: not requested.
     pub(super) at: Option<usize>,
     pub(super) root: PathBuf,

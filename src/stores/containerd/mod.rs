@@ -15,5 +15,5 @@ pub mod metadata;
 pub mod places;
 pub mod read;
 pub mod snapshot;
-pub(in crate::stores) mod store;
+pub(crate) mod store;
 pub mod units;

@@ -255,7 +255,7 @@ impl Snapshot {
     }
 
     /// The path of a blob's file; `None` if the name is not a digest.
-    pub(in crate::stores::containerd) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
+    pub(crate) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
         let (algorithm, hex) = digest.split_once(':')?;
         // Only what is shaped like a digest becomes a path.
         places::digest(algorithm, hex)?;

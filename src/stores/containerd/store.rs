@@ -23,9 +23,9 @@ const IN_FLIGHT: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Clone, Debug)]
 pub struct Containerd {
-    pub(in crate::stores) snapshot: Snapshot,
-    pub(in crate::stores) units: Vec<Unit>,
-    pub(in crate::stores) origin: String,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) origin: String,
 }
 
 impl Store for Containerd {

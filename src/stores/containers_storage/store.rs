@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::config::pinned_by;
 use super::edit::Watch;
 use super::fill;
-use super::inspect::{Closeness, inspect};
+use super::inspect::inspect;
 use super::needs;
 use super::places::Places;
 use super::records::LayerRecord;
@@ -17,27 +17,27 @@ use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
-use crate::stores::request::{Measure, Request};
+use crate::stores::request::Request;
 use crate::stores::store::{Borrower, Filling, Reassigned, Store, UnitView};
 use crate::stores::unit::views;
 
 /// A graphroot, read with one driver.
 #[derive(Clone, Debug)]
 pub struct Graphroot {
-    pub(in crate::stores) snapshot: Snapshot,
-    pub(in crate::stores) units: Vec<Unit>,
-    pub(in crate::stores) origin: String,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) origin: String,
     /// Graphroots of the additional image stores that it reads from.
-    pub(in crate::stores) additional: Vec<PathBuf>,
+    pub(crate) additional: Vec<PathBuf>,
     /// There may be more of these.
-    pub(in crate::stores) has_more_lenders: bool,
+    pub(crate) has_more_lenders: bool,
     /// From before it was read.
-    pub(in crate::stores) watch: Watch,
+    pub(crate) watch: Watch,
 }
 
 impl Graphroot {
     /// As one that takes images from others; `at` is its place among those that are shown.
-    pub(in crate::stores) fn borrower(&self, at: Option<usize>) -> Borrower<'_> {
+    pub(crate) fn borrower(&self, at: Option<usize>) -> Borrower<'_> {
         Borrower {
             at,
             root: self.snapshot.places.graphroot.to_path_buf(),
@@ -156,14 +156,10 @@ impl Store for Graphroot {
 }
 
 /// Reads the records, and marks them as damaged where they cannot be all.
-pub(in crate::stores) fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
+pub(crate) fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
     let mut snapshot = snapshot::read(places, request.patience)?;
     snapshot::validate(&mut snapshot);
-    let closeness = match request.measure {
-        Measure::Everything => Closeness::Everything,
-        Measure::Nothing => Closeness::Engine,
-    };
-    inspect(&mut snapshot, closeness);
+    inspect(&mut snapshot, request.measure);
     tracing::info!(
         "{}: {} images, {} layers, {} containers ({}, {:?})",
         places.graphroot.display(),

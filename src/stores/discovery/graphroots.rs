@@ -23,32 +23,32 @@ use crate::sys::root::Root;
 /// Graphroots that have been read. Additional image stores come before the stores that
 /// read from them.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct Found {
+pub(crate) struct Found {
     stores: Vec<Graphroot>,
     /// Stores that were not requested but use images of those above: only their records.
     others: Vec<Graphroot>,
     /// What is beside the images.
     artifacts: Vec<Artifacts>,
-    pub(in crate::stores) pins: Vec<Pin>,
-    pub(in crate::stores) findings: Vec<Finding>,
+    pub(crate) pins: Vec<Pin>,
+    pub(crate) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
-    pub(in crate::stores) looked: Vec<PathBuf>,
+    pub(crate) looked: Vec<PathBuf>,
     /// The stores that could not be read.
-    pub(in crate::stores) unread: Vec<Unread>,
+    pub(crate) unread: Vec<Unread>,
     /// Why the first of them could not be read.
     unreadable: Option<Error>,
 }
 
 impl Found {
     /// The stores, and why the first of the others could not be read.
-    pub(in crate::stores) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
+    pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
         let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
         (stores.chain(artifacts).collect(), self.unreadable)
     }
 
     /// The stores that were not requested.
-    pub(in crate::stores) fn others(&mut self) -> Vec<Graphroot> {
+    pub(crate) fn others(&mut self) -> Vec<Graphroot> {
         std::mem::take(&mut self.others)
     }
 }
@@ -59,7 +59,7 @@ impl Found {
 ///
 /// # Errors
 /// When a named store is none or cannot be read.
-pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
+pub(crate) fn find(request: &Request) -> Result<Found, Error> {
     let named = request.names_stores();
     let Discovery { stores, others, pins, artifact_stores, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
@@ -143,7 +143,7 @@ fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
 
 /// What is needed of the store at `places` by others, and by what is in none of its records: read
 /// now, and with the means to see that it has changed.
-pub(in crate::stores) fn outside(request: &Request, places: &Places) -> OutsideUse {
+pub(crate) fn outside(request: &Request, places: &Places) -> OutsideUse {
     let mut outside = OutsideUse::default();
     let discovered = config::discover(&request.sysroot, &request.environment).stores;
     // The store itself comes first, as it was read: a shared imagestore is this one's.
@@ -184,7 +184,7 @@ pub(in crate::stores) fn outside(request: &Request, places: &Places) -> OutsideU
 }
 
 /// Whether the store has the image; `None` where it is not found and the records are damaged.
-pub(in crate::stores) fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
+pub(crate) fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
     // One that was moved aside or exchanged tells nothing of what others find.
     let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
     if !places.areas().all(in_place) {

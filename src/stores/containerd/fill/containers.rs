@@ -10,7 +10,7 @@ use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
-    pub(in crate::stores::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
+    pub(crate) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
         for (namespace, graph) in self.graphs {
             for record in &namespace.containers {
                 let refs = graph.container(record);
@@ -88,7 +88,7 @@ impl<'a> Filler<'a> {
 
     /// Whether the container's bundle (below the state directory, wherever that is) has its
     /// root filesystem mounted.
-    pub(in crate::stores::containerd) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
+    pub(crate) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
         let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
         self.writer.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }

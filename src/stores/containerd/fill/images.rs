@@ -19,20 +19,20 @@ const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
 const MOST_CONFIG_BYTES: u64 = 8 << 20;
 
 /// One image and its names.
-pub(in crate::stores::containerd) struct Group<'a> {
-    pub(in crate::stores::containerd) namespace: &'a Namespace,
-    pub(in crate::stores::containerd) names: Vec<&'a ImageRecord>,
-    pub(in crate::stores::containerd) resolved: Resolved,
-    pub(in crate::stores::containerd) image: ImageIx,
+pub(crate) struct Group<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) names: Vec<&'a ImageRecord>,
+    pub(crate) resolved: Resolved,
+    pub(crate) image: ImageIx,
     /// Id of the image in the inventory.
-    pub(in crate::stores::containerd) id: String,
+    pub(crate) id: String,
     /// Its top snapshots: snapshotter and key, recorded or not.
-    pub(in crate::stores::containerd) tops: Vec<(&'a str, &'a str)>,
+    pub(crate) tops: Vec<(&'a str, &'a str)>,
 }
 
 /// All images of the root, and how to find them.
-pub(in crate::stores::containerd) struct Groups<'a> {
-    pub(in crate::stores::containerd) all: Vec<Group<'a>>,
+pub(crate) struct Groups<'a> {
+    pub(crate) all: Vec<Group<'a>>,
     /// By namespace and name.
     by_name: HashMap<(&'a str, &'a str), usize>,
     /// By namespace and digest of the configuration.
@@ -42,11 +42,7 @@ pub(in crate::stores::containerd) struct Groups<'a> {
 impl<'a> Groups<'a> {
     /// The image that a container was made from: by the configuration that CRI noted, else
     /// by name.
-    pub(in crate::stores::containerd) fn of(
-        &self,
-        namespace: &str,
-        container: &ContainerRecord,
-    ) -> Option<&Group<'a>> {
+    pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&Group<'a>> {
         let cri = container.cri.as_ref();
         let by_config = cri.and_then(|cri| cri.image_ref.clone());
         let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
@@ -63,11 +59,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The image that a configured reference means.
-    pub(in crate::stores::containerd) fn named(
-        &self,
-        namespace: &str,
-        reference: &str,
-    ) -> Option<&Group<'a>> {
+    pub(crate) fn named(&self, namespace: &str, reference: &str) -> Option<&Group<'a>> {
         let normal = normal(reference);
         let at = [reference, &normal].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
         at.map(|at| &self.all[*at])
@@ -75,7 +67,7 @@ impl<'a> Groups<'a> {
 }
 
 impl<'a> Filler<'a> {
-    pub(in crate::stores::containerd) fn images(&mut self) -> Groups<'a> {
+    pub(crate) fn images(&mut self) -> Groups<'a> {
         let mut groups = Groups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
         for (namespace, graph) in self.graphs {
             let mut by_id: BTreeMap<String, (Vec<&ImageRecord>, Resolved)> = BTreeMap::new();

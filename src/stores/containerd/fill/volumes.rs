@@ -13,20 +13,20 @@ use crate::model::ImageIx;
 use crate::stores::containerd::metadata::{Namespace, SnapshotRecord};
 
 /// The directory of the mounts, below CRI's state directory.
-pub(in crate::stores::containerd) const DIRECTORY: &str = "image-volumes";
+pub(crate) const DIRECTORY: &str = "image-volumes";
 
 /// One image volume of one pod.
-pub(in crate::stores::containerd) struct Volume<'a> {
-    pub(in crate::stores::containerd) namespace: &'a Namespace,
-    pub(in crate::stores::containerd) record: &'a SnapshotRecord,
+pub(crate) struct Volume<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) record: &'a SnapshotRecord,
     /// Id of the pod's sandbox, which need not exist any more.
-    pub(in crate::stores::containerd) sandbox: &'a str,
+    pub(crate) sandbox: &'a str,
     /// The images that it can be of; none where the image is gone.
     images: Vec<ImageIx>,
 }
 
 /// All image volumes of a root.
-pub(in crate::stores::containerd) struct Volumes<'a>(pub(in crate::stores::containerd) Vec<Volume<'a>>);
+pub(crate) struct Volumes<'a>(pub(crate) Vec<Volume<'a>>);
 
 impl Volumes<'_> {
     /// The images that are mounted for a sandbox.
@@ -40,7 +40,7 @@ impl Volumes<'_> {
 }
 
 /// Sandbox and digest in the path of an image volume: a snapshot's key, or a mount point.
-pub(in crate::stores::containerd) fn parse(path: &str) -> Option<(&str, &str)> {
+pub(crate) fn parse(path: &str) -> Option<(&str, &str)> {
     let path = Path::new(path);
     let pod = path.parent()?;
     let is_volume = pod.parent()?.file_name() == Some(OsStr::new(DIRECTORY));
@@ -50,7 +50,7 @@ pub(in crate::stores::containerd) fn parse(path: &str) -> Option<(&str, &str)> {
 
 impl<'a> Filler<'a> {
     /// Finds the image volumes, and the images that they are of.
-    pub(in crate::stores::containerd) fn volumes(&self, groups: &Groups<'a>) -> Volumes<'a> {
+    pub(crate) fn volumes(&self, groups: &Groups<'a>) -> Volumes<'a> {
         let mut volumes = Vec::new();
         for namespace in &self.snapshot.metadata.namespaces {
             for record in &namespace.snapshots {

@@ -24,7 +24,7 @@ impl<'a> Filler<'a> {
 
     /// Images that lack blobs, blobs that are cut off, snapshots without a directory,
     /// containers that CRI does not know.
-    pub(in crate::stores::containerd) fn damage(&mut self, groups: &Groups<'a>) {
+    pub(crate) fn damage(&mut self, groups: &Groups<'a>) {
         for group in &groups.all {
             self.image_damage(group);
         }
@@ -148,7 +148,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Images and snapshots that CRI cannot see: other namespaces, other snapshotters.
-    pub(in crate::stores::containerd) fn other_namespaces(&mut self, groups: &Groups<'a>) {
+    pub(crate) fn other_namespaces(&mut self, groups: &Groups<'a>) {
         let cri_is_used =
             self.snapshot.metadata.namespace(KUBERNETES).is_some_and(|one| !one.images.is_empty());
         if !cri_is_used {

@@ -42,7 +42,7 @@ fn evidence(what: Orphan) -> &'static str {
 }
 
 impl<'a> Filler<'a> {
-    pub(in crate::stores::containerd) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
+    pub(crate) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
             let What::Orphan(what) = unit.what else { continue };
             if what == Orphan::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
@@ -66,12 +66,7 @@ impl<'a> Filler<'a> {
     }
 
     /// A snapshot that only its snapshotter knows.
-    pub(in crate::stores::containerd) fn unknown_entry(
-        &mut self,
-        backend: usize,
-        entry: usize,
-        node: NodeIx,
-    ) {
+    pub(crate) fn unknown_entry(&mut self, backend: usize, entry: usize, node: NodeIx) {
         let found = &self.snapshot.backends[backend].snapshots[entry];
         let name = &self.snapshot.backends[backend].name;
         let evidence = "the snapshotter knows it, but no namespace of meta.db does; it is deleted with the \
@@ -82,7 +77,7 @@ impl<'a> Filler<'a> {
     }
 
     /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
-    pub(in crate::stores::containerd) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
+    pub(crate) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
         let path = self.writer.inventory[node].path.clone();
         let since = self.snapshot.places.within().facts(&path).ok().and_then(|facts| facts.modified);
         let evidence = "no snapshot of this containerd uses this file of a layer cache; containerd never \
@@ -92,18 +87,14 @@ impl<'a> Filler<'a> {
     }
 
     /// When a download last grew.
-    pub(in crate::stores::containerd) fn ingest_modified(
-        &self,
-        namespace: &Namespace,
-        key: &str,
-    ) -> Option<Timestamp> {
+    pub(crate) fn ingest_modified(&self, namespace: &Namespace, key: &str) -> Option<Timestamp> {
         let record = namespace.ingests.iter().find(|ingest| ingest.key == key)?;
         let mut directories = self.snapshot.ingests.iter();
         directories.find(|one| one.backend_ref.is_some() && one.backend_ref == record.backend_ref)?.modified
     }
 
     /// Downloads with a record: in progress, or left by a writer that is gone.
-    pub(in crate::stores::containerd) fn ingests(&mut self) {
+    pub(crate) fn ingests(&mut self) {
         for namespace in &self.snapshot.metadata.namespaces {
             for record in &namespace.ingests {
                 let Some(node) = record.backend_ref.as_deref().and_then(|one| self.ingests.get(one)).copied()

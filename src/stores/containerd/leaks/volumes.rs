@@ -12,7 +12,7 @@ use crate::sys::quiet;
 
 impl<'a> Filler<'a> {
     /// Snapshots of image volumes whose pod is gone, and mounts of such volumes without a snapshot.
-    pub(in crate::stores::containerd) fn orphan_volumes(&mut self, volumes: &Volumes<'a>) {
+    pub(crate) fn orphan_volumes(&mut self, volumes: &Volumes<'a>) {
         for volume in &volumes.0 {
             if volume.namespace.has_pod(volume.sandbox) {
                 continue;

@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::found::{Leads, LinkFault, ShortName};
+use super::found::{Fault, FaultOf, ShortName};
+use crate::model::{LeakClass, Verdict};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
+use crate::stores::leaks::Judgement;
 use crate::sys::quiet::{Below, Kind, Within};
 use crate::sys::readlink::Untraced;
 
@@ -30,7 +32,7 @@ pub(super) enum Name {
 }
 
 /// Looks at every area. An area where something could not be read has no faults, and no names.
-pub(super) fn look(snapshot: &Snapshot) -> (Vec<LinkFault>, Vec<ShortName>) {
+pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
     if snapshot.places.driver != "overlay" {
         return (Vec::new(), Vec::new());
     }
@@ -190,7 +192,7 @@ pub(super) fn judge(
     stray: &[String],
     targets: &HashMap<String, OsString>,
     mut used: impl FnMut(&str) -> Option<User>,
-) -> Vec<LinkFault> {
+) -> Vec<Fault> {
     let links = area.driver.join("l");
     let mut found = Vec::new();
     let mut names_of_blank: HashMap<&str, &str> = HashMap::new();
@@ -211,28 +213,86 @@ pub(super) fn judge(
             },
         };
         let used_by = used(name).map(|user| user.id);
-        found.push(LinkFault::Stray { path: links.join(name), leads, used_by });
+        let judged = stray_name(&leads, used_by.as_deref());
+        found.push(Fault { of: FaultOf::StrayName, path: links.join(name), judged });
     }
     let mut directories: Vec<_> = area.directories.iter().collect();
     directories.sort_unstable_by_key(|(id, _)| *id);
     for (id, name) in directories {
         let Some(layer) = layers.get(id.as_str()).copied() else { continue };
-        match name {
-            Name::Known(name) if area.names.contains_key(name) => {}
+        let (path, judged) = match name {
+            Name::Known(name) if area.names.contains_key(name) => continue,
             // A name with a slash leads elsewhere and is none of ours.
-            Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {}
+            Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,
             Name::Known(name) => {
                 let needed_by = used(name).filter(|user| user.needs_name).map(|user| user.id);
-                found.push(LinkFault::Missing { layer, path: links.join(name), needed_by });
+                (links.join(name), missing_name(name, needed_by.as_deref()))
             }
-            Name::Blank => found.push(LinkFault::Blank {
-                layer,
-                path: area.driver.join(id).join("link"),
-                name: names_of_blank.get(id.as_str()).map(|name| (*name).to_owned()),
-            }),
-        }
+            Name::Blank => {
+                let name = names_of_blank.get(id.as_str()).copied();
+                (area.driver.join(id).join("link"), blank_link(name))
+            }
+        };
+        found.push(Fault { of: FaultOf::Layer(layer), path, judged });
     }
     found
+}
+
+/// Where a stray name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leads {
+    /// To no directory of a layer.
+    Nowhere,
+    /// To the directory of the layer with this id, which has another name.
+    Layer(String),
+    /// It could not be read without moving its access time.
+    Unread,
+}
+
+/// Judges a name in `l/` that belongs to no layer; `used_by` has it in its `lower` file.
+fn stray_name(leads: &Leads, used_by: Option<&str>) -> Judgement {
+    let class = match leads {
+        Leads::Nowhere => LeakClass::DanglingL,
+        Leads::Layer(_) => LeakClass::DupL,
+        Leads::Unread => LeakClass::StrayL,
+    };
+    let what = match leads {
+        Leads::Nowhere => "it leads to no layer's directory".to_owned(),
+        Leads::Layer(id) => format!("it leads to layer {id}, which has another name"),
+        Leads::Unread => {
+            "no layer has this name; its target cannot be read without changing its access time".into()
+        }
+    };
+    let (verdict, rest) = match (leads, used_by) {
+        (Leads::Unread, None) => (Verdict::Report, String::new()),
+        (_, None) => (Verdict::Reclaim, ", and no layer is built on this name".into()),
+        (leads, Some(child)) => {
+            let verdict = if *leads == Leads::Nowhere { Verdict::Report } else { Verdict::Keep };
+            (verdict, format!(", but layer {child} is built on this name"))
+        }
+    };
+    Judgement::of(class, format!("{what}{rest}")).with(verdict)
+}
+
+/// Judges a layer's empty `link` file; `name` is what `l/` has for the layer.
+fn blank_link(name: Option<&str>) -> Judgement {
+    let what = "the layer's `link` file is empty or missing, so the layer cannot be mounted";
+    let evidence = match name {
+        Some(name) => format!("{what}; its name is {name}"),
+        None => format!("{what}; it needs a new name"),
+    };
+    Judgement::of(LeakClass::EmptyLinkFile, evidence)
+}
+
+/// Judges a layer's name that is not in `l/`; `needed_by` is a layer that is mounted by that name.
+/// Library versions up to 1.62 recreate the name at a mount; later ones fail.
+fn missing_name(name: &str, needed_by: Option<&str>) -> Judgement {
+    let what = format!("the layer's short name {name} is missing");
+    let evidence = match needed_by {
+        Some(child) => format!("{what}; Podman 6 cannot mount layer {child}, which needs it, without repair"),
+        None => format!("{what}; no layer needs it to be mounted"),
+    };
+    Judgement::of(LeakClass::MissingL, evidence)
 }
 
 #[cfg(test)]
