@@ -101,8 +101,7 @@ pub(crate) fn find(request: &Request) -> Result<Found, Error> {
             return Err(Error::NotAStore {
                 path: store.graphroot.clone(),
                 hint: "pass the directory that contains `overlay-layers` or `vfs-layers` (graphRoot in \
-                    `podman \
-                       info`)",
+                       `podman info`)",
             });
         }
         found.looked.push(store.graphroot.clone());
@@ -164,7 +163,7 @@ pub(crate) fn outside(request: &Request, places: &Places) -> OutsideUse {
         }
         let mut found = Found::default();
         let absent = Watch::absent(&placed(request, store));
-        match found.drivers(request, at, known, false) {
+        match found.drivers(request, at, known) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
             Err(_) => outside.add_unknown(store.graphroot.clone()),
@@ -275,14 +274,11 @@ impl Found {
     /// # Errors
     /// When the store at position `additional_store`, whose images `store` may use, could not be read.
     fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), Error> {
-        let Some(additional_store) = self.unread.iter().find(|unread| unread.at == additional_store) else {
+        let Some(unread) = self.unread.iter().find(|unread| unread.at == additional_store) else {
             return Ok(());
         };
-        let additional_store = additional_store.graphroot.display();
-        let source = io::Error::other(format!(
-            "its additional image store {additional_store} could not \
-            be read"
-        ));
+        let unread = unread.graphroot.display();
+        let source = io::Error::other(format!("its additional image store {unread} could not be read"));
         Err(Error::Unreadable { path: store.graphroot.clone(), source })
     }
 
@@ -314,14 +310,12 @@ impl Found {
                     self.drivers_of(request, &config, Vec::new(), true)?;
                 }
             }
-            let additional_store = self
-                .known(&place)
-                .map(|additional_store| additional_store.snapshot.places.graphroot.to_path_buf());
-            // In a circle the additional_store has yet to be read.
-            additional.push(additional_store.unwrap_or_else(|| path.to_path_buf()));
+            // In a circle it has yet to be read.
+            let graphroot = self.known(&place).map_or(&path, |known| &known.snapshot.places.graphroot);
+            additional.push(graphroot.to_path_buf());
         }
         let first = self.stores.len();
-        self.drivers(request, at, known, false)?;
+        self.drivers(request, at, known)?;
         for store in &mut self.stores[first..] {
             let Places { graphroot, driver, .. } = &store.snapshot.places;
             let reach = |path: &&PathBuf| additional::may_reach(&request.sysroot, graphroot, (path, driver));
@@ -347,7 +341,7 @@ impl Found {
         let Some(additional_store) = takes else { return };
         let request = &records_of_another(request, &additional_store.snapshot.places);
         let mut found = Self::default();
-        if found.drivers(request, at, known, false).is_err() {
+        if found.drivers(request, at, known).is_err() {
             self.unread.push(unread(request, &known.all[at], at));
         }
         let additional = paths(known.borrowed(request, at));
@@ -375,15 +369,8 @@ impl Found {
     }
 
     /// Reads the store at position `at` once for each driver that has records in it.
-    fn drivers(
-        &mut self,
-        request: &Request,
-        at: usize,
-        known: Configured<'_>,
-        read_only: bool,
-    ) -> Result<(), Error> {
-        let imagestores = known.imagestores(request, at);
-        self.drivers_of(request, &known.all[at], imagestores, read_only)
+    fn drivers(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
+        self.drivers_of(request, &known.all[at], known.imagestores(request, at), false)
     }
 
     fn drivers_of(
@@ -414,12 +401,10 @@ impl Found {
         };
         let first = store.driver.as_ref().filter(|driver| drivers.contains(driver)).or(drivers.first());
         for driver in &drivers {
-            let runroots = match (&request.runroot, read_only) {
-                (_, true) => Vec::new(),
-                (Some(named), false) => opened(request, [named]),
-                (None, false) => {
-                    opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
-                }
+            let runroots = match &request.runroot {
+                _ if read_only => Vec::new(),
+                Some(named) => opened(request, [named]),
+                None => opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots)),
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
             let mut places = Places {
@@ -467,18 +452,8 @@ impl Found {
     /// Reads the artifacts in a graphroot. That they cannot be read is no reason to skip the images
     /// by.
     fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
-        let places = Places {
-            graphroot: graphroot.clone(),
-            imagestores: Vec::new(),
-            runroots: Vec::new(),
-            databases: Vec::new(),
-            temporary: Vec::new(),
-            driver: artifacts::DRIVER.into(),
-            other_drivers: Vec::new(),
-            primary: false,
-            read_only,
-            foreign: request.sysroot.is_foreign(),
-        };
+        let foreign = request.sysroot.is_foreign();
+        let places = Places { read_only, foreign, ..Places::new(graphroot.clone(), artifacts::DRIVER) };
         match Artifacts::find(&places, origin, request) {
             Ok(found) => self.artifacts.extend(found),
             Err(error) => self.findings.push(Finding {
