@@ -3,7 +3,6 @@
 
 mod damage;
 mod orphans;
-mod volumes;
 
 use std::collections::HashSet;
 
@@ -44,7 +43,12 @@ impl<'a> Filler<'a> {
     }
 
     /// With that verdict.
-    fn judged(&self, class: LeakClass, since: Option<Timestamp>, evidence: impl Into<String>) -> Judgement {
+    pub(super) fn judged(
+        &self,
+        class: LeakClass,
+        since: Option<Timestamp>,
+        evidence: impl Into<String>,
+    ) -> Judgement {
         Judgement::of(class, evidence).with(self.verdict(since))
     }
 

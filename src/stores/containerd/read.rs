@@ -157,10 +157,8 @@ fn read_once(places: &Places) -> io::Result<Snapshot> {
 
 /// Opens and reads a database; a missing one is `None`.
 fn database(within: &Within, path: &Path) -> Result<Option<Database>, BoltError> {
-    match within.open_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        file => Database::read(&file?, &Limits::default()).map(Some),
-    }
+    let file = quiet::if_present(within.open_file(path))?;
+    file.map(|file| Database::read(&file, &Limits::default())).transpose()
 }
 
 /// Where the symlink to a layer in a cache leads; `None` where that cannot be read without a trace.

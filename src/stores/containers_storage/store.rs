@@ -41,7 +41,7 @@ impl Graphroot {
         Borrower {
             at,
             root: self.snapshot.places.graphroot.to_path_buf(),
-            driver: &self.snapshot.places.driver,
+            driver: Some(&self.snapshot.places.driver),
             is_damaged: self.has_more_lenders || !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
             borrows_from_any: self.has_more_lenders,

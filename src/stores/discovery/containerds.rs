@@ -1,6 +1,5 @@
 //! Finds and reads containerd roots.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::model::Finding;
@@ -10,6 +9,7 @@ use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
 use crate::stores::request::{Error, Request};
 use crate::stores::store::Store;
+use crate::sys::quiet::is_absent;
 
 /// containerd roots that have been read.
 #[derive(Debug, Default)]
@@ -39,9 +39,7 @@ impl Found {
         let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
         let places: Places = match config.places(&request.sysroot) {
             Ok(places) => places,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(false);
-            }
+            Err(error) if is_absent(&error) => return Ok(false),
             Err(error) => return Err(unreadable(error)),
         };
         if self.knows(&places.root) {

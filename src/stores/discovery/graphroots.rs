@@ -17,7 +17,7 @@ use crate::stores::containers_storage::temporary_files;
 use crate::stores::containers_storage::units;
 use crate::stores::request::{Error, Measure, Request};
 use crate::stores::store::Store;
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{Within, is_absent};
 use crate::sys::root::Root;
 
 /// Graphroots that have been read. Additional image stores come before the stores that
@@ -141,8 +141,9 @@ fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
 }
 
 /// What is needed of the store at `places` by others, and by what is in none of its records: read
-/// now, and with the means to see that it has changed.
-pub(crate) fn outside(request: &Request, places: &Places) -> OutsideUse {
+/// now, right before a deletion, and with the means to see that it has changed.
+#[must_use]
+pub fn outside(request: &Request, places: &Places) -> OutsideUse {
     let mut outside = OutsideUse::default();
     let discovered = config::discover(&request.sysroot, &request.environment).stores;
     // The store itself comes first, as it was read: a shared imagestore is this one's.
@@ -182,8 +183,12 @@ pub(crate) fn outside(request: &Request, places: &Places) -> OutsideUse {
     outside
 }
 
-/// Whether the store has the image; `None` where it is not found and the records are damaged.
-pub(crate) fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
+/// Whether the store at `places` has the image now; `None` where it is not found and the records are
+/// damaged. No other store is read, and none is looked for.
+///
+/// # Errors
+/// When the records cannot be read at all.
+pub fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
     // One that was moved aside or exchanged tells nothing of what others find.
     let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
     if !places.areas().all(in_place) {
@@ -508,8 +513,4 @@ fn is_of_root(request: &Request, path: &Path, error: &io::Error) -> bool {
     request.environment.uid != 0
         && error.kind() == ErrorKind::PermissionDenied
         && found.next().is_some_and(|nearest| nearest.owner() != uid)
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

@@ -4,7 +4,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use globset::GlobBuilder;
@@ -12,6 +11,7 @@ use toml::{Table, Value};
 
 use super::RootConfig;
 use crate::stores::containerd::places::{ConfiguredPin, SNAPSHOTTER};
+use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
 /// No configuration file is longer than this.
@@ -63,10 +63,6 @@ pub(super) fn read(
             }
         }
     }
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// The files that `imports` names, in order. Relative ones are beside the file; the last

@@ -5,47 +5,51 @@ use jiff::Timestamp;
 use crate::model::{LeakClass, NodeIx, Verdict};
 use crate::stores::containerd::fill::{Filler, qualified};
 use crate::stores::containerd::metadata::Namespace;
-use crate::stores::containerd::units::{Orphan, Unit, What};
+use crate::stores::containerd::units::{Unit, What};
 use crate::stores::leaks::Judgement;
 
-fn evidence(what: Orphan) -> &'static str {
-    match what {
-        Orphan::Blob => "no namespace has a record of this blob; containerd deletes it with the next blob",
-        Orphan::StrayName => {
+/// What [`What::Orphan`] of a class says.
+fn evidence(class: LeakClass) -> &'static str {
+    match class {
+        LeakClass::OrphanBlob => {
+            "no namespace has a record of this blob; containerd deletes it with the next blob"
+        }
+        LeakClass::StrayBlobName => {
             "this name is not a digest: containerd's deletion of blobs stops here, so blobs that sort after \
              it stay on the disk although every removal reports success; move it out of the directory"
         }
-        Orphan::Ingest => {
+        LeakClass::OrphanIngest => {
             "no namespace has a record of this download; containerd deletes it with the next content"
         }
-        Orphan::IngestWithoutRef => {
+        LeakClass::IngestWithoutRef => {
             "a download without its file `ref`, left by a crash or a full disk; containerd never deletes it"
         }
-        Orphan::SnapshotDirectory => {
+        LeakClass::OrphanSnapshotDir => {
             "the snapshotter's database has no snapshot with this number; it is deleted with the next \
              snapshot"
         }
-        Orphan::NewSnapshot => {
+        LeakClass::OrphanNewDir => {
             "containerd was interrupted while creating this snapshot; it is deleted with the next one"
         }
-        Orphan::RemovedSnapshot => {
+        LeakClass::OrphanRmDir => {
             "containerd was interrupted while deleting this snapshot; it is deleted with the next one"
         }
-        Orphan::Snapshotter => "a snapshotter's directory, but no namespace has a snapshot of it",
-        Orphan::TmpMount => {
+        LeakClass::ForeignSnapshotterDir => {
+            "a snapshotter's directory, but no namespace has a snapshot of it"
+        }
+        LeakClass::TmpMount => {
             "a mount point for unpacking that holds files but has nothing mounted; it is never deleted"
         }
-        Orphan::CriContainer | Orphan::CriSandbox | Orphan::Task => {
-            "no record of this container; containerd deletes the directory when it starts"
-        }
+        // `CriContainerDir`, `CriSandboxDir`, `TaskDir`.
+        _ => "no record of this container; containerd deletes the directory when it starts",
     }
 }
 
 impl<'a> Filler<'a> {
     pub(crate) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
-            let What::Orphan(what) = unit.what else { continue };
-            if what == Orphan::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
+            let What::Orphan(class) = unit.what else { continue };
+            if class == LeakClass::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
                 // Empty mount points are normal.
                 self.writer.inventory.anchored.push(*node);
                 continue;
@@ -57,10 +61,10 @@ impl<'a> Filler<'a> {
             let verdict = if confirmed && !mounted { self.verdict(since) } else { Verdict::Keep };
             let evidence = match (mounted, verdict) {
                 (true, _) => "in use: something is mounted on it".to_owned(),
-                (false, Verdict::Keep) => format!("{}; it may be work in progress", evidence(what)),
-                _ => evidence(what).to_owned(),
+                (false, Verdict::Keep) => format!("{}; it may be work in progress", evidence(class)),
+                _ => evidence(class).to_owned(),
             };
-            let judged = Judgement { class: what.class(), verdict, evidence };
+            let judged = Judgement { class, verdict, evidence };
             self.writer.leak(judged, &unit.id, &unit.path, since, vec![*node]);
         }
     }

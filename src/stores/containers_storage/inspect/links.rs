@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -18,14 +19,14 @@ use crate::model::{LeakClass, Verdict};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
-use crate::sys::quiet::{Below, Kind, Within};
+use crate::sys::quiet::{Below, Kind, Within, if_present};
 use crate::sys::readlink::Untraced;
 
 /// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
 const MOST_LOWER_BYTES: u64 = 1 << 20;
 
 /// What the `link` file of a directory says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Name {
     Known(String),
     Blank,
@@ -55,7 +56,7 @@ pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
             }
         }
         let stray = area.unclaimed();
-        let targets = if stray.is_empty() { HashMap::new() } else { area.targets(&stray) };
+        let targets = area.targets(&stray);
         let used = |name: &str| {
             let lowers = lowers.get_or_insert_with(|| all_lowers(&areas));
             lowers.get(name).cloned()
@@ -83,10 +84,9 @@ impl Area {
         let within = snapshot.places.within();
         let driver = area.join(&snapshot.places.driver);
         let links = driver.join("l");
-        let (names, device) = match within.symlinks(&links) {
-            Ok(names) => (names, within.facts(&links)?.device),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (HashMap::new(), 0),
-            Err(error) => return Err(error),
+        let (names, device) = match if_present(within.symlinks(&links))? {
+            Some(names) => (names, within.facts(&links)?.device),
+            None => (HashMap::new(), 0),
         };
         let directories: Vec<_> = snapshot
             .entries(&driver)
@@ -107,41 +107,31 @@ impl Area {
 
     /// Names that no `link` file has, in order.
     pub(super) fn unclaimed(&self) -> Vec<String> {
-        let claimed: HashSet<&str> = self
-            .directories
-            .values()
-            .filter_map(|name| match name {
-                Name::Known(name) => Some(name.as_str()),
-                Name::Blank => None,
-            })
-            .collect();
-        let mut stray: Vec<_> =
-            self.names.keys().filter(|name| !claimed.contains(name.as_str())).cloned().collect();
-        stray.sort_unstable();
-        stray
+        let claimed: HashSet<&Name> = self.directories.values().collect();
+        let unclaimed = self.names.keys().filter(|name| !claimed.contains(&Name::Known((*name).clone())));
+        let mut unclaimed: Vec<_> = unclaimed.cloned().collect();
+        unclaimed.sort_unstable();
+        unclaimed
     }
 
     /// Where names lead, as far as that can be read.
     fn targets(&self, names: &[String]) -> HashMap<String, OsString> {
-        let untraced = self.within.directory(&self.driver.join("l")).and_then(|directory| {
-            use std::os::fd::AsFd;
-            Untraced::of(directory.as_fd())
-        });
-        let Ok(untraced) = untraced else { return HashMap::new() };
+        if names.is_empty() {
+            return HashMap::new();
+        }
+        let directory = self.within.directory(&self.driver.join("l"));
+        let Ok(untraced) = directory.and_then(|directory| Untraced::of(directory.as_fd())) else {
+            return HashMap::new();
+        };
         let read = |name: &String| Some((name.clone(), untraced.target(OsStr::new(name)).ok()?));
         names.iter().filter_map(read).collect()
     }
 }
 
 fn name_of(below: &Below, id: &str) -> io::Result<Name> {
-    match below.read(&Path::new(id).join("link"), 256) {
-        Ok(text) => {
-            let text = String::from_utf8_lossy(&text).trim().to_owned();
-            Ok(if text.is_empty() { Name::Blank } else { Name::Known(text) })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Name::Blank),
-        Err(error) => Err(error),
-    }
+    let text = if_present(below.read(&Path::new(id).join("link"), 256))?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Ok(if text.is_empty() { Name::Blank } else { Name::Known(text) })
 }
 
 /// A directory that has a name in its `lower` file.

@@ -10,7 +10,7 @@ use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::records::lenient;
 use crate::sys::namespaces;
-use crate::sys::quiet::Facts;
+use crate::sys::quiet::{Facts, if_present};
 
 /// A mount of every layer of a node that runs a thousand containers fits many times.
 const MOST_BYTES: u64 = 64 << 20;
@@ -69,12 +69,13 @@ pub(crate) fn read(places: &Places) -> Option<MountTables> {
 fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
     let within = places.within();
     let files = places.mountpoint_files();
-    let identities =
-        || -> io::Result<Vec<Option<Facts>>> { files.iter().map(|file| found(within.facts(file))).collect() };
+    let identities = || -> io::Result<Vec<Option<Facts>>> {
+        files.iter().map(|file| if_present(within.facts(file))).collect()
+    };
     let before = identities()?;
     let mut tables = MountTables::default();
     for file in &files {
-        if let Some(content) = found(within.read(file, MOST_BYTES))? {
+        if let Some(content) = if_present(within.read(file, MOST_BYTES))? {
             let entries =
                 parse(&content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
@@ -91,14 +92,6 @@ fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
         }
     }
     Ok((identities()? == before).then_some(tables))
-}
-
-fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Layer and path of each entry that counts.
