@@ -11,26 +11,7 @@ use std::path::{Path, PathBuf};
 use super::places::{ConfiguredPin, Places, Proxy};
 use crate::sys::quiet::{self, Kind, Within};
 use crate::sys::sysroot::Sysroot;
-
-/// One configured containerd. Paths are absolute inside the sysroot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RootConfig {
-    /// Its root directory (persistent).
-    pub root: PathBuf,
-    /// Its state directory (cleared by a reboot).
-    pub state: PathBuf,
-    /// Snapshotters whose directory is configured: name and directory.
-    pub snapshotters: Vec<(String, PathBuf)>,
-    /// Snapshotters that run beside containerd (proxy plugins): name and directory, as exported or as
-    /// it is by default.
-    pub proxies: Vec<(String, PathBuf)>,
-    /// Directories where the erofs snapshotter finds layers that somebody else put there.
-    pub layer_caches: Vec<PathBuf>,
-    /// The sandbox image.
-    pub pins: Vec<ConfiguredPin>,
-    /// The source of this path, for messages: a file, a flag, a built-in default.
-    pub origin: String,
-}
+pub use file::RootConfig;
 
 /// What the configuration of a node says.
 #[derive(Clone, Debug, Default)]

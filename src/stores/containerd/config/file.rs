@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use globset::GlobBuilder;
 use toml::{Table, Value};
 
-use super::RootConfig;
 use crate::stores::containerd::places::{ConfiguredPin, SNAPSHOTTER};
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
@@ -27,6 +26,26 @@ const PROXY_ROOTS: [(&str, &str); 3] = [
     ("stargz", "/var/lib/containerd-stargz-grpc"),
     ("nydus", "/var/lib/containerd-nydus"),
 ];
+
+/// One configured containerd. Paths are absolute inside the sysroot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RootConfig {
+    /// Its root directory (persistent).
+    pub root: PathBuf,
+    /// Its state directory (cleared by a reboot).
+    pub state: PathBuf,
+    /// Snapshotters whose directory is configured: name and directory.
+    pub snapshotters: Vec<(String, PathBuf)>,
+    /// Snapshotters that run beside containerd (proxy plugins): name and directory, as exported or as
+    /// it is by default.
+    pub proxies: Vec<(String, PathBuf)>,
+    /// Directories where the erofs snapshotter finds layers that somebody else put there.
+    pub layer_caches: Vec<PathBuf>,
+    /// The sandbox image.
+    pub pins: Vec<ConfiguredPin>,
+    /// The source of this path, for messages: a file, a flag, a built-in default.
+    pub origin: String,
+}
 
 /// Reads `file` and its imports into `config`; what comes later overrides. A missing file says nothing.
 pub(super) fn read(
