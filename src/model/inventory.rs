@@ -1,6 +1,6 @@
 //! Everything that one scan found.
 
-use std::ops::Index;
+use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -87,6 +87,12 @@ impl Index<NodeIx> for Inventory {
 
     fn index(&self, at: NodeIx) -> &Node {
         &self.nodes[at.get()]
+    }
+}
+
+impl IndexMut<NodeIx> for Inventory {
+    fn index_mut(&mut self, at: NodeIx) -> &mut Node {
+        &mut self.nodes[at.get()]
     }
 }
 

@@ -122,6 +122,21 @@ pub(super) struct Unread {
     pub(super) borrows_from_any: bool,
 }
 
+impl Unread {
+    /// As one of whose needs nothing is known.
+    pub(super) fn borrower(&self) -> Borrower<'_> {
+        Borrower {
+            at: None,
+            root: self.graphroot.clone(),
+            driver: None,
+            is_damaged: true,
+            borrows_from: self.borrows_from.clone(),
+            borrows_from_any: self.borrows_from_any,
+            needs: Vec::new(),
+        }
+    }
+}
+
 /// Where the images of a store may come from, by its configuration.
 pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
     store.additional_image_stores.iter().chain(&store.imagestore).chain(&store.other_imagestores)
@@ -162,7 +177,6 @@ pub(super) fn note(
     readings: &[Box<dyn Store>],
     ids: &HashMap<(PathBuf, String), Ids>,
     borrowers: &[Borrower<'_>],
-    unread: &[Unread],
 ) {
     let additional_stores: Vec<AdditionalStore<'_>> = readings
         .iter()
@@ -186,7 +200,8 @@ pub(super) fn note(
             &borrower.root,
         );
         from.retain(|additional_store| {
-            Some(additional_store.at) != borrower.at && additional_store.driver == borrower.driver
+            let same_driver = borrower.driver.is_none_or(|driver| driver == additional_store.driver);
+            Some(additional_store.at) != borrower.at && same_driver
         });
         for additional_store in from {
             if borrower.is_damaged {
@@ -196,16 +211,6 @@ pub(super) fn note(
             for need in &borrower.needs {
                 uses.extend(use_of(inventory, (borrower, &shown), additional_store, need));
             }
-        }
-    }
-    for one in unread {
-        for additional_store in additional_stores_of(
-            (&one.borrows_from, one.borrows_from_any),
-            &additional_stores,
-            sysroot,
-            &one.graphroot,
-        ) {
-            unread_users.push(UnreadUser { store: additional_store.at.into(), root: one.graphroot.clone() });
         }
     }
     unread_users.dedup();

@@ -1,6 +1,5 @@
 //! Finds and reads containerd roots.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::model::Finding;
@@ -10,21 +9,22 @@ use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
 use crate::stores::request::{Error, Request};
 use crate::stores::store::Store;
+use crate::sys::quiet::is_absent;
 
 /// containerd roots that have been read.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct Found {
+pub(crate) struct Found {
     stores: Vec<Containerd>,
-    pub(in crate::stores) findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
-    pub(in crate::stores) looked: Vec<PathBuf>,
+    pub(crate) looked: Vec<PathBuf>,
     /// The first store that could not be read.
     unreadable: Option<Error>,
 }
 
 impl Found {
     /// The stores, and why the first of the others could not be read.
-    pub(in crate::stores) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
+    pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter();
         (stores.map(|store| Box::new(store) as Box<dyn Store>).collect(), self.unreadable)
     }
@@ -39,9 +39,7 @@ impl Found {
         let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
         let places: Places = match config.places(&request.sysroot) {
             Ok(places) => places,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(false);
-            }
+            Err(error) if is_absent(&error) => return Ok(false),
             Err(error) => return Err(unreadable(error)),
         };
         if self.knows(&places.root) {
@@ -68,7 +66,7 @@ impl Found {
 ///
 /// # Errors
 /// When a named root is none or cannot be read.
-pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
+pub(crate) fn find(request: &Request) -> Result<Found, Error> {
     let mut found = Found::default();
     if request.names_stores() {
         for root in &request.containerd_roots {
