@@ -26,7 +26,7 @@ use crate::disk::filesystem::{self, CostModel};
 use crate::disk::size_cache::StoreSizes;
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
-use crate::model::{Filesystem, FilesystemIx, Inventory, Node, StoreId, StoreIx};
+use crate::model::{Filesystem, FilesystemIx, Image, Inventory, Node, StoreId, StoreIx};
 use crate::stores::containers_storage::edit::OutsideUse;
 use crate::stores::containers_storage::places::Places;
 use crate::sys::clock::Present;
@@ -75,14 +75,17 @@ pub fn outside(request: &Request, places: &Places) -> OutsideUse {
     graphroots::outside(request, places)
 }
 
-/// Whether the store at `places` has the image now; `None` where it is not found and the records are
-/// damaged.
+/// Whether the store of `image`, one of `scan`, has it now; `None` where it is not found and the records
+/// are damaged.
 /// No other store is read, and none is looked for.
 ///
 /// # Errors
 /// When the records cannot be read at all.
-pub fn has_image(request: &Request, places: &Places, id: &str) -> std::io::Result<Option<bool>> {
-    graphroots::has_image(request, places, id)
+pub fn has_image(request: &Request, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
+    match &scan.places[image.store.get()] {
+        Some(places) => graphroots::has_image(request, places, &image.id),
+        None => containerds::has_image(request, &scan.inventory.stores[image.store.get()].root, image),
+    }
 }
 
 impl Scan {
