@@ -1,5 +1,6 @@
 //! What configuration, history and the node's own files say of images, as plans and proofs ask for it.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +14,7 @@ use super::state::{self, State};
 use crate::config::Config;
 use crate::execute::{PolicyContext, Recalled};
 use crate::history::ages::ImageAge;
+use crate::history::pins::{Pin, Pins};
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
 use crate::model::space::Space;
@@ -32,6 +34,8 @@ pub struct NodeContext<'a> {
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
     config: &'a Config,
+    /// Our keep-list as it was read right before the deletion that is to be proven next.
+    keep_list: RefCell<Option<Pins>>,
 }
 
 impl<'a> NodeContext<'a> {
@@ -40,7 +44,13 @@ impl<'a> NodeContext<'a> {
     /// # Errors
     /// When the database cannot be read.
     pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Result<Self, Error> {
-        Ok(Self { request, state, attempts: state.attempts()?, released: HashSet::new(), config })
+        let (attempts, released) = (state.attempts()?, HashSet::new());
+        Ok(Self { request, state, attempts, released, config, keep_list: RefCell::default() })
+    }
+
+    /// Our keep-list as of now, so that the next proof does not read it; `None` where that is unknown.
+    pub(super) fn keep_list_is(&self, pins: Option<Vec<Pin>>) {
+        *self.keep_list.borrow_mut() = pins.map(|pins| Pins::new(&pins));
     }
 
     /// What is remembered of earlier attempts to delete an image.
@@ -215,7 +225,7 @@ impl PolicyContext for NodeContext<'_> {
 
     fn recall(&self) -> Recalled<'_> {
         // Somebody may have added to them since the run began.
-        let pins = state::pins_now(self.request);
+        let pins = self.keep_list.take().or_else(|| state::pins_now(self.request));
         let new = new_protection(self.request, self.config);
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {

@@ -148,7 +148,10 @@ impl execute::Observer for Recorder<'_> {
     fn begins(&mut self, step: &Step) {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
-        self.journal.begins(self.row(step, None));
+        let keep_list = self.journal.begins(self.row(step, None));
+        if let Some(context) = self.context {
+            context.keep_list_is(keep_list);
+        }
         let degraded = self.journal.take_degraded();
         if !degraded.is_empty() {
             warn_of_saving(self.observer, &degraded, &[]);

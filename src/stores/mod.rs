@@ -26,14 +26,14 @@ use crate::disk::filesystem::{self, CostModel};
 use crate::disk::size_cache::StoreSizes;
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
-use crate::model::{Filesystem, FilesystemIx, Inventory, Node, StoreId, StoreIx};
+use crate::model::{Filesystem, FilesystemIx, Image, Inventory, Node, StoreId, StoreIx};
 use crate::stores::containers_storage::places::Places;
 use crate::sys::clock::Present;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
 use additional::Unread;
-pub use discovery::graphroots::{has_image, outside};
+pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
 use measurement::{Measurement, Wanted};
@@ -67,6 +67,19 @@ pub struct Scan {
     pub present: Present,
     /// The request, to repeat it.
     pub request: Request,
+}
+
+/// Whether the store of `image`, one of `scan`, has it now; `None` where it is not found and the records
+/// are damaged.
+/// No other store is read, and none is looked for.
+///
+/// # Errors
+/// When the records cannot be read at all.
+pub fn has_image(request: &Request, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
+    match &scan.places[image.store.get()] {
+        Some(places) => graphroots::has_image(request, places, &image.id),
+        None => containerds::has_image(request, &scan.inventory.stores[image.store.get()].root, image),
+    }
 }
 
 impl Scan {

@@ -180,5 +180,10 @@ pub(super) fn qualified(namespace: &str, name: &str) -> String {
     if namespace == KUBERNETES { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
+/// The namespace and the hexadecimal digest in an image's id, as [`qualified`] made it.
+pub(in crate::stores) fn unqualified(id: &str) -> (&str, &str) {
+    id.split_once('/').unwrap_or((KUBERNETES, id))
+}
+
 #[cfg(test)]
 mod tests;

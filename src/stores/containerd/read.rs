@@ -11,7 +11,7 @@ use std::{io, thread};
 
 use super::content::{self, Document};
 use super::listing::{self, Listed};
-use super::metadata::{Metadata, Oddity, snapshotter};
+use super::metadata::{ImageRecord, Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, Places, digest_of_cached};
 use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
 use super::units;
@@ -78,6 +78,27 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
         });
     }
     Ok(snapshot)
+}
+
+/// Whether `meta.db` has an image record that `is_of_image` is true of; `None` where it has none and
+/// not all of it could be read. Nothing else is read.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn has_image(
+    places: &Places,
+    namespace: &str,
+    is_of_image: impl Fn(&ImageRecord) -> bool,
+) -> io::Result<Option<bool>> {
+    let path = places.meta_db();
+    let failed = |error: BoltError| io::Error::other(format!("{}: {error}", path.display()));
+    let found = database(&places.within(), &path).map_err(failed)?;
+    let database = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
+    let metadata = Metadata::read(&database);
+    let mut images = metadata.namespace(namespace).into_iter().flat_map(|one| &one.images);
+    let is_there = images.any(is_of_image);
+    let is_whole = database.damage().is_none() && metadata.oddities.is_empty();
+    Ok((is_there || is_whole).then_some(is_there))
 }
 
 /// What has no record.

@@ -1,9 +1,11 @@
 //! Finds and reads containerd roots.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::model::Finding;
+use crate::model::{Finding, Image};
 use crate::stores::containerd::config::{self, RootConfig};
+use crate::stores::containerd::fill::unqualified;
 use crate::stores::containerd::places::{Places, is_root};
 use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
@@ -59,6 +61,22 @@ impl Found {
         });
         Ok(true)
     }
+}
+
+/// Whether the store still has `image` of an earlier reading: one of its names, or what they led to.
+/// `None` where it is not found and the records are damaged.
+pub(in crate::stores) fn has_image(
+    request: &Request,
+    root: &Path,
+    image: &Image,
+) -> io::Result<Option<bool>> {
+    let places = config::named(&request.sysroot, root).places(&request.sysroot)?;
+    let (namespace, hex) = unqualified(&image.id);
+    // CRI makes a name of the configuration's digest.
+    let is_digest = |text: &str| text.split_once(':').is_some_and(|(_, digest)| digest == hex);
+    read::has_image(&places, namespace, |record| {
+        is_digest(&record.name) || is_digest(&record.target) || image.digests.contains(&record.target)
+    })
 }
 
 /// Reads the roots that the request names; without any name (of whatever kind of store),
