@@ -15,7 +15,6 @@ pub struct Event {
 
 /// The events of a run. `theirs` is the kubelet's own account, where its algorithm decided;
 /// `failed_before`: the last run failed, too.
-#[must_use]
 pub fn events(outcome: &Outcome, theirs: Option<&kubelet::Report>, failed_before: bool) -> Vec<Event> {
     let mut events = match theirs {
         Some(report) => by_kubelet(report),

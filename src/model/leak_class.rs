@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::names::string_schema;
 use super::{StoreKind, Verdict};
 
 /// What kind of thing in a containers-storage has no record.
@@ -297,20 +298,7 @@ impl Serialize for LeakClass {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for LeakClass {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "LeakClass".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        String::json_schema(generator)
-    }
-}
+string_schema!(LeakClass);
 
 #[cfg(test)]
 mod tests {
