@@ -55,9 +55,11 @@ impl Node {
         list(&records).into_iter().filter(|run| run.run_id != "zz next").collect()
     }
 
+    /// Files that wait; not the half of one whose writer was killed.
     fn waiting(&self) -> Vec<PathBuf> {
         let files = |dir: PathBuf| dir.read_dir().into_iter().flatten().map(|file| file.unwrap().path());
-        self.place.pending.clone().into_iter().flat_map(files).collect()
+        let all = self.place.pending.clone().into_iter().flat_map(files);
+        all.filter(|path| path.extension().is_none_or(|end| end != "unfinished")).collect()
     }
 
     fn database(&self) -> PathBuf {
