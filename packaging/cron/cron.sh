@@ -8,7 +8,7 @@ run=/run/layersweep
 umask 077
 
 case $command in
-scan) set -- --quiet ;;
+scan) set -- --quiet --reserve ;;
 gc) set -- --yes --quiet ;;
 *) echo "usage: $0 scan|gc" >&2; exit 2 ;;
 esac

@@ -1,7 +1,7 @@
 //! Opening the database of the state directory.
 
 use std::collections::HashSet;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
@@ -187,6 +187,12 @@ fn below(top: &Path, dir: &Path) -> Option<PathBuf> {
     Some(Path::new("/").join(dir.strip_prefix(top).ok()?))
 }
 
+/// Nothing can be created there.
+fn is_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
+}
+
 /// The lock of the state directory, or where there can be none, of its stand-in: one run at a time.
 pub(super) fn acquire_lock(place: &Place) -> Result<RunLock, Error> {
     let refused = |error: LockError| {
@@ -201,7 +207,14 @@ pub(super) fn acquire_lock(place: &Place) -> Result<RunLock, Error> {
             let stand_in = place.pending.last().filter(|dir| !dir.starts_with(&place.dir));
             let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
             tracing::warn!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
-            RunLock::acquire(stand_in).map_err(refused)
+            match RunLock::acquire(stand_in) {
+                // The locks of the stores are held for each deletion all the same.
+                Err(LockError::Io { path, source }) if is_no_room(&source) => {
+                    tracing::warn!("locking {}: {source}; going on without a lock", path.display());
+                    Ok(RunLock::none())
+                }
+                other => other.map_err(refused),
+            }
         }
         other => other.map_err(refused),
     }

@@ -13,8 +13,8 @@ use crate::cri::Options;
 use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
 use crate::history::runs::Command;
-use crate::model::StoreIx;
 use crate::model::plan::{Phase, Problem};
+use crate::model::{StoreIx, StoreKind};
 use crate::policy::leaks::{self, Plan, Wish};
 use crate::sys::namespaces;
 use crate::sys::stop::flag;
@@ -61,9 +61,13 @@ pub(super) fn check(owners: Option<&Owners>, scanned: &ScanResult, editors: &Edi
             format!("{}: {why}", store.root.display())
         });
         return Err(Error::refused(format!("nothing was deleted: {}", why.unwrap_or_default())).hint(
-            match editors.need_their_user() {
-                true => "run as the user whose store it is: podman unshare layersweep …",
-                false => "use --via cri",
+            match (editors.need_their_user(), inventory.stores.first().map(|store| store.kind)) {
+                (true, _) => "run as the user whose store it is: podman unshare layersweep …",
+                (false, Some(StoreKind::Containerd)) => {
+                    "use --via cri: containerd can delete on a full ext4 or XFS; where it cannot, free 1 MiB \
+                     by hand first (a log, the journal)"
+                }
+                (false, _) => "use --via cri",
             },
         ));
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::by_hand;
 use super::containers::Containers;
 use super::database;
 use super::direct;
@@ -17,20 +18,21 @@ use super::observer::{Observer, Weight};
 use super::policy_context::{self, NodeContext};
 use super::protect::labels_for;
 use super::recorder::{self, Beginning, Recorder};
+use super::reserve;
 use super::rm::{self, Named};
 use super::runtime;
 use super::scan::{self, ScanResult};
 use super::state::State;
 use crate::config::{Config, Decides};
-use crate::cri::{Options, StorePlace, StoreType};
+use crate::cri::Options;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::{Editors, Keep};
 use crate::execute::measure::{self, Patience};
 use crate::execute::owner::Owners;
 use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
+use crate::history::RunLock;
 use crate::history::runs::{self, Command};
-use crate::history::{Place, RunLock};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Gain, Kind, Phase, Plan, Problem, sum};
@@ -42,7 +44,6 @@ use crate::policy::kubelet::Report;
 use crate::policy::leaks::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
-use crate::stores::containers_storage::edit::ReserveFile;
 use crate::stores::{self, Scan};
 use crate::sys::stop::{flag, is_asked};
 
@@ -170,7 +171,7 @@ impl<'a> Gc<'a> {
         let result = self.carry_out(&mut through, planned);
         if let Through::Cri(remover) = &through {
             // Again, where it was used up and there is room now.
-            prepare_reserve(remover.reserve_file());
+            reserve::prepare(remover.reserve_file());
         }
         self.through = Some(through);
         result
@@ -251,7 +252,7 @@ impl<'a> Gc<'a> {
                 let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
                 let remover = CriRemover::new(runtime::connect(request, &options)?)?;
                 let place = database::place(request);
-                let reserve = (!dry_run).then(|| reserve_file(&place, remover.place())).flatten();
+                let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
                 Through::Cri(Box::new(remover.with_reserve_file(reserve)))
             }
             Via::Direct => Through::Direct(direct::owners(request, while_runtime_runs)?),
@@ -336,6 +337,11 @@ impl<'a> Gc<'a> {
             && !planned.result.plan.steps.iter().any(|one| one.target.kind == Kind::Leak)
         {
             planned.leaks = None;
+        }
+        let scanned = &planned.scanned;
+        if via == Via::Direct && dry_run {
+            let place = scanned.state.place();
+            by_hand::advise(&mut planned.result.plan, &scanned.scan, &planned.config, place);
         }
         let result = &mut planned.result;
         result.findings = self.findings(&planned.scanned);
@@ -533,6 +539,9 @@ impl<'a> Gc<'a> {
             plan.precede(first);
         }
         bar(&mut plan, barred.as_deref());
+        if is_direct {
+            by_hand::advise(&mut plan, scan, &config, scanned.state.place());
+        }
         let outcome = run.finish(plan, before);
         let failed_before =
             self.asked.command == Command::Gc && scanned.state.last_failed(self.asked.command);
@@ -624,28 +633,6 @@ fn told_once(mut plan: Plan) -> Plan {
         first
     });
     plan
-}
-
-/// Room for containerd to delete with on a full disk: in our state directory, where that lies beside
-/// containerd's root.
-fn reserve_file(place: &Place, store: &StorePlace) -> Option<ReserveFile> {
-    // The stores of podman and CRI-O have reserve files of their own.
-    if store.store_type != StoreType::Containerd {
-        return None;
-    }
-    let reserve = ReserveFile::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
-        tracing::debug!("no reserve file: {error}");
-        None
-    });
-    prepare_reserve(reserve.as_ref());
-    reserve
-}
-
-/// A run goes on without it.
-fn prepare_reserve(reserve: Option<&ReserveFile>) {
-    if let Some(Err(error)) = reserve.map(ReserveFile::prepare) {
-        tracing::debug!("the reserve file is not prepared: {error}");
-    }
 }
 
 /// Finishes what killed runs began; whether there was anything.

@@ -1,7 +1,8 @@
 //! The use cases: each takes a request and returns a result. They know no flag and write to no stream;
 //! what they say while they work goes to an [`observer::Observer`].
 
-pub mod containers;
+pub mod by_hand;
+mod containers;
 pub mod database;
 pub mod diagnosis;
 pub mod diff;
@@ -23,6 +24,7 @@ pub mod protect;
 mod recorder;
 pub mod report;
 pub mod request;
+pub mod reserve;
 mod rm;
 pub mod runtime;
 pub mod scan;

@@ -184,6 +184,11 @@ pub(super) struct ScanArgs {
     /// Do not record this scan
     #[arg(long)]
     pub(super) no_record: bool,
+
+    /// Also create the emergency reserve file for a full disk where there is none: in the state directory,
+    /// or beside the store if that is on another filesystem
+    #[arg(long, conflicts_with = "no_record")]
+    pub(super) reserve: bool,
 }
 
 #[derive(Debug, ClapArgs)]

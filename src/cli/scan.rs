@@ -4,7 +4,7 @@ use super::args::{Format, ScanArgs};
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
-use crate::app::scan;
+use crate::app::{reserve, scan};
 use crate::report::json;
 use crate::report::text;
 
@@ -13,6 +13,9 @@ pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Error> {
         true => scan::scan(&global.request, global)?,
         false => scan::scan_and_record(&global.request, global)?,
     };
+    if own.reserve {
+        reserve::create_all(&result.scan, result.state.place());
+    }
     let document = json::scan(&result);
     // A timer wants to hear of what is wrong alone.
     if global.format == Format::Json || !global.quiet {

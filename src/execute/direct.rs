@@ -11,7 +11,7 @@ use crate::model::plan::Phase;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
 use crate::policy::ExternalFacts;
-use crate::stores::containers_storage::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
+use crate::stores::containers_storage::edit::{Bar, Deleted, Editor, Error, PlannedImage, Refusal};
 
 /// The remover that edits the store.
 #[derive(Debug)]
@@ -80,10 +80,13 @@ impl Remover for DirectRemover<'_> {
         if let Some(owners) = self.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
         }
-        let reach: Vec<_> = inventory.stores.iter().map(|store| self.out_of_reach(store)).collect();
-        let extra =
-            |store: usize| ExternalFacts { out_of_reach: reach[store].clone(), ..ExternalFacts::default() };
-        Ok(inventory.images.iter().map(|image| extra(image.store.get())).collect())
+        let of_store = |store: &Store| ExternalFacts {
+            out_of_reach: self.out_of_reach(store),
+            first_frees: self.editors.store(store).ok().and_then(Editor::first_frees),
+            ..ExternalFacts::default()
+        };
+        let of_stores: Vec<_> = inventory.stores.iter().map(of_store).collect();
+        Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
     }
 
     fn remove(&mut self, inventory: &Inventory, at: ImageIx) -> Removed {

@@ -143,11 +143,17 @@ impl MetricsLock {
 #[derive(Debug)]
 pub struct RunLock {
     // The directory too: it can be locked where there is no room left for a lock file.
-    _directory: File,
+    _directory: Option<File>,
     _file: Option<File>,
 }
 
 impl RunLock {
+    /// No lock, where not even a directory for one can be made.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { _directory: None, _file: None }
+    }
+
     /// Takes the lock of the state directory at once; makes the directory where there is none.
     ///
     /// Works on a full disk and on a read-only one, where a lock file cannot be made: then
@@ -211,7 +217,7 @@ impl RunLock {
             Err(held @ LockError::Held { .. }) => return Err(held),
             Err(LockError::Io { .. }) => None,
         };
-        Ok(Some(Self { _directory: directory, _file: file }))
+        Ok(Some(Self { _directory: Some(directory), _file: file }))
     }
 }
 

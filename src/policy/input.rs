@@ -176,6 +176,9 @@ pub struct ExternalFacts {
     pub attempts: Option<Attempt>,
     /// Why the selected backend cannot delete it, if so.
     pub out_of_reach: Option<String>,
+    /// Bytes that the first deletion in its store has to free, where the disk is so full that none can
+    /// begin otherwise.
+    pub first_frees: Option<u64>,
 }
 
 impl ExternalFacts {
@@ -186,6 +189,7 @@ impl ExternalFacts {
         self.pinned_by.extend(other.pinned_by);
         self.attempts = self.attempts.take().or(other.attempts);
         self.out_of_reach = self.out_of_reach.take().or(other.out_of_reach);
+        self.first_frees = self.first_frees.or(other.first_frees);
     }
 }
 

@@ -13,7 +13,6 @@ use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{
     Editor, Marking, Options, OrphanAt, PlannedImage, Unused,
 };
-use layersweep::stores::containers_storage::places::Places;
 
 use crate::support;
 use support::edit::{self, Copy};
@@ -82,18 +81,7 @@ fn victim() {
     let text = |name: &str| std::env::var(name).unwrap();
     let recipe = Recipe::ALL[text("VICTIM_RECIPE").parse::<usize>().unwrap()];
     let graphroot = PathBuf::from(text("VICTIM_GRAPHROOT"));
-    let places = Places {
-        databases: Vec::new(),
-        temporary: Vec::new(),
-        graphroot: edit::root(&graphroot),
-        imagestores: Vec::new(),
-        runroots: vec![edit::root(Path::new(&text("VICTIM_RUNROOT")))],
-        driver: "overlay".into(),
-        other_drivers: Vec::new(),
-        primary: true,
-        read_only: false,
-        foreign: false,
-    };
+    let places = edit::places_at(&graphroot, Path::new(&text("VICTIM_RUNROOT")), "overlay");
     let last: usize = at.to_str().unwrap().parse().unwrap();
     let steps = AtomicUsize::new(0);
     let observer = move |name: &'static str| {

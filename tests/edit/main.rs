@@ -8,6 +8,7 @@ mod edit_hostile;
 mod edit_images;
 mod edit_layouts;
 mod edit_leftovers;
+mod edit_nothing_prepared;
 mod edit_storm;
 #[path = "../support/mod.rs"]
 mod support;

@@ -18,13 +18,18 @@ pub fn root(path: &Path) -> Root {
 
 /// Where the store's parts lie.
 pub fn places(store: &Store) -> Places {
+    places_at(store.root(), &store.runroot(), store.driver())
+}
+
+/// The same of a store that another process made.
+pub fn places_at(graphroot: &Path, runroot: &Path, driver: &str) -> Places {
     Places {
         databases: Vec::new(),
         temporary: Vec::new(),
-        graphroot: root(store.root()),
+        graphroot: root(graphroot),
         imagestores: Vec::new(),
-        runroots: Root::open(&store.runroot()).into_iter().collect(),
-        driver: store.driver().to_owned(),
+        runroots: Root::open(runroot).into_iter().collect(),
+        driver: driver.to_owned(),
         other_drivers: Vec::new(),
         primary: true,
         read_only: false,

@@ -130,6 +130,13 @@ impl LoopFs {
         self.mount();
     }
 
+    /// Mounts what `work` makes of the image file in place of what is mounted.
+    pub fn exchange(&self, work: impl FnOnce(&Path)) {
+        umount(&self.mount).expect("unmounting for another image");
+        work(&self.image);
+        self.mount();
+    }
+
     /// Unmounts and mounts again with `options` (`"ro,norecovery"`) in place of the first ones.
     pub fn remount_with(&mut self, options: &str) {
         umount(&self.mount).expect("unmounting to mount again");

@@ -8,13 +8,12 @@ use super::examination::Examination;
 use super::examination::{Check, Status};
 use crate::app::database::{self, Database};
 use crate::app::error::Error;
+use crate::app::reserve;
 use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
-use crate::model::StoreKind;
 use crate::model::display::bytes;
 use crate::stores::Scan;
-use crate::stores::containers_storage::edit::ReserveFile;
 
 const DIRECTORY: &str = "state-directory";
 const RECORDS: &str = "database";
@@ -333,31 +332,13 @@ impl Examination<'_> {
 
     /// Room that a deletion on a full disk can have.
     fn reserve_file(&mut self, place: &Place, scan: &Scan) {
-        let mut all: Vec<ReserveFile> = Vec::new();
-        for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
-            if store.read_only {
-                continue;
-            }
-            let found = match (store.kind, places) {
-                (StoreKind::Containerd, _) => {
-                    ReserveFile::in_state_dir(&place.dir, &store.root).map(|one| one.into_iter().collect())
-                }
-                (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &place.dir),
-                (StoreKind::ContainersStorage, None) => continue,
-            };
-            // Without a state directory there is none yet.
-            all.extend(found.unwrap_or_default());
-        }
-        all.sort_by(|a, b| a.path().cmp(b.path()));
-        all.dedup_by(|a, b| a.path() == b.path());
-        for reserve_file in all {
+        for reserve_file in reserve::of_all(scan, place) {
             let object = reserve_file.path().display().to_string();
             if reserve_file.is_ready() {
                 let message = format!("{} reserved for a full disk", bytes(reserve_file.taken_bytes()));
                 self.ok("ballast", object, message);
             } else if reserve_file.has_room_beside() {
-                let message = "no emergency reserve file yet; `gc --via direct`, `sweep --delete` and any \
-                    gc on containerd create one";
+                let message = "no emergency reserve file yet; `layersweep scan --reserve` creates one";
                 self.note("ballast", object, message);
             } else {
                 self.warning(
@@ -367,7 +348,8 @@ impl Examination<'_> {
                         "no emergency reserve file, and {} for one are no longer free",
                         bytes(reserve_file.bytes())
                     ),
-                    "see docs/recovery.md",
+                    "free that much and run `layersweep scan --reserve`; until then `gc --via direct` begins \
+                     with the layers of an image that it deletes (docs/recovery.md)",
                 );
             }
         }

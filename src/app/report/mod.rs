@@ -196,7 +196,7 @@ fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Finding> {
 }
 
 /// Where the kubelet keeps what, as far as it is known.
-fn places(config: &Config, scan: &Scan) -> Places {
+pub(super) fn places(config: &Config, scan: &Scan) -> Places {
     let mut places = Places::default();
     if let Some(logs) = &config.kubelet.pod_logs_dir {
         places.pod_logs.clone_from(logs);

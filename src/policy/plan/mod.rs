@@ -8,6 +8,7 @@
 //! First the age pass over all images, then the space pass, one filesystem after the other. Or, for
 //! a request, the images that it names, and no others.
 
+mod first;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,10 @@ pub struct Planner<'a> {
     problems: Vec<Problem>,
     filesystems: Vec<FilesystemPlan>,
     age: bool,
+    /// By store, why no deletion can begin there; `None`: not looked at yet.
+    stuck: Option<Vec<Option<String>>>,
+    /// Deletions were wanted where none can begin.
+    barred: bool,
 }
 
 /// State of an image in the plan.
@@ -80,10 +85,7 @@ impl<'a> Planner<'a> {
             images.map(|at| judge.kept(at.into()).map_or(ImageState::Candidate, ImageState::Kept)).collect();
         let named = task.named(states.len());
         let order = order(&input, &states);
-        let mut rank = vec![usize::MAX; states.len()];
-        for (place, at) in order.iter().enumerate() {
-            rank[at.get()] = place;
-        }
+        let rank = ranks(&order, states.len());
         let judged = judged_filesystems(&input);
         let filesystems = judged.into_iter().map(FilesystemPlan::new).collect();
         Self {
@@ -100,6 +102,8 @@ impl<'a> Planner<'a> {
             problems: Vec::new(),
             filesystems,
             age: false,
+            stuck: None,
+            barred: false,
         }
     }
 
@@ -108,12 +112,22 @@ impl<'a> Planner<'a> {
     /// counts as refused.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.answer(Answer::Refused(UNANSWERED.into()));
-        let step = self
-            .next_named(measured)
-            .or_else(|| self.next_aged(measured))
-            .or_else(|| self.next_for_space(measured));
-        self.pending.clone_from(&step);
-        step.map(|(_, step)| step)
+        if self.stuck.is_none() {
+            self.stuck = Some(self.put_first(measured));
+        }
+        loop {
+            let step = self
+                .next_named(measured)
+                .or_else(|| self.next_aged(measured))
+                .or_else(|| self.next_for_space(measured));
+            if let Some((at, _)) = &step
+                && self.is_barred(*at)
+            {
+                continue;
+            }
+            self.pending.clone_from(&step);
+            return step.map(|(_, step)| step);
+        }
     }
 
     /// How the last step went. Without an open step this does nothing.
@@ -194,6 +208,13 @@ impl<'a> Planner<'a> {
             None if short || aged_left => OutcomeKind::NotReached,
             None if reached || self.age => OutcomeKind::Reached,
             None => OutcomeKind::NotNeeded,
+        };
+        // Where nothing could begin nothing was reached, whatever was reached elsewhere.
+        let outcome = match outcome {
+            OutcomeKind::Failed => outcome,
+            _ if self.barred && self.steps.is_empty() => OutcomeKind::Failed,
+            _ if self.barred => OutcomeKind::Refused,
+            _ => outcome,
         };
         Plan {
             trigger,
@@ -406,6 +427,15 @@ impl<'a> Planner<'a> {
         };
         (Rule::NotNeeded, detail)
     }
+}
+
+/// The place of each image in `order`.
+fn ranks(order: &[ImageIx], images: usize) -> Vec<usize> {
+    let mut rank = vec![usize::MAX; images];
+    for (place, at) in order.iter().enumerate() {
+        rank[at.get()] = place;
+    }
+    rank
 }
 
 /// Why a candidate stays that was not reached.

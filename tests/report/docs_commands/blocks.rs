@@ -45,6 +45,10 @@ pub struct Run {
     pub no_runtime: bool,
     /// On a filesystem without one free byte.
     pub full_disk: bool,
+    /// On a filesystem without one free inode.
+    pub no_inodes: bool,
+    /// On a node as it was made, without records of ours and without leaks.
+    pub bare: bool,
     /// On a node as it was made, whatever the blocks before have done.
     pub fresh: bool,
     /// What is printed must be what stands there, figures aside; else only the headlines of tables.
@@ -233,14 +237,16 @@ fn run(options: &[&str]) -> Result<Run, String> {
             }
             Some(("runtime", "off")) => run.no_runtime = true,
             Some(("disk", "full")) => run.full_disk = true,
+            Some(("disk", "inodes")) => run.no_inodes = true,
             Some((word, by)) if word.chars().all(|c| c.is_ascii_uppercase()) => {
                 run.replace.push((word.to_owned(), by.to_owned()));
             }
             None if *option == "exact" => run.exact = true,
             None if *option == "fresh" => run.fresh = true,
+            None if *option == "bare" => (run.fresh, run.bare) = (true, true),
             _ => {
                 return Err(format!(
-                    "no option of `run` is {option:?}: exact, fresh, exit=N, runtime=off, disk=full, WORD=TEXT"
+                    "no option of `run` is {option:?}: exact, fresh, bare, exit=N, runtime=off, disk=full, disk=inodes, WORD=TEXT"
                 ));
             }
         }

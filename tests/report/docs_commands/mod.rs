@@ -265,7 +265,7 @@ fn what_the_reader_is_told_to_type_works() {
                     // The one before is taken away before another one is made.
                     drop(page.take());
                 }
-                let page = page.get_or_insert_with(|| node.fresh());
+                let page = page.get_or_insert_with(|| if run.bare { node.bare() } else { node.fresh() });
                 wrong.extend(carry_out(page, &block, screen, &run));
             }
         }
@@ -281,6 +281,9 @@ fn carry_out(page: &mut node::Page<'_>, block: &Block, screen: bool, run: &Run) 
     };
     if run.full_disk {
         page.fill();
+    }
+    if run.no_inodes {
+        page.fill_inodes();
     }
     let mut wrong = Vec::new();
     let steps = if screen { block.steps() } else { vec![(block.text.clone(), Vec::new())] };

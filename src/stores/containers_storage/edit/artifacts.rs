@@ -287,9 +287,10 @@ impl<'e> Session<'e> {
             let step = |step| self.editor.step(step);
             match write::replace(&self.top, INDEX, &content, true, &step) {
                 Ok(()) => break,
-                Err(fault) if fault.is_no_space() && self.editor.make_room(&self.top, attempt) => {
+                Err(fault)
+                    if fault.is_no_space() && self.editor.make_room(&self.top, attempt, &mut self.done) =>
+                {
                     attempt += 1;
-                    self.done.reserve_file_released = true;
                 }
                 Err(fault) => return Err(fault.into()),
             }

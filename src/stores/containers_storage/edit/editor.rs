@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::deleted::Deleted;
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
 use super::links::Links;
@@ -168,7 +169,7 @@ impl Editor {
     }
 
     /// Releases the reserve file on the filesystem of `directory`; returns whether to try again.
-    pub(super) fn make_room(&self, directory: &Directory, attempt: u32) -> bool {
+    pub(super) fn make_room(&self, directory: &Directory, attempt: u32, done: &mut Deleted) -> bool {
         let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
         let on_it =
             self.options.reserve_file.iter().filter(|reserve_file| Some(reserve_file.device()) == device);
@@ -179,6 +180,7 @@ impl Editor {
                 Err(error) => tracing::warn!(%error, "cannot release the reserve file"),
             }
         }
+        done.reserve_file_released |= released;
         // What was freed may be usable only after the filesystem's next commit (btrfs).
         if (released || attempt > 0) && attempt < 4 {
             let _ = rustix::fs::syncfs(directory.fd());

@@ -67,7 +67,7 @@ impl Session<'_> {
         self.save(file)
     }
 
-    fn delete_image(&mut self, planned: &PlannedImage) -> Result<(), Error> {
+    pub(super) fn delete_image(&mut self, planned: &PlannedImage) -> Result<(), Error> {
         let image = self.prove_image(planned)?;
         let records = &self.records;
         let layers = to_delete::layers_of(&image, &records.layers, &records.images, &records.containers);
@@ -76,12 +76,18 @@ impl Session<'_> {
         let file = self.records.file_of(Guards::Images, &image.id)?;
         self.intend(Intent::new(Some(&image.id), layers, &self.number));
 
+        self.offer(&image, file, &to_delete);
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());
+        if !self.has_emptied() {
+            self.withdraw_offer();
+        }
         self.remove_image_directory(self.records.files[file].place, &image.id)?;
         self.step("image directory removed");
-        self.delete_layers(&to_delete)
+        self.delete_layers(&to_delete)?;
+        self.remove_emptied();
+        Ok(())
     }
 
     fn prove_image(&self, planned: &PlannedImage) -> Result<ImageRecord, Error> {

@@ -258,7 +258,7 @@ fn reserve(directory: BorrowedFd<'_>, name: &OsStr, bytes: u64) -> io::Result<()
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
 }
 
-fn largest_record_file(places: &Places, area: &Path) -> u64 {
+pub(super) fn largest_record_file(places: &Places, area: &Path) -> u64 {
     let within = places.within();
     let files = ["layers", "images", "containers"].into_iter().flat_map(|what| {
         let directory = places.records_dir(area, what);

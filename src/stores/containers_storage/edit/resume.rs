@@ -12,10 +12,10 @@ use super::session::Session;
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 
 impl Editor {
-    /// Finishes the deletions of a killed run of ours in this store: layers that are still
-    /// unused, directories of images without a record, containers without a layer, temporary files and
-    /// directories of dead processes. Call it before a run; without notes it does nothing, and takes no
-    /// lock.
+    /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
+    /// want of room, layers that are still unused, directories of images without a record, containers
+    /// without a layer, temporary files and directories of dead processes. Call it before a run; without
+    /// notes and emptied layers it does nothing, and takes no lock.
     ///
     /// # Errors
     /// When the locks cannot be obtained, the records cannot be read, or a deletion fails. An object
@@ -25,8 +25,8 @@ impl Editor {
         if self.is_of_artifacts() {
             return Ok(Deleted::default());
         }
-        let notes = self.notes();
-        if notes.is_empty() {
+        let (notes, emptied) = (self.notes(), self.emptied()?);
+        if notes.is_empty() && emptied.is_empty() {
             return Ok(Deleted::default());
         }
         let read = match notes.iter().any(|(_, intent, _)| intent.container.is_some()) {
@@ -36,6 +36,14 @@ impl Editor {
         let done = Session::open(self, read)?.run(|session| {
             let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)?;
+            for (place, name) in &emptied {
+                match session.finish_emptied(*place, name) {
+                    Err(Error::Refused(refusal)) => {
+                        tracing::info!(%refusal, name, "cannot finish the killed deletion of an image");
+                    }
+                    other => other?,
+                }
+            }
             notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
         })?;
         for (path, ..) in notes {
@@ -46,11 +54,9 @@ impl Editor {
 }
 
 impl Session<'_> {
-    /// Half-written record files, which are dead since the store's locks are ours, and our own
-    /// temporary directories.
-    fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
-        let mut found = Vec::new();
-        for (at, place) in self.places.iter().enumerate() {
+    /// Half-written record files, which are dead since the store's locks are ours.
+    pub(super) fn remove_dead_temporary_records(&mut self) -> Result<(), Error> {
+        for place in &self.places {
             for (guards, _) in KINDS {
                 let Some(records) = place.records(guards) else { continue };
                 for name in records.names()? {
@@ -59,6 +65,15 @@ impl Session<'_> {
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The same, and our own temporary directories.
+    fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
+        self.remove_dead_temporary_records()?;
+        let mut found = Vec::new();
+        for (at, place) in self.places.iter().enumerate() {
             let of_records = place.records(Guards::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
             let of_driver = place.driver.as_ref().map(|driver| (driver, TEMPDIRS));
             for (parent, holder) in of_driver.into_iter().chain(of_records) {

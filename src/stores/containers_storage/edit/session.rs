@@ -13,6 +13,7 @@ use super::intent::{Intent, Mark};
 use super::links::Links;
 use super::locks::{Guards, Held};
 use super::mounted::{self, Evidence, Read};
+use super::offered::Emptied;
 use super::outside::OutsideUse;
 use super::place::{self, Place};
 use super::records::{Records, Unread};
@@ -43,6 +44,7 @@ pub(super) struct Session<'e> {
     trashes: Vec<PlaceTrash>,
     evidence: Evidence,
     intent: Option<Intent>,
+    pub(super) emptied: Emptied,
     /// Of the temporary directory, known before it is created.
     pub(super) number: String,
     pub(super) outside: OutsideUse,
@@ -93,6 +95,7 @@ impl<'e> Session<'e> {
             trashes: Vec::new(),
             evidence,
             intent: None,
+            emptied: Emptied::default(),
             number,
             outside,
         }))
@@ -121,6 +124,14 @@ impl<'e> Session<'e> {
         self.editor.note_intent(&intent, marks);
         self.intent = Some(intent);
         self.step("proven");
+    }
+
+    /// Writes it again, where there may have been no room for it.
+    pub(super) fn intend_again(&self) {
+        if let Some(intent) = &self.intent {
+            let marks = intent.layers.iter().map(|id| self.mark(id)).collect();
+            self.editor.note_intent(intent, marks);
+        }
     }
 
     /// What tells the layer from one with the same id that comes later.
@@ -193,17 +204,20 @@ impl<'e> Session<'e> {
         let Some(directory) = self.places[at.place].records(guards) else {
             return Err(Fault::new("opening", path, rustix::io::Errno::NOENT).into());
         };
+        let directory = directory.again()?;
         let mut attempt = 0;
         loop {
             let written = self.held.touch(guards).and_then(|()| {
                 self.step("token written");
-                write::replace(directory, &name, &content, durable, &|step| self.editor.step(step))
+                write::replace(&directory, &name, &content, durable, &|step| self.editor.step(step))
             });
             match written {
                 Ok(()) => break,
-                Err(fault) if fault.is_no_space() && self.editor.make_room(directory, attempt) => {
-                    attempt += 1;
-                    self.done.reserve_file_released = true;
+                Err(fault) if !fault.is_no_space() => return Err(fault.into()),
+                Err(_) if self.editor.make_room(&directory, attempt, &mut self.done) => attempt += 1,
+                Err(_) if self.empty_next_layer()? => {
+                    self.intend_again();
+                    attempt = 1;
                 }
                 Err(fault) => return Err(fault.into()),
             }

@@ -1,0 +1,57 @@
+//! The reserve files: room for the first deletion on a full disk.
+
+use crate::cri::{StorePlace, StoreType};
+use crate::history::Place;
+use crate::model::StoreKind;
+use crate::stores::Scan;
+use crate::stores::containers_storage::edit::ReserveFile;
+
+/// In our state directory, where that lies beside containerd's root.
+pub(super) fn of(place: &Place, store: &StorePlace) -> Option<ReserveFile> {
+    // The stores of podman and CRI-O have reserve files of their own.
+    if store.store_type != StoreType::Containerd {
+        return None;
+    }
+    let reserve = ReserveFile::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no reserve file: {error}");
+        None
+    });
+    prepare(reserve.as_ref());
+    reserve
+}
+
+/// Those of all stores of a scan that can have one, each once.
+pub(super) fn of_all(scan: &Scan, place: &Place) -> Vec<ReserveFile> {
+    let mut all: Vec<ReserveFile> = Vec::new();
+    for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
+        if store.read_only {
+            continue;
+        }
+        let found = match (store.kind, places) {
+            (StoreKind::Containerd, _) => {
+                ReserveFile::in_state_dir(&place.dir, &store.root).map(|one| one.into_iter().collect())
+            }
+            (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &place.dir),
+            (StoreKind::ContainersStorage, None) => continue,
+        };
+        // Without a state directory there is none yet.
+        all.extend(found.unwrap_or_default());
+    }
+    all.sort_by(|a, b| a.path().cmp(b.path()));
+    all.dedup_by(|a, b| a.path() == b.path());
+    all
+}
+
+/// Creates those of a scan where there is room, and where we may write.
+pub fn create_all(scan: &Scan, place: &Place) {
+    if !place.foreign {
+        of_all(scan, place).iter().for_each(|reserve| prepare(Some(reserve)));
+    }
+}
+
+/// A run goes on without it.
+pub(super) fn prepare(reserve: Option<&ReserveFile>) {
+    if let Some(Err(error)) = reserve.map(ReserveFile::prepare) {
+        tracing::debug!("the reserve file is not prepared: {error}");
+    }
+}

@@ -1,0 +1,328 @@
+//! The first room on a disk without a free byte or inode: what the layers of the image hold that is
+//! to be deleted anyway.
+//!
+//! Deleting an image begins with a new version of its record file, for which there is no room. But a
+//! directory can be renamed and files can be unlinked without any. So the image's own top layer is renamed
+//! as a whole, by which the image is lost and fails wherever it is run, and only then emptied; after it, as
+//! far as that was too little, the layers below it. Killed in between, the records name a layer whose
+//! directory is missing, which every tool can remove, and [`Editor::resume`] finishes.
+//!
+//! The directory's new name is an id without a record, which every version of the library takes for an
+//! orphan that its garbage collection removes, and which shows us that it is ours and of which layer.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use walkdir::WalkDir;
+
+use super::directory::{self, Directory};
+use super::editor::Editor;
+use super::error::{Error, Fault};
+use super::image::PlannedImage;
+use super::layers::ToDelete;
+use super::offered::Offered;
+use super::session::Session;
+use super::to_delete;
+use crate::stores::containers_storage::records::ImageRecord;
+
+/// `layersweep` in hexadecimal digits.
+const OURS: &str = "6c617965727377656570";
+
+/// What a filesystem wants beside a record file's own blocks to create and rename it.
+const BESIDE: u64 = 64 << 10;
+
+/// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
+const KEPT: u64 = 16 << 20;
+
+/// What is freed may be usable only after the filesystem's next commit, or by work in the background.
+const FREED_WITHIN: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The name that the directory of a layer gets; `None` for an id that is none of the library's.
+fn name_of(layer: &str) -> Option<String> {
+    let id = directory::id_of(layer.as_ref())?;
+    Some(format!("{OURS}{}", &id[..id.len() - OURS.len()]))
+}
+
+/// What the id of the layer begins with that a directory of this name was of.
+fn layer_of(name: &str) -> Option<&str> {
+    directory::id_of(name.as_ref())?.strip_prefix(OURS)
+}
+
+impl Editor {
+    /// Places and names of directories that a killed run of ours was emptying.
+    pub(super) fn emptied(&self) -> Result<Vec<(usize, String)>, Fault> {
+        let mut found = Vec::new();
+        if self.places.driver != "overlay" {
+            return Ok(found);
+        }
+        for (at, root) in self.places.areas().enumerate() {
+            let Some(layers) = Directory::top(root)?.below(&self.places.driver)? else { continue };
+            let names = layers.names()?;
+            let ours = names.iter().filter_map(|name| name.to_str()).filter(|name| layer_of(name).is_some());
+            found.extend(ours.map(|name| (at, name.to_owned())));
+        }
+        Ok(found)
+    }
+
+    /// Bytes that the first deletion has to free, where there is neither the room to write a record file
+    /// nor a reserve file: twice what is needed. `None`: it can begin.
+    #[must_use]
+    pub fn first_frees(&self) -> Option<u64> {
+        if self.is_of_artifacts() || self.options.reserve_file.iter().any(super::ReserveFile::exists) {
+            return None;
+        }
+        let full = self.places.areas().filter_map(|area| {
+            let needed = super::reserve_file::largest_record_file(&self.places, area) + BESIDE;
+            is_full(&Directory::top(area).ok()?, needed).then_some(2 * needed)
+        });
+        full.max()
+    }
+}
+
+/// Whether a file of that length cannot be written, not even by root.
+fn is_full(directory: &Directory, needed: u64) -> bool {
+    rustix::fs::fstatvfs(directory.fd()).is_ok_and(|space| {
+        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        let is_short = bytes(space.f_bavail) < needed && bytes(space.f_bfree) < needed + KEPT;
+        is_short || lacks_inodes(&space)
+    })
+}
+
+fn free_bytes(directory: &Directory) -> u64 {
+    let space = rustix::fs::fstatvfs(directory.fd());
+    space.map_or(0, |space| space.f_bfree.saturating_mul(space.f_frsize))
+}
+
+fn lacks_inodes(space: &rustix::fs::StatVfs) -> bool {
+    space.f_files > 0 && space.f_ffree < 2
+}
+
+/// Bytes of the files below a directory that have no other name; stops at `enough`.
+fn holds(path: &Path, enough: u64) -> u64 {
+    let mut sum: u64 = 0;
+    for entry in WalkDir::new(path).same_file_system(true).into_iter().flatten() {
+        if let Ok(facts) = entry.metadata()
+            && (facts.is_dir() || facts.nlink() == 1)
+        {
+            sum = sum.saturating_add(facts.blocks().saturating_mul(512));
+        }
+        if sum >= enough {
+            break;
+        }
+    }
+    sum
+}
+
+/// Waits until so many bytes are free.
+fn await_bytes(directory: &Directory, wanted: u64) {
+    let since = Instant::now();
+    loop {
+        let _ = rustix::fs::syncfs(directory.fd());
+        if free_bytes(directory) >= wanted || since.elapsed() >= FREED_WITHIN {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+impl Session<'_> {
+    /// Permits to empty layers of an image that was proven, should there be no room for its records.
+    pub(super) fn offer(&mut self, image: &ImageRecord, image_file: usize, layers: &[ToDelete]) {
+        let top = image.layer.as_deref();
+        let is_top = |layer: &&ToDelete| Some(layer.id.as_str()) == top;
+        // Without its own top layer, which others need, the image would not be lost as a whole.
+        if self.editor.places.driver != "overlay" || !layers.iter().any(|layer| is_top(&layer)) {
+            return;
+        }
+        let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_top);
+        let named = first.into_iter().chain(rest).filter(|layer| name_of(&layer.id).is_some());
+        let offered = named.map(|layer| Offered {
+            id: layer.id.clone(),
+            place: layer.place,
+            links: layer.links.clone(),
+            files: [image_file, layer.file],
+        });
+        self.emptied.offered = offered.collect();
+        self.emptied.next = 0;
+    }
+
+    /// The record of the image was deleted without: nothing is emptied any more.
+    pub(super) fn withdraw_offer(&mut self) {
+        self.emptied.offered.clear();
+    }
+
+    /// Whether layers were emptied for want of room.
+    pub(super) fn has_emptied(&self) -> bool {
+        !self.emptied.directories.is_empty()
+    }
+
+    /// Empties the next of the layers that were offered; `false` if there is none, or they hold too little
+    /// to begin with them.
+    pub(super) fn empty_next_layer(&mut self) -> Result<bool, Error> {
+        let needed = self.needed_bytes();
+        let Some(layer) = self.emptied.offered.get(self.emptied.next).cloned() else {
+            return Ok(false);
+        };
+        let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
+        let (layers, Some(name)) = (layers.again()?, name_of(&layer.id)) else { return Ok(false) };
+        if !self.has_emptied() {
+            self.remove_dead_temporary_records()?;
+            if !self.is_worth_it(&layers, needed) {
+                return Ok(false);
+            }
+        }
+        self.emptied.next += 1;
+        let before = free_bytes(&layers);
+        let mut holds_bytes = 0;
+        if layers.has(&layer.id)? {
+            holds_bytes = holds(&layers.path().join(&layer.id), needed);
+            // Of an earlier run, since when the layer was pulled again.
+            self.done.note(layers.remove_tree(&name));
+            match layers.rename(&layer.id, &layers, &name) {
+                // btrfs reserves more metadata for a rename than there may be.
+                Err(fault) if fault.is_no_space() && !self.has_emptied() => {
+                    tracing::warn!(%fault, "no room to begin with this image");
+                    return Ok(false);
+                }
+                other => other?,
+            }
+            self.emptied.directories.push((layer.place, name.clone()));
+            self.step("layer quarantined");
+        }
+        self.remove_links(layer.place, &layer.links)?;
+        self.empty(layer.place, &name)?;
+        await_bytes(&layers, before.saturating_add(holds_bytes));
+        Ok(true)
+    }
+
+    /// What the largest record file takes that is written anew.
+    fn needed_bytes(&self) -> u64 {
+        let offered = self.emptied.offered.iter();
+        let files = offered.flat_map(|one| one.files);
+        let length = |file: usize| self.records.files[file].table.to_bytes().len() as u64;
+        let mut files: Vec<usize> = files.collect();
+        files.sort_unstable();
+        files.dedup();
+        files.into_iter().map(length).max().unwrap_or(0) + BESIDE
+    }
+
+    /// Whether the layers hold twice what is needed. Where inodes are short, each of them has enough.
+    fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
+        if rustix::fs::fstatvfs(layers.fd()).is_ok_and(|space| lacks_inodes(&space)) {
+            return true;
+        }
+        let enough = 2 * needed;
+        let mut sum: u64 = 0;
+        self.emptied.offered.iter().any(|layer| {
+            let at = self.places[layer.place].layers.as_ref().map(|layers| layers.path().join(&layer.id));
+            sum = sum.saturating_add(at.map_or(0, |path| holds(&path, enough)));
+            sum >= enough
+        })
+    }
+
+    /// Removes what is in a quarantined directory; the directory itself is the sign of what was
+    /// begun, and stays until that is finished.
+    fn empty(&mut self, place: usize, name: &str) -> Result<(), Error> {
+        let layers = self.places[place].layers.as_ref();
+        let Some(directory) = layers.map(|layers| layers.below(name)).transpose()?.flatten() else {
+            return Ok(());
+        };
+        for entry in directory.names()? {
+            let removal = directory.remove_tree(&entry);
+            let interrupted = removal.interrupted;
+            self.done.note(removal);
+            if interrupted {
+                return Err(Error::Interrupted);
+            }
+            self.step("entry of it removed");
+        }
+        self.done.in_place = true;
+        self.step("layer emptied");
+        Ok(())
+    }
+
+    /// Removes the empty directories: no record is left that they are needed for.
+    pub(super) fn remove_emptied(&mut self) {
+        for (place, name) in std::mem::take(&mut self.emptied.directories) {
+            if let Some(layers) = &self.places[place].layers {
+                layers.remove_empty(&name);
+            }
+        }
+        self.emptied.offered.clear();
+    }
+
+    /// Finishes what a killed run began: the image whose layer this was is lost, and its deletion was
+    /// decided and proven then. It is proven once more that nothing uses it.
+    pub(super) fn finish_emptied(&mut self, place: usize, name: &str) -> Result<(), Error> {
+        let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
+        let (Some(layers), Some(begins)) = (layers, layer_of(name)) else { return Ok(()) };
+        if self.records.layer(name).is_some() {
+            return Ok(());
+        }
+        let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins)).cloned();
+        let lost = match id {
+            Some(id) if !layers.has(&id)? => id,
+            // It was removed or pulled again meanwhile.
+            _ => return self.reclaim_layer_directory(place, name),
+        };
+        self.prove_directories_unmounted(&[(place, name, &Default::default())])?;
+        self.empty(place, name)?;
+        self.emptied.directories.push((place, name.to_owned()));
+        let names = |image: &&ImageRecord| {
+            image.layer.as_deref() == Some(lost.as_str()) || image.mapped_layers.contains(&lost)
+        };
+        let images: Vec<ImageRecord> = self.records.images.iter().filter(names).cloned().collect();
+        match images.as_slice() {
+            [image] => self.delete_image(&PlannedImage { id: image.id.clone(), names: None })?,
+            [] => self.delete_lost_chain(&lost)?,
+            // Whoever came to it since has to pull it again.
+            _ => tracing::info!(layer = lost, "images came to a layer that is missing; keeping them"),
+        }
+        self.remove_emptied();
+        Ok(())
+    }
+
+    /// The image's record is gone already.
+    fn delete_lost_chain(&mut self, top: &str) -> Result<(), Error> {
+        let image = ImageRecord { layer: Some(top.to_owned()), ..ImageRecord::default() };
+        let records = &self.records;
+        let layers = to_delete::layers_of(&image, &records.layers, &records.images, &records.containers);
+        self.outside.prove_layers(&layers)?;
+        let to_delete = self.prove_layers(&layers)?;
+        if let Some(first) = to_delete.first() {
+            self.offer(&image, first.file, &to_delete);
+        }
+        self.delete_proven(&to_delete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_tells_the_layer_and_is_an_id() {
+        let id = "0123456789abcdef".repeat(4);
+        let name = name_of(&id).unwrap();
+        assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
+        assert!(id.starts_with(layer_of(&name).unwrap()));
+        assert_eq!(layer_of(&id), None);
+        assert_eq!(name_of("../escape"), None);
+    }
+
+    #[test]
+    fn bytes_with_another_name_are_not_freed() {
+        let dir = tempfile::tempdir().unwrap();
+        let layer = dir.path().join("layer");
+        std::fs::create_dir(&layer).unwrap();
+        std::fs::write(layer.join("own"), [1; 40_000]).unwrap();
+        let alone = holds(&layer, u64::MAX);
+        assert!(alone >= 40_000, "{alone}");
+        std::fs::write(dir.path().join("shared"), [1; 90_000]).unwrap();
+        std::fs::hard_link(dir.path().join("shared"), layer.join("shared")).unwrap();
+        assert!(holds(&layer, u64::MAX) < alone + 90_000);
+        assert!(holds(&layer, 1) <= alone);
+    }
+}

@@ -1,0 +1,23 @@
+//! The layers that a session may empty for want of room; plain data of [`super::emptied`].
+
+use std::collections::BTreeSet;
+
+#[derive(Default)]
+pub(super) struct Emptied {
+    /// In the order of their turn: the image's top layer first.
+    pub(super) offered: Vec<Offered>,
+    pub(super) next: usize,
+    /// Place and name of the directories that were emptied.
+    pub(super) directories: Vec<(usize, String)>,
+}
+
+#[derive(Clone)]
+pub(super) struct Offered {
+    pub(super) id: String,
+    /// Position of the place that has its directory.
+    pub(super) place: usize,
+    /// Its short names there.
+    pub(super) links: BTreeSet<String>,
+    /// Positions of the record files of the image and of the layer.
+    pub(super) files: [usize; 2],
+}

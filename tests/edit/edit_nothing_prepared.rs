@@ -1,0 +1,394 @@
+//! A disk without a free byte or a free inode, filled before we were installed: nothing is prepared, and
+//! our state directory would be on that disk as well.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jiff::SignedDuration;
+use layersweep::model::Orphan;
+use layersweep::stores::containers_storage::edit::{Editor, Options, OrphanAt, PlannedImage};
+use serde_json::{Value, json};
+
+use crate::support;
+use support::archive::{ImageSpec, LayerSpec};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::program::{self, list, text};
+use support::store::{self, Store};
+use support::{edit, node};
+
+/// Images of 5 MiB each on a common base; a container uses the last.
+const IMAGES: usize = 10;
+
+fn name(at: usize) -> String {
+    format!("reg.local/app-{at}:1")
+}
+
+fn image(at: usize) -> ImageSpec {
+    let layer = |name: &str, bytes| LayerSpec { plain: vec![bytes], small_files: 20, ..LayerSpec::new(name) };
+    ImageSpec {
+        names: vec![name(at)],
+        layers: vec![
+            layer("base", 2 * MIB),
+            layer(&format!("app-{at}"), 4 * MIB),
+            // What is on top is too little to begin with.
+            layer(&format!("top-{at}"), 4096),
+        ],
+        label: name(at),
+    }
+}
+
+struct Disk {
+    store: Store,
+    loopfs: LoopFs,
+}
+
+impl Disk {
+    fn new(fs: Fs, bytes: u64, mkfs: &[&str]) -> Option<Self> {
+        if !store::require_tools() || !fs.require() {
+            return None;
+        }
+        let loopfs = LoopFs::with(fs, bytes, mkfs, &[]);
+        let store = Store::at(&loopfs.path().join("graphroot"), "overlay");
+        store.load(&(0..IMAGES).map(image).collect::<Vec<_>>());
+        store.podman(["create", "--name", "app", "--network", "none", &name(IMAGES - 1), "/x"]);
+        store.unmount();
+        Some(Self { store, loopfs })
+    }
+
+    fn state(&self) -> PathBuf {
+        self.loopfs.path().join("var/lib/layersweep")
+    }
+
+    fn json(&self, code: i32, words: &[&str]) -> Value {
+        let mut command = program::command();
+        command.args(words).args(["--format", "json", "--graphroot"]).arg(self.store.root());
+        command.arg("--runroot").arg(self.store.runroot()).arg("--state-dir").arg(self.state());
+        node::document(program::run(&mut command).expect_no_crash().expect_code(code))
+    }
+
+    /// Takes every byte; a few thousand directories besides.
+    fn fill(&self) {
+        let top = self.loopfs.path();
+        support::reserve_file::fill_filesystem_of(top);
+        for round in 0..2 {
+            self.loopfs.sync();
+            for size in [65536, 4096, 500] {
+                let file = |at| -> std::io::Result<()> {
+                    let mut file = File::create(top.join(format!("fill-{round}-{size}-{at}")))?;
+                    file.write_all(&vec![7; size])?;
+                    file.sync_all()
+                };
+                assert!((0..200_000).any(|at| file(at).is_err()));
+            }
+            let directory = |at| std::fs::create_dir(top.join(format!("directory-{round}-{at}")));
+            let _ = (0..1000).any(|at| directory(at).is_err());
+        }
+        self.loopfs.sync();
+    }
+
+    fn fill_inodes(&self) {
+        let top = self.loopfs.path();
+        assert!((0..200_000).any(|at| File::create(top.join(format!("inode-{at}"))).is_err()));
+        self.loopfs.sync();
+    }
+
+    fn is_full(&self) -> bool {
+        let probe = self.loopfs.path().join("probe");
+        let full = File::create(&probe)
+            .and_then(|mut file| file.write_all(&[1; 8192]).and_then(|()| file.sync_all()))
+            .is_err();
+        let _ = std::fs::remove_file(probe);
+        full
+    }
+
+    fn empty_again(&self) {
+        for entry in std::fs::read_dir(self.loopfs.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_file() {
+                std::fs::remove_file(&path).unwrap();
+            } else if name.starts_with("directory-") {
+                std::fs::remove_dir(&path).unwrap();
+            }
+        }
+        self.loopfs.sync();
+    }
+
+    /// Records of 2,000 images: names and ids more for the one that a container uses.
+    fn pad(&self) {
+        let path = self.store.record("images.json");
+        let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let is_used = |one: &&Value| one["names"][0] == name(IMAGES - 1).as_str();
+        let base = records.iter().find(is_used).unwrap()["layer"].clone();
+        for at in records.len()..2000 {
+            records.push(json!({
+                "id": format!("{at:064x}"), "names": [format!("reg.local/padding-{at}:1")], "layer": base,
+                "metadata": "{}".repeat(200), "created": "2024-01-01T00:00:00Z",
+            }));
+        }
+        std::fs::write(path, serde_json::to_vec(&records).unwrap()).unwrap();
+    }
+
+    fn unpad(&self) {
+        let path = self.store.record("images.json");
+        let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        records.retain(|record| !record["names"][0].as_str().unwrap_or_default().contains("/padding-"));
+        std::fs::write(path, serde_json::to_vec(&records).unwrap()).unwrap();
+    }
+
+    /// podman loads, makes containers and removes as on any other day.
+    fn podman_works(&self) {
+        self.store.load(&[image(0)]);
+        let name = name(0);
+        self.store.podman(["create", "--name", "after", "--network", "none", &name, "/x"]);
+        self.store.podman(["rm", "after"]);
+        self.store.podman(["rmi", &name]);
+        self.store.unmount();
+        assert_eq!(edit::podman_ids(&self.store), edit::whole(&self.store));
+        self.store.unmount();
+    }
+}
+
+fn deleted(document: &Value) -> Vec<String> {
+    list(document, "/deleted").iter().map(|one| text(&one["names"], "/0").to_owned()).collect()
+}
+
+/// With the records of 10 images, then with those of 2,000.
+fn from_zero(fs: Fs, bytes: u64, mkfs: &[&str]) {
+    let Some(disk) = Disk::new(fs, bytes, mkfs) else { return };
+    for images in [IMAGES, 2000] {
+        if images > IMAGES {
+            disk.store.load(&(0..3).map(image).collect::<Vec<_>>());
+            disk.store.unmount();
+            disk.pad();
+        }
+        assert!(!disk.state().exists(), "a clean install");
+        disk.fill();
+        assert!(disk.is_full(), "{fs:?}");
+        let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
+        let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
+        let real = disk.json(0, &words);
+        println!("{fs:?}, {images} images: {:?}", deleted(&real));
+        assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+        assert!(list(&real, "/errors").is_empty(), "{real:#}");
+        assert!(!deleted(&real).is_empty());
+        assert_eq!(deleted(&dry)[..1], deleted(&real)[..1], "{dry:#}");
+        assert!(!deleted(&real).contains(&name(IMAGES - 1)), "a container uses it");
+        disk.empty_again();
+        disk.unpad();
+        disk.podman_works();
+        store::succeed(Command::new("rm").arg("-rf").arg(disk.loopfs.path().join("var")));
+        let _ = std::fs::remove_file(disk.store.root().join(".layersweep-ballast"));
+        store::succeed(Command::new("rm").arg("-rf").arg(disk.store.root().join(".layersweep-ballast")));
+    }
+}
+
+#[test]
+fn ext4_with_its_reserve() {
+    from_zero(Fs::Ext4, 160 * MIB, &["-m", "5"]);
+}
+
+#[test]
+fn ext4_without_reserve() {
+    from_zero(Fs::Ext4, 160 * MIB, &["-m", "0"]);
+}
+
+#[test]
+fn xfs() {
+    from_zero(Fs::Xfs, 320 * MIB, &[]);
+}
+
+#[test]
+fn btrfs() {
+    from_zero(Fs::Btrfs, 500 * MIB, &["-m", "dup"]);
+}
+
+#[test]
+fn ext4_without_inodes() {
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-N", "2000"]) else { return };
+    disk.fill_inodes();
+    let removed = disk.json(0, &["rm", "--via", "direct", "--min-age", "0s", &name(3), &name(4)]);
+    assert_eq!(deleted(&removed), [name(3), name(4)], "{removed:#}");
+    disk.empty_again();
+    disk.podman_works();
+}
+
+/// No image has enough: nothing is changed, and what to delete by hand is named.
+#[test]
+fn where_no_image_makes_room_a_person_is_told_what_does() {
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &[]) else { return };
+    let log = disk.loopfs.path().join("core.4711");
+    std::fs::write(log, vec![1; 6 << 20]).unwrap();
+    disk.pad();
+    // Each record is so long that ten of them need more than any image holds.
+    let path = disk.store.record("images.json");
+    let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    records[0]["metadata"] = json!("x".repeat(6 << 20));
+    std::fs::write(&path, serde_json::to_vec(&records).unwrap()).unwrap();
+    disk.fill();
+    let before = edit::facts(&disk.store.root().join("overlay"));
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
+    for dry in [true, false] {
+        let more: &[&str] = if dry { &["--dry-run"] } else { &[] };
+        let document = disk.json(1, &[&words[..], more].concat());
+        let errors = list(&document, "/errors");
+        assert_eq!(errors.len(), 1, "{document:#}");
+        let message = text(&errors[0], "/message");
+        println!("{message}");
+        assert!(message.starts_with("no space left to write"), "{message}");
+        assert!(message.contains("free space by hand and run this again: "), "{message}");
+        assert!(deleted(&document).is_empty());
+    }
+    assert_eq!(edit::facts(&disk.store.root().join("overlay")), before);
+}
+
+/// The process that is killed: this test program again, with this test alone.
+#[test]
+#[ignore = "only the other tests run it, in a process of its own"]
+fn victim() {
+    let Some(at) = std::env::var_os("VICTIM_DIES_AT") else { return };
+    let path = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
+    let last: usize = at.to_str().unwrap().parse().unwrap();
+    let steps = AtomicUsize::new(0);
+    let observer = move |name: &'static str| {
+        if steps.fetch_add(1, Ordering::Relaxed) + 1 == last {
+            eprintln!("dying at: {name}");
+            let own = nix::unistd::getpid();
+            nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+    };
+    let options = Options {
+        intents: Some(path("VICTIM_NOTES")),
+        observer: Some(Box::new(observer)),
+        ..Options::default()
+    };
+    let places = edit::places_at(&path("VICTIM_GRAPHROOT"), &path("VICTIM_RUNROOT"), "overlay");
+    let planned = PlannedImage { id: std::env::var("VICTIM_TARGET").unwrap(), names: None };
+    Editor::new(&places, options).unwrap().delete_image(&planned).map(drop).unwrap();
+}
+
+/// The step at which it died; `None` where it had fewer.
+fn kill_at(store: &Store, target: &str, notes: &Path, step: usize) -> Option<String> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let test = ["edit_nothing_prepared::victim", "--exact", "--ignored", "--nocapture", "--test-threads=1"];
+    command
+        .args(test)
+        .env("VICTIM_DIES_AT", step.to_string())
+        .env("VICTIM_GRAPHROOT", store.root())
+        .env("VICTIM_RUNROOT", store.runroot())
+        .env("VICTIM_NOTES", notes)
+        .env("VICTIM_TARGET", target);
+    let run = program::run(&mut command);
+    if run.code == 0 {
+        return None;
+    }
+    assert_eq!(run.code, -1, "{run:?}");
+    let name = run.stderr.lines().find_map(|line| line.split("dying at: ").nth(1));
+    Some(name.unwrap_or_else(|| panic!("{run:?}")).to_owned())
+}
+
+/// The names below a layer's content; `None` where its directory is missing.
+fn content(store: &Store, layer: &str) -> Option<BTreeSet<PathBuf>> {
+    let top = store.root().join("overlay").join(layer);
+    top.exists().then(|| edit::facts(&top.join("diff")).into_keys().collect())
+}
+
+/// Killed at every step: what the image's record names is whole or missing as a whole, never in between;
+/// podman works with the others; our next run finishes, on the full disk.
+#[test]
+fn killed_at_every_step() {
+    let Some(disk) = Disk::new(Fs::Ext4, 64 * MIB, &[]) else { return };
+    let store = &disk.store;
+    let notes = disk.loopfs.path().join("notes");
+    std::fs::create_dir(&notes).unwrap();
+    let images = store.images();
+    let is_it = |image: &&Value| program::texts(image, "/names").contains(&name(2));
+    let target = text(images.iter().find(is_it).unwrap(), "/id").to_owned();
+    let mut survivors = edit::ids(&images);
+    survivors.retain(|id| *id != target);
+    let records = || -> Vec<Value> {
+        serde_json::from_slice(&std::fs::read(store.record("images.json")).unwrap()).unwrap()
+    };
+    let top = records().iter().find(|one| one["id"] == target.as_str()).unwrap()["layer"].clone();
+    let top = top.as_str().unwrap().to_owned();
+    let whole = content(store, &top).unwrap();
+    disk.fill();
+    assert!(disk.is_full());
+    let copy = tempfile::tempdir().unwrap();
+    let copy = copy.path().join("full");
+    let cp = |from: &Path, to: &Path| {
+        store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
+    };
+    store.unmount();
+    disk.loopfs.exchange(|image| cp(image, &copy));
+    let mut steps: Vec<String> = Vec::new();
+    loop {
+        disk.loopfs.exchange(|image| cp(&copy, image));
+        let step = kill_at(store, &target, &notes, steps.len() + 1);
+        let at = format!("step {} ({step:?})", steps.len() + 1);
+        println!("{at}");
+        let is_recorded = records().iter().any(|one| one["id"] == target.as_str());
+        if is_recorded && let Some(left) = content(store, &top) {
+            assert_eq!(left, whole, "{at}: half a layer");
+        }
+        if step.as_ref().is_some_and(|step| !steps.contains(step)) {
+            // Somebody makes room, and podman comes first.
+            disk.empty_again();
+            store.podman(["create", "--name", "other", "--network", "none", &name(5), "/x"]);
+            store.podman(["rm", "other"]);
+            if is_recorded {
+                let mut run = store.podman_command();
+                run.args(["create", "--name", "lost", "--network", "none", &name(2), "/x"]);
+                let run = program::run(&mut run);
+                assert_eq!(run.code == 0, content(store, &top).is_some(), "{at}: {run:?}");
+                if run.code == 0 {
+                    store.podman(["rm", "lost"]);
+                }
+            }
+            store.unmount();
+            finish(&disk, &target, &notes, &at);
+            assert_eq!(edit::whole(store), survivors, "{at}, after podman");
+            disk.loopfs.exchange(|image| cp(&copy, image));
+            assert_eq!(kill_at(store, &target, &notes, steps.len() + 1), step, "{at}");
+        }
+        finish(&disk, &target, &notes, &at);
+        assert_eq!(edit::whole(store), survivors, "{at}");
+        assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 0, "{at}: a note is left");
+        match step {
+            Some(step) => steps.push(step),
+            None => break,
+        }
+    }
+    println!("{} steps: {steps:?}", steps.len());
+    for wanted in ["layer quarantined", "layer emptied", "record file replaced"] {
+        assert!(steps.iter().any(|step| step == wanted), "{wanted}: {steps:?}");
+    }
+    disk.empty_again();
+    disk.podman_works();
+}
+
+fn finish(disk: &Disk, target: &str, notes: &Path, at: &str) {
+    let options = Options { intents: Some(notes.to_path_buf()), ..Options::default() };
+    let editor = edit::with(&disk.store, options);
+    editor.resume().unwrap_or_else(|error| panic!("{at}: {error}"));
+    let images = std::fs::read_to_string(disk.store.record("images.json")).unwrap();
+    if images.contains(&format!("\"id\":\"{target}\"")) {
+        editor.delete_image(&PlannedImage { id: target.to_owned(), names: None }).map(drop).unwrap();
+    }
+    // Where there was room for it, nothing tells of what was killed while it was written.
+    for records in ["overlay-images", "overlay-layers"] {
+        for entry in std::fs::read_dir(disk.store.root().join(records)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap().to_str().unwrap().starts_with(".tmp-") {
+                let orphan = OrphanAt { kind: Orphan::TempRecord, path };
+                assert!(editor.reclaim(&[orphan], SignedDuration::ZERO).unwrap().kept.is_empty());
+            }
+        }
+    }
+}
