@@ -1,18 +1,20 @@
 //! Containers of every namespace, including CRI's sandboxes.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::images::Groups;
 use super::volumes::Volumes;
 use super::{Filler, qualified};
 use crate::model::{Container, ContainerState, Owner};
-use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
+use crate::stores::containerd::metadata::{CriContainer, Namespace, SandboxRecord};
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
     pub(in crate::stores::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
         for at in 0..self.graphs.len() {
             let namespace = self.graphs[at].0;
+            let pods = namespaces_of_pods(namespace);
             for record in &namespace.containers {
                 let refs = self.graphs[at].1.container(record);
                 let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
@@ -34,6 +36,13 @@ impl<'a> Filler<'a> {
                     state: self.state(namespace, &record.id),
                     sandbox: cri.is_some_and(|cri| cri.sandbox),
                     sandbox_id: cri.and_then(|cri| cri.sandbox_id.clone()),
+                    namespace: Some(
+                        cri.and_then(|cri| pods.get(cri.sandbox_id.as_deref().unwrap_or(&record.id)))
+                            .map_or_else(
+                                || format!("containerd:{}", namespace.name),
+                                |pod| (*pod).to_owned(),
+                            ),
+                    ),
                     listed_bytes: None,
                     holds,
                 });
@@ -73,6 +82,7 @@ impl<'a> Filler<'a> {
             state: self.state(namespace, &record.id),
             sandbox: true,
             sandbox_id: Some(record.id.clone()),
+            namespace: cri.and_then(|cri| cri.pod.as_ref()).map(|(namespace, _)| namespace.clone()),
             listed_bytes: None,
             holds: self.containers.get(&record.id).cloned().unwrap_or_default(),
         });
@@ -93,4 +103,14 @@ impl<'a> Filler<'a> {
         let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
         self.writer.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }
+}
+
+/// The namespace of each pod, by the id of its sandbox.
+fn namespaces_of_pods(namespace: &Namespace) -> HashMap<&str, &str> {
+    let containers = namespace.containers.iter().map(|record| (&record.id, &record.cri));
+    let sandboxes = namespace.sandboxes.iter().map(|record| (&record.id, &record.cri));
+    fn pod(cri: &Option<CriContainer>) -> Option<&str> {
+        Some(cri.as_ref()?.pod.as_ref()?.0.as_str())
+    }
+    containers.chain(sandboxes).filter_map(|(id, cri)| Some((id.as_str(), pod(cri)?))).collect()
 }
