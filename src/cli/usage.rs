@@ -1,18 +1,19 @@
 //! `layersweep usage`
 
-use super::args::Format;
+use super::args::{Format, UsageArgs};
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
-use crate::app::scan;
+use crate::app::usage;
+use crate::config::Config;
 use crate::report::{json, text};
 
-pub(super) fn run(global: &Global) -> Result<Exit, Error> {
-    let result = scan::scan(&global.request, global)?;
-    let document = json::usage(&result);
+pub(super) fn run(global: &Global, config: &Config, own: &UsageArgs) -> Result<Exit, Error> {
+    let found = usage::usage(&global.request, global, config, own.by.map(Into::into))?;
+    let document = json::usage(&found);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::usage(&document))?,
     }
-    Ok(result.exit())
+    Ok(found.exit())
 }

@@ -8,7 +8,7 @@ mod summary;
 mod tests;
 
 pub use causes::{Context, causes};
-pub use parts::{Divided, divide};
+pub use parts::{Divided, divide, outside};
 pub use summary::summary;
 
 use crate::model::display::two_decimals;
@@ -203,13 +203,6 @@ impl Disk {
         let Filesystem { inodes, inodes_free, .. } = self.filesystem;
         let taken = inodes.checked_sub(inodes_free)?;
         (inodes > 0).then(|| taken as f64 * 100.0 / inodes as f64)
-    }
-
-    /// Bytes that are neither used nor available: reserved for root, as a rule.
-    #[must_use]
-    pub fn reserved_bytes(&self) -> u64 {
-        let Filesystem { capacity_bytes, used_bytes, available_bytes, .. } = self.filesystem;
-        capacity_bytes.saturating_sub(used_bytes).saturating_sub(available_bytes)
     }
 
     /// Percent of what a threshold counts that are taken.

@@ -24,10 +24,16 @@ pub struct Divided {
 pub fn divide(inventory: &Inventory, refs: &Refs, other_users: &OtherUsers, at: FilesystemIx) -> Divided {
     let used = inventory.filesystems[at.get()].used_bytes;
     let mut parts = of_stores(inventory, refs, at);
-    let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
-    parts.extend(here.filter(|user| is_named(user, used)).map(of_other_user));
+    parts.extend(outside(other_users, at, used));
     parts.retain(|part| part.bytes > 0);
     fit(parts, used)
+}
+
+/// What is in no store, without the directories that are too small for a name.
+#[must_use]
+pub fn outside(other_users: &OtherUsers, at: FilesystemIx, used: u64) -> Vec<Part> {
+    let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
+    here.filter(|user| is_named(user, used)).map(of_other_user).collect()
 }
 
 fn is_named(user: &OtherUser, used: u64) -> bool {

@@ -8,6 +8,7 @@ mod runtime;
 mod state;
 mod thresholds;
 mod timers;
+mod usage;
 
 use std::path::PathBuf;
 
@@ -58,6 +59,9 @@ impl Examination<'_> {
             None => Kubelet::read(&self.stores.sysroot),
         };
         let own = self.runtime(&kubelet, scan.as_ref());
+        if let Some(scan) = &scan {
+            self.usage(scan);
+        }
         self.kubelet(&kubelet, processes.as_ref(), scan.as_ref(), own);
         self.crio();
         self.static_pods();

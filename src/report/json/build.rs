@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
+    BytesDoc, ContainerDoc, EffortDoc, FairDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
 use crate::model::display::two_decimals;
-use crate::model::refs::{self, Refs, Root, RowKind, Standing};
+use crate::model::refs::{self, Fair, Refs, Root, RowKind, Standing};
 use crate::model::{
     Consistency, ContainerIx, Filesystem, FilesystemIx, Finding, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx,
     Verdict,
@@ -34,6 +34,7 @@ pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
         capacity_bytes: filesystem.capacity_bytes,
         used_bytes: filesystem.used_bytes,
         available_bytes: filesystem.available_bytes,
+        reserved_bytes: filesystem.reserved_bytes(),
         used_percent: filesystem.used_percent().map(two_decimals),
         inodes: filesystem.inodes,
         inodes_free: filesystem.inodes_free,
@@ -123,9 +124,16 @@ pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
     UsageStoreDoc { store: store(scan, at), rows: rows.collect() }
 }
 
-/// An image.
+/// How the stores' bytes are divided among images and containers.
 #[must_use]
-pub fn image(scan: &Scan, at: ImageIx) -> ImageDoc {
+pub fn fair(scan: &Scan) -> Fair {
+    let inventory = &scan.inventory;
+    refs::fair(inventory, &scan.refs, |node| refs::size_in_store(inventory, node))
+}
+
+/// An image, with its part of `fair`.
+#[must_use]
+pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
     let inventory = &scan.inventory;
     let image = &inventory.images[at.get()];
     let weight = scan.refs.weight(inventory, Root::Image(at));
@@ -169,6 +177,7 @@ pub fn image(scan: &Scan, at: ImageIx) -> ImageDoc {
         total_bytes: weight.total.bytes,
         shared_bytes: weight.shared.bytes,
         exclusive_bytes: weight.exclusive.bytes,
+        fair_bytes: fair.of_image(at),
         frees_bytes: weight.exclusive.frees_bytes,
         listed_bytes: image.listed_bytes,
     }
@@ -238,9 +247,9 @@ pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
     })
 }
 
-/// A container.
+/// A container, with its part of `fair`.
 #[must_use]
-pub fn container(scan: &Scan, at: ContainerIx) -> ContainerDoc {
+pub fn container(scan: &Scan, fair: &Fair, at: ContainerIx) -> ContainerDoc {
     let inventory = &scan.inventory;
     let container = &inventory.containers[at.get()];
     let image = container.image.map(|at| &inventory.images[at.get()]);
@@ -256,7 +265,21 @@ pub fn container(scan: &Scan, at: ContainerIx) -> ContainerDoc {
         sandbox: container.sandbox,
         created_at: container.created,
         bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+        fair_bytes: fair.of_container(at),
         listed_bytes: container.listed_bytes,
+    }
+}
+
+impl From<&Fair> for FairDoc {
+    fn from(fair: &Fair) -> Self {
+        Self {
+            images: fair.images(),
+            containers: fair.containers(),
+            leaks: fair.leaks,
+            metadata: fair.metadata,
+            other: fair.other,
+            total: fair.total(),
+        }
     }
 }
 

@@ -8,7 +8,9 @@ use serde::Serialize;
 use super::SCHEMA_VERSION;
 use super::TriggerDoc;
 use super::parts::WarningDoc;
+use super::usage::UsageRowDoc;
 use crate::app::gc::GcResult;
+use crate::app::outside::Outside;
 use crate::model::FilesystemIx;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target};
@@ -69,6 +71,8 @@ pub struct GcDoc {
     pub events: Vec<EventDoc>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
     pub outcome: OutcomeKind,
+    /// Where the target was not reached: what the filesystem holds in no store.
+    pub not_in_store: Vec<NotInStoreDoc>,
     /// Both policies side by side, for a dry run of policy `kubelet`: the runtime's image filesystem.
     pub comparison: Vec<ComparisonDoc>,
     /// What could not be read or contradicts itself.
@@ -97,6 +101,20 @@ pub struct GcFilesystemDoc {
     pub started: Vec<&'static str>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
     pub outcome: OutcomeKind,
+}
+
+/// What a filesystem holds in no store, so that no deletion of ours frees it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NotInStoreDoc {
+    /// Where it is mounted.
+    pub mount: String,
+    /// Used bytes that are in no store.
+    pub bytes: u64,
+    /// Of these, what has a name, the largest first.
+    pub largest: Vec<UsageRowDoc>,
+    /// The same in words.
+    pub text: String,
 }
 
 /// A deletion.
@@ -268,8 +286,18 @@ pub fn gc(result: &GcResult) -> GcDoc {
         errors: plan.problems.iter().map(problem).collect(),
         events: events.map(|one| EventDoc { reason: one.reason, message: one.message.clone() }).collect(),
         outcome: plan.outcome,
+        not_in_store: result.outside.iter().map(not_in_store).collect(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
         warnings: findings.chain(notes).collect(),
+    }
+}
+
+fn not_in_store(outside: &Outside) -> NotInStoreDoc {
+    NotInStoreDoc {
+        mount: outside.mount.to_string_lossy().into_owned(),
+        bytes: outside.bytes,
+        largest: outside.parts.iter().map(UsageRowDoc::from).collect(),
+        text: outside.to_string(),
     }
 }
 

@@ -16,11 +16,12 @@ mod report;
 mod scan;
 mod scan_file;
 mod sweep;
+mod usage;
 
 use serde::Serialize;
 
 pub use build::{
-    container, effort, filesystem, image, layer, leak, store, totals, usage_store, warning, warnings,
+    container, effort, fair, filesystem, image, layer, leak, store, totals, usage_store, warning, warnings,
 };
 pub use diff::{
     ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
@@ -29,8 +30,8 @@ pub use diff::{
 pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{
-    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, RunStoryDoc, StoryDoc,
-    gc,
+    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc,
+    RunStoryDoc, StoryDoc, gc,
 };
 pub use header::{Header, SCHEMA_VERSION};
 pub use history::{
@@ -38,7 +39,7 @@ pub use history::{
     QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history, history_scans, history_usage,
 };
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
+    BytesDoc, ContainerDoc, EffortDoc, FairDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
 
@@ -48,11 +49,12 @@ pub use report::{
     CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc,
     UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
 };
-pub use scan::{explanation, images, known_image, known_images, layers, scan, usage};
+pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
 pub use sweep::{
     RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
 };
+pub use usage::{GroupDoc, UsageDoc, UsageFilesystemDoc, UsageRowDoc, usage};
 
 /// `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]
@@ -79,6 +81,8 @@ pub struct ScanDoc {
     pub leaks: Vec<LeakDoc>,
     /// Sums over all stores.
     pub totals: TotalsDoc,
+    /// The whole column of fair shares.
+    pub fair_bytes: FairDoc,
     /// How it was measured.
     pub scan: EffortDoc,
     /// What could not be read or contradicts itself.
@@ -96,6 +100,8 @@ pub struct ImagesDoc {
     pub complete: bool,
     /// Images, in the order asked for.
     pub images: Vec<ImageDoc>,
+    /// The whole column of fair shares, of images that are not shown too.
+    pub fair_bytes: FairDoc,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
 }
@@ -111,25 +117,6 @@ pub struct LayersDoc {
     pub complete: bool,
     /// Layers, the largest first.
     pub layers: Vec<LayerDoc>,
-    /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
-}
-
-/// `layersweep usage`.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct UsageDoc {
-    /// What every document begins with; its kind is `usage`.
-    #[serde(flatten)]
-    pub header: Header,
-    /// Everything was read.
-    pub complete: bool,
-    /// Filesystems that hold a store.
-    pub filesystems: Vec<FilesystemDoc>,
-    /// Stores with the rows of the summary.
-    pub stores: Vec<UsageStoreDoc>,
-    /// Sums over all stores.
-    pub totals: TotalsDoc,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
 }

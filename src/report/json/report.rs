@@ -89,8 +89,6 @@ pub struct ReportFilesystemDoc {
     /// Its numbers.
     #[serde(flatten)]
     pub filesystem: FilesystemDoc,
-    /// Bytes that are free for root alone.
-    pub reserved_bytes: u64,
     /// What uses `used_bytes`: their bytes add up to it. `other` comes last.
     pub parts: Vec<PartDoc>,
     /// What happens when it fills.
@@ -237,7 +235,6 @@ pub fn report(report: Report) -> ReportDoc {
     let mounts: Vec<_> = document.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect();
     let filesystems = document.filesystems.iter().zip(&report.disks);
     let filesystems = filesystems.map(|(filesystem, disk)| ReportFilesystemDoc {
-        reserved_bytes: disk.reserved_bytes(),
         filesystem: filesystem.clone(),
         parts: disk.parts.iter().map(|part| part_doc(part, root, &inside)).collect(),
         marks: disk.thresholds.iter().map(mark_doc).collect(),
