@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paths;
 use super::values::{damaged, micros, moment};
-use crate::model::refs::{self, By, Refs};
+use crate::model::refs::{self, By, GroupKind, Refs};
 use crate::model::{
     ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx, StoreKind,
 };
@@ -136,7 +136,10 @@ fn by_owner(inventory: &Inventory, refs: &Refs, store: StoreIx) -> BTreeMap<Stri
         false => 0,
     });
     let owners = refs::groups(inventory, &fair, By::Owner).into_iter();
-    let owners = owners.map(|group| (group.name.unwrap_or_else(|| "none".to_owned()), group.bytes));
+    let owners = owners.map(|group| match group.kind {
+        GroupKind::Named => (group.name, group.bytes),
+        GroupKind::Nameless | GroupKind::Unused => ("none".to_owned(), group.bytes),
+    });
     let rest = [("leaks", fair.leaks), ("metadata", fair.metadata), ("other", fair.other)];
     owners.chain(rest.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
 }

@@ -20,11 +20,24 @@ names! {
     }
 }
 
-/// Images and containers with one name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+names! {
+    /// What a group is.
+    GroupKind {
+        /// It has a name.
+        Named = "group",
+        /// What has none: images without a name, containers in no namespace and their images.
+        Nameless = "none",
+        /// By namespace or owner: images that no container uses.
+        Unused = "unused",
+    }
+}
+
+/// Images and containers that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// `None`: images without a name, those that no container uses, containers in no namespace.
-    pub name: Option<String>,
+    pub kind: GroupKind,
+    /// Its name; empty without one.
+    pub name: String,
     pub images: usize,
     pub containers: usize,
     /// Their fair shares. What is in several groups is divided equally among these.
@@ -35,50 +48,61 @@ pub struct Group {
 #[must_use]
 pub fn groups(inventory: &Inventory, fair: &Fair, by: By) -> Vec<Group> {
     let keys = keys(inventory, by);
-    let mut groups: BTreeMap<Option<&str>, Group> = BTreeMap::new();
+    let mut groups = BTreeMap::new();
     for (at, keys) in keys.images.iter().enumerate() {
         divide(&mut groups, keys, fair.of_image(at.into()), |group| group.images += 1);
     }
     for (at, keys) in keys.containers.iter().enumerate() {
         divide(&mut groups, keys, fair.of_container(at.into()), |group| group.containers += 1);
     }
-    let groups = groups.into_iter().map(|(name, group)| Group { name: name.map(str::to_owned), ..group });
-    let mut groups: Vec<_> = groups.collect();
-    groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name))));
     groups
 }
 
 /// Adds a share to its groups; the bytes that are left over go to the first of them.
 fn divide<'a>(
-    groups: &mut BTreeMap<Option<&'a str>, Group>,
-    keys: &BTreeSet<&'a str>,
+    groups: &mut BTreeMap<Key<'a>, Group>,
+    keys: &BTreeSet<Key<'a>>,
     bytes: u64,
     count: impl Fn(&mut Group),
 ) {
-    let nameless = keys.is_empty().then_some(None);
     let parts = keys.len().max(1) as u64;
-    for (at, key) in (0..).zip(nameless.into_iter().chain(keys.iter().copied().map(Some))) {
-        let group = groups.entry(key).or_default();
+    for (at, key) in (0..).zip(keys) {
+        let (kind, name) = *key;
+        let group = groups.entry(*key).or_insert_with(|| Group {
+            kind,
+            name: name.to_owned(),
+            images: 0,
+            containers: 0,
+            bytes: 0,
+        });
         group.bytes = group.bytes.saturating_add(bytes / parts + u64::from(at < bytes % parts));
         count(group);
     }
 }
 
-/// The groups of each image and container.
+type Key<'a> = (GroupKind, &'a str);
+
+/// The groups of each image and container: one at least.
 struct Keys<'a> {
-    images: Vec<BTreeSet<&'a str>>,
-    containers: Vec<BTreeSet<&'a str>>,
+    images: Vec<BTreeSet<Key<'a>>>,
+    containers: Vec<BTreeSet<Key<'a>>>,
 }
 
 fn keys(inventory: &Inventory, by: By) -> Keys<'_> {
-    let of_image: fn(&Image) -> BTreeSet<&str> = match by {
-        By::Repository => |image| image.names.iter().map(|name| repository(name)).collect(),
-        By::Registry => |image| image.names.iter().map(|name| registry(name)).collect(),
+    const NAMELESS: Key<'_> = (GroupKind::Nameless, "");
+    fn named(name: &str) -> Key<'_> {
+        (GroupKind::Named, name)
+    }
+    let of_image: fn(&Image) -> BTreeSet<Key<'_>> = match by {
+        By::Repository => |image| image.names.iter().map(|name| named(repository(name))).collect(),
+        By::Registry => |image| image.names.iter().map(|name| named(registry(name))).collect(),
         By::Namespace | By::Owner => |_| BTreeSet::new(),
     };
-    let of_container: fn(&Container) -> Option<&str> = match by {
-        By::Namespace => |container| container.namespace.as_deref(),
-        By::Owner => |container| Some(container.owner.as_str()),
+    let of_container: fn(&Container) -> Option<Key<'_>> = match by {
+        By::Namespace => |container| Some(container.namespace.as_deref().map_or(NAMELESS, named)),
+        By::Owner => |container| Some(named(container.owner.as_str())),
         By::Repository | By::Registry => |_| None,
     };
     let mut images: Vec<_> = inventory.images.iter().map(of_image).collect();
@@ -93,6 +117,12 @@ fn keys(inventory: &Inventory, by: By) -> Keys<'_> {
         }
         containers.push(keys);
     }
+    let rest = match by {
+        By::Namespace | By::Owner => (GroupKind::Unused, ""),
+        By::Repository | By::Registry => NAMELESS,
+    };
+    images.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(rest));
+    containers.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(NAMELESS));
     Keys { images, containers }
 }
 
@@ -117,29 +147,37 @@ mod tests {
         let refs = Refs::new(&inventory);
         let fair = fair(&inventory, &refs, |at| size_in_store(&inventory, at));
         let all = fair.images() + fair.containers();
+        let rest = |kind, images, containers| (kind, "", images, containers);
+        let named = |name, images, containers| (GroupKind::Named, name, images, containers);
+        let (nameless, unused) = (GroupKind::Nameless, GroupKind::Unused);
         for (by, expected) in [
             (
                 By::Repository,
-                vec![(None, 2, 0), (Some("b"), 1, 0), (Some("localhost/c"), 1, 0), (Some("quay.io/a"), 2, 2)],
+                vec![
+                    named("b", 1, 0),
+                    named("localhost/c", 1, 0),
+                    named("quay.io/a", 2, 2),
+                    rest(nameless, 2, 0),
+                ],
             ),
             (
                 By::Registry,
                 vec![
-                    (None, 2, 0),
-                    (Some("docker.io"), 1, 0),
-                    (Some("localhost"), 1, 0),
-                    (Some("quay.io"), 2, 2),
+                    named("docker.io", 1, 0),
+                    named("localhost", 1, 0),
+                    named("quay.io", 2, 2),
+                    rest(nameless, 2, 0),
                 ],
             ),
             // svc is used in a namespace and, by a container of podman's, outside of any.
-            (By::Namespace, vec![(None, 4, 1), (Some("shop"), 1, 1)]),
-            (By::Owner, vec![(None, 4, 0), (Some("podman"), 1, 2)]),
+            (By::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 4, 0)]),
+            (By::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
         ] {
             let found = groups(&inventory, &fair, by);
             assert_eq!(found.iter().map(|group| group.bytes).sum::<u64>(), all, "{by}");
             assert!(found.is_sorted_by_key(|group| std::cmp::Reverse(group.bytes)));
             let mut found: Vec<_> =
-                found.iter().map(|group| (group.name.as_deref(), group.images, group.containers)).collect();
+                found.iter().map(|one| (one.kind, one.name.as_str(), one.images, one.containers)).collect();
             found.sort_unstable();
             assert_eq!(found, expected, "{by}");
         }
@@ -148,7 +186,8 @@ mod tests {
     #[test]
     fn a_share_in_several_groups_is_divided_to_the_byte() {
         let mut groups = BTreeMap::new();
-        divide(&mut groups, &["a", "b", "c"].into(), 11, |group| group.images += 1);
+        let keys = ["a", "b", "c"].map(|name| (GroupKind::Named, name));
+        divide(&mut groups, &keys.into(), 11, |group| group.images += 1);
         assert_eq!(groups.values().map(|group| group.bytes).collect::<Vec<_>>(), [4, 4, 3]);
     }
 }

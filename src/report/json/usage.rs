@@ -7,7 +7,7 @@ use super::build::{filesystem, totals, usage_store, warning, warnings};
 use super::parts::{FilesystemDoc, TotalsDoc, UsageStoreDoc, WarningDoc};
 use crate::app::diagnosis::Part;
 use crate::app::usage::{DiskUsage, Grouped, Usage};
-use crate::model::refs::{By, Line, LineKind};
+use crate::model::refs::{By, GroupKind, Line, LineKind};
 use crate::model::{Filesystem, StoreIx};
 
 /// `layersweep usage`.
@@ -78,8 +78,9 @@ pub struct UsageRowDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupDoc {
-    /// `group`; `none` for images and containers that are in no group; `leaks`, `metadata`, `store_other`
-    /// and `not_in_store` for what no image or container reaches.
+    /// `group`; `none` for images without a name, and for containers in no namespace with their images;
+    /// `unused` for images that no container uses, by namespace and owner; `leaks`, `metadata`,
+    /// `store_other` and `not_in_store` for what no image or container reaches.
     pub kind: &'static str,
     /// Name of the group; null for all other kinds. A container of containerd that is in no pod is in the
     /// namespace `containerd:NAME`.
@@ -141,7 +142,7 @@ fn in_store(line: &Line) -> UsageRowDoc {
         LineKind::Snapshotter => "Snapshotter",
         LineKind::ContainersRunning => "Containers running",
         LineKind::ContainersExited => "Containers exited",
-        LineKind::ContainersOther => "Containers, state unknown",
+        LineKind::ContainersOther => "Containers, created or unknown",
         LineKind::Leaks => "Leaks",
         LineKind::Metadata => "Store metadata",
         LineKind::Other => "Other files in stores",
@@ -175,8 +176,8 @@ impl From<&Part> for UsageRowDoc {
 
 fn groups(grouped: &Grouped) -> Vec<GroupDoc> {
     let groups = grouped.groups.iter().map(|group| GroupDoc {
-        kind: if group.name.is_some() { "group" } else { "none" },
-        name: group.name.clone(),
+        kind: group.kind.as_str(),
+        name: (group.kind == GroupKind::Named).then(|| group.name.clone()),
         images: group.images,
         containers: group.containers,
         fair_bytes: group.bytes,

@@ -69,14 +69,14 @@ fn groups(filesystem: &UsageFilesystemDoc, by: &str) -> String {
     let shown = |group: &&GroupDoc| group.fair_bytes > 0 || group.images + group.containers > 0;
     for group in filesystem.groups.iter().filter(shown) {
         let count = |count: usize| match group.kind {
-            "group" | "none" => count.to_string(),
+            "group" | "none" | "unused" => count.to_string(),
             _ => "-".to_owned(),
         };
         table.row(vec![
             match (group.kind, &group.name, by) {
                 (_, Some(name), _) => safe(name),
                 ("none", _, "namespace") => "(no namespace)".into(),
-                ("none", _, "owner") => "(no container)".into(),
+                ("unused", ..) => "(unused images)".into(),
                 ("none", ..) => "<none>".into(),
                 ("leaks", ..) => "(leaks)".into(),
                 ("metadata", ..) => "(store metadata)".into(),
