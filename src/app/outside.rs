@@ -2,7 +2,7 @@
 //! `gc` and `doctor`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::diagnosis::Part;
 use super::observer::Observer;
@@ -90,14 +90,14 @@ impl Outside {
             mount: filesystem.mount.clone(),
             used_bytes: filesystem.used_bytes,
             bytes: filesystem.used_bytes.saturating_sub(in_stores),
-            parts: parts(other_users, at, filesystem.used_bytes),
+            parts: parts(scan, other_users, at),
         }
     }
 }
 
 /// What has a name on a filesystem and is in no store, the largest first.
-pub(super) fn parts(other_users: &OtherUsers, at: FilesystemIx, used_bytes: u64) -> Vec<Part> {
-    let mut parts = diagnosis::outside(other_users, at, used_bytes);
+pub(super) fn parts(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
+    let mut parts = diagnosis::outside(scan, other_users, at);
     parts.retain(|part| part.bytes > 0);
     parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     parts
@@ -109,11 +109,27 @@ pub(super) fn largest(parts: &[Part]) -> String {
     const NAMED: usize = 3;
     let named = parts.iter().take(NAMED).map(|part| match &part.path {
         Some(path) if !part.label.starts_with('/') => {
-            format!("{} {} ({})", part.label, bytes(part.bytes), path.display())
+            format!("{} {} ({})", part.label, bytes(part.bytes), path)
         }
         _ => format!("{} {}", part.label, bytes(part.bytes)),
     });
     named.collect::<Vec<_>>().join(", ")
+}
+
+/// A sysroot that is only a directory shares its filesystem with whatever else is on it.
+pub(super) fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Finding> {
+    let sysroot = request.sysroot.as_deref().filter(|_| scan.sysroot.is_foreign())?;
+    let top = scan.sysroot.resolve(Path::new("/")).ok()?;
+    let filesystem = other_usage::filesystem_of(scan, &top)?;
+    let mount = &scan.inventory[filesystem].mount;
+    (*mount != top).then(|| Finding {
+        path: sysroot.to_path_buf(),
+        message: format!(
+            "nothing is mounted there: filesystem figures are those of {}, which has other users",
+            mount.display()
+        ),
+        incomplete: false,
+    })
 }
 
 /// What is wrong with the column of a filesystem whose parts are larger than it.

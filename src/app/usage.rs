@@ -58,7 +58,6 @@ pub struct Grouped {
 
 impl Usage {
     /// How the command ends.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         self.result.exit()
     }
@@ -80,7 +79,7 @@ pub fn usage(
     let disks = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from).map(|at| {
         let used = scan.inventory[at].used_bytes;
         let column = refs::column(&scan.inventory, &scan.refs, at);
-        let outside = outside::parts(&other_users, at, used);
+        let outside = outside::parts(scan, &other_users, at);
         let sizes = refs::size_on_disk(&scan.inventory, at);
         let fair = by.map(|by| (by, refs::fair(&scan.inventory, &scan.refs, |node| sizes[node.get()])));
         let grouped = fair.map(|(by, fair)| grouped(refs::groups(&scan.inventory, &fair, by), &fair, used));
@@ -102,7 +101,7 @@ pub fn usage(
     let unread = other_users.findings.into_iter().map(|finding| Finding { incomplete: false, ..finding });
     let filled = scan.inventory.filesystems.iter().zip(&disks);
     let excess = filled.filter_map(|(filesystem, disk)| outside::excess(filesystem, disk.excess_bytes));
-    let findings = unread.chain(excess).collect();
+    let findings = unread.chain(excess).chain(outside::part_of_a_filesystem(request, scan)).collect();
     Ok(Usage { disks, by, findings, result })
 }
 

@@ -1,6 +1,6 @@
 //! `layersweep usage`
 
-use super::args::{Format, UsageArgs};
+use super::args::UsageArgs;
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
@@ -11,9 +11,6 @@ use crate::report::{json, text};
 pub(super) fn run(global: &Global, config: &Config, own: &UsageArgs) -> Result<Exit, Error> {
     let found = usage::usage(&global.request, global, config, own.by.map(Into::into))?;
     let document = json::usage(&found);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::usage(&document))?,
-    }
+    output::result(global.format, &document, |it, _| text::usage(it))?;
     Ok(found.exit())
 }

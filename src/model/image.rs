@@ -11,7 +11,6 @@ use super::labels::Labels;
 pub struct Image {
     /// Image id: for almost every image the hex digest of its configuration.
     pub id: ImageId,
-    /// The store that records it.
     pub store: StoreIx,
     /// All its names; empty for a dangling image.
     pub names: Vec<String>,
@@ -39,14 +38,12 @@ pub struct Image {
 
 impl Image {
     /// Title for messages: its first name, or its id.
-    #[must_use]
     pub fn title(&self) -> &str {
         self.names.first().map_or(self.id.as_str(), String::as_str)
     }
 }
 
 /// A reference without its tag and digest.
-#[must_use]
 pub fn repository(name: &str) -> &str {
     let name = name.split_once('@').map_or(name, |(repository, _)| repository);
     match name.rsplit_once(':') {
@@ -58,7 +55,6 @@ pub fn repository(name: &str) -> &str {
 
 /// The registry of a reference. A first part that cannot be a host belongs to the path on docker.io, as
 /// in the reference grammar of `distribution/reference`.
-#[must_use]
 pub fn registry(name: &str) -> &str {
     match name.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,

@@ -1,10 +1,8 @@
 //! How full the filesystems of the stores are, and what fills them that no deletion of images frees.
 
-use super::check::Check;
 use super::examination::Examination;
 use crate::app::outside;
 use crate::disk::Progress;
-use crate::model::FilesystemIx;
 use crate::model::display::bytes;
 use crate::stores::Scan;
 
@@ -15,6 +13,9 @@ const FULL_PERCENT: f64 = 85.0;
 impl Examination<'_> {
     pub(super) fn usage(&mut self, scan: &Scan) {
         const NAME: &str = "disk-usage";
+        if outside::part_of_a_filesystem(self.request, scan).is_some() {
+            return; // the figures are those of the disk that the directory is on
+        }
         let high = self.config.images.targets.used.map_or(FULL_PERCENT, |used| f64::from(used.high));
         // Nothing of the stores was measured, and neither is a whole disk.
         let other_users =
@@ -22,10 +23,10 @@ impl Examination<'_> {
         for (at, filesystem) in scan.inventory.filesystems.iter().enumerate() {
             let object = self.shown(&filesystem.mount);
             let Some(percent) = filesystem.used_percent() else {
-                self.note(Check::note(NAME, object, "the filesystem's numbers contradict each other"));
+                self.note(NAME, object, "the filesystem's numbers contradict each other");
                 continue;
             };
-            let parts = outside::parts(&other_users, FilesystemIx::from(at), filesystem.used_bytes);
+            let parts = outside::parts(scan, &other_users, at.into());
             let found: u64 = parts.iter().map(|part| part.bytes).fold(0, u64::saturating_add);
             let largest = match outside::largest(&parts) {
                 largest if largest.is_empty() => String::new(),
@@ -44,7 +45,7 @@ impl Examination<'_> {
                     "see `layersweep usage` for all that uses it, and `layersweep gc --dry-run` for what can be \
                      deleted; what is in no store is deleted by hand",
                 ),
-                false => self.note(Check::ok(NAME, object, message)),
+                false => self.ok(NAME, object, message),
             }
         }
     }

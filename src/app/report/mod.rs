@@ -21,7 +21,7 @@ use crate::history::runs::{self, Query};
 use crate::history::usage;
 use crate::model::{FilesystemIx, Finding};
 use crate::stores::Scan;
-use crate::stores::other_usage::{self, OtherUsers};
+use crate::stores::other_usage::OtherUsers;
 
 /// So many runs at most.
 const RUNS: usize = 100;
@@ -59,7 +59,6 @@ pub struct Report {
 
 impl Report {
     /// How the command ends.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         match self.result.exit() {
             Exit::Done if !self.complete || self.unread.is_some() => Exit::Incomplete,
@@ -93,8 +92,7 @@ pub fn report(
     let other_users = outside::measure(request, observer, config, scan, None);
     let inventory = &scan.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
-    let divided: Vec<_> =
-        all().map(|at| diagnosis::divide(inventory, &scan.refs, &other_users, at)).collect();
+    let divided: Vec<_> = all().map(|at| diagnosis::divide(scan, &other_users, at)).collect();
     let plans = planned::plans(request, observer, config, &result)?;
     let context = diagnosis::Context {
         scan,
@@ -110,7 +108,7 @@ pub fn report(
     let mut findings = other_users.findings.clone();
     let filled = inventory.filesystems.iter().zip(&divided);
     findings.extend(filled.filter_map(|(disk, divided)| outside::excess(disk, divided.excess_bytes)));
-    findings.extend(part_of_a_filesystem(request, scan));
+    findings.extend(outside::part_of_a_filesystem(request, scan));
     findings.extend(thresholds::impossible(config, scan));
     let disks: Vec<_> = inventory
         .filesystems
@@ -156,22 +154,6 @@ fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error>
         .read(|connection| Ok((usage::series(connection, since, None)?, runs::acts(connection, since)?)))?;
     let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
     Ok(PastUsage { origin: Origin::of(database, since, HashSet::new()), series, runs })
-}
-
-/// A sysroot that is only a directory shares its filesystem with whatever else is on it.
-fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Finding> {
-    let sysroot = request.sysroot.as_deref().filter(|_| scan.sysroot.is_foreign())?;
-    let top = scan.sysroot.resolve(Path::new("/")).ok()?;
-    let filesystem = other_usage::filesystem_of(scan, &top)?;
-    let mount = &scan.inventory.filesystems[filesystem.get()].mount;
-    (*mount != top).then(|| Finding {
-        path: sysroot.to_path_buf(),
-        message: format!(
-            "nothing is mounted there: filesystem figures are those of {}, which has other users",
-            mount.display()
-        ),
-        incomplete: false,
-    })
 }
 
 /// The node's name, as its disk says.

@@ -61,7 +61,6 @@ pub struct Column {
 
 /// What each node takes of a filesystem. `st_blocks` counts extents that several files share by reflink
 /// with each of them, the filesystem once.
-#[must_use]
 pub fn size_on_disk(inventory: &Inventory, at: FilesystemIx) -> Vec<u64> {
     let nodes = &inventory.nodes;
     let reflinks: HashSet<StoreIx> = nodes
@@ -79,7 +78,6 @@ pub fn size_on_disk(inventory: &Inventory, at: FilesystemIx) -> Vec<u64> {
 }
 
 /// Divides what the stores hold on a filesystem.
-#[must_use]
 pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
     let roots: Vec<Root> =
         (0..inventory.stores.len()).flat_map(|store| roots_of(inventory, store.into())).collect();

@@ -21,30 +21,25 @@ pub struct Fair {
 }
 
 impl Fair {
-    #[must_use]
     pub fn of_image(&self, at: ImageIx) -> u64 {
         self.shares[at.get()]
     }
 
-    #[must_use]
     pub fn of_container(&self, at: ContainerIx) -> u64 {
         self.shares[self.images + at.get()]
     }
 
     /// Of all images.
-    #[must_use]
     pub fn images(&self) -> u64 {
         sum(self.shares[..self.images].iter().copied())
     }
 
     /// Of all containers.
-    #[must_use]
     pub fn containers(&self) -> u64 {
         sum(self.shares[self.images..].iter().copied())
     }
 
     /// The whole column.
-    #[must_use]
     pub fn total(&self) -> u64 {
         sum([self.images(), self.containers(), self.leaks, self.metadata, self.other])
     }
@@ -55,14 +50,12 @@ fn sum(all: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 /// What nodes count in a store's size as `du` says it: temporary files lie outside of the store.
-#[must_use]
 pub fn size_in_store(inventory: &Inventory, at: NodeIx) -> u64 {
     let node = &inventory.nodes[at.get()];
     if node.kind == NodeKind::TemporaryFile { 0 } else { node.size.bytes }
 }
 
 /// Divides what `bytes` says of each node. Takes time in proportion to the sum of all chains.
-#[must_use]
 pub fn fair(inventory: &Inventory, refs: &Refs, bytes: impl Fn(NodeIx) -> u64) -> Fair {
     let mut fair = Fair { images: refs.images, ..Fair::default() };
     let mut divided: u128 = 0;

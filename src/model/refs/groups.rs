@@ -45,7 +45,6 @@ pub struct Group {
 }
 
 /// Groups images and containers, the largest group first. The sum of the groups is the sum of all shares.
-#[must_use]
 pub fn groups(inventory: &Inventory, fair: &Fair, by: By) -> Vec<Group> {
     let keys = keys(inventory, by);
     let mut groups = BTreeMap::new();

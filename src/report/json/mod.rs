@@ -6,8 +6,6 @@ mod diff;
 mod doctor;
 mod explain;
 mod gc;
-mod gc_containers;
-mod header;
 mod history;
 mod parts;
 mod pins;
@@ -20,34 +18,30 @@ mod usage;
 
 use serde::Serialize;
 
-pub use build::{
-    container, effort, fair, filesystem, image, layer, leak, store, totals, usage_store, warning, warnings,
-};
+use crate::model::Finding;
+
+pub use build::{container, effort, fair, filesystem, image, layer, leak, store, totals, usage_store};
 pub use diff::{
     ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
     TakenDoc, diff,
 };
-pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
+pub use doctor::{CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
-pub use gc::{
-    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc,
-    RunStoryDoc, StoryDoc, gc,
-};
-pub use header::{Header, SCHEMA_VERSION};
+pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc, gc};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PercentRangeDoc, PointDoc,
-    QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history, history_scans, history_usage,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, OriginDoc, PercentRangeDoc,
+    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
 };
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FairDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
-    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
+    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FairDoc, FilesystemDoc, Header, ImageDoc, LayerDoc, LeakDoc,
+    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
 pub use report::{
-    CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc,
-    UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
+    LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc, UsageSeriesDoc,
+    VerdictDoc, report,
 };
 pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
@@ -86,7 +80,7 @@ pub struct ScanDoc {
     /// How it was measured.
     pub scan: EffortDoc,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// `layersweep images`.
@@ -103,7 +97,7 @@ pub struct ImagesDoc {
     /// The whole column of fair shares, of images that are not shown too.
     pub fair_bytes: FairDoc,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// `layersweep layers`.
@@ -118,7 +112,7 @@ pub struct LayersDoc {
     /// Layers, the largest first.
     pub layers: Vec<LayerDoc>,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// `layersweep explain`.
@@ -164,7 +158,7 @@ pub struct ExplainDoc {
     /// what is no image.
     pub fate: Option<FateDoc>,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// A part of the difference between exclusive bytes and what a deletion frees.

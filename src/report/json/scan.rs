@@ -2,7 +2,7 @@
 
 use super::{
     ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, effort, fair,
-    filesystem, layer, leak, store, totals, warnings,
+    filesystem, layer, leak, store, totals,
 };
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
@@ -12,7 +12,6 @@ use crate::model::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use crate::stores::lookup::Subject;
 
 /// The document of `images`, with these of them.
-#[must_use]
 pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> ImagesDoc {
     let scan = &result.scan;
     ImagesDoc {
@@ -20,12 +19,11 @@ pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> Images
         complete: scan.is_complete(),
         images,
         fair_bytes: fair.into(),
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `layers`; the largest come first.
-#[must_use]
 pub fn layers(result: &ScanResult) -> LayersDoc {
     let scan = &result.scan;
     let nodes = (0..scan.inventory.nodes.len()).map(NodeIx::from);
@@ -35,12 +33,11 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
         header: Header::new("layers", scan.taken_at),
         complete: scan.is_complete(),
         layers,
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `explain`.
-#[must_use]
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     let Explanation { result, subject, image, containers } = explanation;
     let mut document = super::explain(&result.scan, *subject);
@@ -56,7 +53,6 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
 }
 
 /// All images, with what the database knows of them.
-#[must_use]
 pub fn known_images(result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
     let known = |at: ImageIx| {
         let mut document = super::image(&result.scan, fair, at);
@@ -67,7 +63,6 @@ pub fn known_images(result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
 }
 
 /// The document of `scan`.
-#[must_use]
 pub fn scan(result: &ScanResult) -> ScanDoc {
     let scan = &result.scan;
     let inventory = &scan.inventory;
@@ -87,6 +82,6 @@ pub fn scan(result: &ScanResult) -> ScanDoc {
         totals: totals(scan),
         fair_bytes: (&fair).into(),
         scan: effort(scan),
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }

@@ -2,13 +2,12 @@
 
 use serde::Serialize;
 
-use super::Header;
-use super::build::{filesystem, totals, usage_store, warning, warnings};
-use super::parts::{FilesystemDoc, TotalsDoc, UsageStoreDoc, WarningDoc};
+use super::build::{filesystem, totals, usage_store};
+use super::parts::{FilesystemDoc, Header, TotalsDoc, UsageStoreDoc};
 use crate::app::diagnosis::Part;
 use crate::app::usage::{DiskUsage, Grouped, Usage};
 use crate::model::refs::{By, GroupKind, Line, LineKind};
-use crate::model::{Filesystem, StoreIx};
+use crate::model::{Filesystem, Finding, StoreIx};
 
 /// `layersweep usage`.
 #[derive(Clone, Debug, Serialize)]
@@ -28,7 +27,7 @@ pub struct UsageDoc {
     /// Sums over all stores.
     pub totals: TotalsDoc,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// A filesystem, and what uses it.
@@ -94,7 +93,6 @@ pub struct GroupDoc {
 }
 
 /// The document of `usage`.
-#[must_use]
 pub fn usage(usage: &Usage) -> UsageDoc {
     let scan = &usage.result.scan;
     let inventory = &scan.inventory;
@@ -107,13 +105,13 @@ pub fn usage(usage: &Usage) -> UsageDoc {
         filesystems: filesystems.map(|(facts, disk)| of_filesystem(facts, disk)).collect(),
         stores: stores.map(|at| usage_store(scan, at)).collect(),
         totals: totals(scan),
-        warnings: warnings(scan).into_iter().chain(usage.findings.iter().map(warning)).collect(),
+        warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),
     }
 }
 
 fn of_filesystem(facts: &Filesystem, disk: &DiskUsage) -> UsageFilesystemDoc {
     let in_stores = disk.lines.iter().map(in_store);
-    let outside = disk.outside.iter().map(UsageRowDoc::from);
+    let outside = disk.outside.iter().map(outside);
     let rest = UsageRowDoc {
         kind: "rest",
         label: "everything else, and filesystem overhead".into(),
@@ -159,18 +157,15 @@ fn in_store(line: &Line) -> UsageRowDoc {
     }
 }
 
-/// Of what is in no store.
-impl From<&Part> for UsageRowDoc {
-    fn from(part: &Part) -> Self {
-        Self {
-            kind: part.kind.as_str(),
-            label: part.label.clone(),
-            path: part.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
-            in_store: false,
-            count: None,
-            bytes: part.bytes,
-            reclaimable_bytes: 0,
-        }
+fn outside(part: &Part) -> UsageRowDoc {
+    UsageRowDoc {
+        kind: part.kind.as_str(),
+        label: part.label.clone(),
+        path: part.path.clone(),
+        in_store: false,
+        count: None,
+        bytes: part.bytes,
+        reclaimable_bytes: 0,
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::format::{bytes, safe};
 use super::table::{Table, heading};
+use crate::model::Consistency;
 use crate::report::json::{FilesystemDoc, GroupDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
 /// The summary of every filesystem.
-#[must_use]
 pub fn usage(document: &UsageDoc) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
@@ -164,7 +164,7 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
 pub(super) fn store_line(store: &StoreDoc) -> String {
     let read_only = if store.read_only { ", read-only" } else { "" };
     let state = match store.consistency {
-        "consistent" => String::new(),
+        Consistency::Consistent => String::new(),
         other => format!(", records {other}"),
     };
     format!(

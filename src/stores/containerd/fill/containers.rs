@@ -7,16 +7,15 @@ use super::images::Groups;
 use super::volumes::Volumes;
 use super::{Filler, qualified};
 use crate::model::{Container, ContainerState, Owner};
-use crate::stores::containerd::metadata::{CriContainer, Namespace, SandboxRecord};
+use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
-    pub(in crate::stores::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
-        for at in 0..self.graphs.len() {
-            let namespace = self.graphs[at].0;
+    pub(crate) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
+        for (namespace, graph) in self.graphs {
             let pods = namespaces_of_pods(namespace);
             for record in &namespace.containers {
-                let refs = self.graphs[at].1.container(record);
+                let refs = graph.container(record);
                 let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
                 holds.extend(self.nodes(namespace, &refs));
                 let group = groups.of(&namespace.name, record);
@@ -49,7 +48,7 @@ impl<'a> Filler<'a> {
             }
             // Edges of containerd's own sandbox store; nothing of ours deletes those.
             for sandbox in &namespace.sandboxes {
-                let held = self.nodes(namespace, &self.graphs[at].1.sandbox(sandbox));
+                let held = self.nodes(namespace, &graph.sandbox(sandbox));
                 self.writer.inventory.anchored.extend(held);
             }
             for sandbox in namespace.bare_sandboxes() {
@@ -82,7 +81,7 @@ impl<'a> Filler<'a> {
             state: self.state(namespace, &record.id),
             sandbox: true,
             sandbox_id: Some(record.id.clone()),
-            namespace: cri.and_then(|cri| cri.pod.as_ref()).map(|(namespace, _)| namespace.clone()),
+            namespace: cri.and_then(|cri| cri.namespace.clone()),
             listed_bytes: None,
             holds: self.containers.get(&record.id).cloned().unwrap_or_default(),
         });
@@ -99,7 +98,7 @@ impl<'a> Filler<'a> {
 
     /// Whether the container's bundle (below the state directory, wherever that is) has its
     /// root filesystem mounted.
-    pub(in crate::stores::containerd) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
+    pub(crate) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
         let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
         self.writer.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }
@@ -109,8 +108,6 @@ impl<'a> Filler<'a> {
 fn namespaces_of_pods(namespace: &Namespace) -> HashMap<&str, &str> {
     let containers = namespace.containers.iter().map(|record| (&record.id, &record.cri));
     let sandboxes = namespace.sandboxes.iter().map(|record| (&record.id, &record.cri));
-    fn pod(cri: &Option<CriContainer>) -> Option<&str> {
-        Some(cri.as_ref()?.pod.as_ref()?.0.as_str())
-    }
-    containers.chain(sandboxes).filter_map(|(id, cri)| Some((id.as_str(), pod(cri)?))).collect()
+    let named = containers.chain(sandboxes);
+    named.filter_map(|(id, cri)| Some((id.as_str(), cri.as_ref()?.namespace.as_deref()?))).collect()
 }

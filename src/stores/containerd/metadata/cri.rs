@@ -26,8 +26,8 @@ pub struct CriContainer {
     pub image_ref: Option<String>,
     /// The image as it was asked for.
     pub image_asked: Option<String>,
-    /// Namespace and uid of the pod (sandboxes).
-    pub pod: Option<(String, String)>,
+    /// Namespace of the pod (sandboxes).
+    pub namespace: Option<String>,
 }
 
 fn text(value: &Value, path: &str) -> Option<String> {
@@ -66,6 +66,6 @@ fn of_json(json: &Value, sandbox: bool) -> CriContainer {
         sandbox_id: of("/Metadata/SandboxID"),
         image_ref: of("/Metadata/ImageRef"),
         image_asked: of("/Metadata/Config/image/image"),
-        pod: of("/Metadata/Config/metadata/namespace").zip(of("/Metadata/Config/metadata/uid")),
+        namespace: of("/Metadata/Config/metadata/namespace"),
     }
 }
