@@ -157,3 +157,40 @@ impl fmt::Display for Outside {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::diagnosis::PartKind;
+
+    #[test]
+    fn the_largest_is_named_with_its_place() {
+        let part = |kind, label: &str, path: &str, bytes| Part {
+            kind,
+            label: label.into(),
+            path: Some(path.into()),
+            bytes,
+            measured_bytes: bytes,
+            store: None,
+        };
+        let mut outside = Outside {
+            mount: "/var".into(),
+            used_bytes: 3 << 30,
+            bytes: 2 << 30,
+            parts: vec![
+                part(PartKind::CoreDumps, "core dumps", "/var/lib/systemd/coredump", 1 << 30),
+                part(PartKind::Directory, "/opt", "/opt", 512 << 20),
+            ],
+        };
+        assert_eq!(
+            outside.to_string(),
+            "2.0 GiB of the 3.0 GiB used on /var is not in any store (largest: core dumps 1.0 GiB \
+             (/var/lib/systemd/coredump), /opt 512.0 MiB); no deletion of images frees it."
+        );
+        outside.parts.clear();
+        assert_eq!(
+            outside.to_string(),
+            "2.0 GiB of the 3.0 GiB used on /var is not in any store; no deletion of images frees it."
+        );
+    }
+}

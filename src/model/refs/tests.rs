@@ -17,7 +17,7 @@ fn store() -> Store {
     }
 }
 
-fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
+pub(super) fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
     Node {
         kind,
         id: String::new(),

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::refs::roots_of;
-use crate::model::refs::tests::{any_inventory, tree};
+use crate::model::refs::tests::{any_inventory, image, node, tree};
 
 fn by_du(inventory: &Inventory) -> (Fair, u64) {
     let refs = Refs::new(inventory);
@@ -37,6 +37,29 @@ fn ties_go_by_id() {
     inventory.nodes[0].size.bytes = 4002;
     let (fair, _) = by_du(&inventory);
     assert_eq!(fair.shares, [1000, 1001, 1000, 1001]);
+}
+
+/// Prints how long it takes: `cargo test --release --lib fair_shares_of_a_big -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints how long fair shares take; run it with --release"]
+#[allow(clippy::print_stdout)]
+fn fair_shares_of_a_big_node() {
+    // Chains of 20 layers that branch off one another: each image has 10 of its own.
+    let layer = |at: usize| {
+        let parent = if at.is_multiple_of(10) { (at / 20).checked_sub(1) } else { Some(at - 1) };
+        node(NodeKind::Layer, 4096 + at as u64, &parent.into_iter().collect::<Vec<_>>())
+    };
+    let images = (0..10_000).map(|at| image(&at.to_string(), &[at * 10 + 9]));
+    let inventory =
+        Inventory { nodes: (0..100_000).map(layer).collect(), images: images.collect(), ..tree() };
+    let inventory =
+        Inventory { containers: Vec::new(), leaks: Vec::new(), anchored: Vec::new(), ..inventory };
+    let refs = Refs::new(&inventory);
+    let edges: usize = refs.reach.iter().map(|reached| reached.len()).sum();
+    let began = std::time::Instant::now();
+    let fair = fair(&inventory, &refs, |at| size_in_store(&inventory, at));
+    println!("{edges} edges: {:?}", began.elapsed());
+    assert_eq!(fair.total(), inventory.nodes.iter().map(|node| node.size.bytes).sum::<u64>());
 }
 
 proptest! {
