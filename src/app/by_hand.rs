@@ -1,29 +1,24 @@
 //! What a person can free where no deletion of ours can begin.
 
-use super::report;
+use super::outside;
+use super::request::Request;
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::execute::images::is_no_space;
-use crate::history::Place;
 use crate::model::Plan;
 use crate::model::display::bytes;
 use crate::stores::Scan;
-use crate::stores::other_usage::{self, OtherUser, OtherUserKind, OtherUsers};
+use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
 
 /// What holds less helps nobody.
 const LEAST: u64 = 1 << 20;
 
 /// Completes the message of a plan that has ended for want of space with the best thing to delete by hand.
-pub(super) fn advise(plan: &mut Plan, scan: &Scan, config: &Config, place: &Place) {
+pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan) {
     let Some(problem) = plan.problems.iter_mut().find(|problem| is_no_space(&problem.message)) else {
         return;
     };
-    let known = other_usage::Known {
-        state_dir: place.dir.clone(),
-        places: report::places(config, scan),
-        ..other_usage::Known::default()
-    };
-    let others = other_usage::measure(scan, &known, &Progress::default());
+    let others = outside::measure_quietly(request, config, scan, None, &Progress::default());
     let what = best(&others).unwrap_or_else(|| "nothing beside the stores takes a MiB there".into());
     problem.message = format!("{}; free space by hand and run this again: {what}", problem.message);
 }

@@ -15,6 +15,7 @@ use super::error::{Error, Exit};
 use super::events::{Event, events};
 use super::gc_request::{GcRequest, Only, Via};
 use super::observer::{Observer, Weight};
+use super::outside::{self, Outside};
 use super::policy_context::{self, NodeContext};
 use super::protect::labels_for;
 use super::recorder::{self, Beginning, Recorder};
@@ -35,7 +36,7 @@ use crate::history::RunLock;
 use crate::history::runs::{self, Command};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{Gain, Kind, Phase, Plan, Problem, sum};
+use crate::model::plan::{End, Gain, Kind, Phase, Plan, Problem, sum};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
@@ -72,6 +73,8 @@ pub struct GcResult {
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
+    /// What the filesystems that stay too full hold in no store, where no deletion here reaches it.
+    pub outside: Vec<Outside>,
     pub at: Timestamp,
     pub exit: Exit,
 }
@@ -207,6 +210,7 @@ impl<'a> Gc<'a> {
             comparison: None,
             events: Vec::new(),
             findings: Vec::new(),
+            outside: Vec::new(),
             at: Timestamp::now(),
             exit: Exit::Done,
         }
@@ -340,11 +344,14 @@ impl<'a> Gc<'a> {
         }
         let scanned = &planned.scanned;
         if via == Via::Direct && dry_run {
-            let place = scanned.state.place();
-            by_hand::advise(&mut planned.result.plan, &scanned.scan, &planned.config, place);
+            let GcRequest { request, .. } = self.asked;
+            by_hand::advise(&mut planned.result.plan, request, &planned.config, &scanned.scan);
         }
         let result = &mut planned.result;
         result.findings = self.findings(&planned.scanned);
+        if self.asked.dry_run {
+            result.outside = self.outside(&result.plan, &planned.scanned.scan);
+        }
         result.exit = self.exit(result.plan.outcome, &result.plan, &planned.scanned);
         Ok(planned)
     }
@@ -540,7 +547,7 @@ impl<'a> Gc<'a> {
         }
         bar(&mut plan, barred.as_deref());
         if is_direct {
-            by_hand::advise(&mut plan, scan, &config, scanned.state.place());
+            by_hand::advise(&mut plan, self.asked.request, &config, scan);
         }
         let outcome = run.finish(plan, before);
         let failed_before =
@@ -552,11 +559,26 @@ impl<'a> Gc<'a> {
         let exit = self.exit(kind, &outcome.plan, &scanned);
         result.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
         result.findings = self.findings(&scanned);
+        result.outside = self.outside(&outcome.plan, &scanned.scan);
         result.before.clone_from(&outcome.before);
         result.plan.clone_from(&outcome.plan);
         result.outcome = Some(outcome);
         result.at = Timestamp::now();
         Ok(result)
+    }
+
+    /// What the filesystems hold in no store that are still too full after this plan.
+    fn outside(&self, plan: &Plan, scan: &Scan) -> Vec<Outside> {
+        let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != End::Reached);
+        let full: Vec<_> = full.map(|one| one.filesystem).collect();
+        let told = self.asked.command == Command::Gc && plan.outcome == OutcomeKind::NotReached;
+        if !told || full.is_empty() || is_asked() {
+            return Vec::new();
+        }
+        // The usual places alone: a timer's run is not to walk a whole disk.
+        let other_users =
+            outside::measure(self.asked.request, self.observer, self.asked.config, scan, Some(0));
+        full.into_iter().map(|at| Outside::of(scan, &other_users, at)).collect()
     }
 
     fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {

@@ -14,6 +14,7 @@ use super::filter::{Filter, SortKey};
 use super::values::Since;
 use crate::config::Flag;
 use crate::history::runs::Kind;
+use crate::model::refs::By;
 use crate::sys::ioprio::IoPriority;
 
 const AFTER_HELP: &str = "\
@@ -144,8 +145,8 @@ pub(super) enum Command {
     /// Measure every store and list its contents
     Scan(ScanArgs),
     /// Show what uses the disk, and how much can be freed
-    Usage,
-    /// List the images with their total, shared and exclusive bytes
+    Usage(UsageArgs),
+    /// List the images with their total, shared, exclusive and fair bytes
     Images(ImagesArgs),
     /// List the layers, or show them as a tree
     Layers(LayersArgs),
@@ -189,6 +190,36 @@ pub(super) struct ScanArgs {
     /// or beside the store if that is on another filesystem
     #[arg(long, conflicts_with = "no_record")]
     pub(super) reserve: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct UsageArgs {
+    /// Show the fair shares of images and containers by group
+    #[arg(long, value_enum, value_name = "GROUP")]
+    pub(super) by: Option<GroupBy>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum GroupBy {
+    /// Repositories of the images' names
+    Repository,
+    /// Namespaces of the pods that use them
+    Namespace,
+    /// Who made the containers that use them
+    Owner,
+    /// Registries of the images' names
+    Registry,
+}
+
+impl From<GroupBy> for By {
+    fn from(by: GroupBy) -> Self {
+        match by {
+            GroupBy::Repository => Self::Repository,
+            GroupBy::Namespace => Self::Namespace,
+            GroupBy::Owner => Self::Owner,
+            GroupBy::Registry => Self::Registry,
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -14,6 +14,8 @@ use crate::report::json::ImageDoc;
 pub(super) enum SortKey {
     /// Bytes that only this image reaches
     Exclusive,
+    /// Its fair share of the bytes that it reaches
+    Fair,
     /// Bytes that come back if it alone is deleted
     Frees,
     /// All bytes that it reaches
@@ -31,6 +33,7 @@ pub(super) fn sort(images: &mut [ImageDoc], key: SortKey) {
     images.sort_by(|a, b| {
         let order = match key {
             SortKey::Exclusive => b.exclusive_bytes.cmp(&a.exclusive_bytes),
+            SortKey::Fair => b.fair_bytes.cmp(&a.fair_bytes),
             SortKey::Frees => b.frees_bytes.cmp(&a.frees_bytes),
             SortKey::Size => b.total_bytes.cmp(&a.total_bytes),
             SortKey::Shared => b.shared_bytes.cmp(&a.shared_bytes),
@@ -136,6 +139,7 @@ mod tests {
             total_bytes: 1000,
             shared_bytes: 0,
             exclusive_bytes: exclusive,
+            fair_bytes: exclusive,
             frees_bytes: exclusive,
             listed_bytes: None,
         }

@@ -14,11 +14,13 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
     let scan = &result.scan;
     let now = scan.taken_at;
     let all = scan.inventory.images.len();
-    let mut images: Vec<_> = json::known_images(&result)
+    let fair = json::fair(scan);
+    let mut images: Vec<_> = json::known_images(&result, &fair)
+        .into_iter()
         .filter(|image| own.filter.iter().all(|filter| filter.passes(image, now)))
         .collect();
     filter::sort(&mut images, own.sort);
-    let document = json::images(&result, images);
+    let document = json::images(&result, &fair, images);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => {
@@ -28,7 +30,12 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
                 // No headline over nothing. stdout holds results alone, and there is none.
                 global.note(&nothing_to_show(all));
             } else {
-                output::text(&text::images(&document.images, now, &terminal::screen()))?;
+                output::text(&text::images(
+                    &document.images,
+                    &document.fair_bytes,
+                    now,
+                    &terminal::screen(),
+                ))?;
             }
         }
     }

@@ -75,7 +75,7 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
     let done = match &args.command {
         Command::Completions(_) | Command::Man(_) | Command::Doctor => Ok(Exit::Done),
         Command::Scan(own) => scan::run(&global, own),
-        Command::Usage => usage::run(&global),
+        Command::Usage(own) => usage::run(&global, &config, own),
         Command::Images(own) => images::run(&global, own),
         Command::Layers(own) => layers::run(&global, own),
         Command::Explain(own) => explain::run(&global, &config, own),

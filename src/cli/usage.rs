@@ -1,14 +1,16 @@
 //! `layersweep usage`
 
+use super::args::UsageArgs;
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
-use crate::app::scan;
+use crate::app::usage;
+use crate::config::Config;
 use crate::report::{json, text};
 
-pub(super) fn run(global: &Global) -> Result<Exit, Error> {
-    let result = scan::scan(&global.request, global)?;
-    let document = json::usage(&result);
+pub(super) fn run(global: &Global, config: &Config, own: &UsageArgs) -> Result<Exit, Error> {
+    let found = usage::usage(&global.request, global, config, own.by.map(Into::into))?;
+    let document = json::usage(&found);
     output::result(global.format, &document, |it, _| text::usage(it))?;
-    Ok(result.exit())
+    Ok(found.exit())
 }

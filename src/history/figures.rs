@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paths;
 use super::values::{damaged, micros, moment, store};
-use crate::model::refs::{self, Refs};
+use crate::model::refs::{self, By, GroupKind, Refs};
 use crate::model::{ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
 /// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
@@ -24,6 +24,11 @@ pub struct Figures {
     pub complete: bool,
     /// Allocated bytes by who holds them: `images`, `containers`, `leaks`, `metadata`, `other`.
     pub bytes: BTreeMap<String, u64>,
+    /// The same bytes, each layer's divided equally among the images and containers that use it, by owner
+    /// of the containers: `cri-o`, `podman` and so on; `none` for images that no container uses; `leaks`,
+    /// `metadata` and `other` for what no image or container uses.
+    #[serde(default)]
+    pub fair: BTreeMap<String, u64>,
     #[serde(default)]
     pub inodes: u64,
     /// Bytes freed if all unused images and reclaimable leaks were deleted together.
@@ -100,6 +105,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
             ]
             .map(|(kind, bytes)| (kind.to_owned(), bytes))
             .into(),
+            fair: by_owner(inventory, refs, at),
             inodes: sums.total().inodes,
             reclaimable_bytes: refs::reclaimable(inventory, refs, &[at]).frees_bytes,
             images,
@@ -118,6 +124,21 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
         }
     });
     stores.collect()
+}
+
+/// A store's bytes by owner.
+fn by_owner(inventory: &Inventory, refs: &Refs, store: StoreIx) -> BTreeMap<String, u64> {
+    let fair = refs::fair(inventory, refs, |node| match inventory[node].store == store {
+        true => refs::size_in_store(inventory, node),
+        false => 0,
+    });
+    let owners = refs::groups(inventory, &fair, By::Owner).into_iter();
+    let owners = owners.map(|group| match group.kind {
+        GroupKind::Named => (group.name, group.bytes),
+        GroupKind::Nameless | GroupKind::Unused => ("none".to_owned(), group.bytes),
+    });
+    let rest = [("leaks", fair.leaks), ("metadata", fair.metadata), ("other", fair.other)];
+    owners.chain(rest.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
 }
 
 fn is_layer(kind: NodeKind) -> bool {

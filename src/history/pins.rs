@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 
 use super::values::{micros, time};
+use crate::model::repository;
 
 /// Digits of an id that a pattern needs to cover the ids that begin with it; as many as the
 /// runtimes' tools print.
@@ -80,16 +81,6 @@ impl Pattern {
             || self.glob.is_match(id)
             || self.glob.is_match(digits)
             || self.glob.is_match(format!("sha256:{digits}"))
-    }
-}
-
-/// A reference without its tag and digest.
-fn repository(name: &str) -> &str {
-    let name = name.split_once('@').map_or(name, |(repository, _)| repository);
-    match name.rsplit_once(':') {
-        // A colon before the last slash belongs to the registry's port.
-        Some((repository, tag)) if !tag.contains('/') => repository,
-        _ => name,
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Container {
     pub sandbox: bool,
     /// Id of the pod sandbox that it is in, by its own record; a sandbox may name itself.
     pub sandbox_id: Option<String>,
+    /// Namespace of its pod; `containerd:<namespace>` of a container of containerd that is in no pod.
+    pub namespace: Option<String>,
     /// Apparent bytes of the writable layer's content, the size that `podman ps -s` prints.
     pub listed_bytes: Option<u64>,
     /// The nodes that it holds directly: metadata, writable layer.

@@ -24,6 +24,12 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
+    /// Bytes that are neither used nor available: reserved for root, as a rule.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.used_bytes).saturating_sub(self.available_bytes)
+    }
+
     /// Percent of the capacity that is not available to an unprivileged user: the
     /// kubelet's measure, so 85.0 here is where its image GC starts by default.
     /// `None` where the capacity is 0 or the numbers contradict each other.

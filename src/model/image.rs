@@ -38,8 +38,46 @@ pub struct Image {
 
 impl Image {
     /// Title for messages: its first name, or its id.
-    #[must_use]
     pub fn title(&self) -> &str {
         self.names.first().map_or(self.id.as_str(), String::as_str)
+    }
+}
+
+/// A reference without its tag and digest.
+pub fn repository(name: &str) -> &str {
+    let name = name.split_once('@').map_or(name, |(repository, _)| repository);
+    match name.rsplit_once(':') {
+        // A colon before the last slash belongs to the registry's port.
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        _ => name,
+    }
+}
+
+/// The registry of a reference. A first part that cannot be a host belongs to the path on docker.io, as
+/// in the reference grammar of `distribution/reference`.
+pub fn registry(name: &str) -> &str {
+    match name.split_once('/') {
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
+        _ => "docker.io",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_no_tag() {
+        for (name, in_repository, on) in [
+            ("registry:5000/a", "registry:5000/a", "registry:5000"),
+            ("registry:5000/a:tag", "registry:5000/a", "registry:5000"),
+            ("registry:5000/a:tag@sha256:00", "registry:5000/a", "registry:5000"),
+            ("localhost/a", "localhost/a", "localhost"),
+            ("quay.io/team/a@sha256:00", "quay.io/team/a", "quay.io"),
+            ("library/a:1", "library/a", "docker.io"),
+            ("a:tag", "a", "docker.io"),
+        ] {
+            assert_eq!((repository(name), registry(name)), (in_repository, on), "{name}");
+        }
     }
 }

@@ -6,8 +6,14 @@
 
 use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, StoreIx, Use};
 
+mod column;
+mod fair;
+mod groups;
 mod summary;
 
+pub use column::{Column, Line, LineKind, column, fit, size_on_disk};
+pub use fair::{Fair, fair, size_in_store};
+pub use groups::{By, Group, GroupKind, groups};
 pub use summary::{
     Breakdown, Row, RowKind, Snapshotter, Standing, breakdown, reclaimable, rows, second_snapshotter,
     snapshotters, spare_what_is_reached, standing,

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::io::Errno;
 
 use super::Scan;
-use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
+use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx, repository};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
@@ -140,16 +140,6 @@ fn hex(id: &str) -> std::borrow::Cow<'_, str> {
     match id.rsplit_once("sha256:") {
         Some((qualifier, hex)) => format!("{qualifier}{hex}").into(),
         None => id.into(),
-    }
-}
-
-/// The name without tag or digest.
-fn repository(name: &str) -> &str {
-    let name = name.split('@').next().unwrap_or(name);
-    match name.rsplit_once(':') {
-        // A colon before a slash belongs to the registry's port.
-        Some((repository, tag)) if !tag.contains('/') => repository,
-        _ => name,
     }
 }
 

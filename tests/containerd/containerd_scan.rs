@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support;
 use serde_json::Value;
 use support::containerd::{self, Rig};
+use support::fair;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, Run, list, number, text, texts};
 use support::tree;
@@ -56,6 +57,14 @@ fn live_copied_and_on_a_foreign_disk() {
     assert_eq!(text(app_a, "/used_by/0/owner"), "containerd");
     assert_eq!(list(&live, "/containers").len(), 5);
     assert_eq!(list(&live, "/leaks"), &[] as &[Value]);
+    fair::assert_shares_add_up(&live, "live");
+    let by_namespace = fair::assert_usage_adds_up(&["--containerd-root".as_ref(), root.as_os_str()], "live");
+    let groups = list(&by_namespace, "/filesystems/0/groups").iter();
+    let named: Vec<_> = groups
+        .filter(|group| number(group, "/containers") > 0)
+        .map(|group| (text(group, "/name"), number(group, "/containers")))
+        .collect();
+    assert_eq!(named, [("default", 5)], "namespaces of pods, not containerd's: {by_namespace:#}");
     let explained =
         program::layersweep(["explain", "--containerd-root", root.to_str().unwrap(), "reg.local/app-a:1"]);
     // As `images` prints it: the start of an image's id is the start of its configuration's, too.

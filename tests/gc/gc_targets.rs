@@ -102,4 +102,13 @@ fn two_stores_on_one_filesystem() {
     assert_eq!(rule(&real, &name(IN_USE)), "in-use");
     assert!(other.podman(["images", "--quiet"]).lines().count() == 1);
     assert!(text(&real, "/outcome") == "not_reached");
+    // The file that fills the disk is no image's.
+    let outside = &list(&real, "/not_in_store")[0];
+    let filling = number(outside, "/bytes");
+    assert!(filling > 100 * MIB && filling < node.loopfs.used_bytes(), "{outside:#}");
+    let said = text(outside, "/text");
+    assert!(
+        said.contains("is not in any store") && said.ends_with("no deletion of images frees it."),
+        "{said}"
+    );
 }

@@ -409,6 +409,7 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
         state: ContainerState::Exited,
         sandbox: false,
         sandbox_id: None,
+        namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
         holds: Vec::new(),

@@ -41,6 +41,7 @@ fn everything() -> Facts {
     let figures = Figures {
         mount: "/".into(),
         bytes: [("images".to_owned(), 8192)].into(),
+        fair: [("podman".to_owned(), 8192)].into(),
         leaks: vec![leak],
         ..Figures::default()
     };

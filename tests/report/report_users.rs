@@ -120,6 +120,28 @@ fn users(fs: Fs) {
     assert!(is_about(of("directory", "/opt"), 6), "{fs:?}: {}", of("directory", "/opt"));
     assert_eq!(of("directory", "/opt2"), 0, "{fs:?}");
     assert!(of("images", "") > 9 * MIB, "{fs:?}: {}", of("images", ""));
+    let usage = program::layersweep(["usage", "--format", "json", "--sysroot", root.to_str().unwrap()]);
+    let usage = usage.expect_no_crash().expect_code(0).json();
+    let disk_of = &usage["filesystems"][0];
+    let rows = list(disk_of, "/rows");
+    assert_eq!(rows.iter().map(|row| number(row, "/bytes")).sum::<u64>(), number(disk_of, "/used_bytes"));
+    for (kind, mib) in [("core-dumps", 2), ("journal", 4), ("kubelet-volumes", 5), ("var-tmp", 3)] {
+        let row = rows.iter().find(|row| row["kind"] == kind).unwrap_or_else(|| panic!("{kind}: {rows:#?}"));
+        assert!(is_about(number(row, "/bytes"), mib) && row["in_store"] == false, "{fs:?}: {row:#}");
+    }
+    // btrfs does not say how many files there are: only the known places are looked at.
+    assert_eq!(
+        rows.iter().any(|row| row["path"].as_str().is_some_and(|path| path.ends_with("/opt"))),
+        fs != Fs::Btrfs,
+        "{fs:?}: {rows:#?}"
+    );
+    assert!(number(disk_of, "/not_in_store_bytes") > 40 * MIB, "{fs:?}: {disk_of:#}");
+    let doctor = program::layersweep(["doctor", "--format", "json", "--sysroot", root.to_str().unwrap()]);
+    let doctor = doctor.expect_no_crash().json();
+    let check = list(&doctor, "/checks").iter().find(|check| check["name"] == "disk-usage").unwrap();
+    assert_eq!(check["status"], "ok", "{fs:?}: {check:#}");
+    let said = text(check, "/message");
+    assert!(said.contains("not in any store (largest: logs of pods 10"), "{fs:?}: {said}");
     let logs = list(&report, "/top/logs");
     assert_eq!((text(&logs[0], "/pod"), text(&logs[0], "/container")), ("ns/web", "main"), "{logs:#?}");
     assert_eq!(text(&logs[0], "/path"), "/var/log/pods/ns_web_11-22/main/0.log");

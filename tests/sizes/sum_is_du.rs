@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::support;
 use support::containers::Containers;
+use support::fair;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, list, number};
 use support::store::{self, Store};
@@ -28,7 +29,14 @@ fn check(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     let du = tree::du(graphroot);
     assert_eq!(sum, number(bytes, "/total"), "{what}: {bytes:#}");
     assert_eq!(sum, du, "{what}: du says {du}: {bytes:#}");
+    fair::assert_shares_add_up(&scan, what);
     scan
+}
+
+/// The columns of `usage` on the store's filesystem.
+fn check_usage(graphroot: &Path, runroot: &Path, what: &str) -> Value {
+    let flags = ["--graphroot".as_ref(), graphroot.as_os_str(), "--runroot".as_ref(), runroot.as_os_str()];
+    fair::assert_usage_adds_up(&flags, what)
 }
 
 /// An imagestore may lie inside the graphroot: its bytes count once.
@@ -70,6 +78,7 @@ fn rig(fs: Fs, driver: &str) {
     let store = Store::rig(&home.join("root"), driver);
     loopfs.sync();
     check(store.root(), &store.runroot(), "the rig");
+    check_usage(store.root(), &store.runroot(), "the rig");
     if driver != "overlay" {
         return;
     }
@@ -77,6 +86,7 @@ fn rig(fs: Fs, driver: &str) {
     store::succeed(Command::new(store::rig("inject.sh")).args([&home, &injected]));
     loopfs.sync();
     check(&injected.join("root"), &injected.join("run"), "with everything injected");
+    check_usage(&injected.join("root"), &injected.join("run"), "with everything injected");
 }
 
 /// Containers that run and write, are paused, have ended, and a mounted image: what is mounted below
@@ -112,6 +122,16 @@ fn with_containers(fs: Fs) {
     pod.podman(["image", "mount", Containers::IMAGE]);
     pod.wait_for_files();
     let at_work = look("with containers at work");
+    let usage = check_usage(store.root(), &store.runroot(), "with containers at work");
+    let row = |kind: &str| {
+        let rows = list(&usage, "/filesystems/0/rows").iter();
+        rows.filter(|row| row["kind"] == kind)
+            .map(|row| (number(row, "/count"), number(row, "/bytes")))
+            .next()
+    };
+    let (running, exited) = (row("containers_running").unwrap(), row("containers_exited").unwrap());
+    assert_eq!((running.0, exited.0), (14, 5), "{usage:#}");
+    assert!(running.1 >= 13 * 600 * 1024 && exited.1 >= 5 * 300 * 1024, "{usage:#}");
     // Each holds what it wrote, and not its image.
     let wrote = container_bytes(&at_work.0) - container_bytes(&before.0);
     assert!(wrote >= 13 * 600 * 1024 + 5 * 300 * 1024, "{wrote}");

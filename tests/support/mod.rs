@@ -12,6 +12,7 @@ pub mod containerd_node;
 pub mod containers;
 pub mod du;
 pub mod edit;
+pub mod fair;
 pub mod fixture;
 pub mod gc_document;
 pub mod hostile;

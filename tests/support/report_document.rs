@@ -110,7 +110,7 @@ pub fn image(at: usize, names: &[&str], layers: Vec<String>, sizes: [u64; 2]) ->
         "last_used": at.is_multiple_of(3).then_some("2026-11-20T00:00:00Z"), "use_count": 0, "lives": 1,
         "in_use": at.is_multiple_of(7), "used_by": [], "pinned": at % 31 == 5, "pinned_by": [], "layers": layers,
         "total_bytes": total, "shared_bytes": total - exclusive, "exclusive_bytes": exclusive,
-        "frees_bytes": exclusive, "listed_bytes": total,
+        "fair_bytes": exclusive, "frees_bytes": exclusive, "listed_bytes": total,
     })
 }
 

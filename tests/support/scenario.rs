@@ -242,6 +242,7 @@ impl Scenario {
             state: ContainerState::Running,
             sandbox: false,
             sandbox_id: None,
+            namespace: None,
             volumes: Vec::new(),
             listed_bytes: None,
             holds: vec![self.images[*image].top.into()],

@@ -8,7 +8,7 @@ mod summary;
 mod tests;
 
 pub use causes::{Context, causes};
-pub use parts::{Divided, divide};
+pub use parts::{Divided, divide, outside};
 pub use summary::summary;
 
 use serde::Serialize;
@@ -112,9 +112,16 @@ impl PartKind {
     }
 }
 
+impl PartKind {
+    /// Its name in documents.
+    pub fn as_str(self) -> &'static str {
+        self.words()[0]
+    }
+}
+
 impl Serialize for PartKind {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.words()[0])
+        to.serialize_str(self.as_str())
     }
 }
 
@@ -253,12 +260,6 @@ impl Disk {
         let Filesystem { inodes, inodes_free, .. } = self.filesystem;
         let taken = inodes.checked_sub(inodes_free)?;
         (inodes > 0).then(|| taken as f64 * 100.0 / inodes as f64)
-    }
-
-    /// Bytes that are neither used nor available: reserved for root, as a rule.
-    pub fn reserved_bytes(&self) -> u64 {
-        let Filesystem { capacity_bytes, used_bytes, available_bytes, .. } = self.filesystem;
-        capacity_bytes.saturating_sub(used_bytes).saturating_sub(available_bytes)
     }
 
     /// Percent of what a threshold counts that are taken.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::app::diagnosis::{Part, PartKind};
-use crate::model::refs::{Refs, Root, Standing, standing};
+use crate::model::refs::{self, Refs, Root, Standing, size_on_disk, standing};
 use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
@@ -27,10 +27,16 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Divide
     let (inventory, inside) = (&scan.inventory, |path: &Path| scan.sysroot.shown(path));
     let used = inventory.filesystems[at.get()].used_bytes;
     let mut parts = of_stores(inventory, &scan.refs, at, &inside);
-    let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
-    parts.extend(here.filter(|user| is_named(user, used)).map(|user| of_other_user(user, &inside)));
+    parts.extend(outside(scan, other_users, at));
     parts.retain(|part| part.bytes > 0);
     fit(parts, used)
+}
+
+/// What is in no store, without the directories that are too small for a name.
+pub fn outside(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
+    let (used, inside) = (scan.inventory[at].used_bytes, |path: &Path| scan.sysroot.shown(path));
+    let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
+    here.filter(|user| is_named(user, used)).map(|user| of_other_user(user, &inside)).collect()
 }
 
 fn is_named(user: &OtherUser, used: u64) -> bool {
@@ -90,16 +96,12 @@ fn of_stores(
         Root::Container(_) => PartKind::Containers,
         Root::Leak(_) => PartKind::Leaks,
     };
+    let sizes = size_on_disk(inventory, at);
     let mut parts = Vec::new();
     for (store, facts) in inventory.stores.iter().enumerate() {
-        let is_here = |(_, node): &(usize, &crate::model::Node)| {
-            node.store.get() == store && node.filesystem == at && node.kind != NodeKind::TemporaryFile
-        };
-        let nodes = || inventory.nodes.iter().enumerate().filter(is_here);
-        // What several share by reflink `st_blocks` counts several times, the disk once.
-        let reflinks = nodes().any(|(_, node)| node.kind == NodeKind::SharedExtents);
         let mut sums = PartKind::OF_STORES.map(|_| 0_u64);
-        for (position, node) in nodes() {
+        let nodes = inventory.nodes.iter().enumerate();
+        for (position, node) in nodes.filter(|(_, node)| node.store.get() == store) {
             let kind = match node.kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => PartKind::Metadata,
                 // Several images hold it, so that each of them may go, but not all.
@@ -107,7 +109,7 @@ fn of_stores(
                 // The order of kinds is that of strength.
                 _ => refs.reached_by(position.into()).map(of_root).min().unwrap_or(PartKind::StoreOther),
             };
-            sums[kind as usize] += if reflinks { node.size.frees_bytes } else { node.size.bytes };
+            sums[kind as usize] += sizes[position];
         }
         parts.extend(PartKind::OF_STORES.into_iter().zip(sums).map(|(kind, bytes)| Part {
             path: Some(inside(&facts.root)),
@@ -121,24 +123,13 @@ fn of_stores(
 /// Makes the sum exact: the rest is `other`; where there is less than nothing, all parts shrink in
 /// proportion.
 fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
-    let sum: u128 = parts.iter().map(|part| u128::from(part.bytes)).sum();
-    let mut rest = u128::from(used).saturating_sub(sum);
-    let excess = sum.saturating_sub(u128::from(used));
-    if excess > 0 {
-        for part in &mut parts {
-            let share = u128::from(part.bytes) * u128::from(used) / sum;
-            part.bytes = u64::try_from(share).unwrap_or(u64::MAX);
-        }
-        // What rounding left.
-        rest = u128::from(used) - parts.iter().map(|part| u128::from(part.bytes)).sum::<u128>();
-    }
+    let (rest, excess_bytes) = refs::fit(parts.iter_mut().map(|part| &mut part.bytes).collect(), used);
     let place = |part: &Part| part.path.as_ref().map(PathBuf::from);
     parts.sort_by(|a, b| {
         a.kind.cmp(&b.kind).then(b.bytes.cmp(&a.bytes)).then_with(|| place(a).cmp(&place(b)))
     });
-    let rest = u64::try_from(rest).unwrap_or(u64::MAX);
     parts.push(Part::new(PartKind::Other, rest));
-    Divided { parts, excess_bytes: u64::try_from(excess).unwrap_or(u64::MAX) }
+    Divided { parts, excess_bytes }
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
 
 /// What is neither used nor available, where it is enough to make the numbers look wrong.
 fn reserved(disk: &Disk) -> String {
-    let rest = disk.reserved_bytes();
+    let rest = disk.filesystem.reserved_bytes();
     match share(rest, disk.filesystem.capacity_bytes) > RESERVED {
         true => format!(", {} reserved for root or not available", bytes(rest)),
         false => String::new(),

@@ -7,6 +7,7 @@ mod runtime;
 mod state;
 mod thresholds;
 mod timers;
+mod usage;
 
 use std::path::PathBuf;
 
@@ -57,6 +58,9 @@ impl Examination<'_> {
             None => Kubelet::read(&self.stores.sysroot),
         };
         let own = self.runtime(&kubelet, scan.as_ref());
+        if let Some(scan) = &scan {
+            self.usage(scan);
+        }
         self.kubelet(&kubelet, processes.as_ref(), scan.as_ref(), own);
         self.crio();
         self.static_pods();

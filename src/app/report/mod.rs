@@ -5,7 +5,6 @@ mod thresholds;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -14,18 +13,15 @@ use super::diagnosis::{self, Cause, Disk};
 use super::error::{Error, Exit};
 use super::history::{Origin, PastRuns, PastUsage, read_runs};
 use super::observer::Observer;
+use super::outside;
 use super::request::Request;
 use super::scan::{self, ScanResult};
 use crate::config::Config;
-use crate::disk::Progress;
 use crate::history::runs::{self, Query};
 use crate::history::usage;
-use crate::model::display::bytes;
 use crate::model::{FilesystemIx, Finding};
-use crate::node::places::Places;
 use crate::stores::Scan;
-use crate::stores::other_usage::{self, OtherUsers};
-use crate::sys::processes::Processes;
+use crate::stores::other_usage::OtherUsers;
 
 /// So many runs at most.
 const RUNS: usize = 100;
@@ -93,15 +89,7 @@ pub fn report(
 ) -> Result<Report, Error> {
     let result = scan::scan_for_report(request, observer, config)?;
     let scan = &result.scan;
-    let known = other_usage::Known {
-        state_dir: scan.sysroot.display(&result.state.place().dir),
-        places: places(config, scan),
-        threads: request.threads.map_or(0, usize::from),
-    };
-    let progress = Arc::<Progress>::default();
-    let shown = observer.measuring(&progress);
-    let other_users = other_usage::measure(scan, &known, &progress);
-    drop(shown);
+    let other_users = outside::measure(request, observer, config, scan, None);
     let inventory = &scan.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = all().map(|at| diagnosis::divide(scan, &other_users, at)).collect();
@@ -118,20 +106,9 @@ pub fn report(
     let causes = diagnosis::causes(&context);
     let thresholds = thresholds::all(config, scan);
     let mut findings = other_users.findings.clone();
-    for (filesystem, divided) in inventory.filesystems.iter().zip(&divided) {
-        if divided.excess_bytes > 0 {
-            findings.push(Finding {
-                path: filesystem.mount.clone(),
-                message: format!(
-                    "the measured data is {} larger than the usage the filesystem reports (compression, \
-                        sharing, or concurrent writes); each part is scaled down in proportion",
-                    bytes(divided.excess_bytes)
-                ),
-                incomplete: false,
-            });
-        }
-    }
-    findings.extend(part_of_a_filesystem(request, scan));
+    let filled = inventory.filesystems.iter().zip(&divided);
+    findings.extend(filled.filter_map(|(disk, divided)| outside::excess(disk, divided.excess_bytes)));
+    findings.extend(outside::part_of_a_filesystem(request, scan));
     findings.extend(thresholds::impossible(config, scan));
     let disks: Vec<_> = inventory
         .filesystems
@@ -177,42 +154,6 @@ fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error>
         .read(|connection| Ok((usage::series(connection, since, None)?, runs::acts(connection, since)?)))?;
     let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
     Ok(PastUsage { origin: Origin::of(database, since, HashSet::new()), series, runs })
-}
-
-/// A sysroot that is only a directory shares its filesystem with whatever else is on it.
-fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Finding> {
-    let sysroot = request.sysroot.as_deref().filter(|_| scan.sysroot.is_foreign())?;
-    let top = scan.sysroot.resolve(Path::new("/")).ok()?;
-    let filesystem = other_usage::filesystem_of(scan, &top)?;
-    let mount = &scan.inventory.filesystems[filesystem.get()].mount;
-    (*mount != top).then(|| Finding {
-        path: sysroot.to_path_buf(),
-        message: format!(
-            "nothing is mounted there: filesystem figures are those of {}, which has other users",
-            mount.display()
-        ),
-        incomplete: false,
-    })
-}
-
-/// Where the kubelet keeps what, as far as it is known.
-pub(super) fn places(config: &Config, scan: &Scan) -> Places {
-    let mut places = Places::default();
-    if let Some(logs) = &config.kubelet.pod_logs_dir {
-        places.pod_logs.clone_from(logs);
-    }
-    if let Some(links) = &config.kubelet.container_logs_dir {
-        places.container_logs.clone_from(links);
-    }
-    if let Some(root) = &config.kubelet.root_dir
-        && !places.roots.contains(root)
-    {
-        places.roots.push(root.clone());
-    }
-    match Processes::read_with_kubelet() {
-        Ok(processes) if !scan.sysroot.is_foreign() => places.with_running(&processes),
-        _ => places,
-    }
 }
 
 /// The node's name, as its disk says.

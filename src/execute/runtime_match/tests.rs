@@ -46,6 +46,7 @@ fn container(store: usize, id: &str, owner: Owner) -> Container {
         state: ContainerState::Unknown,
         sandbox: false,
         sandbox_id: None,
+        namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
         holds: Vec::new(),

@@ -17,7 +17,7 @@ fn store() -> Store {
     }
 }
 
-fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
+pub(super) fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
     Node {
         kind,
         id: String::new(),
@@ -30,7 +30,7 @@ fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
     }
 }
 
-fn image(id: &str, holds: &[usize]) -> Image {
+pub(super) fn image(id: &str, holds: &[usize]) -> Image {
     Image {
         id: id.into(),
         store: 0.into(),
@@ -47,7 +47,7 @@ fn image(id: &str, holds: &[usize]) -> Image {
     }
 }
 
-fn container(image: Option<usize>, holds: &[usize]) -> Container {
+pub(super) fn container(image: Option<usize>, holds: &[usize]) -> Container {
     Container {
         id: "c".into(),
         store: 0.into(),
@@ -59,6 +59,7 @@ fn container(image: Option<usize>, holds: &[usize]) -> Container {
         state: ContainerState::Unknown,
         sandbox: false,
         sandbox_id: None,
+        namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
         holds: holds.iter().map(|at| (*at).into()).collect(),
@@ -80,7 +81,7 @@ fn leak(verdict: Verdict, holds: &[usize]) -> Leak {
 
 /// base(0) <- runtime(1) <- svc(2), tools(3); rw(4) on svc; hard links between runtime and
 /// tools (5); orphan (6); store metadata (7).
-fn tree() -> Inventory {
+pub(super) fn tree() -> Inventory {
     use NodeKind::{Layer, Orphan, SharedInodes, StoreMetadata};
     Inventory {
         stores: vec![store()],
@@ -215,7 +216,7 @@ fn a_chain_that_bites_its_tail_is_walked_once() {
 }
 
 prop_compose! {
-    fn any_inventory()(
+    pub(super) fn any_inventory()(
         needs in prop::collection::vec(prop::collection::vec(0..40_usize, 0..3), 1..40),
         images in prop::collection::vec(prop::collection::vec(0..40_usize, 0..3), 0..12),
         containers in prop::collection::vec(prop::collection::vec(0..40_usize, 0..3), 0..6),

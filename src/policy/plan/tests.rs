@@ -60,6 +60,7 @@ fn container(image: usize, owner: Owner) -> Container {
         state: ContainerState::Exited,
         sandbox: false,
         sandbox_id: None,
+        namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
         holds: vec![],

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
+    BytesDoc, ContainerDoc, EffortDoc, FairDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 use crate::model::display::two_decimals;
-use crate::model::refs::{self, Refs, Root, Standing};
+use crate::model::refs::{self, Fair, Refs, Root, Standing};
 use crate::model::{ContainerIx, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx};
 use crate::stores::Scan;
 
@@ -24,6 +24,7 @@ pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
         capacity_bytes: filesystem.capacity_bytes,
         used_bytes: filesystem.used_bytes,
         available_bytes: filesystem.available_bytes,
+        reserved_bytes: filesystem.reserved_bytes(),
         used_percent: filesystem.used_percent().map(two_decimals),
         inodes: filesystem.inodes,
         inodes_free: filesystem.inodes_free,
@@ -97,8 +98,14 @@ pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
     UsageStoreDoc { store: store(scan, at), rows: rows.collect() }
 }
 
-/// An image.
-pub fn image(scan: &Scan, at: ImageIx) -> ImageDoc {
+/// How the stores' bytes are divided among images and containers.
+pub fn fair(scan: &Scan) -> Fair {
+    let inventory = &scan.inventory;
+    refs::fair(inventory, &scan.refs, |node| refs::size_in_store(inventory, node))
+}
+
+/// An image, with its part of `fair`.
+pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
     let inventory = &scan.inventory;
     let image = &inventory.images[at.get()];
     let weight = scan.refs.weight(inventory, Root::Image(at));
@@ -142,6 +149,7 @@ pub fn image(scan: &Scan, at: ImageIx) -> ImageDoc {
         total_bytes: weight.total.bytes,
         shared_bytes: weight.shared.bytes,
         exclusive_bytes: weight.exclusive.bytes,
+        fair_bytes: fair.of_image(at),
         frees_bytes: weight.exclusive.frees_bytes,
         listed_bytes: image.listed_bytes,
     }
@@ -209,8 +217,8 @@ pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
     })
 }
 
-/// A container.
-pub fn container(scan: &Scan, at: ContainerIx) -> ContainerDoc {
+/// A container, with its part of `fair`.
+pub fn container(scan: &Scan, fair: &Fair, at: ContainerIx) -> ContainerDoc {
     let inventory = &scan.inventory;
     let container = &inventory.containers[at.get()];
     let image = container.image.map(|at| &inventory.images[at.get()]);
@@ -226,7 +234,21 @@ pub fn container(scan: &Scan, at: ContainerIx) -> ContainerDoc {
         sandbox: container.sandbox,
         created_at: container.created,
         bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+        fair_bytes: fair.of_container(at),
         listed_bytes: container.listed_bytes,
+    }
+}
+
+impl From<&Fair> for FairDoc {
+    fn from(fair: &Fair) -> Self {
+        Self {
+            images: fair.images(),
+            containers: fair.containers(),
+            leaks: fair.leaks,
+            metadata: fair.metadata,
+            other: fair.other,
+            total: fair.total(),
+        }
     }
 }
 

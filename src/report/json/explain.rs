@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{container, image, layer, leak, user};
+use super::build::{container, fair, image, layer, leak, user};
 use super::{CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, Header, LayerDoc, RememberedDoc, RuleDoc};
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
@@ -44,7 +44,7 @@ pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
             let holds = &inventory.containers[at.get()].holds;
             of_holder(scan, root, holds, &mut document);
             document.subject = "container";
-            document.container = Some(container(scan, at));
+            document.container = Some(container(scan, &fair(scan), at));
             document.id = inventory.containers[at.get()].id.to_string();
             let layer = holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
             document.chain = layer.map_or_else(Vec::new, |layer| chain(scan, *layer));
@@ -63,7 +63,7 @@ fn of_image(scan: &Scan, at: ImageIx, document: &mut ExplainDoc) {
     document.subject = "image";
     document.id = record.id.to_string();
     let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
-    let described = image(scan, at);
+    let described = image(scan, &fair(scan), at);
     document.chain = top.map_or_else(Vec::new, |top| chain(scan, *top));
     document.chain.retain(|one| record.layers.iter().any(|layer| *layer == one.id));
     // What it holds beside its chain: blobs (an artifact's have no parents), a second snapshotter's copies,

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::{EventDoc, Header};
+use crate::app::diagnosis::Part;
 use crate::app::gc::GcResult;
+use crate::app::outside::Outside;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target, Trigger};
@@ -64,6 +66,8 @@ pub struct GcDoc {
     pub events: Vec<EventDoc>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
     pub outcome: OutcomeKind,
+    /// Where the target was not reached: what the filesystem holds in no store.
+    pub not_in_store: Vec<NotInStoreDoc>,
     /// Both policies side by side, for a dry run of policy `kubelet`: the runtime's image filesystem.
     pub comparison: Vec<ComparisonDoc>,
     /// What could not be read or contradicts itself.
@@ -92,6 +96,20 @@ pub struct GcFilesystemDoc {
     pub started: Vec<&'static str>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
     pub outcome: OutcomeKind,
+}
+
+/// What a filesystem holds in no store, so that no deletion of ours frees it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NotInStoreDoc {
+    /// Where it is mounted.
+    pub mount: String,
+    /// Used bytes that are in no store.
+    pub bytes: u64,
+    /// Of these, what has a name, the largest first.
+    pub largest: Vec<Part>,
+    /// The same in words.
+    pub text: String,
 }
 
 /// A deletion.
@@ -207,8 +225,18 @@ pub fn gc(result: &GcResult) -> GcDoc {
         errors: plan.problems.iter().map(problem).collect(),
         events: result.events.iter().map(|one| EventDoc::new(one.reason, &one.message)).collect(),
         outcome: plan.outcome,
+        not_in_store: result.outside.iter().map(not_in_store).collect(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
         warnings: result.findings.iter().cloned().chain(notes).collect(),
+    }
+}
+
+fn not_in_store(outside: &Outside) -> NotInStoreDoc {
+    NotInStoreDoc {
+        mount: outside.mount.to_string_lossy().into_owned(),
+        bytes: outside.bytes,
+        largest: outside.parts.clone(),
+        text: outside.to_string(),
     }
 }
 

@@ -14,25 +14,26 @@ mod report;
 mod scan;
 mod scan_file;
 mod sweep;
+mod usage;
 
 use serde::Serialize;
 
 use crate::model::Finding;
 
-pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store};
+pub use build::{container, effort, fair, filesystem, image, layer, leak, store, totals, usage_store};
 pub use diff::{
     ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
     TakenDoc, diff,
 };
 pub use doctor::{CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
-pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, gc};
+pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc, gc};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, OriginDoc, PercentRangeDoc,
     PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
 };
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FilesystemDoc, Header, ImageDoc, LayerDoc, LeakDoc,
+    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FairDoc, FilesystemDoc, Header, ImageDoc, LayerDoc, LeakDoc,
     OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
@@ -42,11 +43,12 @@ pub use report::{
     LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc, UsageSeriesDoc,
     VerdictDoc, report,
 };
-pub use scan::{explanation, images, known_image, known_images, layers, scan, usage};
+pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
 pub use sweep::{
     RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
 };
+pub use usage::{GroupDoc, UsageDoc, UsageFilesystemDoc, UsageRowDoc, usage};
 
 /// `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]
@@ -73,6 +75,8 @@ pub struct ScanDoc {
     pub leaks: Vec<LeakDoc>,
     /// Sums over all stores.
     pub totals: TotalsDoc,
+    /// The whole column of fair shares.
+    pub fair_bytes: FairDoc,
     /// How it was measured.
     pub scan: EffortDoc,
     /// What could not be read or contradicts itself.
@@ -90,6 +94,8 @@ pub struct ImagesDoc {
     pub complete: bool,
     /// Images, in the order asked for.
     pub images: Vec<ImageDoc>,
+    /// The whole column of fair shares, of images that are not shown too.
+    pub fair_bytes: FairDoc,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<Finding>,
 }
@@ -105,25 +111,6 @@ pub struct LayersDoc {
     pub complete: bool,
     /// Layers, the largest first.
     pub layers: Vec<LayerDoc>,
-    /// What could not be read or contradicts itself.
-    pub warnings: Vec<Finding>,
-}
-
-/// `layersweep usage`.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct UsageDoc {
-    /// What every document begins with; its kind is `usage`.
-    #[serde(flatten)]
-    pub header: Header,
-    /// Everything was read.
-    pub complete: bool,
-    /// Filesystems that hold a store.
-    pub filesystems: Vec<FilesystemDoc>,
-    /// Stores with the rows of the summary.
-    pub stores: Vec<UsageStoreDoc>,
-    /// Sums over all stores.
-    pub totals: TotalsDoc,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<Finding>,
 }

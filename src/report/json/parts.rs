@@ -58,8 +58,11 @@ pub struct FilesystemDoc {
     pub used_bytes: u64,
     /// Bytes that an unprivileged user can still write.
     pub available_bytes: u64,
-    /// Percent of the capacity that is not available (the kubelet's measure), two
-    /// decimals; null where the filesystem's numbers contradict each other.
+    /// Bytes that are neither used nor available: reserved for root, as a rule.
+    pub reserved_bytes: u64,
+    /// Percent of `capacity_bytes` that is not available (the kubelet's measure), two decimals:
+    /// `used_bytes` and `reserved_bytes` together. `df` leaves the reserve out. Null where the filesystem's
+    /// numbers contradict each other.
     pub used_percent: Option<f64>,
     /// Inodes in all; 0 where there is no fixed number.
     pub inodes: u64,
@@ -115,6 +118,24 @@ pub struct BytesDoc {
     /// The store's own bookkeeping.
     pub metadata: u64,
     /// Everything else below the root.
+    pub other: u64,
+    /// The sum.
+    pub total: u64,
+}
+
+/// The column of fair shares: the parts add up to the total, which is that of the stores.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FairDoc {
+    /// Of all images.
+    pub images: u64,
+    /// Of all containers.
+    pub containers: u64,
+    /// What leaks reach, and no image or container.
+    pub leaks: u64,
+    /// The stores' own bookkeeping.
+    pub metadata: u64,
+    /// Everything else below the stores' roots.
     pub other: u64,
     /// The sum.
     pub total: u64,
@@ -191,6 +212,9 @@ pub struct ImageDoc {
     pub shared_bytes: u64,
     /// Of that, what only it reaches.
     pub exclusive_bytes: u64,
+    /// Its fair share: the bytes of everything that it reaches, each divided equally among the images and
+    /// containers that reach it.
+    pub fair_bytes: u64,
     /// What the filesystem is expected to free if it alone is deleted now.
     pub frees_bytes: u64,
     /// The size that the runtime's own tools print; null where they cannot know it.
@@ -270,6 +294,8 @@ pub struct ContainerDoc {
     pub created_at: Option<Timestamp>,
     /// Its writable layer and its own files.
     pub bytes: u64,
+    /// Its fair share: these, and its part of the layers of its image.
+    pub fair_bytes: u64,
     /// The size that podman prints: apparent bytes of the writable layer's content.
     pub listed_bytes: Option<u64>,
 }

@@ -63,8 +63,6 @@ pub struct ReportFilesystemDoc {
     /// Its numbers.
     #[serde(flatten)]
     pub filesystem: FilesystemDoc,
-    /// Bytes that are free for root alone.
-    pub reserved_bytes: u64,
     /// What uses `used_bytes`: their bytes add up to it. `other` comes last.
     pub parts: Vec<Part>,
     /// What happens when it fills.
@@ -172,7 +170,6 @@ pub fn report(report: Report) -> ReportDoc {
     let inside = |path: &Path| scan.sysroot.shown(path);
     let filesystems = document.filesystems.iter().zip(report.disks);
     let filesystems = filesystems.map(|(filesystem, disk)| ReportFilesystemDoc {
-        reserved_bytes: disk.reserved_bytes(),
         filesystem: filesystem.clone(),
         parts: disk.parts,
         marks: disk.thresholds,

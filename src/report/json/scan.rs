@@ -1,36 +1,24 @@
 //! The documents of a scan.
 
 use super::{
-    ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, UsageDoc, container, effort,
-    filesystem, layer, leak, store, totals, usage_store,
+    ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, effort, fair,
+    filesystem, layer, leak, store, totals,
 };
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
 use crate::model::plan::Target;
+use crate::model::refs::Fair;
 use crate::model::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use crate::stores::lookup::Subject;
 
-/// The document of `usage`.
-pub fn usage(result: &ScanResult) -> UsageDoc {
-    let scan = &result.scan;
-    let inventory = &scan.inventory;
-    UsageDoc {
-        header: Header::new("usage", scan.taken_at),
-        complete: scan.is_complete(),
-        filesystems: inventory.filesystems.iter().map(filesystem).collect(),
-        stores: (0..inventory.stores.len()).map(|at| usage_store(scan, StoreIx::from(at))).collect(),
-        totals: totals(scan),
-        warnings: scan.inventory.findings.clone(),
-    }
-}
-
 /// The document of `images`, with these of them.
-pub fn images(result: &ScanResult, images: Vec<ImageDoc>) -> ImagesDoc {
+pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> ImagesDoc {
     let scan = &result.scan;
     ImagesDoc {
         header: Header::new("images", scan.taken_at),
         complete: scan.is_complete(),
         images,
+        fair_bytes: fair.into(),
         warnings: scan.inventory.findings.clone(),
     }
 }
@@ -64,35 +52,35 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     document
 }
 
-/// An image, with what the database knows of it.
-pub fn known_image(result: &ScanResult, at: ImageIx) -> ImageDoc {
-    let mut document = super::image(&result.scan, at);
-    document.remember(result.ages.of(at));
-    document
-}
-
 /// All images, with what the database knows of them.
-pub fn known_images(result: &ScanResult) -> impl Iterator<Item = ImageDoc> + '_ {
-    (0..result.scan.inventory.images.len()).map(|at| known_image(result, ImageIx::from(at)))
+pub fn known_images(result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
+    let known = |at: ImageIx| {
+        let mut document = super::image(&result.scan, fair, at);
+        document.remember(result.ages.of(at));
+        document
+    };
+    (0..result.scan.inventory.images.len()).map(|at| known(at.into())).collect()
 }
 
 /// The document of `scan`.
 pub fn scan(result: &ScanResult) -> ScanDoc {
     let scan = &result.scan;
     let inventory = &scan.inventory;
+    let fair = fair(scan);
     ScanDoc {
         header: Header::new("scan", scan.taken_at),
         complete: scan.is_complete(),
         sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| store(scan, StoreIx::from(at))).collect(),
-        images: known_images(result).collect(),
+        images: known_images(result, &fair),
         layers: (0..inventory.nodes.len()).filter_map(|at| layer(scan, NodeIx::from(at))).collect(),
         containers: (0..inventory.containers.len())
-            .map(|at| container(scan, ContainerIx::from(at)))
+            .map(|at| container(scan, &fair, ContainerIx::from(at)))
             .collect(),
         leaks: (0..inventory.leaks.len()).map(|at| leak(scan, LeakIx::from(at))).collect(),
         totals: totals(scan),
+        fair_bytes: (&fair).into(),
         scan: effort(scan),
         warnings: scan.inventory.findings.clone(),
     }

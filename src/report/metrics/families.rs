@@ -43,6 +43,11 @@ families! {
         "layersweep_storage_bytes", &["store", "driver", "kind"],
         "Allocated bytes of the store by what uses them, each byte once."
     );
+    STORAGE_FAIR = gauge(
+        "layersweep_storage_fair_bytes", &["store", "driver", "owner"],
+        "Allocated bytes of the store by owner of the containers, layers divided equally among the images and \
+        containers that use them; none: of unused images."
+    );
     STORAGE_RECLAIMABLE = gauge(
         "layersweep_storage_reclaimable_bytes", STORE,
         "Bytes freed if all unused images and reclaimable leaks of the store were deleted together."

@@ -64,7 +64,7 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
     let figures = &store.figures;
     let is = [&*root, driver];
     let is_of_artifacts = driver == ARTIFACTS;
-    let with = |label: &'static str| [is[0], is[1], label];
+    let with = |label| [is[0], is[1], label];
     let mount = filesystem
         .map_or_else(|| figures.mount.clone(), |filesystem| filesystem.mount.to_string_lossy().into_owned());
     page.add(family::STORE_INFO, &[is[0], is[1], store.key.kind().as_str(), &mount], 1);
@@ -75,6 +75,9 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
         // A store of artifacts has no images.
         let kind = if is_of_artifacts && kind == "images" { ARTIFACTS } else { kind };
         page.add(family::STORAGE_BYTES, &[is[0], is[1], kind], *bytes);
+    }
+    for (owner, bytes) in &figures.fair {
+        page.add(family::STORAGE_FAIR, &with(owner), *bytes);
     }
     page.add(family::STORAGE_RECLAIMABLE, &is, figures.reclaimable_bytes);
     page.add(family::STORAGE_INODES, &is, figures.inodes);

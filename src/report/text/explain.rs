@@ -21,13 +21,14 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         }
         (None, Some(container)) => {
             out.push_str(&format!(
-                "{} {}  {}  {}, {}\n  image   {}\n",
+                "{} {}  {}  {}, {}\n  image   {}\n  fair    {} with its part of the image's layers\n",
                 heading("container").trim_end(),
                 safe(&container.name),
                 short_id(&container.id),
                 container.owner,
                 container.state,
                 container.image.as_deref().map_or_else(|| "-".into(), safe),
+                bytes(container.fair_bytes),
             ));
         }
         (None, None) => {
@@ -125,11 +126,12 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
         out.push_str(&format!("  digest  {}\n", safe(digest)));
     }
     out.push_str(&format!(
-        "  created {} ago; total {}, shared {}, exclusive {}; the runtime lists {}\n",
+        "  created {} ago; total {}, shared {}, exclusive {}, fair share {}; the runtime lists {}\n",
         age(image.created_at, document.header.generated_at),
         bytes(image.total_bytes),
         bytes(image.shared_bytes),
         bytes(image.exclusive_bytes),
+        bytes(image.fair_bytes),
         image.listed_bytes.map_or_else(|| "no size".into(), bytes),
     ));
     out

@@ -52,6 +52,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
                 disk.\n"
             }
         });
+        for outside in &document.not_in_store {
+            out.push_str(&format!("{}\n", safe(&outside.text)));
+        }
     }
     out
 }

@@ -5,17 +5,17 @@ use jiff::Timestamp;
 use super::format::{age, bytes, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
-use crate::report::json::{ImageDoc, UserDoc};
+use crate::report::json::{FairDoc, ImageDoc, UserDoc};
 
 /// The table of images.
-pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
+pub fn images(images: &[ImageDoc], fair: &FairDoc, now: Timestamp, screen: &Screen) -> String {
     // Without records nobody knows, and the columns would only take room.
     let remembered = images.iter().any(|image| image.first_detected.is_some());
     let mut headings = vec!["IMAGE", "ID", ">CREATED"];
     if remembered {
         headings.extend([">DETECTED", ">LAST USED"]);
     }
-    headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FREES"]);
+    headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FAIR", ">FREES"]);
     let mut table = Table::new(&headings);
     for image in images {
         let mut cells = vec![name(image), short_id(&image.id), age(image.created_at, now)];
@@ -32,6 +32,7 @@ pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
             bytes(image.total_bytes),
             bytes(image.shared_bytes),
             bytes(image.exclusive_bytes),
+            bytes(image.fair_bytes),
             bytes(image.frees_bytes),
         ]);
         table.row(cells);
@@ -45,6 +46,7 @@ pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
         "PINNED",
         "ID",
         "CREATED",
+        "FAIR",
         "USED BY",
     ];
     let spare: Vec<usize> = spare.into_iter().filter_map(place).collect();
@@ -55,15 +57,31 @@ pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
     let gone = table.fit(screen, &spare, &elastic);
     let mut out = table.render();
     if !images.is_empty() {
-        out.push_str(
-            "EXCLUSIVE bytes of single images do not add up, since layers are shared: `layersweep usage` \
-             has the figures for whole sets.\n",
-        );
+        out.push_str(&adds_up(fair));
     }
     if !gone.is_empty() {
         out.push_str(&format!("A wider terminal, a pipe or --format json also shows {}.\n", gone.join(", ")));
     }
     out
+}
+
+/// The end of the column of fair shares.
+fn adds_up(fair: &FairDoc) -> String {
+    let rest = [
+        ("containers", fair.containers),
+        ("leaks", fair.leaks),
+        ("store metadata", fair.metadata),
+        ("other files", fair.other),
+    ];
+    let rest = rest.iter().filter(|(_, size)| *size > 0);
+    let rest: Vec<_> = rest.map(|(name, size)| format!(", {name} {}", bytes(*size))).collect();
+    format!(
+        "FAIR divides each layer equally among the images and containers that use it, and adds up: images \
+         {}{}; {} in all.\n",
+        bytes(fair.images),
+        rest.concat(),
+        bytes(fair.total)
+    )
 }
 
 /// The image's first name; how many more there are stands behind it.
@@ -123,6 +141,7 @@ mod tests {
             total_bytes: 700 << 20,
             shared_bytes: 100 << 20,
             exclusive_bytes: 600 << 20,
+            fair_bytes: 650 << 20,
             frees_bytes: 600 << 20,
             listed_bytes: None,
         }
@@ -131,7 +150,9 @@ mod tests {
     fn lines(given: &[ImageDoc], width: Option<usize>) -> Vec<String> {
         let screen = Screen { width, unicode: true, zone: TimeZone::UTC };
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
-        let shown = anstream::adapter::strip_str(&images(given, now, &screen)).to_string();
+        let fair =
+            FairDoc { images: 650 << 20, containers: 0, leaks: 0, metadata: 0, other: 0, total: 650 << 20 };
+        let shown = anstream::adapter::strip_str(&images(given, &fair, now, &screen)).to_string();
         shown.lines().take(given.len() + 1).map(str::to_owned).collect()
     }
 

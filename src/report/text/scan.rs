@@ -38,7 +38,7 @@ pub fn scan(document: &ScanDoc, screen: &Screen) -> String {
         }
     }
     out.push('\n');
-    out.push_str(&images(&document.images, document.header.generated_at, screen));
+    out.push_str(&images(&document.images, &document.fair_bytes, document.header.generated_at, screen));
     out.push_str(&containers(document));
     out.push_str(&leaks(&document.leaks));
     let totals = &document.totals;

@@ -3,42 +3,137 @@
 use super::format::{bytes, safe};
 use super::table::{Table, heading};
 use crate::model::Consistency;
-use crate::model::refs::RowKind;
-use crate::report::json::{FilesystemDoc, RowDoc, StoreDoc, UsageDoc};
+use crate::report::json::{FilesystemDoc, GroupDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
-/// The summary of every filesystem and store.
+/// The summary of every filesystem.
 pub fn usage(document: &UsageDoc) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
-        out.push_str(&filesystem_line(filesystem));
-    }
-    for store in &document.stores {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&filesystem_line(&filesystem.filesystem));
+        out.push_str(&unlike_df(&filesystem.filesystem));
+        let here = |store: &&StoreDoc| store.filesystem == filesystem.filesystem.mount;
+        for store in document.stores.iter().map(|one| &one.store).filter(here) {
+            out.push_str(&store_line(store));
+        }
         out.push('\n');
-        out.push_str(&store_line(&store.store));
-        let mut table = Table::new(&["", ">COUNT", ">SIZE", ">EXCLUSIVE", ">RECLAIMABLE"]);
-        for row in store.rows.iter().filter(|row| row.count > 0 || row.bytes > 0) {
-            table.row(cells(row));
-        }
-        table.row(vec![
-            "Total on disk".into(),
-            String::new(),
-            bytes(store.store.bytes.total),
-            String::new(),
-            bytes(store.store.reclaimable_bytes),
-        ]);
-        out.push_str(&table.render());
-        if store.rows.iter().any(|row| row.kind == RowKind::Snapshotter) {
-            out.push_str(
-                "Snapshots of a second snapshotter are copies of image layers: they are deleted with their \
-                 images, whose RECLAIMABLE includes them.\n",
-            );
-        }
+        out.push_str(&match document.by {
+            Some(by) => groups(filesystem, by),
+            None => rows(filesystem),
+        });
+        out.push_str(&not_in_store(filesystem));
     }
-    out.push_str(
-        "\nLayers are shared, so a row's SIZE may hold bytes of another row, and exclusive bytes of single \
-         images do not add up.\nRECLAIMABLE is what deleting the whole row would free; in the last line, deleting all unused images and leaks.\n",
-    );
+    out.push_str(match document.by {
+        Some(_) => {
+            "\nFAIR divides each layer equally among the images and containers that use it, so the column adds \
+             up to the\nused bytes. What is in several groups is divided equally among them.\n"
+        }
+        None => {
+            "\nEach used byte is in one row; layers that several images share are in the first row of these \
+             images.\nRECLAIMABLE is what deleting the unused part of the row frees; in the last line, all unused \
+             images, artifacts\nand leaks together.\n"
+        }
+    });
     out
+}
+
+/// The column that adds up to what is used.
+fn rows(filesystem: &UsageFilesystemDoc) -> String {
+    let dash = || "-".to_owned();
+    let mut table = Table::new(&["", ">COUNT", ">SIZE", ">RECLAIMABLE"]);
+    for row in filesystem.rows.iter().filter(|row| row.bytes > 0 || row.count.is_some_and(|count| count > 0))
+    {
+        let goes = matches!(row.kind, "images_unused" | "artifacts" | "containers_exited" | "leaks");
+        table.row(vec![
+            // Names of directories and snapshotters are foreign texts.
+            if row.in_store { safe(&row.label) } else { format!("Not in any store: {}", safe(&row.label)) },
+            row.count.map_or_else(dash, |count| count.to_string()),
+            bytes(row.bytes),
+            if goes { bytes(row.reclaimable_bytes) } else { dash() },
+        ]);
+    }
+    table.row(vec![
+        "Used".into(),
+        String::new(),
+        bytes(filesystem.filesystem.used_bytes),
+        bytes(filesystem.reclaimable_bytes),
+    ]);
+    table.render()
+}
+
+/// The fair column by group.
+fn groups(filesystem: &UsageFilesystemDoc, by: &str) -> String {
+    let mut table = Table::new(&[&by.to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
+    let shown = |group: &&GroupDoc| group.fair_bytes > 0 || group.images + group.containers > 0;
+    for group in filesystem.groups.iter().filter(shown) {
+        let count = |count: usize| match group.kind {
+            "group" | "none" | "unused" => count.to_string(),
+            _ => "-".to_owned(),
+        };
+        table.row(vec![
+            match (group.kind, &group.name, by) {
+                (_, Some(name), _) => safe(name),
+                ("none", _, "namespace") => "(no namespace)".into(),
+                ("unused", ..) => "(unused images)".into(),
+                ("none", ..) => "<none>".into(),
+                ("leaks", ..) => "(leaks)".into(),
+                ("metadata", ..) => "(store metadata)".into(),
+                ("store_other", ..) => "(other files in stores)".into(),
+                _ => "(not in any store)".into(),
+            },
+            count(group.images),
+            count(group.containers),
+            bytes(group.fair_bytes),
+        ]);
+    }
+    table.row(vec!["Used".into(), String::new(), String::new(), bytes(filesystem.filesystem.used_bytes)]);
+    table.render()
+}
+
+/// How much of it no deletion of ours frees, and where the largest of that is.
+fn not_in_store(filesystem: &UsageFilesystemDoc) -> String {
+    /// All of them are in the table, without their places.
+    const NAMED: usize = 3;
+    let named = filesystem.rows.iter().filter(|row| !row.in_store && row.bytes > 0).take(NAMED);
+    let named: Vec<_> = named
+        .filter_map(|row| Some((row, row.path.as_ref()?)))
+        .map(|(row, path)| match row.label.starts_with('/') {
+            true => format!("{} {}", safe(path), bytes(row.bytes)),
+            false => format!("{} {} ({})", safe(&row.label), bytes(row.bytes), safe(path)),
+        })
+        .collect();
+    let largest = match named.is_empty() {
+        true => String::new(),
+        false => format!(" (largest: {})", named.join(", ")),
+    };
+    format!(
+        "Not in any store: {}{largest}; no deletion of images frees it.\n",
+        bytes(filesystem.not_in_store_bytes)
+    )
+}
+
+/// Why the percentage is not that of `df`, where it is not.
+fn unlike_df(filesystem: &FilesystemDoc) -> String {
+    let FilesystemDoc { used_bytes, available_bytes, reserved_bytes, .. } = filesystem;
+    let Some(percent) = filesystem.used_percent else { return String::new() };
+    let all = u128::from(*used_bytes) + u128::from(*available_bytes);
+    if all == 0 {
+        return String::new();
+    }
+    // As coreutils has it: rounded up.
+    let by_df = (u128::from(*used_bytes) * 100).div_ceil(all);
+    #[allow(clippy::cast_precision_loss)] // at most 100
+    let differs = (percent - by_df as f64).abs() >= 1.0;
+    match differs && *reserved_bytes > 0 {
+        true => format!(
+            "  {percent:.1}% counts the {} that are reserved for root as used, as the kubelet does; `df` leaves \
+             them out and shows {by_df}%.\n",
+            bytes(*reserved_bytes)
+        ),
+        false => String::new(),
+    }
 }
 
 /// One line about a filesystem.
@@ -80,29 +175,4 @@ pub(super) fn store_line(store: &StoreDoc) -> String {
         safe(&store.driver),
         safe(&store.origin),
     )
-}
-
-fn cells(row: &RowDoc) -> Vec<String> {
-    let (name, counted, goes) = match row.kind {
-        RowKind::ImagesInUse => ("Images in use", true, false),
-        RowKind::ImagesPinned => ("Images pinned, not in use", true, false),
-        RowKind::ImagesUnused => ("Images not in use", true, true),
-        RowKind::Snapshotter => ("", true, false),
-        RowKind::Containers => ("Containers", true, true),
-        RowKind::LeaksReclaimable => ("Leaks", true, true),
-        RowKind::LeaksKept => ("Findings that stay", true, false),
-        RowKind::Metadata => ("Store metadata", false, false),
-        RowKind::Other => ("Other files", false, false),
-    };
-    let dash = || "-".to_owned();
-    // A snapshotter's name is a foreign text.
-    let name =
-        row.name.as_ref().map_or_else(|| name.to_owned(), |name| format!("Snapshotter {}", safe(name)));
-    vec![
-        name,
-        if counted { row.count.to_string() } else { dash() },
-        bytes(row.bytes),
-        if counted { bytes(row.exclusive_bytes) } else { dash() },
-        if goes { bytes(row.reclaimable_bytes) } else { dash() },
-    ]
 }

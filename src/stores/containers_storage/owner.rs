@@ -18,6 +18,8 @@ pub(super) struct Origin {
     pub(super) state: ContainerState,
     pub(super) sandbox: bool,
     pub(super) sandbox_id: Option<String>,
+    /// Of its pod; only the record of the sandbox has it.
+    pub(super) namespace: Option<String>,
     pub(super) name: String,
 }
 
@@ -41,6 +43,7 @@ pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path
         state,
         sandbox: owner == Owner::CriO && metadata.truth("pod") == Truth::Yes,
         sandbox_id: text_of(&metadata, "pod-id").filter(|_| owner == Owner::CriO),
+        namespace: text_of(&metadata, "namespace").filter(|_| owner == Owner::CriO),
         name: name(record, &metadata),
     }
 }

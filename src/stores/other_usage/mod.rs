@@ -77,7 +77,9 @@ fn of_filesystem(
             return;
         }
     };
-    add(&mut units, &mut trees, 0, top, &below, all);
+    if known.most_inodes.is_none_or(|most| inodes_outside(scan, at).is_some_and(|inodes| inodes <= most)) {
+        add(&mut units, &mut trees, 0, top, &below, all);
+    }
     for place in &here {
         roots.push(place.path.clone());
         let unit = Unit { kind: place.kind, user: place.path.clone(), pod: None, path: place.path.clone() };
@@ -108,6 +110,15 @@ fn of_filesystem(
         let place = here.iter().find(|place| place.holder.is_some() && place.path == user.path);
         user.holder = user.holder.take().or_else(|| place?.holder.clone());
     }
+}
+
+/// How many inodes of a filesystem are in use, besides those of the stores; `None` where it has no fixed
+/// number of inodes.
+fn inodes_outside(scan: &Scan, at: FilesystemIx) -> Option<u64> {
+    let Filesystem { inodes, inodes_free, .. } = scan.inventory[at];
+    let here = scan.inventory.nodes.iter().filter(|node| node.filesystem == at);
+    let stores = here.fold(0, |sum: u64, node| sum.saturating_add(node.size.inodes));
+    (inodes > 0).then(|| inodes.saturating_sub(inodes_free).saturating_sub(stores))
 }
 
 /// A tree for each entry of a directory, and one for the directory's own entry: units that share

@@ -82,6 +82,9 @@ pub struct Known {
     pub places: Places,
     /// Threads; 0 for the default.
     pub threads: usize,
+    /// Every directory is measured on a filesystem that has at most so many inodes in use besides those
+    /// of the stores; else the places of known use alone. `None`: always.
+    pub most_inodes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -138,6 +138,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         state: ContainerState::Unknown,
         sandbox: false,
         sandbox_id: None,
+        namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
         holds: vec![],

@@ -20,6 +20,7 @@ function tables(model) {
       { label: 'Id', get: row => row.id, cell: row => idCell(row.id), kind: 'nowrap' },
       { label: 'State', get: row => STANDING_WORD[standing(row)], kind: 'nowrap' },
       { label: 'Exclusive', get: row => row.exclusive_bytes, bytes: true },
+      { label: 'Fair', get: row => row.fair_bytes, bytes: true },
       { label: 'Shared', get: row => row.shared_bytes, bytes: true },
       { label: 'Total', get: row => row.total_bytes, bytes: true },
       { label: 'Deletion frees', get: row => row.frees_bytes, bytes: true },
@@ -28,7 +29,7 @@ function tables(model) {
       several && store]),
     matcher: includes(row => row.names.join(' '), row => row.id, row => row.digests.join(' '), row => STANDING_WORD[standing(row)]),
   });
-  node.append(el('p', { class: 'note', text: 'Exclusive bytes of single images do not add up to what a group of them frees: what they share among themselves is freed too.' }));
+  node.append(el('p', { class: 'note', text: 'The fair share divides each layer equally among the images and containers that use it. Only this column adds up: with that of the containers, and with leaks, metadata and other files, it is what the stores hold.' }));
 
   part('layers-table', 'Layers', SCAN.layers, {
     caption: 'Layers, snapshots and blobs', one: 'layer', sort: 3, placeholder: 'id, digest, image, container', columns: columns([
@@ -51,6 +52,7 @@ function tables(model) {
       { label: 'Owner', get: row => row.owner },
       { label: 'State', get: row => row.state },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
+      { label: 'Fair', get: row => row.fair_bytes, bytes: true },
       { label: 'Created (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
       several && store]),
     matcher: includes(row => row.name, row => row.id, row => row.image, row => row.owner, row => row.state),

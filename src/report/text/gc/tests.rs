@@ -76,6 +76,7 @@ fn document() -> GcDoc {
         errors: vec![],
         events: vec![],
         outcome: OutcomeKind::Reached,
+        not_in_store: vec![],
         comparison: vec![],
         warnings: vec![],
     }

@@ -62,7 +62,7 @@ pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, leg
         }
         at = end;
     }
-    let reserved = column(used.saturating_add(disk.reserved_bytes), capacity, columns).max(at);
+    let reserved = column(used.saturating_add(disk.filesystem.reserved_bytes), capacity, columns).max(at);
     let free = if screen.unicode { '·' } else { '.' };
     out.extend(std::iter::repeat_n(hold(screen), reserved - at));
     out.extend(std::iter::repeat_n(free, columns - reserved.min(columns)));
@@ -125,8 +125,8 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
         let facts = format!("{:>10} {:>3}%  ", bytes(sum), percent(sum, used));
         out.push_str(&format!("  {} {facts}in {} smaller parts\n", look(None, screen).0, small.len()));
     }
-    if disk.reserved_bytes > 0 {
-        let facts = format!("{:>10} {:>4}  ", bytes(disk.reserved_bytes), "");
+    if disk.filesystem.reserved_bytes > 0 {
+        let facts = format!("{:>10} {:>4}  ", bytes(disk.filesystem.reserved_bytes), "");
         out.push_str(&format!("  {} {facts}reserved for root, or not available\n", hold(screen)));
     }
     out

@@ -34,11 +34,11 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
             capacity_bytes: capacity,
             used_bytes: used,
             available_bytes: capacity.saturating_sub(used),
+            reserved_bytes: 0,
             used_percent: None,
             inodes: 0,
             inodes_free: 0,
         },
-        reserved_bytes: 0,
         parts: parts.iter().map(part).collect(),
         marks: vec![
             mark("gc low", 10.0, Source::Layersweep),
@@ -129,7 +129,7 @@ fn the_legend_says_of_what_and_what_the_dashes_are() {
     assert_eq!(lines[0], "               of used");
     assert!(lines[1].contains("  50%  part"), "{drawn}");
     assert!(!drawn.contains("reserved"), "{drawn}");
-    disk.reserved_bytes = 10;
+    disk.filesystem.reserved_bytes = 10;
     let drawn = plain(&legend(&disk, &screen(Some(80), true), 80, 3));
     assert_eq!(drawn.lines().last(), Some("  ╌       10 B       reserved for root, or not available"));
     assert!(plain(&bar(&disk, &screen(Some(80), true), 80, 7)).contains('╌'));

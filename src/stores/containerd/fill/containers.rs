@@ -1,5 +1,6 @@
 //! Containers of every namespace, including CRI's sandboxes.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::images::Groups;
@@ -12,6 +13,7 @@ use crate::stores::containerd::places::TASKS;
 impl<'a> Filler<'a> {
     pub(crate) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
         for (namespace, graph) in self.graphs {
+            let pods = namespaces_of_pods(namespace);
             for record in &namespace.containers {
                 let refs = graph.container(record);
                 let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
@@ -33,6 +35,13 @@ impl<'a> Filler<'a> {
                     state: self.state(namespace, &record.id),
                     sandbox: cri.is_some_and(|cri| cri.sandbox),
                     sandbox_id: cri.and_then(|cri| cri.sandbox_id.clone()),
+                    namespace: Some(
+                        cri.and_then(|cri| pods.get(cri.sandbox_id.as_deref().unwrap_or(&record.id)))
+                            .map_or_else(
+                                || format!("containerd:{}", namespace.name),
+                                |pod| (*pod).to_owned(),
+                            ),
+                    ),
                     listed_bytes: None,
                     holds,
                 });
@@ -72,6 +81,7 @@ impl<'a> Filler<'a> {
             state: self.state(namespace, &record.id),
             sandbox: true,
             sandbox_id: Some(record.id.clone()),
+            namespace: cri.and_then(|cri| cri.namespace.clone()),
             listed_bytes: None,
             holds: self.containers.get(&record.id).cloned().unwrap_or_default(),
         });
@@ -92,4 +102,12 @@ impl<'a> Filler<'a> {
         let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
         self.writer.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }
+}
+
+/// The namespace of each pod, by the id of its sandbox.
+fn namespaces_of_pods(namespace: &Namespace) -> HashMap<&str, &str> {
+    let containers = namespace.containers.iter().map(|record| (&record.id, &record.cri));
+    let sandboxes = namespace.sandboxes.iter().map(|record| (&record.id, &record.cri));
+    let named = containers.chain(sandboxes);
+    named.filter_map(|(id, cri)| Some((id.as_str(), cri.as_ref()?.namespace.as_deref()?))).collect()
 }

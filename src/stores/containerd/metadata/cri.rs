@@ -26,6 +26,8 @@ pub struct CriContainer {
     pub image_ref: Option<String>,
     /// The image as it was asked for.
     pub image_asked: Option<String>,
+    /// Namespace of the pod (sandboxes).
+    pub namespace: Option<String>,
 }
 
 fn text(value: &Value, path: &str) -> Option<String> {
@@ -64,5 +66,6 @@ fn of_json(json: &Value, sandbox: bool) -> CriContainer {
         sandbox_id: of("/Metadata/SandboxID"),
         image_ref: of("/Metadata/ImageRef"),
         image_asked: of("/Metadata/Config/image/image"),
+        namespace: of("/Metadata/Config/metadata/namespace"),
     }
 }

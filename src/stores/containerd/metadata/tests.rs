@@ -109,6 +109,7 @@ fn containers_and_what_cri_says_of_them() {
         assert_eq!(sandbox.image.as_deref(), Some("reg.local/pause:1"));
         let cri = sandbox.cri.clone().expect("CRI's");
         assert!(cri.sandbox);
+        assert_eq!(cri.namespace.as_deref(), Some("default"));
         let ghost = containers.iter().find(|container| container.id == "ghost").expect("ghost");
         assert_eq!(ghost.cri, None);
         assert_eq!(ghost.snapshot_key.as_deref(), Some("ghost"));

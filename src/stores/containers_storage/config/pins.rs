@@ -6,6 +6,7 @@
 //! can cost the node its control plane.
 
 use super::types::Pin;
+use crate::model::repository;
 
 /// Whether a pin covers an image name, the way CRI-O matches: `*x*` and `x*` cover every name
 /// that contains `x` (the latter too, since its expression `x.*` is not anchored), anything else
@@ -42,16 +43,6 @@ pub fn pin_matches_image(pattern: &str, names: &[impl AsRef<str>], digests: &[im
 pub fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
     let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
     matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
-}
-
-/// A reference without its tag and digest.
-fn repository(name: &str) -> &str {
-    let name = name.split_once('@').map_or(name, |(repository, _)| repository);
-    match name.rsplit_once(':') {
-        // A colon before the last slash belongs to the registry's port.
-        Some((repository, tag)) if !tag.contains('/') => repository,
-        _ => name,
-    }
 }
 
 /// Maps letters that a case-insensitive regular expression of Go takes for the same to the same
@@ -124,19 +115,6 @@ mod tests {
             (&"unrelated".to_owned(), &none[..], std::slice::from_ref(&digest), false),
         ] {
             assert_eq!(pin_matches_image(pattern, names, digests), covers, "{pattern} {names:?}");
-        }
-    }
-
-    #[test]
-    fn a_port_is_no_tag() {
-        for (name, expected) in [
-            ("registry:5000/a", "registry:5000/a"),
-            ("registry:5000/a:tag", "registry:5000/a"),
-            ("registry:5000/a:tag@sha256:00", "registry:5000/a"),
-            ("localhost/a", "localhost/a"),
-            ("a:tag", "a"),
-        ] {
-            assert_eq!(repository(name), expected);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::stores::leaks::Judgement;
 impl Filler<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
+        let first = self.writer.inventory.containers.len();
         for (at, record) in snapshot.containers.iter().enumerate() {
             let records = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
             let directory = records.join(&record.id);
@@ -71,10 +72,20 @@ impl Filler<'_> {
                 state,
                 sandbox: origin.sandbox,
                 sandbox_id: origin.sandbox_id,
+                namespace: origin.namespace,
                 volumes,
                 listed_bytes,
                 holds,
             });
+        }
+        let own = &mut self.writer.inventory.containers[first..];
+        let of_sandboxes: HashMap<_, _> = own
+            .iter()
+            .filter_map(|container| Some((container.id.to_string(), container.namespace.clone()?)))
+            .collect();
+        for container in own.iter_mut().filter(|container| container.namespace.is_none()) {
+            let sandbox = container.sandbox_id.as_ref();
+            container.namespace = sandbox.and_then(|id| of_sandboxes.get(id)).cloned();
         }
     }
 

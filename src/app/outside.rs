@@ -1,0 +1,196 @@
+//! What the filesystems of the stores hold in no store: in full for `report` and `usage`, in a sentence for
+//! `gc` and `doctor`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::diagnosis::Part;
+use super::observer::Observer;
+use super::request::Request;
+use super::{database, diagnosis};
+use crate::config::Config;
+use crate::disk::Progress;
+use crate::model::display::bytes;
+use crate::model::refs;
+use crate::model::{Filesystem, FilesystemIx, Finding};
+use crate::node::places::Places;
+use crate::stores::Scan;
+use crate::stores::other_usage::{self, OtherUsers};
+use crate::sys::processes::Processes;
+
+/// Measures it, and shows that it does. `most_inodes`: see [`other_usage::Known`].
+pub(super) fn measure(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    scan: &Scan,
+    most_inodes: Option<u64>,
+) -> OtherUsers {
+    let progress = std::sync::Arc::<Progress>::default();
+    let shown = observer.measuring(&progress);
+    let other_users = measure_quietly(request, config, scan, most_inodes, &progress);
+    drop(shown);
+    other_users
+}
+
+pub(super) fn measure_quietly(
+    request: &Request,
+    config: &Config,
+    scan: &Scan,
+    most_inodes: Option<u64>,
+    progress: &Progress,
+) -> OtherUsers {
+    let known = other_usage::Known {
+        state_dir: scan.sysroot.display(&database::place(request).dir),
+        places: places(config, scan),
+        threads: request.threads.map_or(0, usize::from),
+        most_inodes,
+    };
+    other_usage::measure(scan, &known, progress)
+}
+
+/// Where the kubelet keeps what, as far as it is known.
+fn places(config: &Config, scan: &Scan) -> Places {
+    let mut places = Places::default();
+    if let Some(logs) = &config.kubelet.pod_logs_dir {
+        places.pod_logs.clone_from(logs);
+    }
+    if let Some(links) = &config.kubelet.container_logs_dir {
+        places.container_logs.clone_from(links);
+    }
+    if let Some(root) = &config.kubelet.root_dir
+        && !places.roots.contains(root)
+    {
+        places.roots.push(root.clone());
+    }
+    match Processes::read_with_kubelet() {
+        Ok(processes) if !scan.sysroot.is_foreign() => places.with_running(&processes),
+        _ => places,
+    }
+}
+
+/// What one filesystem holds in no store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outside {
+    pub mount: PathBuf,
+    pub used_bytes: u64,
+    /// Of these, what is in no store.
+    pub bytes: u64,
+    /// Of that, what has a name, the largest first.
+    pub parts: Vec<Part>,
+}
+
+impl Outside {
+    /// Of a scan that has measured its stores.
+    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Self {
+        let inventory = &scan.inventory;
+        let filesystem = &inventory[at];
+        let in_stores = refs::size_on_disk(inventory, at).into_iter().fold(0, u64::saturating_add);
+        Self {
+            mount: filesystem.mount.clone(),
+            used_bytes: filesystem.used_bytes,
+            bytes: filesystem.used_bytes.saturating_sub(in_stores),
+            parts: parts(scan, other_users, at),
+        }
+    }
+}
+
+/// What has a name on a filesystem and is in no store, the largest first.
+pub(super) fn parts(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
+    let mut parts = diagnosis::outside(scan, other_users, at);
+    parts.retain(|part| part.bytes > 0);
+    parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    parts
+}
+
+/// The largest of them, in words; empty where there is none.
+pub(super) fn largest(parts: &[Part]) -> String {
+    /// More of them are for a table.
+    const NAMED: usize = 3;
+    let named = parts.iter().take(NAMED).map(|part| match &part.path {
+        Some(path) if !part.label.starts_with('/') => {
+            format!("{} {} ({})", part.label, bytes(part.bytes), path)
+        }
+        _ => format!("{} {}", part.label, bytes(part.bytes)),
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// A sysroot that is only a directory shares its filesystem with whatever else is on it.
+pub(super) fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Finding> {
+    let sysroot = request.sysroot.as_deref().filter(|_| scan.sysroot.is_foreign())?;
+    let top = scan.sysroot.resolve(Path::new("/")).ok()?;
+    let filesystem = other_usage::filesystem_of(scan, &top)?;
+    let mount = &scan.inventory[filesystem].mount;
+    (*mount != top).then(|| Finding {
+        path: sysroot.to_path_buf(),
+        message: format!(
+            "nothing is mounted there: filesystem figures are those of {}, which has other users",
+            mount.display()
+        ),
+        incomplete: false,
+    })
+}
+
+/// What is wrong with the column of a filesystem whose parts are larger than it.
+pub(super) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Finding> {
+    (excess_bytes > 0).then(|| Finding {
+        path: filesystem.mount.clone(),
+        message: format!(
+            "the measured data is {} larger than the usage the filesystem reports (compression, sharing, or \
+             concurrent writes); each part is scaled down in proportion",
+            bytes(excess_bytes)
+        ),
+        incomplete: false,
+    })
+}
+
+/// For people, as a sentence.
+impl fmt::Display for Outside {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mount, used_bytes, bytes: outside, parts } = self;
+        let (outside, used) = (bytes(*outside), bytes(*used_bytes));
+        write!(to, "{outside} of the {used} used on {} is not in any store", mount.display())?;
+        match largest(parts).as_str() {
+            "" => to.write_str("; no deletion of images frees it."),
+            largest => write!(to, " (largest: {largest}); no deletion of images frees it."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::diagnosis::PartKind;
+
+    #[test]
+    fn the_largest_is_named_with_its_place() {
+        let part = |kind, label: &str, path: &str, bytes| Part {
+            kind,
+            label: label.into(),
+            path: Some(path.into()),
+            bytes,
+            measured_bytes: bytes,
+            store: None,
+        };
+        let mut outside = Outside {
+            mount: "/var".into(),
+            used_bytes: 3 << 30,
+            bytes: 2 << 30,
+            parts: vec![
+                part(PartKind::CoreDumps, "core dumps", "/var/lib/systemd/coredump", 1 << 30),
+                part(PartKind::Directory, "/opt", "/opt", 512 << 20),
+            ],
+        };
+        assert_eq!(
+            outside.to_string(),
+            "2.0 GiB of the 3.0 GiB used on /var is not in any store (largest: core dumps 1.0 GiB \
+             (/var/lib/systemd/coredump), /opt 512.0 MiB); no deletion of images frees it."
+        );
+        outside.parts.clear();
+        assert_eq!(
+            outside.to_string(),
+            "2.0 GiB of the 3.0 GiB used on /var is not in any store; no deletion of images frees it."
+        );
+    }
+}

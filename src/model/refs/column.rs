@@ -1,0 +1,279 @@
+//! What the stores hold on a filesystem, each byte in one line. Pure.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{Refs, Root, Standing, roots_of, second_snapshotter, standing};
+use crate::model::names::names;
+use crate::model::{
+    Consistency, ContainerState, FilesystemIx, Inventory, NodeIx, NodeKind, StoreIx, Verdict,
+};
+
+names! {
+    /// What a line counts. Of those that reach a byte, the first has it.
+    LineKind {
+        /// Images that a container uses, or something elsewhere.
+        ImagesInUse = "images_in_use",
+        /// Images that nothing uses, but configuration or a read-only store keeps.
+        ImagesPinned = "images_pinned",
+        /// Images that nothing keeps.
+        ImagesUnused = "images_unused",
+        /// OCI artifacts.
+        Artifacts = "artifacts",
+        /// What images have in a snapshotter beside the store's usual one.
+        Snapshotter = "snapshotter",
+        /// Containers that run.
+        ContainersRunning = "containers_running",
+        /// Containers that have ended.
+        ContainersExited = "containers_exited",
+        /// Containers of which the disk does not tell whether they run, or that have not been started.
+        ContainersOther = "containers_other",
+        /// Leaks.
+        Leaks = "leaks",
+        /// The stores' own bookkeeping.
+        Metadata = "metadata",
+        /// Everything else below the stores' roots.
+        Other = "store_other",
+    }
+}
+
+/// A line of a filesystem's column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub kind: LineKind,
+    /// Name of the snapshotter, of [`LineKind::Snapshotter`].
+    pub name: Option<String>,
+    /// How many objects.
+    pub count: usize,
+    /// Bytes of the filesystem.
+    pub bytes: u64,
+    /// What would be freed if that part of the line that can be deleted were, and nothing else.
+    pub reclaimable_bytes: u64,
+}
+
+/// What the stores hold on a filesystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// One of each kind, in order; of snapshotters one a name.
+    pub lines: Vec<Line>,
+    /// What deleting all unused images and artifacts and all reclaimable leaks would free.
+    pub reclaimable_bytes: u64,
+}
+
+/// What each node takes of a filesystem. `st_blocks` counts extents that several files share by reflink
+/// with each of them, the filesystem once.
+pub fn size_on_disk(inventory: &Inventory, at: FilesystemIx) -> Vec<u64> {
+    let nodes = &inventory.nodes;
+    let reflinks: HashSet<StoreIx> = nodes
+        .iter()
+        .filter(|node| node.filesystem == at && node.kind == NodeKind::SharedExtents)
+        .map(|node| node.store)
+        .collect();
+    let size = nodes.iter().map(|node| match node.kind {
+        NodeKind::TemporaryFile => 0,
+        _ if node.filesystem != at => 0,
+        _ if reflinks.contains(&node.store) => node.size.frees_bytes,
+        _ => node.size.bytes,
+    });
+    size.collect()
+}
+
+/// Divides what the stores hold on a filesystem.
+pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
+    let roots: Vec<Root> =
+        (0..inventory.stores.len()).flat_map(|store| roots_of(inventory, store.into())).collect();
+    let mut counts = [0_usize; LineKind::ALL.len()];
+    let mut deletable: BTreeMap<LineKind, Vec<Root>> = BTreeMap::new();
+    let mut kinds = vec![LineKind::Other; refs.reach.len()];
+    for root in roots {
+        let (kind, can_go) = kind_of(inventory, refs, root);
+        kinds[refs.position(root)] = kind;
+        if filesystem_of(inventory, root) == at {
+            counts[kind as usize] += 1;
+        }
+        if can_go {
+            deletable.entry(kind).or_default().push(root);
+        }
+    }
+    let kind_of_node = |node: NodeIx| {
+        let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).min();
+        match inventory.nodes[node.get()].kind {
+            NodeKind::StoreMetadata | NodeKind::StoreRecords => LineKind::Metadata,
+            // Several images hold it, so that each of them may be deleted, but not all.
+            _ if refs.use_of(inventory, node).is_some() && held != Some(LineKind::Artifacts) => {
+                LineKind::ImagesInUse
+            }
+            _ => held.unwrap_or(LineKind::Other),
+        }
+    };
+    let mut sums = [0_u64; LineKind::ALL.len()];
+    let mut second: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for (node, bytes) in size_on_disk(inventory, at).into_iter().enumerate() {
+        let kind = kind_of_node(node.into());
+        let node = &inventory.nodes[node];
+        let copy = second_snapshotter(inventory, node).filter(|_| kind <= LineKind::ImagesUnused);
+        match copy.filter(|_| node.filesystem == at) {
+            Some(name) => {
+                let sum = second.entry(name).or_default();
+                sum.0 += 1;
+                sum.1 = sum.1.saturating_add(bytes);
+            }
+            None => sums[kind as usize] = sums[kind as usize].saturating_add(bytes),
+        }
+    }
+    let mut lines = Vec::with_capacity(LineKind::ALL.len() + second.len());
+    for kind in LineKind::ALL.iter().copied() {
+        if kind == LineKind::Snapshotter {
+            let copies = second.iter().map(|(name, (count, bytes))| Line {
+                kind,
+                name: Some((*name).to_owned()),
+                count: *count,
+                bytes: *bytes,
+                reclaimable_bytes: 0,
+            });
+            lines.extend(copies);
+            continue;
+        }
+        let deletable = deletable.get(&kind).map_or(0, |roots| frees(inventory, refs, roots, at));
+        let (count, bytes) = (counts[kind as usize], sums[kind as usize]);
+        lines.push(Line { kind, name: None, count, bytes, reclaimable_bytes: deletable });
+    }
+    let unused = [LineKind::ImagesUnused, LineKind::Artifacts, LineKind::Leaks];
+    let unused: Vec<_> = unused.iter().filter_map(|kind| deletable.get(kind)).flatten().copied().collect();
+    Column { lines, reclaimable_bytes: frees(inventory, refs, &unused, at) }
+}
+
+/// The line of a root, and whether it could be deleted. In a store with damaged records an image that
+/// looks unused may be in use.
+fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
+    let sound = |store: StoreIx| inventory[store].consistency != Consistency::Damaged;
+    match root {
+        Root::Image(at) => {
+            let standing = standing(inventory, refs, at);
+            let kind = match standing {
+                _ if inventory.is_artifact(at) => LineKind::Artifacts,
+                Standing::InUse => LineKind::ImagesInUse,
+                Standing::Pinned | Standing::ReadOnly => LineKind::ImagesPinned,
+                Standing::Unused => LineKind::ImagesUnused,
+            };
+            (kind, standing == Standing::Unused && sound(inventory[at].store))
+        }
+        Root::Container(at) => {
+            let container = &inventory[at];
+            match container.state {
+                ContainerState::Running => (LineKind::ContainersRunning, false),
+                ContainerState::Exited => (LineKind::ContainersExited, sound(container.store)),
+                ContainerState::Created | ContainerState::Unknown => (LineKind::ContainersOther, false),
+            }
+        }
+        Root::Leak(at) => {
+            let leak = &inventory[at];
+            (LineKind::Leaks, leak.verdict == Verdict::Reclaim && sound(leak.store))
+        }
+    }
+}
+
+/// The filesystem that a root is counted on.
+fn filesystem_of(inventory: &Inventory, root: Root) -> FilesystemIx {
+    let (holds, store) = match root {
+        Root::Image(at) => (&inventory[at].holds, inventory[at].store),
+        Root::Container(at) => (&inventory[at].holds, inventory[at].store),
+        Root::Leak(at) => (&inventory[at].holds, inventory[at].store),
+    };
+    holds.first().map_or(inventory[store].filesystem, |node| inventory[*node].filesystem)
+}
+
+/// What deleting all of `roots` would free on a filesystem.
+fn frees(inventory: &Inventory, refs: &Refs, roots: &[Root], at: FilesystemIx) -> u64 {
+    let mut live = refs.live();
+    let mut freed: u64 = 0;
+    for root in roots {
+        let nodes = live.last_held(*root).filter(|node| inventory[*node].filesystem == at);
+        freed = nodes.map(|node| inventory[node].size.frees_bytes).fold(freed, u64::saturating_add);
+        live.remove(inventory, *root);
+    }
+    freed
+}
+
+/// Makes parts fit what is used, so that the sum is exact: returns what is left for the rest, and by how
+/// much the parts exceeded it. Then they are made smaller in proportion.
+pub fn fit(mut parts: Vec<&mut u64>, used: u64) -> (u64, u64) {
+    let sum: u128 = parts.iter().map(|part| u128::from(**part)).sum();
+    let excess = sum.saturating_sub(u128::from(used));
+    if excess > 0 {
+        for part in &mut parts {
+            **part = u64::try_from(u128::from(**part) * u128::from(used) / sum).unwrap_or(u64::MAX);
+        }
+    }
+    let sum: u128 = parts.iter().map(|part| u128::from(**part)).sum();
+    let rest = u128::from(used).saturating_sub(sum);
+    (u64::try_from(rest).unwrap_or(u64::MAX), u64::try_from(excess).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::refs::tests::{any_inventory, container, tree};
+    use crate::model::{Use, refs::breakdown};
+
+    fn of(inventory: &Inventory) -> Vec<(LineKind, usize, u64, u64)> {
+        let column = column(inventory, &Refs::new(inventory), 0.into());
+        let lines = column.lines.iter().filter(|line| line.count > 0 || line.bytes > 0);
+        lines.map(|line| (line.kind, line.count, line.bytes, line.reclaimable_bytes)).collect()
+    }
+
+    #[test]
+    fn each_byte_is_in_one_line() {
+        let mut inventory = tree();
+        inventory.images[0].pinned_by = vec!["crio.conf".into()];
+        inventory.containers[0].state = ContainerState::Running;
+        inventory.containers.push(container(None, &[]));
+        inventory.containers[1].state = ContainerState::Exited;
+        assert_eq!(
+            of(&inventory),
+            [
+                (LineKind::ImagesInUse, 1, 1830, 0),
+                (LineKind::ImagesPinned, 1, 0, 0),
+                (LineKind::ImagesUnused, 2, 4, 5),
+                (LineKind::ContainersRunning, 1, 50_000, 0),
+                (LineKind::ContainersExited, 1, 0, 0),
+                (LineKind::Leaks, 1, 7, 8),
+                (LineKind::Metadata, 0, 9, 0),
+            ]
+        );
+        // What another store needs is in use, whoever holds it here.
+        inventory.containers.clear();
+        inventory.uses = vec![Use { holds: vec![3.into()], ..Use::default() }];
+        let lines = of(&inventory);
+        assert!(lines.contains(&(LineKind::ImagesInUse, 1, 1604, 0)), "{lines:?}");
+        inventory.stores[0].consistency = Consistency::Damaged;
+        assert!(of(&inventory).iter().all(|line| line.3 == 0), "damaged records prove nothing");
+    }
+
+    proptest! {
+        #[test]
+        fn the_lines_add_up(inventory in any_inventory()) {
+            let refs = Refs::new(&inventory);
+            let column = column(&inventory, &refs, 0.into());
+            let sum: u64 = column.lines.iter().map(|line| line.bytes).sum();
+            prop_assert_eq!(sum, breakdown(&inventory, &refs, 0.into()).total().bytes);
+            prop_assert_eq!(
+                column.reclaimable_bytes,
+                crate::model::refs::reclaimable(&inventory, &refs, &[0.into()]).frees_bytes
+            );
+        }
+
+        #[test]
+        fn fitted_parts_and_their_rest_are_what_is_used(
+            mut parts in proptest::collection::vec(any::<u64>(), 0..20),
+            used: u64,
+        ) {
+            let before = parts.clone();
+            let (rest, excess) = fit(parts.iter_mut().collect(), used);
+            let sum = |parts: &[u64]| parts.iter().copied().map(u128::from).sum::<u128>();
+            prop_assert_eq!(sum(&parts) + u128::from(rest), u128::from(used));
+            prop_assert!(excess == 0 || sum(&before) > u128::from(used));
+        }
+    }
+}

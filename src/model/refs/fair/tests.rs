@@ -1,0 +1,103 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::refs::roots_of;
+use crate::model::refs::tests::{any_inventory, image, node, tree};
+
+fn by_du(inventory: &Inventory) -> (Fair, u64) {
+    let refs = Refs::new(inventory);
+    let all = inventory.nodes.iter().map(|node| node.size.bytes).sum();
+    (fair(inventory, &refs, |at| size_in_store(inventory, at)), all)
+}
+
+#[test]
+fn each_node_is_divided_among_those_that_reach_it() {
+    let inventory = tree();
+    let (fair, all) = by_du(&inventory);
+    let images: Vec<_> = (0..4).map(|at| fair.of_image(ImageIx::from(at))).collect();
+    // base is under all five of them, runtime under three, the shared inodes under four: 1000/5,
+    // that + 200/3 + 600/4, that + 30/2, and 1000/5 + 600/4 + 4. Two of three thirds are rounded up.
+    assert_eq!(images, [200, 417, 431, 354]);
+    assert_eq!(fair.of_container(0.into()), 50_432);
+    assert_eq!((fair.leaks, fair.metadata, fair.other), (7, 9, 0));
+    assert_eq!(fair.total(), all);
+}
+
+#[test]
+fn ties_go_by_id() {
+    let mut inventory = tree();
+    inventory.nodes.truncate(1);
+    inventory.containers.clear();
+    inventory.leaks.clear();
+    inventory.anchored.clear();
+    for (image, id) in inventory.images.iter_mut().zip(["d", "b", "c", "a"]) {
+        image.id = id.into();
+        image.holds = vec![0.into()];
+    }
+    inventory.nodes[0].size.bytes = 4002;
+    let (fair, _) = by_du(&inventory);
+    assert_eq!(fair.shares, [1000, 1001, 1000, 1001]);
+}
+
+/// Prints how long it takes: `cargo test --release --lib fair_shares_of_a_big -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints how long fair shares take; run it with --release"]
+#[allow(clippy::print_stdout)]
+fn fair_shares_of_a_big_node() {
+    // Chains of 20 layers that branch off one another: each image has 10 of its own.
+    let layer = |at: usize| {
+        let parent = if at.is_multiple_of(10) { (at / 20).checked_sub(1) } else { Some(at - 1) };
+        node(NodeKind::Layer, 4096 + at as u64, &parent.into_iter().collect::<Vec<_>>())
+    };
+    let images = (0..10_000).map(|at| image(&at.to_string(), &[at * 10 + 9]));
+    let inventory =
+        Inventory { nodes: (0..100_000).map(layer).collect(), images: images.collect(), ..tree() };
+    let inventory =
+        Inventory { containers: Vec::new(), leaks: Vec::new(), anchored: Vec::new(), ..inventory };
+    let refs = Refs::new(&inventory);
+    let edges: usize = refs.reach.iter().map(|reached| reached.len()).sum();
+    let began = std::time::Instant::now();
+    let fair = fair(&inventory, &refs, |at| size_in_store(&inventory, at));
+    println!("{edges} edges: {:?}", began.elapsed());
+    assert_eq!(fair.total(), inventory.nodes.iter().map(|node| node.size.bytes).sum::<u64>());
+}
+
+proptest! {
+    #[test]
+    fn the_column_adds_up_and_is_fair(inventory in any_inventory()) {
+        let refs = Refs::new(&inventory);
+        let (fair, all) = by_du(&inventory);
+        prop_assert_eq!(fair.total(), all);
+        let share = |root: Root| match root {
+            Root::Image(at) => fair.of_image(at),
+            Root::Container(at) => fair.of_container(at),
+            Root::Leak(_) => 0,
+        };
+        let users: Vec<_> =
+            roots_of(&inventory, 0.into()).filter(|root| !matches!(root, Root::Leak(_))).collect();
+        for root in &users {
+            let weight = refs.weight(&inventory, *root);
+            // Exactly: the common denominator of at most 18 users.
+            let common: u128 = (1..=18_u128).fold(1, |lcm, k| {
+                let (mut a, mut b) = (lcm, k);
+                while b != 0 { (a, b) = (b, a % b); }
+                lcm / a * k
+            });
+            let exact: u128 = refs.reach(*root).iter().map(|node| {
+                u128::from(inventory.nodes[node.get()].size.bytes) * common / u128::from(refs.refcount(*node))
+            }).sum();
+            let is = u128::from(share(*root));
+            prop_assert!(is == exact / common || is == exact.div_ceil(common), "within a byte of its share");
+            prop_assert!(share(*root) <= weight.total.bytes);
+            for other in &users {
+                let same = |root: &Root| { let mut reached = refs.reach(*root).to_vec(); reached.sort_unstable(); reached };
+                if same(root) == same(other) {
+                    prop_assert!(share(*root).abs_diff(share(*other)) <= 1, "who reaches the same bears the same");
+                }
+            }
+        }
+        if let [only] = users.as_slice() {
+            prop_assert_eq!(share(*only), refs.weight(&inventory, *only).total.bytes);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The fair column by repository, registry, namespace or owner. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Fair;
+use crate::model::names::names;
+use crate::model::{Container, Image, Inventory, registry, repository};
+
+names! {
+    /// What images and containers are grouped by.
+    By {
+        /// Repositories of an image's names; a container counts with its image.
+        Repository = "repository",
+        /// Registries of an image's names; a container counts with its image.
+        Registry = "registry",
+        /// Namespace of a container's pod; an image counts with the containers that use it.
+        Namespace = "namespace",
+        /// Who made a container; an image counts with the containers that use it.
+        Owner = "owner",
+    }
+}
+
+names! {
+    /// What a group is.
+    GroupKind {
+        /// It has a name.
+        Named = "group",
+        /// What has none: images without a name, containers in no namespace and their images.
+        Nameless = "none",
+        /// By namespace or owner: images that no container uses.
+        Unused = "unused",
+    }
+}
+
+/// Images and containers that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub kind: GroupKind,
+    /// Its name; empty without one.
+    pub name: String,
+    pub images: usize,
+    pub containers: usize,
+    /// Their fair shares. What is in several groups is divided equally among these.
+    pub bytes: u64,
+}
+
+/// Groups images and containers, the largest group first. The sum of the groups is the sum of all shares.
+pub fn groups(inventory: &Inventory, fair: &Fair, by: By) -> Vec<Group> {
+    let keys = keys(inventory, by);
+    let mut groups = BTreeMap::new();
+    for (at, keys) in keys.images.iter().enumerate() {
+        divide(&mut groups, keys, fair.of_image(at.into()), |group| group.images += 1);
+    }
+    for (at, keys) in keys.containers.iter().enumerate() {
+        divide(&mut groups, keys, fair.of_container(at.into()), |group| group.containers += 1);
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name))));
+    groups
+}
+
+/// Adds a share to its groups; the bytes that are left over go to the first of them.
+fn divide<'a>(
+    groups: &mut BTreeMap<Key<'a>, Group>,
+    keys: &BTreeSet<Key<'a>>,
+    bytes: u64,
+    count: impl Fn(&mut Group),
+) {
+    let parts = keys.len().max(1) as u64;
+    for (at, key) in (0..).zip(keys) {
+        let (kind, name) = *key;
+        let group = groups.entry(*key).or_insert_with(|| Group {
+            kind,
+            name: name.to_owned(),
+            images: 0,
+            containers: 0,
+            bytes: 0,
+        });
+        group.bytes = group.bytes.saturating_add(bytes / parts + u64::from(at < bytes % parts));
+        count(group);
+    }
+}
+
+type Key<'a> = (GroupKind, &'a str);
+
+/// The groups of each image and container: one at least.
+struct Keys<'a> {
+    images: Vec<BTreeSet<Key<'a>>>,
+    containers: Vec<BTreeSet<Key<'a>>>,
+}
+
+fn keys(inventory: &Inventory, by: By) -> Keys<'_> {
+    const NAMELESS: Key<'_> = (GroupKind::Nameless, "");
+    fn named(name: &str) -> Key<'_> {
+        (GroupKind::Named, name)
+    }
+    let of_image: fn(&Image) -> BTreeSet<Key<'_>> = match by {
+        By::Repository => |image| image.names.iter().map(|name| named(repository(name))).collect(),
+        By::Registry => |image| image.names.iter().map(|name| named(registry(name))).collect(),
+        By::Namespace | By::Owner => |_| BTreeSet::new(),
+    };
+    let of_container: fn(&Container) -> Option<Key<'_>> = match by {
+        By::Namespace => |container| Some(container.namespace.as_deref().map_or(NAMELESS, named)),
+        By::Owner => |container| Some(named(container.owner.as_str())),
+        By::Repository | By::Registry => |_| None,
+    };
+    let mut images: Vec<_> = inventory.images.iter().map(of_image).collect();
+    let mut containers = Vec::with_capacity(inventory.containers.len());
+    for container in &inventory.containers {
+        let mut keys: BTreeSet<_> = of_container(container).into_iter().collect();
+        for image in container.images() {
+            images[image.get()].extend(&keys);
+        }
+        if let (By::Repository | By::Registry, Some(image)) = (by, container.image) {
+            keys.clone_from(&images[image.get()]);
+        }
+        containers.push(keys);
+    }
+    let rest = match by {
+        By::Namespace | By::Owner => (GroupKind::Unused, ""),
+        By::Repository | By::Registry => NAMELESS,
+    };
+    images.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(rest));
+    containers.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(NAMELESS));
+    Keys { images, containers }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::refs::tests::{container, image, tree};
+    use crate::model::refs::{Refs, fair, size_in_store};
+
+    #[test]
+    fn shares_go_to_the_groups_of_their_images_and_containers() {
+        let mut inventory = tree();
+        for (at, names) in
+            [(0, vec![]), (1, vec!["quay.io/a:1", "quay.io/a:2", "b:1"]), (2, vec!["quay.io/a:3"])]
+        {
+            inventory.images[at].names = names.into_iter().map(str::to_owned).collect();
+        }
+        inventory.images[3].names = vec!["localhost/c:1".into()];
+        inventory.containers[0].namespace = Some("shop".into());
+        inventory.containers.push(container(Some(2), &[2]));
+        inventory.images.push(image("unused", &[]));
+        let refs = Refs::new(&inventory);
+        let fair = fair(&inventory, &refs, |at| size_in_store(&inventory, at));
+        let all = fair.images() + fair.containers();
+        let rest = |kind, images, containers| (kind, "", images, containers);
+        let named = |name, images, containers| (GroupKind::Named, name, images, containers);
+        let (nameless, unused) = (GroupKind::Nameless, GroupKind::Unused);
+        for (by, expected) in [
+            (
+                By::Repository,
+                vec![
+                    named("b", 1, 0),
+                    named("localhost/c", 1, 0),
+                    named("quay.io/a", 2, 2),
+                    rest(nameless, 2, 0),
+                ],
+            ),
+            (
+                By::Registry,
+                vec![
+                    named("docker.io", 1, 0),
+                    named("localhost", 1, 0),
+                    named("quay.io", 2, 2),
+                    rest(nameless, 2, 0),
+                ],
+            ),
+            // svc is used in a namespace and, by a container of podman's, outside of any.
+            (By::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 4, 0)]),
+            (By::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
+        ] {
+            let found = groups(&inventory, &fair, by);
+            assert_eq!(found.iter().map(|group| group.bytes).sum::<u64>(), all, "{by}");
+            assert!(found.is_sorted_by_key(|group| std::cmp::Reverse(group.bytes)));
+            let mut found: Vec<_> =
+                found.iter().map(|one| (one.kind, one.name.as_str(), one.images, one.containers)).collect();
+            found.sort_unstable();
+            assert_eq!(found, expected, "{by}");
+        }
+    }
+
+    #[test]
+    fn a_share_in_several_groups_is_divided_to_the_byte() {
+        let mut groups = BTreeMap::new();
+        let keys = ["a", "b", "c"].map(|name| (GroupKind::Named, name));
+        divide(&mut groups, &keys.into(), 11, |group| group.images += 1);
+        assert_eq!(groups.values().map(|group| group.bytes).collect::<Vec<_>>(), [4, 4, 3]);
+    }
+}

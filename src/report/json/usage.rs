@@ -1,0 +1,194 @@
+//! The document of `usage`.
+
+use serde::Serialize;
+
+use super::build::{filesystem, totals, usage_store};
+use super::parts::{FilesystemDoc, Header, TotalsDoc, UsageStoreDoc};
+use crate::app::diagnosis::Part;
+use crate::app::usage::{DiskUsage, Grouped, Usage};
+use crate::model::refs::{By, GroupKind, Line, LineKind};
+use crate::model::{Filesystem, Finding, StoreIx};
+
+/// `layersweep usage`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UsageDoc {
+    /// What every document begins with; its kind is `usage`.
+    #[serde(flatten)]
+    pub header: Header,
+    /// Everything was read.
+    pub complete: bool,
+    /// What the groups are: `repository`, `registry`, `namespace` or `owner`; null without `--by`.
+    pub by: Option<&'static str>,
+    /// Filesystems that hold a store, with all that uses them.
+    pub filesystems: Vec<UsageFilesystemDoc>,
+    /// Stores with rows of their own, which overlap.
+    pub stores: Vec<UsageStoreDoc>,
+    /// Sums over all stores.
+    pub totals: TotalsDoc,
+    /// What could not be read or contradicts itself.
+    pub warnings: Vec<Finding>,
+}
+
+/// A filesystem, and what uses it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UsageFilesystemDoc {
+    /// The filesystem.
+    #[serde(flatten)]
+    pub filesystem: FilesystemDoc,
+    /// Every used byte in one row: their `bytes` add up to `used_bytes`.
+    pub rows: Vec<UsageRowDoc>,
+    /// Bytes freed if all unused images and artifacts and all reclaimable leaks were deleted together.
+    pub reclaimable_bytes: u64,
+    /// Used bytes that are in no store.
+    pub not_in_store_bytes: u64,
+    /// With `--by`: the fair shares of images and containers by group, and what has none of either. Their
+    /// `fair_bytes` add up to `used_bytes`.
+    pub groups: Vec<GroupDoc>,
+}
+
+/// A row of a filesystem's column.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UsageRowDoc {
+    /// In a store: `images_in_use`, `images_pinned`, `images_unused`, `artifacts`, `snapshotter` (what
+    /// images have in a snapshotter of containerd beside the usual one), `containers_running`,
+    /// `containers_exited`, `containers_other` (created, or the disk does not tell), `leaks`, `metadata`,
+    /// `store_other`. In no store: the kinds of parts in `report`, for example `core-dumps`, `journal`,
+    /// `logs`, `directory`; the last row is `rest`.
+    pub kind: &'static str,
+    /// For people; of a snapshotter or directory its name.
+    pub label: String,
+    /// Its path, of what is in no store and in one place.
+    pub path: Option<String>,
+    /// Whether it is in a store.
+    pub in_store: bool,
+    /// Number of objects; null where they are not counted.
+    pub count: Option<usize>,
+    /// Bytes of the filesystem. Layers of images count with the first row of images that reaches them,
+    /// containers with their writable layers and own files.
+    pub bytes: u64,
+    /// Bytes freed if that part of the row that can be deleted were, and nothing else.
+    pub reclaimable_bytes: u64,
+}
+
+/// Images and containers of one group, or what no image or container reaches.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GroupDoc {
+    /// `group`; `none` for images without a name, and for containers in no namespace with their images;
+    /// `unused` for images that no container uses, by namespace and owner; `leaks`, `metadata`,
+    /// `store_other` and `not_in_store` for what no image or container reaches.
+    pub kind: &'static str,
+    /// Name of the group; null for all other kinds. A container of containerd that is in no pod is in the
+    /// namespace `containerd:NAME`.
+    pub name: Option<String>,
+    /// Number of images, also of those that are in other groups besides.
+    pub images: usize,
+    /// Number of containers.
+    pub containers: usize,
+    /// The sum of their fair shares; what is in several groups is divided equally among these.
+    pub fair_bytes: u64,
+}
+
+/// The document of `usage`.
+pub fn usage(usage: &Usage) -> UsageDoc {
+    let scan = &usage.result.scan;
+    let inventory = &scan.inventory;
+    let filesystems = inventory.filesystems.iter().zip(&usage.disks);
+    let stores = (0..inventory.stores.len()).map(StoreIx::from);
+    UsageDoc {
+        header: Header::new("usage", scan.taken_at),
+        complete: scan.is_complete(),
+        by: usage.by.map(By::as_str),
+        filesystems: filesystems.map(|(facts, disk)| of_filesystem(facts, disk)).collect(),
+        stores: stores.map(|at| usage_store(scan, at)).collect(),
+        totals: totals(scan),
+        warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),
+    }
+}
+
+fn of_filesystem(facts: &Filesystem, disk: &DiskUsage) -> UsageFilesystemDoc {
+    let in_stores = disk.lines.iter().map(in_store);
+    let outside = disk.outside.iter().map(outside);
+    let rest = UsageRowDoc {
+        kind: "rest",
+        label: "everything else, and filesystem overhead".into(),
+        path: None,
+        in_store: false,
+        count: None,
+        bytes: disk.rest_bytes,
+        reclaimable_bytes: 0,
+    };
+    let rows: Vec<_> = in_stores.chain(outside).chain([rest]).collect();
+    UsageFilesystemDoc {
+        filesystem: filesystem(facts),
+        not_in_store_bytes: rows.iter().filter(|row| !row.in_store).map(|row| row.bytes).sum(),
+        rows,
+        reclaimable_bytes: disk.reclaimable_bytes,
+        groups: disk.grouped.as_ref().map(groups).unwrap_or_default(),
+    }
+}
+
+fn in_store(line: &Line) -> UsageRowDoc {
+    let label = match line.kind {
+        LineKind::ImagesInUse => "Images in use",
+        LineKind::ImagesPinned => "Images pinned, not in use",
+        LineKind::ImagesUnused => "Images not in use",
+        LineKind::Artifacts => "Artifacts",
+        LineKind::Snapshotter => "Snapshotter",
+        LineKind::ContainersRunning => "Containers running",
+        LineKind::ContainersExited => "Containers exited",
+        LineKind::ContainersOther => "Containers, created or unknown",
+        LineKind::Leaks => "Leaks",
+        LineKind::Metadata => "Store metadata",
+        LineKind::Other => "Other files in stores",
+    };
+    let counted = !matches!(line.kind, LineKind::Metadata | LineKind::Other);
+    UsageRowDoc {
+        kind: line.kind.as_str(),
+        label: line.name.as_ref().map_or_else(|| label.to_owned(), |name| format!("{label} {name}")),
+        path: None,
+        in_store: true,
+        count: counted.then_some(line.count),
+        bytes: line.bytes,
+        reclaimable_bytes: line.reclaimable_bytes,
+    }
+}
+
+fn outside(part: &Part) -> UsageRowDoc {
+    UsageRowDoc {
+        kind: part.kind.as_str(),
+        label: part.label.clone(),
+        path: part.path.clone(),
+        in_store: false,
+        count: None,
+        bytes: part.bytes,
+        reclaimable_bytes: 0,
+    }
+}
+
+fn groups(grouped: &Grouped) -> Vec<GroupDoc> {
+    let groups = grouped.groups.iter().map(|group| GroupDoc {
+        kind: group.kind.as_str(),
+        name: (group.kind == GroupKind::Named).then(|| group.name.clone()),
+        images: group.images,
+        containers: group.containers,
+        fair_bytes: group.bytes,
+    });
+    let closing = [
+        ("leaks", grouped.leaks),
+        ("metadata", grouped.metadata),
+        ("store_other", grouped.other),
+        ("not_in_store", grouped.outside_bytes),
+    ];
+    let closing = closing.map(|(kind, bytes)| GroupDoc {
+        kind,
+        name: None,
+        images: 0,
+        containers: 0,
+        fair_bytes: bytes,
+    });
+    groups.chain(closing).collect()
+}
