@@ -31,3 +31,4 @@ pub mod runtime;
 pub mod scan;
 pub mod state;
 pub mod sweep;
+pub mod user_records;

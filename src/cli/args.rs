@@ -220,6 +220,18 @@ const SWEEP_HELP: &str = "\
 Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. containerd stores are only reported on: containerd collects its own garbage, or the report says what does. docs/leaks.md describes every class.";
 
 impl Command {
+    /// Whether it writes records.
+    pub(super) fn records(&self) -> bool {
+        match self {
+            Self::Scan(own) => !own.no_record,
+            Self::Gc(own) => !own.dry_run,
+            Self::Rm(own) => !own.dry_run,
+            Self::Sweep(own) => (own.delete || !own.repair.is_empty()) && !own.dry_run,
+            Self::Pin(own) => !matches!(own.command, PinCommand::List),
+            _ => false,
+        }
+    }
+
     /// Flags of this command that set keys of the configuration.
     pub(super) fn settings(&self, global: &GlobalFlags) -> Vec<Flag> {
         let given: Vec<(&str, &str, Option<&str>)> = match self {

@@ -42,6 +42,8 @@ use clap::Parser;
 use args::{Args, Command};
 
 use crate::app::error::{Error, Exit};
+use crate::app::observer::Observer as _;
+use crate::app::user_records;
 use crate::sys::{helper, sync};
 
 /// Runs the program.
@@ -72,7 +74,11 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Doctor => return doctor::run(&args.global),
         _ => {}
     }
-    let (global, config) = settings::read(&args.global, &args.command.settings(&args.global))?;
+    let (mut global, config) = settings::read(&args.global, &args.command.settings(&args.global))?;
+    if let Some(choice) = user_records::choose(&global.request, args.command.records()) {
+        global.note(&choice.note);
+        global.request.state_dir = choice.dir;
+    }
     let done = match &args.command {
         Command::Completions(_) | Command::Man(_) | Command::Doctor => Ok(Exit::Done),
         Command::Scan(own) => scan::run(&global, own),

@@ -12,7 +12,7 @@ use crate::support;
 use support::program::{self, Run, layersweep, list, text, timeless};
 use support::schema;
 use support::store::{self, Store};
-use support::{small, tree};
+use support::{alice, small, tree};
 
 const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
 
@@ -124,6 +124,80 @@ fn completions_and_man_pages() {
     assert!(main.contains("Exit codes"), "{main}");
     let run = layersweep(["man", "/proc/none"]).expect_code(1);
     assert_one_error(&run);
+}
+
+/// Nobody can answer a question there, and a script must not delete by accident.
+#[test]
+fn off_a_terminal_deleting_needs_yes() {
+    let Some(bed) = bed() else { return };
+    let state = bed.dir.path().join("state");
+    let (root, runroot) = (bed.store.root().to_owned(), bed.store.runroot());
+    let command = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).arg("--graphroot").arg(&root).arg("--runroot").arg(&runroot);
+        command.arg("--state-dir").arg(&state);
+        command
+    };
+    let before = tree::listing(bed.dir.path());
+    let other = small::name("other");
+    let rm = ["rm", "--via", "direct", "--min-age", "0s", &other];
+    for words in [
+        &["gc", "--via", "direct", "--max-age", "1s", "--min-age", "0s", "--high", "99", "--low", "98"][..],
+        &rm,
+        &["sweep", "--delete"],
+        &["sweep", "--repair", "missing-l"],
+    ] {
+        // Not through `run`, which adds the flag.
+        let refused = command(words).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!((refused.status.code(), &*refused.stdout), (Some(2), &b""[..]), "{words:?}: {told}");
+        assert!(told.starts_with("error: ") && told.contains("hint: add -y"), "{words:?}: {told}");
+        program::run(&mut command(&[words, &["--dry-run"]].concat())).expect_code(0);
+    }
+    assert!(tree::differences(&before, &tree::listing(bed.dir.path())).is_empty());
+    let done = command(&[&rm[..], &["-y"]].concat()).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+}
+
+/// Root's keep-list and ages are another answer: which one is given is never left open.
+#[test]
+fn a_user_is_told_whose_records_are_used() {
+    if !alice::require() {
+        return;
+    }
+    let run = alice::run(
+        r#"
+mount -t tmpfs lib /var/lib
+list() { echo "$1:"; as_alice "$program" pin list -v 2>&1; }
+list none
+"$program" pin add quay.io/of-root >/dev/null
+list denied
+chmod 755 /var/lib/layersweep
+chmod 644 /var/lib/layersweep/layersweep.db
+list readable
+as_alice "$program" pin add quay.io/of-alice 2>&1
+list both
+as_alice "$program" pin list -q --state-dir /var/lib/layersweep 2>&1
+as_alice "$program" pin list -q 2>&1
+"#,
+    );
+    let said = |begin: &str, end: &str| {
+        let rest = run.stdout.split_once(&format!("{begin}:\n")).unwrap_or_else(|| panic!("{run:?}")).1;
+        rest.split_once(&format!("{end}:\n")).map_or(rest, |(said, _)| said).to_owned()
+    };
+    let none = said("none", "denied");
+    assert!(!none.contains("root"), "{none}");
+    let denied = said("denied", "readable");
+    assert!(denied.contains("note: not running as root: the state directory is /home/alice/"), "{denied}");
+    assert!(denied.contains("/var/lib/layersweep cannot be read: pins"), "{denied}");
+    let readable = said("readable", "both");
+    assert!(
+        readable.contains("read from root's state directory") && readable.contains("of-root"),
+        "{readable}"
+    );
+    let both = said("both", "end");
+    assert!(both.contains("root's records are not used") && both.contains("of-alice"), "{both}");
+    assert!(both.ends_with("quay.io/of-root\nquay.io/of-alice\n"), "{both}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::check::{Check, Status};
 use super::examination::Examination;
 use crate::app::database::{self, Database};
 use crate::app::error::Error;
+use crate::app::user_records;
 use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
@@ -35,6 +36,10 @@ const RUNS: usize = 200;
 impl Examination<'_> {
     pub(super) fn state(&mut self, scan: Option<&Scan>) {
         let place = database::place(self.request);
+        // What is examined is what scans of this user write.
+        if let Some(choice) = user_records::choose(self.request, true) {
+            self.note(Check::note(DIRECTORY, self.shown(&place.dir), choice.note));
+        }
         self.directory(&place, scan);
         let open = self.database(&place);
         if let Some(open) = &open {
