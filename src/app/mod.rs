@@ -1,6 +1,7 @@
 //! The use cases: each takes a request and returns a result. They know no flag and write to no stream;
 //! what they say while they work goes to an [`observer::Observer`].
 
+pub mod candidates;
 pub mod containers;
 pub mod database;
 pub mod diagnosis;
@@ -10,6 +11,7 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod explain;
+pub mod forecast;
 pub mod gc;
 pub mod gc_request;
 pub mod history;

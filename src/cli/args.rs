@@ -16,16 +16,9 @@ use crate::config::Flag;
 use crate::history::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
-const AFTER_HELP: &str = "\
-Exit codes: 0 done; 1 an operation failed, or nothing has that name; 2 bad usage or configuration; 3 \
-    done, but something could not \
-be read and the figures are lower bounds; 4 the target was not reached although nothing failed; 5 refused: \
-another run holds the lock, a listing was partial, or a deletion could not be proven safe; 10 no store \
-found.";
-
 /// Shows exactly how many bytes each container image holds on this node's disk.
 #[derive(Debug, Parser)]
-#[command(name = "layersweep", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "layersweep", version, max_term_width = 100)]
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) global: GlobalFlags,
@@ -82,7 +75,7 @@ pub(super) struct GlobalFlags {
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Do not ask before deleting (asked only on a terminal)
+    /// Delete without asking; required off a terminal
     #[arg(short, long, global = true, help_heading = "Deleting")]
     pub(super) yes: bool,
 
@@ -399,6 +392,7 @@ pub(super) enum PinCommand {
         note: Option<String>,
     },
     /// Remove patterns from the keep-list
+    #[command(visible_alias = "rm")]
     Remove {
         /// Patterns as `layersweep pin list` shows them
         #[arg(required = true, value_name = "PATTERN")]

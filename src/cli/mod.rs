@@ -11,6 +11,7 @@ mod explain;
 mod filter;
 mod gc;
 mod global;
+mod help;
 mod history;
 mod images;
 mod layers;
@@ -37,8 +38,6 @@ mod watcher;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Args, Command};
 
 use crate::app::error::{Error, Exit};
@@ -53,11 +52,12 @@ pub fn main() -> ExitCode {
     match arguments.next() {
         Some(first) if first == helper::ARGUMENT => return helper::serve(arguments),
         Some(first) if first == sync::ARGUMENT => return sync::serve(),
+        Some(first) if first == completions::ARGUMENT => return completions::names(arguments),
         _ => {}
     }
     // This very program, whatever has become of its file.
     helper::set_program("/proc/self/exe");
-    let args = match Args::try_parse() {
+    let args = match help::parse() {
         Ok(args) => args,
         Err(error) => return usage_error(&error).into(),
     };

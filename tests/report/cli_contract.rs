@@ -100,6 +100,87 @@ fn help_and_version_are_0_and_on_stdout() {
     }
 }
 
+/// `-h` of a command is about that command; `--help` has everything.
+#[test]
+fn short_help_has_the_options_of_its_command() {
+    for words in [&["gc"][..], &["images"], &["pin", "add"], &["history", "usage"], &["doctor"]] {
+        let help = |flag: &str| layersweep([words, &[flag]].concat()).expect_code(0).stdout;
+        let (short, long) = (help("-h"), help("--help"));
+        assert!(!short.contains("--graphroot") && long.contains("--graphroot"), "{words:?}: {short}\n{long}");
+        assert_eq!(short.matches("Global options").count(), 1, "{words:?}: {short}");
+        assert!(!long.contains("Global options"), "{words:?}: {long}");
+    }
+    assert!(layersweep(["gc", "-h"]).stdout.contains("--max-age"));
+    let program = layersweep(["-h"]).stdout;
+    assert!(program.contains("--graphroot") && program.contains("Exit codes:"), "{program}");
+    // As podman and git have it.
+    assert!(layersweep(["pin", "-h"]).stdout.contains("rm"));
+}
+
+/// A real bash completes the names of the last scan, the keep-list and the classes; nothing is scanned.
+#[test]
+fn bash_completes_images_pins_and_classes() {
+    let Some(bed) = bed() else { return };
+    if !support::require_program("bash") {
+        return;
+    }
+    let state = bed.dir.path().join("state");
+    let ours = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).arg("--state-dir").arg(&state);
+        program::run(&mut command).expect_code(0)
+    };
+    ours(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
+    ours(&["pin", "add", "quay.io/team/*"]);
+    let complete = |line: &str| {
+        let script = format!(
+            "source <(\"$PROGRAM\" completions bash)\nlayersweep() {{ \"$PROGRAM\" \"$@\"; }}\n\
+             COMP_LINE={line:?} COMP_POINT=${{#COMP_LINE}}\n\
+             IFS=$' \\t' read -ra COMP_WORDS <<<\"${{COMP_LINE//:/ : }}\"\n\
+             [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=('')\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+             _layersweep_names layersweep \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let mut bash = std::process::Command::new("bash");
+        program::hermetic(&mut bash);
+        bash.env("PROGRAM", env!("CARGO_BIN_EXE_layersweep")).env("LAYERSWEEP_STATE_DIR", &state);
+        let run = program::run(bash.args(["-c", &script])).expect_code(0);
+        assert_eq!(run.stderr, "", "{line}");
+        run.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let a2 = small::name("a2");
+    assert!(complete("layersweep rm ").contains(&a2));
+    assert!(complete("layersweep explain --state-dir /x localhost/small/a").contains(&a2));
+    assert!(complete("layersweep pin add localhost/").contains(&a2));
+    // bash divides words at colons.
+    let (name, tag) = a2.rsplit_once(':').unwrap();
+    assert_eq!(complete(&format!("layersweep rm {name}:")), [tag]);
+    assert_eq!(complete("layersweep pin rm "), ["quay.io/team/\\*"]);
+    assert_eq!(complete("layersweep pin remove nothing"), [""]);
+    assert!(complete("layersweep sweep --class orphan-d").contains(&"orphan-dir".to_owned()));
+    assert!(complete("layersweep rm --").contains(&"--dry-run".to_owned()));
+    // Never an error, whatever is wrong.
+    for words in [&["__candidates"][..], &["__candidates", "x"], &["__candidates", "images"]] {
+        let mut command = program::command();
+        command.args(words).env("LAYERSWEEP_STATE_DIR", bed.store.root());
+        let run = program::run(&mut command).expect_code(0);
+        assert_eq!((&*run.stdout, &*run.stderr), ("", ""), "{words:?}");
+    }
+}
+
+/// Logs of cron and consoles of machines have no UTF-8.
+#[test]
+fn without_utf_8_output_is_ascii() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    for words in [&["layers", "--tree"][..], &["images"], &["report"], &["usage"], &["doctor"]] {
+        let mut command = program::command();
+        command.args(words).args(["--graphroot", root]).env("LANG", "C");
+        let run = program::run(&mut command).expect_no_crash();
+        assert!(run.stdout.is_ascii() && run.stderr.is_ascii(), "{words:?}: {run:?}");
+    }
+}
+
 #[test]
 fn completions_and_man_pages() {
     for (shell, sign) in
@@ -121,7 +202,15 @@ fn completions_and_man_pages() {
         assert!(diff.contains(part), "{part}: {diff}");
     }
     let main = std::fs::read_to_string(pages.join("layersweep.1")).unwrap();
-    assert!(main.contains("Exit codes"), "{main}");
+    let gc = std::fs::read_to_string(pages.join("layersweep-gc.1")).unwrap();
+    for page in [&main, &gc] {
+        for section in ["EXAMPLES", "\"EXIT STATUS\"", "FILES", "ENVIRONMENT", "\"SEE ALSO\""] {
+            assert!(page.contains(&format!(".SH {section}\n")), "{section}: {page}");
+        }
+        assert!(page.contains("a listing was partial"), "every exit code: {page}");
+    }
+    assert!(main.contains("\\-\\-graphroot") && !gc.contains("\\-\\-graphroot"), "global options stand once");
+    assert!(main.contains("layersweep\\-pin\\-add(1)"), "{main}");
     let run = layersweep(["man", "/proc/none"]).expect_code(1);
     assert_one_error(&run);
 }

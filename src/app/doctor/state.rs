@@ -38,7 +38,7 @@ impl Examination<'_> {
         let place = database::place(self.request);
         // What is examined is what scans of this user write.
         if let Some(choice) = user_records::choose(self.request, true) {
-            self.note(Check::note(DIRECTORY, self.shown(&place.dir), choice.note));
+            self.checks.push(Check::note(DIRECTORY, self.shown(&place.dir), choice.note));
         }
         self.directory(&place, scan);
         let open = self.database(&place);

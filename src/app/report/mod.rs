@@ -1,7 +1,7 @@
 //! `report`: who holds a node's disks, what filled them, what can be done, and how it came to that.
 
 mod planned;
-mod thresholds;
+pub(super) mod thresholds;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -169,6 +169,19 @@ pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Resu
         .collect()
 }
 
+/// What deletions have freed since a time: when, in which store (its root), and how many bytes.
+pub fn freed(connection: &Connection, since: Timestamp) -> rusqlite::Result<Vec<(Timestamp, String, u64)>> {
+    connection
+        .prepare_cached(
+            "SELECT at, store, max(coalesce(measured_bytes, 0), 0) + byproduct_bytes AS bytes FROM deletions
+             WHERE error IS NULL AND at >= ?1
+               AND run IN (SELECT id FROM runs WHERE coalesce(ended, started) >= ?1)
+             ORDER BY at",
+        )?
+        .query_map([micros(since)], |row| Ok((time(row, "at")?, row.get("store")?, unsigned(row, "bytes")?)))?
+        .collect()
+}
+
 fn run(row: &Row<'_>) -> rusqlite::Result<Act> {
     Ok(Act {
         run_id: row.get("run_id")?,
