@@ -14,7 +14,7 @@ use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
 use crate::history::runs::Command;
 use crate::model::StoreIx;
-use crate::policy::leaks::plan::{self, Plan, Wish};
+use crate::policy::leaks::{self, Plan, Wish};
 use crate::sys::namespaces;
 use crate::sys::stop::flag;
 
@@ -99,7 +99,7 @@ pub(super) fn leaks(
     let scan = &scanned.scan;
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let closed = |store: StoreIx| editors.store(&scan.inventory.stores[store.get()]).err().map(str::to_owned);
-    let plan = plan::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
+    let plan = leaks::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
     let plan = if all { plan } else { plan.to_make_room(ROOM_BYTES, ROOM_INODES) };
     if plan.order.is_empty() {
         return Ok(None);

@@ -29,7 +29,6 @@ use crate::cri::Options;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::kubelet::Theirs;
 use crate::execute::measure::{self, Patience};
 use crate::execute::owner::Owners;
 use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
@@ -42,7 +41,7 @@ use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
 use crate::policy::compare::{Comparison, GATES, kubelet_policy};
 use crate::policy::kubelet::Report;
-use crate::policy::leaks::plan::Plan as LeakPlan;
+use crate::policy::leaks::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
@@ -60,7 +59,7 @@ pub struct GcResult {
     /// `exact` or `kubelet`; empty where the run was refused before it began.
     pub policy: &'static str,
     pub via: Via,
-    /// What is to be deleted; of a run, what became of that.
+    /// What is to be deleted; of a run, the plan as it was carried out.
     pub plan: Plan,
     /// The run; `None`: nothing was done.
     pub outcome: Option<Outcome>,
@@ -68,21 +67,13 @@ pub struct GcResult {
     pub before: Vec<Measured>,
     pub targets: Targets,
     /// What the kubelet's own algorithm says of itself; `None` for policy `exact`.
-    pub theirs: Option<Report>,
+    pub kubelet: Option<Report>,
     /// Both policies side by side, of a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
     pub at: Timestamp,
     pub exit: Exit,
-}
-
-impl GcResult {
-    /// The plan as it was carried out.
-    #[must_use]
-    pub fn plan(&self) -> &Plan {
-        self.outcome.as_ref().map_or(&self.plan, |outcome| &outcome.plan)
-    }
 }
 
 /// What a run will do, and all that it takes.
@@ -112,7 +103,7 @@ pub struct Gc<'a> {
     observer: &'a dyn Observer,
     began: Instant,
     run_id: String,
-    theirs: Option<Theirs>,
+    kubelet: Option<execute::kubelet::Settings>,
     through: Option<Through>,
     /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
     not_written_out: Option<Vec<Finding>>,
@@ -134,7 +125,7 @@ impl<'a> Gc<'a> {
             observer,
             began: Instant::now(),
             run_id: runs::new_id(Timestamp::now()),
-            theirs: None,
+            kubelet: None,
             through: None,
             not_written_out: None,
             lock: None,
@@ -218,7 +209,7 @@ impl<'a> Gc<'a> {
             outcome: None,
             before,
             targets: Targets::default(),
-            theirs: None,
+            kubelet: None,
             comparison: None,
             events: Vec::new(),
             findings: Vec::new(),
@@ -254,7 +245,7 @@ impl<'a> Gc<'a> {
                 Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
             })?;
-            self.theirs = Some(Theirs { policy, gates: GATES });
+            self.kubelet = Some(execute::kubelet::Settings { policy, gates: GATES });
         }
         Ok(())
     }
@@ -268,7 +259,7 @@ impl<'a> Gc<'a> {
                 let remover = CriRemover::new(runtime::connect(request, &options)?)?;
                 let place = database::place(request);
                 let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
-                Through::Cri(Box::new(remover.with_ballast(reserve)))
+                Through::Cri(Box::new(remover.with_reserve_file(reserve)))
             }
             Via::Direct => Through::Direct(direct::owners(request, while_runtime_runs)?),
         })
@@ -360,7 +351,7 @@ impl<'a> Gc<'a> {
     }
 
     fn policy(&self) -> &'static str {
-        if self.theirs.is_some() { "kubelet" } else { "exact" }
+        if self.kubelet.is_some() { "kubelet" } else { "exact" }
     }
 
     /// Plans everything, from one scan.
@@ -385,19 +376,19 @@ impl<'a> Gc<'a> {
         let made = made(&scan.inventory, leaks.as_ref(), containers.as_ref().map(|(_, plan)| plan));
         let after = pending.as_ref().unwrap_or(scan);
         let looked = Looked::now(scan, &means, remover)?;
-        let (plan, before) = match self.theirs {
+        let (plan, before) = match self.kubelet {
             None => images::plan(&made, after, &means, self.task(named), &looked),
-            Some(theirs) => {
-                let (plan, report, before) = execute::kubelet::plan(&made, after, &means, &looked, theirs)?;
-                result.theirs = Some(report);
+            Some(settings) => {
+                let (plan, report, before) = execute::kubelet::plan(&made, after, &means, &looked, settings)?;
+                result.kubelet = Some(report);
                 (plan, before)
             }
         };
         let untags = names::plan(&named.untags, after, &means, &looked);
         if self.asked.dry_run
-            && let Some(theirs) = self.theirs
+            && let Some(settings) = self.kubelet
         {
-            result.comparison = images::side_by_side(scan, &means, &looked, theirs.policy);
+            result.comparison = images::side_by_side(scan, &means, &looked, settings.policy);
         }
         let deletes_images = !plan.steps.is_empty();
         let mut plan = self.only_wanted(plan);
@@ -522,13 +513,13 @@ impl<'a> Gc<'a> {
         began |= !named.untags.is_empty() && untagged.is_some();
         if stale.is_none() {
             let task = self.task(&named);
-            let done = match self.theirs {
+            let done = match self.kubelet {
                 None => images::run(&mut run, scan, &means, task, remover).map(|plan| (plan, None)),
-                Some(theirs) => execute::kubelet::run(&mut run, scan, &means, remover, theirs)
+                Some(settings) => execute::kubelet::run(&mut run, scan, &means, remover, settings)
                     .map(|(plan, report)| (plan, Some(report))),
             };
             match done {
-                Ok((plan, report)) => (result.plan, result.theirs) = (self.only_wanted(plan), report),
+                Ok((plan, report)) => (result.plan, result.kubelet) = (self.only_wanted(plan), report),
                 Err(error) => stale = Some(error),
             }
         }
@@ -552,14 +543,15 @@ impl<'a> Gc<'a> {
         let outcome = run.finish(plan, before);
         let failed_before =
             self.asked.command == Command::Gc && scanned.state.last_failed(self.asked.command);
-        result.events = events(&outcome, result.theirs.as_ref(), failed_before);
-        let believed = result.theirs.as_ref().map(|report| report.freed.freed_bytes);
+        result.events = events(&outcome, result.kubelet.as_ref(), failed_before);
+        let believed = result.kubelet.as_ref().map(|report| report.freed.freed_bytes);
         let kind = outcome.kind();
         let lost = recorder.end(&outcome, kind, (&result.events, believed), &scanned.scan.inventory);
         let exit = self.exit(kind, &outcome.plan, &scanned);
         result.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
         result.findings = self.findings(&scanned);
         result.before.clone_from(&outcome.before);
+        result.plan.clone_from(&outcome.plan);
         result.outcome = Some(outcome);
         result.at = Timestamp::now();
         Ok(result)

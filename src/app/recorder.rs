@@ -15,7 +15,7 @@ use crate::execute::images::is_no_space;
 use crate::history::Note;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
-use crate::history::scan_record::SeenFilesystem;
+use crate::history::scan_record::{SeenFilesystem, StoreKey};
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Kind, Plan, Problem, Step};
 use crate::model::{Attempt, Inventory, OutcomeKind};
@@ -124,7 +124,7 @@ impl<'a> Recorder<'a> {
                 Kind::Artifact => Kind::Image,
                 kind => kind,
             },
-            store: step.target.store_root(),
+            store: step.target.store.clone().map(StoreKey),
             id: step.target.id.clone(),
             names: step.target.names.clone(),
             reason: step.cause.reason(),
@@ -148,7 +148,10 @@ impl execute::Observer for Recorder<'_> {
     fn begins(&mut self, step: &Step) {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
-        self.journal.begins(self.row(step, None));
+        let keep_list = self.journal.begins(self.row(step, None));
+        if let Some(context) = self.context {
+            context.keep_list_is(keep_list);
+        }
         let degraded = self.journal.take_degraded();
         if !degraded.is_empty() {
             warn_of_saving(self.observer, &degraded, &[]);

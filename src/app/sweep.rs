@@ -22,7 +22,7 @@ use crate::history::runs::{self, Command};
 use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
 use crate::model::plan::{Phase, Plan as Steps, Problem};
 use crate::model::{Consistency, Finding, Inventory, StoreIx};
-use crate::policy::leaks::plan::{self, Decision, Plan, Wish};
+use crate::policy::leaks::{Decision, Plan, Wish, plan};
 use crate::stores::Scan;
 use crate::sys::stop::flag;
 
@@ -149,7 +149,7 @@ impl<'a> Sweep<'a> {
         let editors = Editors::of(&scanned.scan, dir, Keep::Use, request.trust_pid_namespace);
         let Scan { inventory, refs, taken_at, .. } = &scanned.scan;
         let closed = |store: StoreIx| editors.store(&inventory.stores[store.get()]).err().map(str::to_owned);
-        let mut plan = plan::plan(inventory, refs, wish, *taken_at, &closed);
+        let mut plan = plan(inventory, refs, wish, *taken_at, &closed);
         if !delete && !wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
         }

@@ -75,7 +75,7 @@ fn print(global: &Global, result: &GcResult) -> Result<(), Error> {
     match global.format {
         Format::Json => output::json(&json::gc(result)),
         // From a timer: only what happened.
-        Format::Table if global.quiet && result.plan().outcome == OutcomeKind::NotNeeded => Ok(()),
+        Format::Table if global.quiet && result.plan.outcome == OutcomeKind::NotNeeded => Ok(()),
         Format::Table => output::text(&text::gc(&json::gc(result), &terminal::screen())),
     }
 }

@@ -10,7 +10,7 @@ use crate::app::error::{Error, Exit};
 use crate::app::sweep::{Sweep, SweepRequest, SweepResult};
 use crate::config::Config;
 use crate::model::OutcomeKind;
-use crate::policy::leaks::plan::{Decision, Plan, Wish};
+use crate::policy::leaks::{Decision, Plan, Wish};
 use crate::report::json::{self, SweepDoc};
 use crate::report::text;
 

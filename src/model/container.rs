@@ -11,7 +11,6 @@ use super::ids::{ContainerId, ImageId, ImageIx, NodeIx, StoreIx};
 pub enum Owner {
     /// CRI-O: the kubelet's.
     CriO,
-    /// Podman.
     Podman,
     /// A buildah working container.
     Buildah,
@@ -24,9 +23,7 @@ pub enum Owner {
 /// A container record.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// Container id.
     pub id: ContainerId,
-    /// The store that records it.
     pub store: StoreIx,
     /// Its name; the id where it has none.
     pub name: String,
@@ -38,7 +35,6 @@ pub struct Container {
     pub image: Option<ImageIx>,
     /// Images that are mounted into it as volumes.
     pub volumes: Vec<ImageIx>,
-    /// When it was made.
     pub created: Option<Timestamp>,
     /// `running`, `exited`, `created` where the disk proves it, else `unknown`.
     pub state: ContainerState,

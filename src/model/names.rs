@@ -12,7 +12,6 @@ macro_rules! names {
         }
 
         impl $name {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
             /// Its name in documents and records.

@@ -19,7 +19,6 @@ pub enum StoreKind {
 /// One store: a graphroot with one driver, or a containerd root.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// What kind it is.
     pub kind: StoreKind,
     /// Its root, as a path that can be opened here (below the sysroot, if one was given).
     pub root: PathBuf,
@@ -49,11 +48,11 @@ impl Store {
 /// A store whose images another one may use that could not be read, or not in full: an
 /// additional image store of that one, or its imagestore.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lent {
+pub struct UnreadUser {
     /// The store that has the images.
     pub store: StoreIx,
     /// Root of the one whose containers are not all known.
-    pub to: PathBuf,
+    pub root: PathBuf,
 }
 
 /// How far the records of a store are known to belong together.
@@ -91,19 +90,16 @@ impl StoreId {
         Self { kind, root, driver }
     }
 
-    /// Of a store.
     #[must_use]
     pub fn of(store: &Store) -> Self {
         Self::new(store.kind, store.root.clone(), store.driver.clone())
     }
 
-    /// What kind it is.
     #[must_use]
     pub fn kind(&self) -> StoreKind {
         self.kind
     }
 
-    /// Its root.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root

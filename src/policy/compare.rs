@@ -23,7 +23,6 @@ const MOST_RUNS: usize = 100;
 /// Both policies on one filesystem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The filesystem.
     pub filesystem: FilesystemIx,
     /// What it says before, in percent used.
     pub usage_before_percent: f64,
@@ -52,7 +51,6 @@ pub struct Story {
     pub at_low: bool,
 }
 
-/// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunStory {
     /// Ids of what was deleted, in order.
@@ -95,20 +93,21 @@ pub fn compare(
     input: Input<'_>,
     measured: &[Measured],
     listing: &Listing,
-    theirs: kubelet::Policy,
+    kubelet_policy: kubelet::Policy,
 ) -> Option<Comparison> {
     let filesystem = input.inventory.stores[listing.store_in(input.inventory)?.get()].filesystem;
     let space = measured.get(filesystem.get())?.clone().ok()?;
     let low = |space: &Space| {
         let free = u128::from(space.available_bytes) * 100;
-        i128::try_from(free)
-            .is_ok_and(|free| free >= i128::from(space.capacity_bytes) * i128::from(100 - theirs.low_percent))
+        i128::try_from(free).is_ok_and(|free| {
+            free >= i128::from(space.capacity_bytes) * i128::from(100 - kubelet_policy.low_percent)
+        })
     };
     let plan = plan(input, Task::Policy, measured);
     Some(Comparison {
         filesystem,
         usage_before_percent: space.used_percent(),
-        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), theirs, low),
+        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), kubelet_policy, low),
         exact: exact_story(&plan, filesystem, space, low),
         plan,
     })

@@ -9,13 +9,10 @@ use crate::node::thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
 
-/// What a threshold counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
-    /// Bytes.
     #[default]
     Bytes,
-    /// Inodes.
     Inodes,
 }
 
@@ -63,7 +60,6 @@ pub struct DiskThreshold {
     pub percent: f64,
     /// Who acts.
     pub source: Source,
-    /// What it counts.
     pub of: Counted,
 }
 
@@ -135,7 +131,6 @@ pub struct Eviction {
     pub amount: Amount,
     /// The share in use at which less is left.
     pub percent: f64,
-    /// What is counted.
     pub of: Counted,
 }
 

@@ -12,7 +12,7 @@ use crate::model::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
     Verdict,
 };
-use crate::policy::leaks::plan::{self, Decision, Plan, Stay};
+use crate::policy::leaks::{self, Decision, Plan, Stay};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 
@@ -256,7 +256,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             Verdict::Reclaim => match stays {
                 Some(stay) => (
                     Action::Operator,
-                    format!("not deletable: {}", plan::reason(leak, stay, context.min_age)),
+                    format!("not deletable: {}", leaks::reason(leak, stay, context.min_age)),
                 ),
                 None => (
                     Action::Layersweep,

@@ -22,7 +22,6 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::InUse, Self::Pinned, Self::ReadOnly, Self::Unused];
 
     #[must_use]
@@ -69,7 +68,6 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// All of it.
     #[must_use]
     pub fn total(&self) -> Size {
         [self.images, self.containers, self.leaks, self.metadata, self.other].into_iter().sum()
@@ -107,7 +105,6 @@ pub enum RowKind {
     ImagesUnused,
     /// What images have in a snapshotter beside the store's usual one.
     Snapshotter,
-    /// Containers.
     Containers,
     /// Leaks that can be deleted.
     LeaksReclaimable,
@@ -122,7 +119,6 @@ pub enum RowKind {
 /// A line of the summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it counts.
     pub kind: RowKind,
     /// Name of the snapshotter, of [`RowKind::Snapshotter`].
     pub name: Option<String>,
@@ -135,7 +131,6 @@ pub struct Row {
     pub weight: Weight,
 }
 
-/// The summary of one store.
 #[must_use]
 pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     let mut sets: Vec<(RowKind, Vec<Root>)> = [
@@ -329,22 +324,22 @@ pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
         leak.verdict = Verdict::Keep;
         leak.evidence.push_str("; but something that is kept depends on it");
     }
-    spare_what_is_lent(inventory, refs);
+    spare_what_others_use(inventory, refs);
 }
 
 /// The same for what is needed elsewhere, or may be.
-fn spare_what_is_lent(inventory: &mut Inventory, refs: &Refs) {
+fn spare_what_others_use(inventory: &mut Inventory, refs: &Refs) {
     let reclaimed = |leak: &&Leak| leak.verdict == Verdict::Reclaim;
     let mut spared = Vec::new();
     for (at, leak) in inventory.leaks.iter().enumerate().filter(|(_, leak)| reclaimed(leak)) {
         if let Some(user) = leak.holds.iter().find_map(|node| refs.use_of(inventory, *node)) {
             spared.push((at, Verdict::Keep, format!("; but {} needs it", user.by)));
-        } else if let Some(lent) = inventory.lent.iter().find(|lent| lent.store == leak.store)
+        } else if let Some(user) = inventory.unread_users.iter().find(|user| user.store == leak.store)
             && leak.holds.iter().any(|node| is_layer(&inventory.nodes[node.get()], leak))
         {
-            let to = lent.to.display();
+            let root = user.root.display();
             let evidence =
-                format!("; but the store {to} may use it, whose records could not be read in full");
+                format!("; but the store {root} may use it, whose records could not be read in full");
             spared.push((at, Verdict::Report, evidence));
         }
     }

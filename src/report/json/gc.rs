@@ -226,7 +226,7 @@ pub struct RunStoryDoc {
 /// Builds the document.
 #[must_use]
 pub fn gc(result: &GcResult) -> GcDoc {
-    let plan = result.plan();
+    let plan = &result.plan;
     let filesystems: Vec<_> = plan.filesystems.iter().map(|one| filesystem(result, one)).collect();
     let usage = plan.shown().map(|one| filesystem(result, one));
     let done = result.outcome.as_ref();
@@ -259,7 +259,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         wanted_bytes: plan.wanted_bytes(),
         predicted_bytes: deleted.iter().fold(0, |sum, one| sum.saturating_add(one.predicted_bytes)),
         measured_bytes: done.map(Outcome::measured_bytes),
-        believed_bytes: result.theirs.as_ref().map(|report| report.freed.freed_bytes),
+        believed_bytes: result.kubelet.as_ref().map(|report| report.freed.freed_bytes),
         byproduct_bytes: deletions.iter().map(|one| one.byproduct_bytes).sum(),
         filesystems,
         deleted,
@@ -338,7 +338,7 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     let before = result.before.get(plan.filesystem.get());
     let available = |measured: Option<&Measured>| Some(measured?.as_ref().ok()?.available_bytes);
     GcFilesystemDoc {
-        mount: mount(&result.plan().mounts, plan.filesystem),
+        mount: mount(&result.plan.mounts, plan.filesystem),
         usage_before_percent: percent(before),
         usage_after_percent: percent(plan.after.as_ref()),
         available_before_bytes: available(before),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::header::Header;
 use crate::app::history::{KeptScans, PastRuns, PastUsage};
 use crate::history::runs::{Act, Certainty, Deletion, Event, OutcomeKind, RunError};
+use crate::history::scan_record::StoreKey;
 use crate::history::usage::{Point, Range, Series};
 use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
@@ -400,7 +401,10 @@ fn deletion(deletion: Deletion) -> DeletionDoc {
         kind: deletion.kind.as_str(),
         id: deletion.id,
         names: deletion.names,
-        store: deletion.store,
+        store: deletion
+            .store
+            .map(|StoreKey(store)| store.root().to_string_lossy().into_owned())
+            .unwrap_or_default(),
         reason: deletion.reason.as_str(),
         predicted_bytes: deletion.predicted_bytes,
         measured_bytes: deletion.measured_bytes,

@@ -10,7 +10,7 @@ use crate::app::sweep::SweepResult;
 use crate::model::LeakClass;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
-use crate::policy::leaks::plan::{Decision, Stay, Wish, reason};
+use crate::policy::leaks::{Decision, Stay, Wish, reason};
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
