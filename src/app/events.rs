@@ -16,7 +16,6 @@ pub struct Event {
 
 /// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
 /// `failed_before`: the last run failed, too.
-#[must_use]
 pub fn events(outcome: &Outcome, report: Option<&kubelet::Report>, failed_before: bool) -> Vec<Event> {
     let mut events = match report {
         Some(report) => by_kubelet(report),

@@ -13,27 +13,25 @@ use super::direct;
 use super::error::{Error, Exit};
 use super::events::{Event, events};
 use super::gc_request::{GcRequest, Only, Via};
-use super::lock;
 use super::observer::{Observer, Weight};
 use super::policy_context::{self, NodeContext};
 use super::protect::labels_for;
 use super::recorder::{self, Beginning, Recorder};
-use super::reserve;
-use super::resume::resume;
 use super::rm::{self, Named};
 use super::runtime;
 use super::scan::{self, ScanResult};
 use super::state::State;
 use crate::config::{Config, Decides};
-use crate::cri::Options;
+use crate::cri::{Options, StorePlace, StoreType};
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::{Editors, Keep};
 use crate::execute::measure::{self, Patience};
 use crate::execute::owner::Owners;
 use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
-use crate::history::RunLock;
 use crate::history::runs::{self, Command};
+use crate::history::{Place, RunLock};
+use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Gain, Kind, Phase, Plan, Problem, sum};
 use crate::model::refs::Refs;
@@ -44,6 +42,7 @@ use crate::policy::kubelet::Report;
 use crate::policy::leaks::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
+use crate::stores::containers_storage::edit::ReserveFile;
 use crate::stores::{self, Scan};
 use crate::sys::stop::{flag, is_asked};
 
@@ -92,12 +91,14 @@ pub struct Planned {
 }
 
 /// What removes images, and who may be at work in the stores besides, unless that does not matter.
+#[derive(Debug)]
 enum Through {
     Cri(Box<CriRemover>),
     Direct(Option<Owners>),
 }
 
 /// One run of `gc` or `rm`.
+#[derive(Debug)]
 pub struct Gc<'a> {
     asked: GcRequest<'a>,
     observer: &'a dyn Observer,
@@ -111,14 +112,7 @@ pub struct Gc<'a> {
     lock: Option<RunLock>,
 }
 
-impl std::fmt::Debug for Gc<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gc").field("asked", &self.asked).field("run_id", &self.run_id).finish_non_exhaustive()
-    }
-}
-
 impl<'a> Gc<'a> {
-    #[must_use]
     pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
         Self {
             asked,
@@ -176,7 +170,7 @@ impl<'a> Gc<'a> {
         let result = self.carry_out(&mut through, planned);
         if let Through::Cri(remover) = &through {
             // Again, where it was used up and there is room now.
-            reserve::prepare(remover.reserve_file());
+            prepare_reserve(remover.reserve_file());
         }
         self.through = Some(through);
         result
@@ -184,7 +178,6 @@ impl<'a> Gc<'a> {
 
     /// The result of a run that was refused, which is recorded, too: unless another run keeps it from
     /// beginning, which reports it.
-    #[must_use]
     pub fn refused(&self, error: &Error) -> GcResult {
         if self.lock.is_some()
             && let Ok((state, _)) = State::open(self.asked.request)
@@ -220,7 +213,7 @@ impl<'a> Gc<'a> {
 
     fn hold(&mut self) -> Result<(), Error> {
         if self.lock.is_none() {
-            self.lock = Some(lock::acquire(&database::place(self.asked.request))?);
+            self.lock = Some(database::acquire_lock(&database::place(self.asked.request))?);
         }
         Ok(())
     }
@@ -233,8 +226,8 @@ impl<'a> Gc<'a> {
                 .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
         }
         if *via == Via::Direct && only.contains(&Only::Logs) {
-            let message = "--only logs: --via direct keeps logs, since only the runtime knows which are \
-                unused";
+            let message =
+                "--only logs: --via direct keeps logs, since only the runtime knows which are unused";
             return Err(
                 Error::usage(message).hint("leave out logs, or use --via cri once the runtime is running")
             );
@@ -258,7 +251,7 @@ impl<'a> Gc<'a> {
                 let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
                 let remover = CriRemover::new(runtime::connect(request, &options)?)?;
                 let place = database::place(request);
-                let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
+                let reserve = (!dry_run).then(|| reserve_file(&place, remover.place())).flatten();
                 Through::Cri(Box::new(remover.with_reserve_file(reserve)))
             }
             Via::Direct => Through::Direct(direct::owners(request, while_runtime_runs)?),
@@ -597,7 +590,7 @@ fn made(inventory: &Inventory, leaks: Option<&LeakPlan>, containers: Option<&Pla
 fn usage_before(result: &GcResult) -> Option<f64> {
     let at = result.plan.shown()?.filesystem;
     let space = result.before.get(at.get())?.as_ref().ok()?;
-    Some((space.used_percent() * 100.0).round() / 100.0)
+    Some(two_decimals(space.used_percent()))
 }
 
 fn refused_plan(message: &str) -> Plan {
@@ -633,9 +626,31 @@ fn told_once(mut plan: Plan) -> Plan {
     plan
 }
 
+/// Room for containerd to delete with on a full disk: in our state directory, where that lies beside
+/// containerd's root.
+fn reserve_file(place: &Place, store: &StorePlace) -> Option<ReserveFile> {
+    // The stores of podman and CRI-O have reserve files of their own.
+    if store.store_type != StoreType::Containerd {
+        return None;
+    }
+    let reserve = ReserveFile::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no reserve file: {error}");
+        None
+    });
+    prepare_reserve(reserve.as_ref());
+    reserve
+}
+
+/// A run goes on without it.
+fn prepare_reserve(reserve: Option<&ReserveFile>) {
+    if let Some(Err(error)) = reserve.map(ReserveFile::prepare) {
+        tracing::debug!("the reserve file is not prepared: {error}");
+    }
+}
+
 /// Finishes what killed runs began; whether there was anything.
 fn resumed(editors: &Editors) -> bool {
-    let (resumed, problems) = resume(editors);
+    let (resumed, problems) = direct::resume(editors);
     if resumed > 0 {
         tracing::warn!("finished an interrupted run: {resumed} images and layers");
     }

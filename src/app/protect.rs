@@ -191,7 +191,6 @@ impl From<NamedImage> for NamedBy {
 }
 
 /// Whose labels a scan has to read for these protections.
-#[must_use]
 pub fn labels_for(protect: &Protect) -> LabelsOf {
     if protect.labels.is_empty() { LabelsOf::Nobody } else { LabelsOf::Everybody }
 }

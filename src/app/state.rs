@@ -76,10 +76,7 @@ impl State {
     pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded, newer) = Database::open_for_report(request)?;
         let newer = newer.map(|why| {
-            database.finding(format!(
-                "{why}; there is no history, and image ages come from the \
-                disk alone"
-            ))
+            database.finding(format!("{why}; there is no history, and image ages come from the disk alone"))
         });
         let (state, findings) = Self::of(database, degraded)?;
         Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
@@ -100,8 +97,7 @@ impl State {
         if database.unreadable && !clock.synchronised {
             // It may have leapt, and nobody knows: all that has a date may be of this moment.
             tracing::info!(
-                "records cannot be read and the clock is not synchronised: no image counts \
-                as old"
+                "records cannot be read and the clock is not synchronised: no image counts as old"
             );
             leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
         }

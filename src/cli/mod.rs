@@ -46,7 +46,6 @@ use crate::app::user_records;
 use crate::sys::{helper, sync};
 
 /// Runs the program.
-#[must_use]
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {

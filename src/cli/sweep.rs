@@ -60,11 +60,9 @@ fn carry_out(
 fn print(global: &Global, result: &SweepResult) -> Result<Exit, Error> {
     let document = json::sweep(result);
     let quiet = matches!(document.outcome, OutcomeKind::Reported | OutcomeKind::NotNeeded);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        // From a timer: only what happened.
-        Format::Table if global.quiet && quiet => {}
-        Format::Table => output::text(&text::sweep(&document, &terminal::screen()))?,
+    // From a timer: only what happened.
+    if global.format == Format::Json || !global.quiet || !quiet {
+        output::result(global.format, &document, text::sweep)?;
     }
     Ok(result.exit)
 }

@@ -1,9 +1,10 @@
 //! Everything that one scan found.
 
 use std::ops::{Index, IndexMut};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 use super::container::Container;
 use super::evidence::{Evidence, EvidenceKind};
@@ -56,14 +57,22 @@ impl Inventory {
 }
 
 /// Something that could not be read in full, or that contradicts itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WarningDoc"))]
 pub struct Finding {
     /// The file or object concerned.
+    #[serde(serialize_with = "lossy")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub path: PathBuf,
     /// What is wrong with it, and what that means for the figures.
     pub message: String,
     /// The figures are lower bounds because of this: exit code 3.
     pub incomplete: bool,
+}
+
+/// A path as text, where it is none with replacement characters.
+fn lossy<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 impl Index<FilesystemIx> for Inventory {

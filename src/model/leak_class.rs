@@ -7,6 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::StoreKind;
+use super::names::{names, string_schema};
 
 /// What kind of thing in a containers-storage has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,17 +89,18 @@ impl Recipe {
     }
 }
 
-/// What should happen to a leak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// Nothing uses it and its proof is complete: it can be deleted.
-    Reclaim,
-    /// The records are wrong and can be repaired.
-    Repair,
-    /// It looks like a leak but is not, or may be work in progress.
-    Keep,
-    /// A person has to check it.
-    Report,
+names! {
+    /// What should happen to a leak.
+    Verdict {
+        /// Nothing uses it and its proof is complete: it can be deleted.
+        Reclaim = "reclaim",
+        /// The records are wrong and can be repaired.
+        Repair = "repair",
+        /// It looks like a leak but is not, or may be work in progress.
+        Keep = "keep",
+        /// A person has to check it.
+        Report = "report",
+    }
 }
 
 /// What can be done about a class.
@@ -318,20 +320,7 @@ impl Serialize for LeakClass {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for LeakClass {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "LeakClass".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        String::json_schema(generator)
-    }
-}
+string_schema!(LeakClass);
 
 #[cfg(test)]
 mod tests {

@@ -337,6 +337,7 @@ impl Problem {
 
 /// What triggered a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "TriggerDoc"))]
 pub struct Trigger {
     /// At least one filesystem was short of space.
     pub space: bool,

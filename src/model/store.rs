@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{FilesystemIx, StoreIx};
+use super::names::names;
 
-/// What kind of store a [`Store`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StoreKind {
-    /// containers/storage: CRI-O, Podman, Buildah.
-    ContainersStorage,
-    /// containerd's content store and snapshots.
-    Containerd,
+names! {
+    /// What kind of store a [`Store`] is.
+    StoreKind {
+        /// containers/storage: CRI-O, Podman, Buildah.
+        ContainersStorage = "containers-storage",
+        /// containerd's content store and snapshots.
+        Containerd = "containerd",
+    }
 }
 
 /// One store: a graphroot with one driver, or a containerd root.
@@ -55,18 +56,18 @@ pub struct UnreadUser {
     pub root: PathBuf,
 }
 
-/// How far the records of a store are known to belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Consistency {
-    /// Read without concurrent writes: one moment in time.
-    Consistent,
-    /// A writer was active all the time. Each file is whole, but two files may show
-    /// two moments, so nothing that is missing from one of them proves a leak.
-    WriterActive,
-    /// At least one record file could not be read in full. Nothing that is missing from
-    /// it proves anything.
-    Damaged,
+names! {
+    /// How far the records of a store are known to belong together.
+    Consistency {
+        /// Read without concurrent writes: one moment in time.
+        Consistent = "consistent",
+        /// A writer was active all the time. Each file is whole, but two files may show
+        /// two moments, so nothing that is missing from one of them proves a leak.
+        WriterActive = "writer-active",
+        /// At least one record file could not be read in full. Nothing that is missing from
+        /// it proves anything.
+        Damaged = "damaged",
+    }
 }
 
 /// What makes a store the same store from one scan to the next.

@@ -4,34 +4,22 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Refs, Root, Weight, roots_of};
 use crate::model::LeakClass;
+use crate::model::names::names;
 use crate::model::{
     Consistency, Image, ImageIx, Inventory, Leak, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
 };
 
-/// Why an image stays, the strongest reason first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// A container was made from it or has it mounted as a volume, or something elsewhere needs it.
-    InUse,
-    /// Configuration keeps it.
-    Pinned,
-    /// It lies in an additional image store, which is not ours to delete from.
-    ReadOnly,
-    /// Nothing keeps it.
-    Unused,
-}
-
-impl Standing {
-    pub const ALL: [Self; 4] = [Self::InUse, Self::Pinned, Self::ReadOnly, Self::Unused];
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InUse => "in_use",
-            Self::Pinned => "pinned",
-            Self::ReadOnly => "read_only",
-            Self::Unused => "unused",
-        }
+names! {
+    /// Why an image stays, the strongest reason first.
+    Standing {
+        /// A container was made from it or has it mounted as a volume, or something elsewhere needs it.
+        InUse = "in_use",
+        /// Configuration keeps it.
+        Pinned = "pinned",
+        /// It lies in an additional image store, which is not ours to delete from.
+        ReadOnly = "read_only",
+        /// Nothing keeps it.
+        Unused = "unused",
     }
 }
 
@@ -94,26 +82,27 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
     sums
 }
 
-/// What a [`Row`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowKind {
-    /// Images that a container was made from.
-    ImagesInUse,
-    /// Images that nothing uses but configuration (or a read-only store) keeps.
-    ImagesPinned,
-    /// Images that nothing keeps.
-    ImagesUnused,
-    /// What images have in a snapshotter beside the store's usual one.
-    Snapshotter,
-    Containers,
-    /// Leaks that can be deleted.
-    LeaksReclaimable,
-    /// Leaks that stay until a person or a repair has dealt with them.
-    LeaksKept,
-    /// The store's bookkeeping.
-    Metadata,
-    /// Everything else below the store's root.
-    Other,
+names! {
+    /// What a [`Row`] counts.
+    RowKind {
+        /// Images that a container was made from.
+        ImagesInUse = "images_in_use",
+        /// Images that nothing uses but configuration (or a read-only store) keeps.
+        ImagesPinned = "images_pinned",
+        /// Images that nothing keeps.
+        ImagesUnused = "images_unused",
+        /// What images have in a snapshotter beside the store's usual one.
+        Snapshotter = "snapshotter",
+        Containers = "containers",
+        /// Leaks that can be deleted.
+        LeaksReclaimable = "leaks",
+        /// Leaks that stay until a person or a repair has dealt with them.
+        LeaksKept = "leaks_kept",
+        /// The store's bookkeeping.
+        Metadata = "metadata",
+        /// Everything else below the store's root.
+        Other = "other",
+    }
 }
 
 /// A line of the summary.

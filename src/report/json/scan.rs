@@ -2,7 +2,7 @@
 
 use super::{
     ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, UsageDoc, container, effort,
-    filesystem, layer, leak, store, totals, usage_store, warnings,
+    filesystem, layer, leak, store, totals, usage_store,
 };
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
@@ -11,7 +11,6 @@ use crate::model::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use crate::stores::lookup::Subject;
 
 /// The document of `usage`.
-#[must_use]
 pub fn usage(result: &ScanResult) -> UsageDoc {
     let scan = &result.scan;
     let inventory = &scan.inventory;
@@ -21,24 +20,22 @@ pub fn usage(result: &ScanResult) -> UsageDoc {
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| usage_store(scan, StoreIx::from(at))).collect(),
         totals: totals(scan),
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `images`, with these of them.
-#[must_use]
 pub fn images(result: &ScanResult, images: Vec<ImageDoc>) -> ImagesDoc {
     let scan = &result.scan;
     ImagesDoc {
         header: Header::new("images", scan.taken_at),
         complete: scan.is_complete(),
         images,
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `layers`; the largest come first.
-#[must_use]
 pub fn layers(result: &ScanResult) -> LayersDoc {
     let scan = &result.scan;
     let nodes = (0..scan.inventory.nodes.len()).map(NodeIx::from);
@@ -48,12 +45,11 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
         header: Header::new("layers", scan.taken_at),
         complete: scan.is_complete(),
         layers,
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `explain`.
-#[must_use]
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     let Explanation { result, subject, image, containers } = explanation;
     let mut document = super::explain(&result.scan, *subject);
@@ -69,7 +65,6 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
 }
 
 /// An image, with what the database knows of it.
-#[must_use]
 pub fn known_image(result: &ScanResult, at: ImageIx) -> ImageDoc {
     let mut document = super::image(&result.scan, at);
     document.remember(result.ages.of(at));
@@ -82,7 +77,6 @@ pub fn known_images(result: &ScanResult) -> impl Iterator<Item = ImageDoc> + '_ 
 }
 
 /// The document of `scan`.
-#[must_use]
 pub fn scan(result: &ScanResult) -> ScanDoc {
     let scan = &result.scan;
     let inventory = &scan.inventory;
@@ -100,6 +94,6 @@ pub fn scan(result: &ScanResult) -> ScanDoc {
         leaks: (0..inventory.leaks.len()).map(|at| leak(scan, LeakIx::from(at))).collect(),
         totals: totals(scan),
         scan: effort(scan),
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
