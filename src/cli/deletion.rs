@@ -76,7 +76,12 @@ fn print(global: &Global, result: &GcResult) -> Result<(), Error> {
     if global.format == Format::Table && global.quiet && result.plan.outcome == OutcomeKind::NotNeeded {
         return Ok(());
     }
-    output::result(global.format, &json::gc(result), text::gc)
+    let mut document = json::gc(result);
+    if global.format == Format::Table && !terminal::is_one() {
+        // The watcher has logged them.
+        document.events.clear();
+    }
+    output::result(global.format, &document, text::gc)
 }
 
 fn question(plan: &Plan) -> String {

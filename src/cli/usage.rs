@@ -8,7 +8,7 @@ use crate::report::{json, text};
 
 pub(super) fn run(global: &Global) -> Result<Exit, Error> {
     let result = scan::scan(&global.request, global)?;
-    let document = json::usage(&result);
+    let document = json::usage(&result, &result.forecasts());
     output::result(global.format, &document, |it, _| text::usage(it))?;
     Ok(result.exit())
 }

@@ -12,7 +12,11 @@
 //! but: it is widened by the autocorrelation of the residuals, as Hamed and Rao do. Where the slower end of it is no
 //! growth at all, there is no forecast.
 
+use std::fmt;
+
 use jiff::{SignedDuration, Timestamp};
+
+use crate::model::display::span;
 
 /// How full a filesystem was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +98,15 @@ impl Forecast {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an estimate above 0
     pub fn bytes_per_hour(&self) -> u64 {
         (self.rate * 3600.0) as u64
+    }
+}
+
+/// For people: `full in 2d4h at the rate of the last 7d (1d19h to 3d)`.
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Expected { after, earliest, latest } = self.full();
+        let [after, window, earliest, latest] = [after, self.window, earliest, latest].map(span);
+        write!(f, "full in {after} at the rate of the last {window} ({earliest} to {latest})")
     }
 }
 

@@ -6,13 +6,16 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::process::Stdio;
 
+use layersweep::history::{Access, Records, usage};
+use layersweep::model::Filesystem;
 use serde_json::Value;
 
 use crate::support;
+use support::loopfs::{Fs, LoopFs};
 use support::program::{self, Run, layersweep, list, text, timeless};
 use support::schema;
 use support::store::{self, Store};
-use support::{alice, small, tree};
+use support::{alice, node, small, tree};
 
 const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
 
@@ -386,6 +389,63 @@ fn the_figures_of_an_image_add_up() {
     assert_eq!(used.len(), 1, "{used:#?}");
     assert_eq!(text(&used[0], "/used_by/0/name"), "web");
     assert_eq!(text(&used[0], "/used_by/0/owner"), "podman");
+}
+
+/// Readings of six hours in which a tenth of what is left was written each hour.
+#[test]
+fn a_filling_filesystem_has_a_forecast() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 400 << 20);
+    let store = small::still(&loopfs.path().join("root"));
+    std::fs::write(loopfs.path().join("fill"), vec![1; 250 << 20]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (root, state) = (store.root().to_str().unwrap(), dir.path().join("state"));
+    let run = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).arg("--state-dir").arg(&state);
+        program::run(&mut command).expect_no_crash()
+    };
+    let usage = || node::document(run(&["usage", "--graphroot", root, "--format", "json"]).expect_code(0));
+    run(&["scan", "-q", "--graphroot", root]).expect_code(0);
+    assert!(list(&usage(), "/forecasts").is_empty(), "one reading is no history");
+    let (filesystem, _) = layersweep::disk::filesystem::of(store.root()).unwrap();
+    let mut records = Records::open(&state, Access::Write).unwrap();
+    records
+        .write(|tx| {
+            let now = jiff::Timestamp::now();
+            (1..=72_u32).rev().try_for_each(|step| {
+                let at = now - jiff::SignedDuration::from_mins(i64::from(step) * 5);
+                let left = filesystem.available_bytes;
+                let available_bytes = left + left / 120 * u64::from(step);
+                usage::record(tx, at, &[Filesystem { available_bytes, ..filesystem.clone() }])
+            })
+        })
+        .unwrap();
+    drop(records);
+    let document = usage();
+    let forecast = &document["forecasts"][0];
+    let hours = |field: &str| forecast[field].as_f64().unwrap() / 3600.0;
+    assert!((8.0..12.0).contains(&hours("full_in_seconds")), "{document:#}");
+    assert!(hours("earliest_in_seconds") <= hours("full_in_seconds"), "{document:#}");
+    assert!(hours("full_in_seconds") <= hours("latest_in_seconds"), "{document:#}");
+    assert_eq!(forecast["window_seconds"], 6 * 3600, "{document:#}");
+    let table = run(&["usage", "--graphroot", root]).expect_code(0).stdout;
+    assert!(table.contains("\n  full in ") && table.contains("at the rate of the last 6h ("), "{table}");
+    let report = node::document(run(&["report", "--graphroot", root, "--format", "json"]));
+    assert_eq!(
+        text(&report, "/filesystems/0/forecast/filesystem"),
+        text(forecast, "/filesystem"),
+        "{report:#}"
+    );
+    assert!(run(&["report", "--graphroot", root]).stdout.contains("full in "));
+    let metrics = run(&["metrics"]).expect_code(0).stdout;
+    assert!(metrics.contains("layersweep_filesystem_full_seconds{mountpoint="), "{metrics}");
+    let doctor = run(&["doctor", "--graphroot", root, "--format", "json"]).json();
+    let mut checks = list(&doctor, "/checks").iter().filter(|check| check["name"] == "fullness");
+    let fullness = checks.next().unwrap();
+    assert!(text(fullness, "/message").contains("full in ") && fullness["status"] != "ok", "{fullness:#}");
 }
 
 #[test]

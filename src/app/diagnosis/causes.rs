@@ -166,12 +166,41 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         let text = format!("unused image {name} ({used}), pinned by {}", facts.pinned_by.join(", "));
         (bytes >= context.least(at) && !pause).then(|| Cause {
             title: format!("pinned image {name}"),
-            remedy: "if nothing needs it, remove the pin; then `layersweep gc` can delete it".into(),
+            remedy: unpin(&facts.pinned_by, context.command),
             id: Some(facts.id.to_string()),
             ..context.cause(at, CauseKind::PinnedImage, bytes, text)
         })
     };
     images_of(context, Standing::Pinned).into_iter().filter_map(cause).collect()
+}
+
+/// What takes pins away, each where it was set.
+fn unpin(pinned_by: &[String], command: &str) -> String {
+    let mut how: Vec<String> = Vec::new();
+    for pin in pinned_by {
+        let one = match (pin.strip_prefix("pin "), pin.strip_prefix("label "), pin.split_once("\" in ")) {
+            (Some(ours), ..) => {
+                let pattern = ours.strip_suffix(" (layersweep pin list)").unwrap_or(ours);
+                format!("`layersweep pin rm '{pattern}'`")
+            }
+            (_, Some(label), _) => match label.split_once(" on ") {
+                Some((label, name)) => {
+                    let key = label.split_once('=').map_or(label, |(key, _)| key);
+                    format!("`ctr -n k8s.io images label {name} {key}=`")
+                }
+                None => format!("remove the label {label}"),
+            },
+            (_, _, Some((_, file))) => format!("remove it from {file}"),
+            _ => continue,
+        };
+        if !how.contains(&one) {
+            how.push(one);
+        }
+    }
+    match how.is_empty() {
+        true => format!("if nothing needs it, remove the pin; then `{command}` can delete it"),
+        false => format!("if nothing needs it: {}; then `{command}` can delete it", how.join(", ")),
+    }
 }
 
 /// Containers by what their own writable layers hold.
@@ -204,7 +233,7 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         found.push(Cause {
             title: format!("container {name}"),
             remedy: match dead {
-                true => removal(container),
+                true => removal(container, foreign),
                 false => "find out what it writes to its root filesystem; use a volume for that".into(),
             },
             id: Some(container.id.to_string()),
@@ -216,16 +245,26 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     found
 }
 
-/// Who removes a container is who made it.
-fn removal(container: &Container) -> String {
-    let id = short(&container.id);
-    match container.owner {
-        Owner::CriO => format!("`crictl rm {id}` removes it, or `layersweep gc` with [containers] enabled"),
-        Owner::Podman => format!("`podman rm {id}` removes it"),
-        Owner::Buildah => format!("`buildah rm {id}` removes it"),
-        Owner::Containerd => format!("`crictl rm {id}` (or `ctr`) removes it"),
-        Owner::Unknown => "remove it with the tool that created it".into(),
-    }
+/// Who removes a container is who made it; `foreign`: on a disk where no runtime runs.
+fn removal(container: &Container, foreign: bool) -> String {
+    // Outside of the kubelet's namespace, containerd's ids have theirs in front.
+    let (namespace, id) = match container.id.rsplit_once('/') {
+        Some((namespace, id)) => (Some(namespace), short(id)),
+        None => (None, short(&container.id)),
+    };
+    let by_cri = if container.sandbox { "crictl rmp" } else { "crictl rm" };
+    let how = match (container.owner, namespace) {
+        (Owner::CriO, _) | (Owner::Containerd, None) => {
+            format!("`{by_cri} {id}` removes it, or `layersweep gc` with [containers] enabled")
+        }
+        (Owner::Podman, _) => format!("`podman rm {id}` removes it"),
+        (Owner::Buildah, _) => format!("`buildah rm {id}` removes it"),
+        (Owner::Containerd, Some("moby")) => format!("`docker rm {id}` removes it"),
+        (Owner::Containerd, Some(namespace)) => format!("`ctr -n {namespace} containers rm {id}` removes it"),
+        (Owner::Unknown, _) => "remove it with the tool that created it".into(),
+    };
+    let needs_runtime = matches!(container.owner, Owner::CriO | Owner::Containerd);
+    if foreign && needs_runtime { format!("once the node runs: {how}") } else { how }
 }
 
 fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {

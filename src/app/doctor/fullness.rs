@@ -9,7 +9,7 @@ use crate::app::forecast;
 use crate::app::report::thresholds;
 use crate::history::Access;
 use crate::model::Filesystem;
-use crate::model::display::{bytes, span};
+use crate::model::display::bytes;
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, Source};
 use crate::stores::Scan;
@@ -82,14 +82,8 @@ fn judge(
         let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
         message.push_str(&format!("; above {}", names.join(", ")));
     }
-    if let (Some(forecast), Some(full)) = (forecast, full) {
-        message.push_str(&format!(
-            "; full in {} at the rate of the last {} ({} to {})",
-            span(full.after),
-            span(forecast.window),
-            span(full.earliest),
-            span(full.latest)
-        ));
+    if let Some(forecast) = forecast {
+        message.push_str(&format!("; {forecast}"));
     }
     let remedy = match status {
         Status::Warning | Status::Error => {

@@ -23,6 +23,7 @@ use crate::history::usage;
 use crate::model::display::bytes;
 use crate::model::{FilesystemIx, Finding};
 use crate::node::places::Places;
+use crate::policy::forecast::Forecast;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsers};
 use crate::sys::processes::Processes;
@@ -49,6 +50,8 @@ pub struct Report {
     pub causes: Vec<Cause>,
     /// The filesystems, as in the scan.
     pub disks: Vec<Disk>,
+    /// When each of them is full, where that can be said.
+    pub forecasts: Vec<Option<Forecast>>,
     /// The other users of these filesystems.
     pub other_users: OtherUsers,
     /// Past runs.
@@ -158,6 +161,7 @@ pub fn report(
         sentences,
         causes,
         disks,
+        forecasts: result.forecasts(),
         runs: read_runs(
             &database,
             unsaved,

@@ -32,8 +32,8 @@ pub use history::{
     PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
 };
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FilesystemDoc, Header, ImageDoc, LayerDoc, LeakDoc,
-    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc,
+    LeakDoc, OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};
@@ -120,6 +120,8 @@ pub struct UsageDoc {
     pub complete: bool,
     /// Filesystems that hold a store.
     pub filesystems: Vec<FilesystemDoc>,
+    /// When they are full, where that can be said.
+    pub forecasts: Vec<ForecastDoc>,
     /// Stores with the rows of the summary.
     pub stores: Vec<UsageStoreDoc>,
     /// Sums over all stores.

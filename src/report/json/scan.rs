@@ -1,23 +1,27 @@
 //! The documents of a scan.
 
 use super::{
-    ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, UsageDoc, container, effort,
-    filesystem, layer, leak, store, totals, usage_store,
+    ExplainDoc, ForecastDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, UsageDoc, container,
+    effort, filesystem, layer, leak, store, totals, usage_store,
 };
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
 use crate::model::plan::Target;
 use crate::model::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use crate::policy::forecast::Forecast;
 use crate::stores::lookup::Subject;
 
-/// The document of `usage`.
-pub fn usage(result: &ScanResult) -> UsageDoc {
+/// The document of `usage`; `forecasts`: of each filesystem.
+pub fn usage(result: &ScanResult, forecasts: &[Option<Forecast>]) -> UsageDoc {
     let scan = &result.scan;
     let inventory = &scan.inventory;
     UsageDoc {
         header: Header::new("usage", scan.taken_at),
         complete: scan.is_complete(),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
+        forecasts: (inventory.filesystems.iter().zip(forecasts))
+            .filter_map(|(filesystem, forecast)| Some(ForecastDoc::new(filesystem, forecast.as_ref()?)))
+            .collect(),
         stores: (0..inventory.stores.len()).map(|at| usage_store(scan, StoreIx::from(at))).collect(),
         totals: totals(scan),
         warnings: scan.inventory.findings.clone(),

@@ -4,13 +4,15 @@ use super::format::{bytes, safe};
 use super::table::{Table, heading};
 use crate::model::Consistency;
 use crate::model::refs::RowKind;
-use crate::report::json::{FilesystemDoc, RowDoc, StoreDoc, UsageDoc};
+use crate::report::json::{FilesystemDoc, ForecastDoc, RowDoc, StoreDoc, UsageDoc};
 
 /// The summary of every filesystem and store.
 pub fn usage(document: &UsageDoc) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
         out.push_str(&filesystem_line(filesystem));
+        let forecasts = document.forecasts.iter().filter(|forecast| forecast.filesystem == filesystem.mount);
+        forecasts.for_each(|forecast| out.push_str(&forecast_line(forecast)));
     }
     for store in &document.stores {
         out.push('\n');
@@ -63,6 +65,11 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
         bytes(filesystem.capacity_bytes),
         bytes(filesystem.available_bytes),
     )
+}
+
+/// One line about when it is full.
+pub(super) fn forecast_line(forecast: &ForecastDoc) -> String {
+    format!("  {}: {} an hour\n", forecast.text, bytes(forecast.bytes_per_hour))
 }
 
 /// One line about a store.
