@@ -9,8 +9,7 @@ use crate::history::ages::Ages;
 use crate::model::display::span;
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
-    Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
-    Verdict,
+    Consistency, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind, Verdict,
 };
 use crate::policy::leaks::{self, Decision, Plan, Stay};
 use crate::stores::Scan;
@@ -233,7 +232,7 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         found.push(Cause {
             title: format!("container {name}"),
             remedy: match dead {
-                true => removal(container, foreign),
+                true => removal(container.owner, &container.id, container.sandbox, foreign),
                 false => "find out what it writes to its root filesystem; use a volume for that".into(),
             },
             id: Some(container.id.to_string()),
@@ -246,24 +245,27 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 }
 
 /// Who removes a container is who made it; `foreign`: on a disk where no runtime runs.
-fn removal(container: &Container, foreign: bool) -> String {
+fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
     // Outside of the kubelet's namespace, containerd's ids have theirs in front.
-    let (namespace, id) = match container.id.rsplit_once('/') {
-        Some((namespace, id)) => (Some(namespace), short(id)),
-        None => (None, short(&container.id)),
+    let (namespace, whole) = match id.rsplit_once('/') {
+        Some((namespace, id)) => (Some(namespace), id),
+        None => (None, id),
     };
-    let by_cri = if container.sandbox { "crictl rmp" } else { "crictl rm" };
-    let how = match (container.owner, namespace) {
+    let id = short(whole);
+    let by_cri = if sandbox { "crictl rmp" } else { "crictl rm" };
+    let how = match (owner, namespace) {
         (Owner::CriO, _) | (Owner::Containerd, None) => {
             format!("`{by_cri} {id}` removes it, or `layersweep gc` with [containers] enabled")
         }
         (Owner::Podman, _) => format!("`podman rm {id}` removes it"),
         (Owner::Buildah, _) => format!("`buildah rm {id}` removes it"),
         (Owner::Containerd, Some("moby")) => format!("`docker rm {id}` removes it"),
-        (Owner::Containerd, Some(namespace)) => format!("`ctr -n {namespace} containers rm {id}` removes it"),
+        (Owner::Containerd, Some(namespace)) => {
+            format!("`ctr -n {namespace} containers rm {whole}` removes it")
+        }
         (Owner::Unknown, _) => "remove it with the tool that created it".into(),
     };
-    let needs_runtime = matches!(container.owner, Owner::CriO | Owner::Containerd);
+    let needs_runtime = matches!(owner, Owner::CriO | Owner::Containerd);
     if foreign && needs_runtime { format!("once the node runs: {how}") } else { how }
 }
 
@@ -440,5 +442,61 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
     match now.duration_since(at).as_hours().max(0) {
         hours @ 0..48 => format!("{hours} h ago"),
         hours => format!("{} days ago", hours / 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_is_removed_where_it_was_set() {
+        for (pinned_by, said) in [
+            (
+                &["pin quay.io/* (layersweep pin list)"][..],
+                "nothing needs it: `layersweep pin rm 'quay.io/*'`; then",
+            ),
+            (
+                &["label io.cri-containerd.pinned=pinned on docker.io/library/a:1"],
+                "`ctr -n k8s.io images label docker.io/library/a:1 io.cri-containerd.pinned=`",
+            ),
+            (
+                &["\"reg/a\" in /etc/crio/crio.conf", "pin reg/a (layersweep pin list)"],
+                "remove it from /etc/crio/crio.conf, `layersweep",
+            ),
+            (&["the kubelet"], "if nothing needs it, remove the pin; then `layersweep gc` can delete it"),
+        ] {
+            let pinned_by: Vec<_> = pinned_by.iter().map(|pin| (*pin).to_owned()).collect();
+            let remedy = unpin(&pinned_by, "layersweep gc");
+            assert!(remedy.contains(said), "{said}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_removed_by_who_made_it() {
+        let id = "0123456789abcdef";
+        for (owner, id, sandbox, foreign, said) in [
+            (
+                Owner::CriO,
+                id.to_owned(),
+                false,
+                false,
+                "`crictl rm 0123456789ab` removes it, or `layersweep gc`",
+            ),
+            (Owner::CriO, id.to_owned(), true, false, "`crictl rmp 0123456789ab`"),
+            (Owner::Containerd, id.to_owned(), false, true, "once the node runs: `crictl rm 0123456789ab`"),
+            (Owner::Containerd, format!("moby/{id}"), false, false, "`docker rm 0123456789ab`"),
+            (
+                Owner::Containerd,
+                format!("ci/{id}"),
+                false,
+                false,
+                "`ctr -n ci containers rm 0123456789abcdef`",
+            ),
+            (Owner::Podman, id.to_owned(), false, true, "`podman rm 0123456789ab` removes it"),
+        ] {
+            let remedy = removal(owner, &id, sandbox, foreign);
+            assert!(remedy.starts_with(said), "{said}: {remedy}");
+        }
     }
 }

@@ -82,9 +82,9 @@ pub struct ForecastDoc {
     pub bytes_per_hour: u64,
     /// Seconds until no byte is available to an unprivileged user.
     pub full_in_seconds: i64,
-    /// The 95 % interval of that.
+    /// The earlier end of its 95 % interval.
     pub earliest_in_seconds: i64,
-    /// Its other end.
+    /// The later end of it.
     pub latest_in_seconds: i64,
 }
 
