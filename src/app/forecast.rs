@@ -1,7 +1,5 @@
 //! When filesystems are full, from their recorded usage.
 
-use std::path::Path;
-
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 
@@ -41,7 +39,7 @@ pub fn of<'a>(
             .collect();
         let here: Vec<_> = freed
             .iter()
-            .filter(|(_, store, _)| usage::mount_of(&known, Path::new(store)) == Some(same.mount.as_str()))
+            .filter(|(_, store, _)| usage::mount_of(&known, store) == Some(same.mount.as_str()))
             .map(|(at, _, bytes)| Freed { at: *at, bytes: *bytes })
             .collect();
         Ok(forecast(&readings, &here, filesystem.available_bytes, now))

@@ -189,7 +189,7 @@ impl State {
             return none();
         }
         self.database.read(|from| forecast::of(from, filesystems)).unwrap_or_else(|error| {
-            tracing::warn!("no forecast: {error}");
+            tracing::warn!("no forecast: {}", error.line());
             none()
         })
     }
