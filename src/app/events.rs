@@ -1,5 +1,6 @@
 //! What the kubelet would tell its node of a run, in its terms.
 
+use crate::model::display::bytes;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::End;
 use crate::model::space::InvalidStats;
@@ -60,9 +61,9 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             events.push(Event {
                 reason: kubelet::Event::FreeDiskSpaceFailed.as_str(),
                 message: format!(
-                    "{mount}: wanted to free {} bytes, but freed {}: everything else is in use or \
+                    "{mount}: wanted to free {}, but freed {}: everything else is in use or \
                         protected (`layersweep usage` shows what uses the rest)",
-                    plan.wanted.bytes,
+                    bytes(plan.wanted.bytes),
                     was_freed(freed)
                 ),
             });
@@ -74,8 +75,8 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
 /// What was freed, where others may have written more meanwhile.
 fn was_freed(measured_bytes: i64) -> String {
     match measured_bytes {
-        0.. => measured_bytes.to_string(),
-        less => format!("0 ({} more were written meanwhile)", less.unsigned_abs()),
+        0.. => bytes(measured_bytes.unsigned_abs()),
+        less => format!("nothing ({} were written meanwhile)", bytes(less.unsigned_abs())),
     }
 }
 
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn nothing_less_than_nothing_is_freed() {
-        assert_eq!(was_freed(4096), "4096");
-        assert_eq!(was_freed(-277_942_272), "0 (277942272 more were written meanwhile)");
+        assert_eq!(was_freed(4096), "4.0 KiB");
+        assert_eq!(was_freed(-277_942_272), "nothing (265.1 MiB were written meanwhile)");
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::database::{self, Database as OurDatabase};
 use super::error::{Error, Exit};
+use super::forecast;
 use super::observer::{Observer, Weight};
 use super::request::Request;
 use crate::disk::filesystem;
@@ -12,6 +13,7 @@ use crate::history::figures::{self, BigImage, StoreFigures};
 use crate::history::{Access, Degraded, Note, checkup};
 use crate::model::Filesystem;
 use crate::policy::Targets;
+use crate::policy::forecast::Forecast;
 
 /// All that the metrics say.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub struct Facts {
     /// The filesystem of each store of [`Remembered::stores`], as it is now; `None` where it cannot
     /// be asked.
     pub filesystems: Vec<Option<Filesystem>>,
+    /// When each of them is full, if it goes on filling.
+    pub forecasts: Vec<Option<Forecast>>,
     /// When `gc` deletes, as configured.
     pub targets: Targets,
     /// Our own state.
@@ -89,7 +93,9 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
     // On another machine's disk nothing is mounted where it was.
     let here = request.sysroot.is_none();
     let filesystem = |root: &Path| filesystem::at(root).ok().filter(|_| here);
-    let filesystems = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
+    let filesystems: Vec<_> = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
+    let mut forecasts = open.read(|from| forecast::of(from, filesystems.iter().flatten()))?.into_iter();
+    let forecasts = filesystems.iter().map(|one| one.as_ref().and_then(|_| forecasts.next()?)).collect();
     let place = &open.place;
     let database = Database {
         ok: degraded.is_empty() && unreadable_stores == 0,
@@ -97,7 +103,8 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         set_aside: checkup::quarantined(&place.dir).ok().map(|found| found.len() as u64),
         waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
     };
-    let facts = Facts { version: env!("CARGO_PKG_VERSION"), remembered, filesystems, targets, database };
+    let facts =
+        Facts { version: env!("CARGO_PKG_VERSION"), remembered, filesystems, forecasts, targets, database };
     let (unreadable, dir) = (open.unreadable, place.dir.clone());
     Ok(Gathered { facts, degraded, notes, unreadable_stores, unreadable, dir })
 }

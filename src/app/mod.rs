@@ -1,7 +1,8 @@
 //! The use cases: each takes a request and returns a result. They know no flag and write to no stream;
 //! what they say while they work goes to an [`observer::Observer`].
 
-pub mod by_hand;
+mod by_hand;
+pub mod candidates;
 mod containers;
 pub mod database;
 pub mod diagnosis;
@@ -11,6 +12,7 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod explain;
+pub mod forecast;
 pub mod gc;
 pub mod gc_request;
 pub mod history;
@@ -32,3 +34,4 @@ pub mod scan;
 pub mod state;
 pub mod sweep;
 pub mod usage;
+pub mod user_records;

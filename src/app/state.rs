@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::database::{Database, failed, warn};
 use super::error::Error;
+use super::forecast;
 use super::kept_scans;
 use super::observer::Observer;
 use super::paths::{own_path, own_paths};
@@ -22,7 +23,8 @@ use crate::history::scans::ScanRun;
 use crate::history::{self, Access, Degraded, Note, Pending, Place, Queue, RunLock, clock, figures, sizes};
 use crate::model::refs::Refs;
 use crate::model::scan_summary::ScanSummary;
-use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
+use crate::model::{Consistency, Filesystem, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
+use crate::policy::forecast::Forecast;
 use crate::stores::Scan;
 use crate::sys::clock::{Leap, Reading};
 
@@ -178,6 +180,18 @@ impl State {
     /// Whether the last run of a command that deletes failed. Unknown is no.
     pub fn last_failed(&self, command: Command) -> bool {
         self.database.read(|connection| runs::last_failed(connection, command)).unwrap_or(false)
+    }
+
+    /// When these filesystems are full, as far as their past says; never of another machine's disk.
+    pub fn forecasts(&self, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
+        let none = || vec![None; filesystems.len()];
+        if self.database.place.foreign {
+            return none();
+        }
+        self.database.read(|from| forecast::of(from, filesystems)).unwrap_or_else(|error| {
+            tracing::warn!("no forecast: {}", error.line());
+            none()
+        })
     }
 
     /// The present in record time.

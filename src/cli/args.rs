@@ -17,16 +17,9 @@ use crate::history::runs::Kind;
 use crate::model::refs::By;
 use crate::sys::ioprio::IoPriority;
 
-const AFTER_HELP: &str = "\
-Exit codes: 0 done; 1 an operation failed, or nothing has that name; 2 bad usage or configuration; 3 \
-    done, but something could not \
-be read and the figures are lower bounds; 4 the target was not reached although nothing failed; 5 refused: \
-another run holds the lock, a listing was partial, or a deletion could not be proven safe; 10 no store \
-found.";
-
 /// Shows exactly how many bytes each container image holds on this node's disk.
 #[derive(Debug, Parser)]
-#[command(name = "layersweep", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "layersweep", version, max_term_width = 100)]
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) global: GlobalFlags,
@@ -83,7 +76,7 @@ pub(super) struct GlobalFlags {
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Do not ask before deleting (asked only on a terminal)
+    /// Delete without asking; required off a terminal
     #[arg(short, long, global = true, help_heading = "Deleting")]
     pub(super) yes: bool,
 
@@ -256,6 +249,18 @@ const SWEEP_HELP: &str = "\
 Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. containerd stores are only reported on: containerd collects its own garbage, or the report says what does. docs/leaks.md describes every class.";
 
 impl Command {
+    /// Whether it writes records.
+    pub(super) fn records(&self) -> bool {
+        match self {
+            Self::Scan(own) => !own.no_record,
+            Self::Gc(own) => !own.dry_run,
+            Self::Rm(own) => !own.dry_run,
+            Self::Sweep(own) => (own.delete || !own.repair.is_empty()) && !own.dry_run,
+            Self::Pin(own) => !matches!(own.command, PinCommand::List),
+            _ => false,
+        }
+    }
+
     /// Flags of this command that set keys of the configuration.
     pub(super) fn settings(&self, global: &GlobalFlags) -> Vec<Flag> {
         let given: Vec<(&str, &str, Option<&str>)> = match self {
@@ -423,6 +428,7 @@ pub(super) enum PinCommand {
         note: Option<String>,
     },
     /// Remove patterns from the keep-list
+    #[command(visible_alias = "rm")]
     Remove {
         /// Patterns as `layersweep pin list` shows them
         #[arg(required = true, value_name = "PATTERN")]

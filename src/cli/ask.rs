@@ -1,21 +1,29 @@
-//! The question before deleting. It is asked on a terminal only: a timer has nobody to ask, and
-//! does what the policy or the arguments say.
+//! The question before deleting. It is asked on a terminal; elsewhere nobody can answer, and `--yes` has to
+//! be given.
 
 use std::io::{self, IsTerminal, Write};
 
 use super::global::Global;
 use crate::app::error::Error;
 
-/// Whether anybody is there to be asked.
-pub(super) fn somebody_is_there(global: &Global) -> bool {
-    !global.yes && io::stdin().is_terminal() && io::stderr().is_terminal()
+/// Whether there will be a question.
+///
+/// # Errors
+/// Bad usage where it can be neither asked nor skipped. `command` is named in the message.
+pub(super) fn asks(global: &Global, command: &str) -> Result<bool, Error> {
+    // On a mounted disk nothing is deleted at all, and the command says so.
+    if global.yes || global.request.sysroot.is_some() {
+        return Ok(false);
+    }
+    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        return Ok(true);
+    }
+    Err(Error::usage(format!("{command} deletes, and there is no terminal to ask on: nothing was deleted"))
+        .hint("add -y to delete without a question, or --dry-run to see what would be deleted"))
 }
 
 /// Whether to go on. `y` and `yes` are a yes; anything else, and an end of the input, a no.
-pub(super) fn confirm(global: &Global, question: &str) -> Result<bool, Error> {
-    if !somebody_is_there(global) {
-        return Ok(true);
-    }
+pub(super) fn confirm(question: &str) -> Result<bool, Error> {
     let mut stderr = io::stderr();
     write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).map_err(Error::output)?;
     let mut answer = String::new();

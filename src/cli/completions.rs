@@ -1,17 +1,120 @@
-//! `layersweep completions SHELL`
+//! `layersweep completions SHELL`, and the names that its scripts ask for.
 
-use clap::CommandFactory;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap_complete::Shell;
 
 use super::args::{Args, CompletionsArgs};
-use super::output;
+use super::{help, output, settings};
+use crate::app::candidates::{Candidates, candidates};
 use crate::app::error::{Error, Exit};
+use crate::app::user_records;
 
 const NAME: &str = "layersweep";
+
+/// First argument of the call that prints names for the scripts; not for people, so no help mentions it.
+pub(super) const ARGUMENT: &str = "__candidates";
+
+/// Image names have colons, at which bash divides words: what lies before the last one is left out.
+const BASH: &str = r#"
+_layersweep_names() {
+    local line=${COMP_LINE:0:COMP_POINT} kind= word name command= action= value=
+    local -i at
+    for ((at = 1; at < COMP_CWORD; at++)); do
+        word=${COMP_WORDS[at]}
+        [[ $word == = ]] && continue
+        if [[ -n $value ]]; then value=; continue; fi
+        case $word in
+            --graphroot | --runroot | --containerd-root | --cri-endpoint | --sysroot | --config | --state-dir) value=1 ;;
+            --format | --color | --threads | --io-priority | --min-age | --via | --note) value=1 ;;
+            -* | :) ;;
+            *) if [[ -z $command ]]; then command=$word; elif [[ -z $action ]]; then action=$word; fi ;;
+        esac
+    done
+    word=${line##*[[:space:]]}
+    case $command/$action in
+        explain/* | rm/* | pin/add) kind=images ;;
+        pin/remove | pin/rm) kind=pins ;;
+    esac
+    if [[ -z $kind || $word == -* || -n $value ]]; then
+        _layersweep "$@"
+        return
+    fi
+    COMPREPLY=()
+    while IFS= read -r name; do
+        [[ $name == "$word"* ]] && printf -v name %q "$name" && COMPREPLY+=("${name#"${word%"${word##*:}"}"}")
+    done < <(layersweep __candidates "$kind" 2>/dev/null)
+}
+complete -F _layersweep_names -o bashdefault -o default layersweep
+"#;
+
+const ZSH: &str = r#"
+_layersweep_names() {
+    local -a names
+    names=(${(f)"$(layersweep __candidates $1 2>/dev/null)"})
+    compadd -a names
+}
+"#;
+
+const FISH: &str = r#"
+complete -c layersweep -n "__fish_layersweep_using_subcommand explain rm" -a "(layersweep __candidates images 2>/dev/null)"
+complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from add" -f -a "(layersweep __candidates images 2>/dev/null)"
+complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from remove rm" -f -a "(layersweep __candidates pins 2>/dev/null)"
+"#;
 
 /// Prints what the shell is to source.
 pub(super) fn run(own: &CompletionsArgs) -> Result<Exit, Error> {
     let mut script = Vec::new();
-    clap_complete::generate(own.shell, &mut Args::command(), NAME, &mut script);
-    output::text(&String::from_utf8_lossy(&script))?;
+    clap_complete::generate(own.shell, &mut help::command(), NAME, &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    let script = match own.shell {
+        Shell::Bash => script + BASH,
+        Shell::Fish => script + FISH,
+        Shell::Zsh => with_names(&script),
+        _ => script,
+    };
+    output::script(&script)?;
     Ok(Exit::Done)
+}
+
+/// zsh names its functions where an argument is described.
+fn with_names(script: &str) -> String {
+    let mut out = String::with_capacity(script.len());
+    for (at, line) in script.lines().enumerate() {
+        let names = match line {
+            _ if line.contains("::references -- ") || line.contains(":reference -- ") => Some("images"),
+            _ if line.contains("::patterns -- Patterns as") => Some("pins"),
+            _ if line.contains("::patterns -- ") => Some("images"),
+            _ => None,
+        };
+        match names.and_then(|names| Some((line.strip_suffix(":_default' \\")?, names))) {
+            Some((line, names)) => out.push_str(&format!("{line}:_layersweep_names {names}' \\")),
+            None => out.push_str(line),
+        }
+        out.push('\n');
+        if at == 0 {
+            out.push_str(ZSH);
+        }
+    }
+    out
+}
+
+/// Prints one name a line. Never fails, and never scans: a shell waits for it.
+pub(super) fn names(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let what = match arguments.next().as_deref().and_then(|kind| kind.to_str()) {
+        Some("images") => Candidates::Images,
+        Some("pins") => Candidates::Pins,
+        _ => return ExitCode::SUCCESS,
+    };
+    let no_flags = Args::try_parse_from([NAME, "usage"]).ok();
+    if let Some((mut global, ..)) = no_flags.and_then(|args| settings::read_anyway(&args.global).ok()) {
+        if let Some(choice) = user_records::choose(&global.request, false) {
+            global.request.state_dir = choice.dir;
+        }
+        // A shell that has gone away needs none.
+        let _ = output::ids(candidates(&global.request, what).iter().map(String::as_str));
+    }
+    ExitCode::SUCCESS
 }

@@ -17,10 +17,10 @@ const ATTEMPTS: u32 = 5;
 
 /// Plans, asks, deletes and prints. A refusal is also printed as a JSON document.
 pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> {
+    let asks = !asked.dry_run && ask::asks(global, asked.command.as_str())?;
     let watcher = Watcher::new(global);
-    let asks = !asked.dry_run && ask::somebody_is_there(global);
     let mut gc = Gc::new(GcRequest { asks, ..asked }, &watcher);
-    let done = carry_out(global, &watcher, &mut gc);
+    let done = carry_out(global, &watcher, &mut gc, asks);
     if let Err(refusal) = &done
         && refusal.exit == Exit::Refused
     {
@@ -32,7 +32,7 @@ pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> 
     done
 }
 
-fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>) -> Result<Exit, Error> {
+fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>, asks: bool) -> Result<Exit, Error> {
     let mut attempt = 1;
     loop {
         let mut planned = gc.plan()?;
@@ -40,10 +40,10 @@ fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>) -> Result<
             print(global, &planned.result)?;
             return Ok(planned.result.exit);
         }
-        if !planned.result.plan.steps.is_empty() && ask::somebody_is_there(global) {
+        if asks && !planned.result.plan.steps.is_empty() {
             // Not to stdout, which holds the result alone.
             output::on_stderr(&text::gc(&json::gc(&planned.result), &terminal::screen()))?;
-            if !ask::confirm(global, &question(&planned.result.plan))? {
+            if !ask::confirm(&question(&planned.result.plan))? {
                 match global.format {
                     Format::Json => {
                         planned.result.dry_run = true;
@@ -76,7 +76,12 @@ fn print(global: &Global, result: &GcResult) -> Result<(), Error> {
     if global.format == Format::Table && global.quiet && result.plan.outcome == OutcomeKind::NotNeeded {
         return Ok(());
     }
-    output::result(global.format, &json::gc(result), text::gc)
+    let mut document = json::gc(result);
+    if global.format == Format::Table && !terminal::is_one() {
+        // The watcher has logged them.
+        document.events.clear();
+    }
+    output::result(global.format, &document, text::gc)
 }
 
 fn question(plan: &Plan) -> String {

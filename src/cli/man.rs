@@ -1,5 +1,7 @@
 //! `layersweep man DIR`
 
+mod sections;
+
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -8,25 +10,38 @@ use clap_mangen::Man;
 use roff::{Roff, bold, roman};
 
 use super::args::{Args, ManArgs};
+use super::help::EXIT_STATUS;
 use crate::app::error::{Error, Exit};
+use sections::{ENVIRONMENT, EXAMPLES, FILES, OTHERS};
 
 /// Writes a page for the program and one for each command.
 pub(super) fn run(own: &ManArgs) -> Result<Exit, Error> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
-    std::fs::create_dir_all(&own.dir).and_then(|()| pages(command, &own.dir)).map_err(|error| {
+    let names = names(&command);
+    std::fs::create_dir_all(&own.dir).and_then(|()| pages(command, &names, &own.dir)).map_err(|error| {
         Error::failed(format!("writing the man pages to {}: {error}", own.dir.display()))
             .hint("name a directory that can be written to")
     })?;
     Ok(Exit::Done)
 }
 
-fn pages(command: Command, dir: &Path) -> io::Result<()> {
+/// Of the pages of a command and all below it.
+fn names(command: &Command) -> Vec<String> {
+    let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+    std::iter::once(page_name(command)).chain(below.flat_map(names)).collect()
+}
+
+fn page_name(command: &Command) -> String {
+    command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+fn pages(command: Command, names: &[String], dir: &Path) -> io::Result<()> {
     for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
-        pages(command.clone(), dir)?;
+        pages(command.clone(), names, dir)?;
     }
     let mut text = Vec::new();
-    let name = page(command, &mut text)?;
+    let name = page(command, names, &mut text)?;
     // It speaks of two kinds of help; a page is the long one.
     let text = String::from_utf8_lossy(&text).replace(" (see a summary with \\*(Aq\\-h\\*(Aq)", "");
     std::fs::write(dir.join(name), text)
@@ -35,11 +50,17 @@ fn pages(command: Command, dir: &Path) -> io::Result<()> {
 /// Writes the page of one command; the name of its file.
 ///
 /// The parts that `clap_mangen` lays out well are its own. The synopsis is as `--help` has it (with all
-/// options by name it hid the arguments), and what `--help` tells below the options is the description.
-fn page(mut command: Command, to: &mut Vec<u8>) -> io::Result<String> {
+/// options by name it hid the arguments), and what `--help` tells below the options is the description. Global
+/// options are on the page of the program alone.
+fn page(mut command: Command, names: &[String], to: &mut Vec<u8>) -> io::Result<String> {
     let usage = command.render_usage().to_string();
+    let own = page_name(&command);
+    let is_program = own == names[0];
     let details = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
+    if !is_program {
+        command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
+    }
     let source = concat!("layersweep ", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command).source(source).manual("layersweep");
     man.render_title(to)?;
@@ -52,11 +73,51 @@ fn page(mut command: Command, to: &mut Vec<u8>) -> io::Result<String> {
         None => man.render_description_section(to)?,
     }
     man.render_options_section(to)?;
+    if !is_program {
+        let mut global = Roff::new();
+        let text = [
+            roman("Global options (stores, configuration, output, measuring) are described in "),
+            bold("layersweep"),
+            roman("(1)."),
+        ];
+        global.control("PP", []).text(text).to_writer(to)?;
+    }
     if has_commands {
         man.render_subcommands_section(to)?;
     }
+    let examples = EXAMPLES.iter().find(|(page, _)| *page == own).map_or(&[][..], |(_, examples)| examples);
+    list("EXAMPLES", examples).to_writer(to)?;
+    list("EXIT STATUS", &EXIT_STATUS).to_writer(to)?;
+    list("FILES", &FILES).to_writer(to)?;
+    list("ENVIRONMENT", &ENVIRONMENT).to_writer(to)?;
+    see_also(&own, names).to_writer(to)?;
     to.flush()?;
     Ok(man.get_filename())
+}
+
+/// A section of terms and what they mean; nothing without any.
+fn list(title: &str, entries: &[(&str, &str)]) -> Roff {
+    let mut section = Roff::new();
+    if !entries.is_empty() {
+        section.control("SH", [title]);
+    }
+    for (term, meaning) in entries {
+        section.control("TP", []).text([bold(*term)]).text([roman(*meaning)]);
+    }
+    section
+}
+
+/// The program's page names all others; the page of a command names that, its own commands and what it is one of.
+fn see_also(own: &str, names: &[String]) -> Roff {
+    let is_related = |name: &&String| {
+        let near = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('-'));
+        **name != own && (own == names[0] || near(name, own) || near(own, name))
+    };
+    let ours = names.iter().filter(is_related).map(|name| format!("{name}(1)"));
+    let all: Vec<_> = ours.chain(OTHERS.map(str::to_owned)).collect();
+    let mut section = Roff::new();
+    section.control("SH", ["SEE ALSO"]).text([roman(all.join(", "))]);
+    section
 }
 
 /// Each line is a paragraph, and one that begins with blanks is an entry of a list: a term, two blanks or
@@ -80,6 +141,24 @@ fn describe(details: &str) -> Roff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn every_page_has_examples_that_parse() {
+        let mut program = Args::command().disable_help_subcommand(true);
+        program.build();
+        let (pages, examples): (Vec<_>, Vec<_>) =
+            (names(&program), EXAMPLES.iter().map(|(page, _)| *page).collect());
+        let missing: Vec<_> = pages.iter().filter(|page| !examples.contains(&page.as_str())).collect();
+        assert!(missing.is_empty() && examples.len() == pages.len(), "{missing:?}");
+        for (line, _) in EXAMPLES.iter().flat_map(|(_, examples)| *examples) {
+            let line = line.split(" > ").next().unwrap_or_default();
+            // Quoted words have blanks only in a note.
+            let words = line.replace('\'', "").replace("needed offline", "note");
+            let parsed = Args::try_parse_from(words.split_whitespace());
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
+    }
 
     #[test]
     fn entries_stay_entries() {

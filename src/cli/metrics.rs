@@ -37,7 +37,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
         return Ok(write(request, targets, top, path, "--textfile")?.1.report(global));
     }
     let gathered = app::gather(request, targets, top)?;
-    output::text(&metrics::text(&gathered.facts))?;
+    output::script(&metrics::text(&gathered.facts))?;
     Ok(gathered.report(global))
 }
 

@@ -11,6 +11,7 @@ mod explain;
 mod filter;
 mod gc;
 mod global;
+mod help;
 mod history;
 mod images;
 mod layers;
@@ -37,11 +38,11 @@ mod watcher;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Args, Command};
 
 use crate::app::error::{Error, Exit};
+use crate::app::observer::Observer as _;
+use crate::app::user_records;
 use crate::sys::{helper, sync};
 
 /// Runs the program.
@@ -50,11 +51,12 @@ pub fn main() -> ExitCode {
     match arguments.next() {
         Some(first) if first == helper::ARGUMENT => return helper::serve(arguments),
         Some(first) if first == sync::ARGUMENT => return sync::serve(),
+        Some(first) if first == completions::ARGUMENT => return completions::names(arguments),
         _ => {}
     }
     // This very program, whatever has become of its file.
     helper::set_program("/proc/self/exe");
-    let args = match Args::try_parse() {
+    let args = match help::parse() {
         Ok(args) => args,
         Err(error) => return usage_error(&error).into(),
     };
@@ -71,7 +73,11 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Doctor => return doctor::run(&args.global),
         _ => {}
     }
-    let (global, config) = settings::read(&args.global, &args.command.settings(&args.global))?;
+    let (mut global, config) = settings::read(&args.global, &args.command.settings(&args.global))?;
+    if let Some(choice) = user_records::choose(&global.request, args.command.records()) {
+        global.note(&choice.note);
+        global.request.state_dir = choice.dir;
+    }
     let done = match &args.command {
         Command::Completions(_) | Command::Man(_) | Command::Doctor => Ok(Exit::Done),
         Command::Scan(own) => scan::run(&global, own),

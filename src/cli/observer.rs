@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use super::global::Global;
-use super::progress;
+use super::{output, progress};
 use crate::app::error::{Error, Exit};
 use crate::app::observer::{Observer, Shown, Weight};
 use crate::disk::Progress;
@@ -72,5 +72,5 @@ fn say(kind: &str, message: &str, hint: &str) {
         let _ = writeln!(text, "hint: {}", safe(hint));
     }
     // A stderr that is gone cannot be told so.
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(output::shown(&text).as_bytes());
 }

@@ -1,5 +1,6 @@
 //! Results go to stdout, in one piece.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
@@ -21,6 +22,33 @@ pub(super) fn set_color(color: Color) {
 
 /// Prints text for people.
 pub(super) fn text(text: &str) -> Result<(), Error> {
+    script(&shown(text))
+}
+
+/// Text that the locale can show: in one without UTF-8, plain ASCII.
+pub(super) fn shown(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || terminal::is_unicode() { text.into() } else { ascii(text).into() }
+}
+
+/// Our own signs have a likeness in ASCII; other characters are escaped.
+fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '…' => out.push_str("..."),
+            '→' => out.push_str("->"),
+            '─' => out.push('-'),
+            '│' | '├' => out.push('|'),
+            '└' => out.push('`'),
+            c if c.is_ascii() => out.push(c),
+            c => out.extend(c.escape_unicode()),
+        }
+    }
+    out
+}
+
+/// Prints text for programs, which has its own encoding.
+pub(super) fn script(text: &str) -> Result<(), Error> {
     let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
 }
@@ -28,7 +56,7 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
 /// Shows text to a person on stderr: what is no result.
 pub(super) fn on_stderr(text: &str) -> Result<(), Error> {
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
-    stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
+    stderr.write_all(shown(text).as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
 }
 
 /// Prints a document for programs. A person may look at it on a terminal, so there it is
@@ -94,6 +122,11 @@ fn plain(text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_utf_8_everything_is_ascii() {
+        assert_eq!(ascii("├─ a…b │ └─ → ü"), "|- a...b | `- -> \\u{fc}");
+    }
 
     #[test]
     fn json_on_a_terminal_stays_the_same_document() {

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::Format;
 use super::global::Global;
+use super::terminal;
 use crate::app::observer::Shown;
 use crate::disk::Progress;
 use crate::report::text::bytes;
@@ -31,9 +32,7 @@ pub(super) fn show(global: &Global, progress: &Arc<Progress>) -> Shown {
             return;
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
-            bar.set_style(style);
-        }
+        set_style(&bar, "{spinner} {msg}  {elapsed}");
         loop {
             let inodes = progress.inodes.load(Ordering::Relaxed);
             let allocated = progress.bytes.load(Ordering::Relaxed);
@@ -52,6 +51,12 @@ pub(super) fn show(global: &Global, progress: &Arc<Progress>) -> Shown {
     })
 }
 
+fn set_style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(if terminal::is_unicode() { style } else { style.tick_chars("-\\|/ ") });
+    }
+}
+
 /// One line that says what is being done just now; gone when it is dropped.
 #[derive(Debug)]
 pub(super) struct Line(Option<ProgressBar>);
@@ -61,9 +66,7 @@ impl Line {
         let wanted = !global.no_progress && !global.quiet && stderr().is_terminal();
         Self(wanted.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-                bar.set_style(style);
-            }
+            set_style(&bar, "{spinner} {wide_msg}");
             bar.enable_steady_tick(TICK);
             bar
         }))

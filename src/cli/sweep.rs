@@ -18,11 +18,12 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
     let wish = Wish { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
     // A dry run of nothing would tell nothing.
     let delete = own.delete || (own.dry_run && own.repair.is_empty());
-    let watcher = Watcher::new(global);
     let asked = SweepRequest { request: &global.request, wish, delete, dry_run: own.dry_run };
     let changes = asked.changes() && !own.dry_run;
+    let asks = changes && ask::asks(global, if delete { "sweep --delete" } else { "sweep --repair" })?;
+    let watcher = Watcher::new(global);
     let mut sweep = Sweep::new(asked, &watcher)?;
-    match carry_out(global, &watcher, &mut sweep) {
+    match carry_out(global, &watcher, &mut sweep, asks) {
         Err(refusal) if changes && refusal.exit == Exit::Refused && global.format == Format::Json => {
             let (asked, at) = (sweep.asked(), Timestamp::now());
             let document =
@@ -34,15 +35,20 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
     }
 }
 
-fn carry_out(global: &Global, watcher: &Watcher<'_>, sweep: &mut Sweep<'_>) -> Result<Exit, Error> {
+fn carry_out(
+    global: &Global,
+    watcher: &Watcher<'_>,
+    sweep: &mut Sweep<'_>,
+    asks: bool,
+) -> Result<Exit, Error> {
     let planned = sweep.plan()?;
     if !sweep.asked().changes() || sweep.asked().dry_run {
         return print(global, &planned);
     }
-    if !planned.plan.order.is_empty() && ask::somebody_is_there(global) {
+    if asks && !planned.plan.order.is_empty() {
         let shown = SweepDoc { dry_run: true, ..json::sweep(&planned) };
         output::text(&text::sweep(&shown, &terminal::screen()))?;
-        if !ask::confirm(global, &question(&planned.plan))? {
+        if !ask::confirm(&question(&planned.plan))? {
             return Ok(Exit::Done);
         }
     }

@@ -19,8 +19,12 @@ pub(super) fn screen() -> Screen {
         let asked = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
         told.or_else(asked).filter(|columns| *columns > 0).unwrap_or(USUAL).max(NARROWEST)
     });
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default());
-    Screen { width, unicode: is_utf8(&locale), zone: TimeZone::system() }
+    Screen { width, unicode: is_unicode(), zone: TimeZone::system() }
+}
+
+/// Whether the locale of this process can show more than ASCII.
+pub(super) fn is_unicode() -> bool {
+    is_utf8(&["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default()))
 }
 
 /// Whether stdout goes to one.

@@ -44,5 +44,5 @@ pub use files::DATABASE;
 pub use health::Degraded;
 pub use lock::{Holder, LockError, MetricsLock, RunLock};
 pub use pending::{Note, Pending, Queue};
-pub use place::{Caller, Place, place};
+pub use place::{Caller, Place, SYSTEM, place};
 pub use save::{Saved, apply_waiting, save};

@@ -89,8 +89,8 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Pl
 
 const PENDING: &str = "pending";
 
-/// Where root's records lie.
-const SYSTEM: &str = "/var/lib/layersweep";
+/// Root's state directory by default.
+pub const SYSTEM: &str = "/var/lib/layersweep";
 
 /// `None` for a user without a home.
 fn default_dir(caller: &Caller) -> Option<PathBuf> {

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 pub use crate::model::OutcomeKind;
 pub use crate::model::plan::{Kind, Reason};
 pub use confirm::{Confirmation, confirm};
-pub use read::{Act, Query, Quiet, acts, list, quiet};
+pub use read::{Act, Query, Quiet, acts, freed, list, quiet};
 pub use thin::{Disposition, Horizons, disposition, thin};
 pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, RunError, Start, new_id};
 

@@ -7,6 +7,7 @@
 
 pub mod compare;
 pub mod containers;
+pub mod forecast;
 pub mod input;
 pub mod kubelet;
 pub mod leaks;

@@ -225,7 +225,7 @@ fn without_ballast_leaks_make_room() {
 #[test]
 fn killed_it_is_finished_by_the_next_run() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
-    let all = ["gc", "--via", "direct", "--high", "2", "--low", "1", "--min-age", "0s"];
+    let all = ["gc", "-y", "--via", "direct", "--high", "2", "--low", "1", "--min-age", "0s"];
     for round in 0..6_u64 {
         let mut child = down.command(&all).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(120 + 90 * round));

@@ -27,8 +27,8 @@ const GONE: &str = "0f8a31b2-7a5c-4f7e-9d1e-0b6a7c8d9e01";
 const KNOWN: &str = "0f8a31b2-7a5c-4f7e-9d1e-0b6a7c8d9e02";
 const RUNNING: &str = "0f8a31b2-7a5c-4f7e-9d1e-0b6a7c8d9e03";
 
-const ALL: [&str; 7] = ["gc", "--via", "direct", "--high", "1", "--low", "0"];
-const CONTAINERS: [&str; 5] = ["gc", "--via", "direct", "--only", "containers"];
+const ALL: [&str; 8] = ["gc", "-y", "--via", "direct", "--high", "1", "--low", "0"];
+const CONTAINERS: [&str; 6] = ["gc", "-y", "--via", "direct", "--only", "containers"];
 
 /// A node whose runtime is down.
 struct Down {

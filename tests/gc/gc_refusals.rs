@@ -212,7 +212,7 @@ fn a_user_who_may_not_is_told_so() {
     std::fs::copy(env!("CARGO_BIN_EXE_layersweep"), &program).unwrap();
     let mut command = std::process::Command::new("setpriv");
     program::hermetic(&mut command);
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program).args(GC);
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program).args(GC).arg("-y");
     command.arg("--graphroot").arg(node.store.root()).arg("--state-dir").arg(public.path().join("state"));
     command.args(["--cri-endpoint", &node.server.endpoint()]);
     let run = program::run(&mut command).expect_no_crash().expect_code(5);

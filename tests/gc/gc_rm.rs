@@ -147,8 +147,11 @@ fn a_person_is_shown_the_plan_and_asked() {
     let run = on_terminal(&node, &["gc", "--no-progress"], "").expect_code(0);
     assert!(!run.stdout.contains("[y/N]") && run.stdout.contains("Nothing was deleted"), "{run:?}");
     assert_eq!(node.names(), names(2..8));
-    // Off a terminal nobody is there to be asked; -y changes nothing.
-    node.json(0, &["rm", &name(2)]);
+    // Off a terminal nobody is there to be asked: it takes -y.
+    let refused = node.command(&["rm", &name(2)]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(node.names(), names(2..8));
+    node.json(0, &["rm", "-y", &name(2)]);
     node.json(0, &["rm", "-y", &name(3)]);
     let run = on_terminal(&node, &gc, "yes\n").expect_code(4);
     assert!(run.stdout.contains("Low threshold NOT reached"), "{run:?}");

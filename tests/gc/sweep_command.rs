@@ -237,7 +237,7 @@ const HARMLESS: [&str; 24] = [
     "backingfs",
 ];
 
-const NOW: [&str; 4] = ["sweep", "--delete", "--min-age", "0s"];
+const NOW: [&str; 5] = ["sweep", "--delete", "-y", "--min-age", "0s"];
 
 fn reclaimable(document: &Value) -> Vec<&Value> {
     list(document, "/leaks").iter().filter(|leak| leak["verdict"] == "reclaim").collect()

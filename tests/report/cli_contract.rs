@@ -6,13 +6,16 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::process::Stdio;
 
+use layersweep::history::{Access, Records, usage};
+use layersweep::model::Filesystem;
 use serde_json::Value;
 
 use crate::support;
+use support::loopfs::{Fs, LoopFs};
 use support::program::{self, Run, layersweep, list, text, timeless};
 use support::schema;
 use support::store::{self, Store};
-use support::{small, tree};
+use support::{alice, node, small, tree};
 
 const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
 
@@ -100,6 +103,87 @@ fn help_and_version_are_0_and_on_stdout() {
     }
 }
 
+/// `-h` of a command is about that command; `--help` has everything.
+#[test]
+fn short_help_has_the_options_of_its_command() {
+    for words in [&["gc"][..], &["images"], &["pin", "add"], &["history", "usage"], &["doctor"]] {
+        let help = |flag: &str| layersweep([words, &[flag]].concat()).expect_code(0).stdout;
+        let (short, long) = (help("-h"), help("--help"));
+        assert!(!short.contains("--graphroot") && long.contains("--graphroot"), "{words:?}: {short}\n{long}");
+        assert_eq!(short.matches("Global options").count(), 1, "{words:?}: {short}");
+        assert!(!long.contains("Global options"), "{words:?}: {long}");
+    }
+    assert!(layersweep(["gc", "-h"]).stdout.contains("--max-age"));
+    let program = layersweep(["-h"]).stdout;
+    assert!(program.contains("--graphroot") && program.contains("Exit codes:"), "{program}");
+    // As podman and git have it.
+    assert!(layersweep(["pin", "-h"]).stdout.contains("rm"));
+}
+
+/// A real bash completes the names of the last scan, the keep-list and the classes; nothing is scanned.
+#[test]
+fn bash_completes_images_pins_and_classes() {
+    let Some(bed) = bed() else { return };
+    if !support::require_program("bash") {
+        return;
+    }
+    let state = bed.dir.path().join("state");
+    let ours = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).arg("--state-dir").arg(&state);
+        program::run(&mut command).expect_code(0)
+    };
+    ours(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
+    ours(&["pin", "add", "quay.io/team/*"]);
+    let complete = |line: &str| {
+        let script = format!(
+            "source <(\"$PROGRAM\" completions bash)\nlayersweep() {{ \"$PROGRAM\" \"$@\"; }}\n\
+             COMP_LINE={line:?} COMP_POINT=${{#COMP_LINE}}\n\
+             IFS=$' \\t' read -ra COMP_WORDS <<<\"${{COMP_LINE//:/ : }}\"\n\
+             [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=('')\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+             _layersweep_names layersweep \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let mut bash = std::process::Command::new("bash");
+        program::hermetic(&mut bash);
+        bash.env("PROGRAM", env!("CARGO_BIN_EXE_layersweep")).env("LAYERSWEEP_STATE_DIR", &state);
+        let run = program::run(bash.args(["-c", &script])).expect_code(0);
+        assert_eq!(run.stderr, "", "{line}");
+        run.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let a2 = small::name("a2");
+    assert!(complete("layersweep rm ").contains(&a2));
+    assert!(complete("layersweep explain --state-dir /x localhost/small/a").contains(&a2));
+    assert!(complete("layersweep pin add localhost/").contains(&a2));
+    // bash divides words at colons.
+    let (name, tag) = a2.rsplit_once(':').unwrap();
+    assert_eq!(complete(&format!("layersweep rm {name}:")), [tag]);
+    assert_eq!(complete("layersweep pin rm "), ["quay.io/team/\\*"]);
+    assert_eq!(complete("layersweep pin remove nothing"), [""]);
+    assert!(complete("layersweep sweep --class orphan-d").contains(&"orphan-dir".to_owned()));
+    assert!(complete("layersweep rm --").contains(&"--dry-run".to_owned()));
+    // Never an error, whatever is wrong.
+    for words in [&["__candidates"][..], &["__candidates", "x"], &["__candidates", "images"]] {
+        let mut command = program::command();
+        command.args(words).env("LAYERSWEEP_STATE_DIR", bed.store.root());
+        let run = program::run(&mut command).expect_code(0);
+        assert_eq!((&*run.stdout, &*run.stderr), ("", ""), "{words:?}");
+    }
+}
+
+/// Logs of cron and consoles of machines have no UTF-8.
+#[test]
+fn without_utf_8_output_is_ascii() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    for words in [&["layers", "--tree"][..], &["images"], &["report"], &["usage"], &["doctor"]] {
+        let mut command = program::command();
+        command.args(words).args(["--graphroot", root]).env("LANG", "C");
+        let run = program::run(&mut command).expect_no_crash();
+        assert!(run.stdout.is_ascii() && run.stderr.is_ascii(), "{words:?}: {run:?}");
+    }
+}
+
 #[test]
 fn completions_and_man_pages() {
     for (shell, sign) in
@@ -121,9 +205,91 @@ fn completions_and_man_pages() {
         assert!(diff.contains(part), "{part}: {diff}");
     }
     let main = std::fs::read_to_string(pages.join("layersweep.1")).unwrap();
-    assert!(main.contains("Exit codes"), "{main}");
+    let gc = std::fs::read_to_string(pages.join("layersweep-gc.1")).unwrap();
+    for page in [&main, &gc] {
+        for section in ["EXAMPLES", "\"EXIT STATUS\"", "FILES", "ENVIRONMENT", "\"SEE ALSO\""] {
+            assert!(page.contains(&format!(".SH {section}\n")), "{section}: {page}");
+        }
+        assert!(page.contains("a listing was partial"), "every exit code: {page}");
+    }
+    assert!(main.contains("\\-\\-graphroot") && !gc.contains("\\-\\-graphroot"), "global options stand once");
+    assert!(main.contains("layersweep\\-pin\\-add(1)"), "{main}");
     let run = layersweep(["man", "/proc/none"]).expect_code(1);
     assert_one_error(&run);
+}
+
+/// Nobody can answer a question there, and a script must not delete by accident.
+#[test]
+fn off_a_terminal_deleting_needs_yes() {
+    let Some(bed) = bed() else { return };
+    let state = bed.dir.path().join("state");
+    let (root, runroot) = (bed.store.root().to_owned(), bed.store.runroot());
+    let command = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).arg("--graphroot").arg(&root).arg("--runroot").arg(&runroot);
+        command.arg("--state-dir").arg(&state);
+        command
+    };
+    let before = tree::listing(bed.dir.path());
+    let other = small::name("other");
+    let rm = ["rm", "--via", "direct", "--min-age", "0s", &other];
+    for words in [
+        &["gc", "--via", "direct", "--max-age", "1s", "--min-age", "0s", "--high", "99", "--low", "98"][..],
+        &rm,
+        &["sweep", "--delete"],
+        &["sweep", "--repair", "missing-l"],
+    ] {
+        // Not through `run`, which adds the flag.
+        let refused = command(words).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!((refused.status.code(), &*refused.stdout), (Some(2), &b""[..]), "{words:?}: {told}");
+        assert!(told.starts_with("error: ") && told.contains("hint: add -y"), "{words:?}: {told}");
+        program::run(&mut command(&[words, &["--dry-run"]].concat())).expect_code(0);
+    }
+    assert!(tree::differences(&before, &tree::listing(bed.dir.path())).is_empty());
+    let done = command(&[&rm[..], &["-y"]].concat()).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+}
+
+/// Root's keep-list and ages are another answer: which one is given is never left open.
+#[test]
+fn a_user_is_told_whose_records_are_used() {
+    if !alice::require() {
+        return;
+    }
+    let run = alice::run(
+        r#"
+mount -t tmpfs lib /var/lib
+list() { echo "$1:"; as_alice "$program" pin list -v 2>&1; }
+list none
+"$program" pin add quay.io/of-root >/dev/null
+list denied
+chmod 755 /var/lib/layersweep
+chmod 644 /var/lib/layersweep/layersweep.db
+list readable
+as_alice "$program" pin add quay.io/of-alice 2>&1
+list both
+as_alice "$program" pin list -q --state-dir /var/lib/layersweep 2>&1
+as_alice "$program" pin list -q 2>&1
+"#,
+    );
+    let said = |begin: &str, end: &str| {
+        let rest = run.stdout.split_once(&format!("{begin}:\n")).unwrap_or_else(|| panic!("{run:?}")).1;
+        rest.split_once(&format!("{end}:\n")).map_or(rest, |(said, _)| said).to_owned()
+    };
+    let none = said("none", "denied");
+    assert!(!none.contains("root"), "{none}");
+    let denied = said("denied", "readable");
+    assert!(denied.contains("note: not running as root: the state directory is /home/alice/"), "{denied}");
+    assert!(denied.contains("/var/lib/layersweep cannot be read: pins"), "{denied}");
+    let readable = said("readable", "both");
+    assert!(
+        readable.contains("read from root's state directory") && readable.contains("of-root"),
+        "{readable}"
+    );
+    let both = said("both", "end");
+    assert!(both.contains("root's records are not used") && both.contains("of-alice"), "{both}");
+    assert!(both.ends_with("quay.io/of-root\nquay.io/of-alice\n"), "{both}");
 }
 
 #[test]
@@ -223,6 +389,63 @@ fn the_figures_of_an_image_add_up() {
     assert_eq!(used.len(), 1, "{used:#?}");
     assert_eq!(text(&used[0], "/used_by/0/name"), "web");
     assert_eq!(text(&used[0], "/used_by/0/owner"), "podman");
+}
+
+/// Readings of six hours in which a tenth of what is left was written each hour.
+#[test]
+fn a_filling_filesystem_has_a_forecast() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 400 << 20);
+    let store = small::still(&loopfs.path().join("root"));
+    std::fs::write(loopfs.path().join("fill"), vec![1; 250 << 20]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (root, state) = (store.root().to_str().unwrap(), dir.path().join("state"));
+    let run = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).arg("--state-dir").arg(&state);
+        program::run(&mut command).expect_no_crash()
+    };
+    let usage = || node::document(run(&["usage", "--graphroot", root, "--format", "json"]).expect_code(0));
+    run(&["scan", "-q", "--graphroot", root]).expect_code(0);
+    assert!(usage()["filesystems"][0]["forecast"].is_null(), "one reading is no history");
+    let (filesystem, _) = layersweep::disk::filesystem::of(store.root()).unwrap();
+    let mut records = Records::open(&state, Access::Write).unwrap();
+    records
+        .write(|tx| {
+            let now = jiff::Timestamp::now();
+            (1..=72_u32).rev().try_for_each(|step| {
+                let at = now - jiff::SignedDuration::from_mins(i64::from(step) * 5);
+                let left = filesystem.available_bytes;
+                let available_bytes = left + left / 120 * u64::from(step);
+                usage::record(tx, at, &[Filesystem { available_bytes, ..filesystem.clone() }])
+            })
+        })
+        .unwrap();
+    drop(records);
+    let document = usage();
+    let forecast = &document["filesystems"][0]["forecast"];
+    let hours = |field: &str| forecast[field].as_f64().unwrap() / 3600.0;
+    assert!((8.0..12.0).contains(&hours("full_in_seconds")), "{document:#}");
+    assert!(hours("earliest_in_seconds") <= hours("full_in_seconds"), "{document:#}");
+    assert!(hours("full_in_seconds") <= hours("latest_in_seconds"), "{document:#}");
+    assert_eq!(forecast["window_seconds"], 6 * 3600, "{document:#}");
+    let table = run(&["usage", "--graphroot", root]).expect_code(0).stdout;
+    assert!(table.contains("\n  full in ") && table.contains("at the rate of the last 6h ("), "{table}");
+    let report = node::document(run(&["report", "--graphroot", root, "--format", "json"]));
+    assert_eq!(
+        text(&report, "/filesystems/0/forecast/filesystem"),
+        text(forecast, "/filesystem"),
+        "{report:#}"
+    );
+    assert!(run(&["report", "--graphroot", root]).stdout.contains("full in "));
+    let metrics = run(&["metrics"]).expect_code(0).stdout;
+    assert!(metrics.contains("layersweep_filesystem_full_seconds{mountpoint="), "{metrics}");
+    let doctor = run(&["doctor", "--graphroot", root, "--format", "json"]).json();
+    let mut checks = list(&doctor, "/checks").iter().filter(|check| check["name"] == "fullness");
+    let fullness = checks.next().unwrap();
+    assert!(text(fullness, "/message").contains("full in ") && fullness["status"] != "ok", "{fullness:#}");
 }
 
 #[test]

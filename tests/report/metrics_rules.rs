@@ -15,6 +15,7 @@ use layersweep::model::{Filesystem, StoreId, StoreKind};
 use layersweep::policy::FreeFloor;
 use layersweep::policy::Targets;
 use layersweep::policy::Thresholds;
+use layersweep::policy::forecast::Forecast;
 use layersweep::report::metrics::{self, FAMILIES};
 use regex::Regex;
 use serde_json::Value;
@@ -77,6 +78,13 @@ fn everything() -> Facts {
             available_bytes: 50,
             inodes: 10,
             inodes_free: 5,
+        })],
+        forecasts: vec![Some(Forecast {
+            window: jiff::SignedDuration::from_hours(6),
+            rate: 2.0,
+            slowest: 1.0,
+            fastest: 4.0,
+            available_bytes: 50,
         })],
         targets: Targets {
             used: Some(Thresholds { high: 75, low: 70 }),

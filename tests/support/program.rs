@@ -87,8 +87,23 @@ pub fn layersweep<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     run(&mut command)
 }
 
-/// Runs `command` to its end. Fails after five minutes.
+/// Adds `--yes` to a command line of the program that deletes: a test is no terminal, where deleting needs it.
+pub fn consent(command: &mut Command) {
+    let program = OsStr::new(env!("CARGO_BIN_EXE_layersweep"));
+    let is_deletion = |word: &OsStr| ["gc", "rm", "sweep"].iter().any(|name| word == *name);
+    let is_consent = |word: &OsStr| ["-y", "--yes", "--dry-run"].iter().any(|flag| word == *flag);
+    let mut words = std::iter::once(command.get_program()).chain(command.get_args());
+    if words.any(|word| word == program) {
+        let words: Vec<_> = words.collect();
+        if words.iter().any(|word| is_deletion(word)) && !words.iter().any(|word| is_consent(word)) {
+            command.arg("--yes");
+        }
+    }
+}
+
+/// Runs `command` to its end, with [`consent`]. Fails after five minutes.
 pub fn run(command: &mut Command) -> Run {
+    consent(command);
     let start = Instant::now();
     let mut child = command
         .stdout(Stdio::piped())

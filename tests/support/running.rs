@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::program::Run;
+use super::program::{Run, consent};
 
 /// A run under way; killed when dropped.
 #[derive(Debug)]
@@ -20,8 +20,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command`.
+    /// Starts `command`, with [`consent`].
     pub fn start(command: &mut Command) -> Self {
+        consent(command);
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starting the program");
         let stdout = drain(child.stdout.take().expect("a pipe"));

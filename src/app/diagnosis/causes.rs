@@ -9,8 +9,7 @@ use crate::history::ages::Ages;
 use crate::model::display::span;
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
-    Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
-    Verdict,
+    Consistency, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind, Verdict,
 };
 use crate::policy::leaks::{self, Decision, Plan, Stay};
 use crate::stores::Scan;
@@ -166,12 +165,41 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         let text = format!("unused image {name} ({used}), pinned by {}", facts.pinned_by.join(", "));
         (bytes >= context.least(at) && !pause).then(|| Cause {
             title: format!("pinned image {name}"),
-            remedy: "if nothing needs it, remove the pin; then `layersweep gc` can delete it".into(),
+            remedy: unpin(&facts.pinned_by, context.command),
             id: Some(facts.id.to_string()),
             ..context.cause(at, CauseKind::PinnedImage, bytes, text)
         })
     };
     images_of(context, Standing::Pinned).into_iter().filter_map(cause).collect()
+}
+
+/// What takes pins away, each where it was set.
+fn unpin(pinned_by: &[String], command: &str) -> String {
+    let mut how: Vec<String> = Vec::new();
+    for pin in pinned_by {
+        let one = match (pin.strip_prefix("pin "), pin.strip_prefix("label "), pin.split_once("\" in ")) {
+            (Some(ours), ..) => {
+                let pattern = ours.strip_suffix(" (layersweep pin list)").unwrap_or(ours);
+                format!("`layersweep pin rm '{pattern}'`")
+            }
+            (_, Some(label), _) => match label.split_once(" on ") {
+                Some((label, name)) => {
+                    let key = label.split_once('=').map_or(label, |(key, _)| key);
+                    format!("`ctr -n k8s.io images label {name} {key}=`")
+                }
+                None => format!("remove the label {label}"),
+            },
+            (_, _, Some((_, file))) => format!("remove it from {file}"),
+            _ => continue,
+        };
+        if !how.contains(&one) {
+            how.push(one);
+        }
+    }
+    match how.is_empty() {
+        true => format!("if nothing needs it, remove the pin; then `{command}` can delete it"),
+        false => format!("if nothing needs it: {}; then `{command}` can delete it", how.join(", ")),
+    }
 }
 
 /// Containers by what their own writable layers hold.
@@ -204,7 +232,7 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         found.push(Cause {
             title: format!("container {name}"),
             remedy: match dead {
-                true => removal(container),
+                true => removal(container.owner, &container.id, container.sandbox, foreign),
                 false => "find out what it writes to its root filesystem; use a volume for that".into(),
             },
             id: Some(container.id.to_string()),
@@ -216,16 +244,29 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     found
 }
 
-/// Who removes a container is who made it.
-fn removal(container: &Container) -> String {
-    let id = short(&container.id);
-    match container.owner {
-        Owner::CriO => format!("`crictl rm {id}` removes it, or `layersweep gc` with [containers] enabled"),
-        Owner::Podman => format!("`podman rm {id}` removes it"),
-        Owner::Buildah => format!("`buildah rm {id}` removes it"),
-        Owner::Containerd => format!("`crictl rm {id}` (or `ctr`) removes it"),
-        Owner::Unknown => "remove it with the tool that created it".into(),
-    }
+/// Who removes a container is who made it; `foreign`: on a disk where no runtime runs.
+fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
+    // Outside of the kubelet's namespace, containerd's ids have theirs in front.
+    let (namespace, whole) = match id.rsplit_once('/') {
+        Some((namespace, id)) => (Some(namespace), id),
+        None => (None, id),
+    };
+    let id = short(whole);
+    let by_cri = if sandbox { "crictl rmp" } else { "crictl rm" };
+    let how = match (owner, namespace) {
+        (Owner::CriO, _) | (Owner::Containerd, None) => {
+            format!("`{by_cri} {id}` removes it, or `layersweep gc` with [containers] enabled")
+        }
+        (Owner::Podman, _) => format!("`podman rm {id}` removes it"),
+        (Owner::Buildah, _) => format!("`buildah rm {id}` removes it"),
+        (Owner::Containerd, Some("moby")) => format!("`docker rm {id}` removes it"),
+        (Owner::Containerd, Some(namespace)) => {
+            format!("`ctr -n {namespace} containers rm {whole}` removes it")
+        }
+        (Owner::Unknown, _) => "remove it with the tool that created it".into(),
+    };
+    let needs_runtime = matches!(owner, Owner::CriO | Owner::Containerd);
+    if foreign && needs_runtime { format!("once the node runs: {how}") } else { how }
 }
 
 fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
@@ -401,5 +442,61 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
     match now.duration_since(at).as_hours().max(0) {
         hours @ 0..48 => format!("{hours} h ago"),
         hours => format!("{} days ago", hours / 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_is_removed_where_it_was_set() {
+        for (pinned_by, said) in [
+            (
+                &["pin quay.io/* (layersweep pin list)"][..],
+                "nothing needs it: `layersweep pin rm 'quay.io/*'`; then",
+            ),
+            (
+                &["label io.cri-containerd.pinned=pinned on docker.io/library/a:1"],
+                "`ctr -n k8s.io images label docker.io/library/a:1 io.cri-containerd.pinned=`",
+            ),
+            (
+                &["\"reg/a\" in /etc/crio/crio.conf", "pin reg/a (layersweep pin list)"],
+                "remove it from /etc/crio/crio.conf, `layersweep",
+            ),
+            (&["the kubelet"], "if nothing needs it, remove the pin; then `layersweep gc` can delete it"),
+        ] {
+            let pinned_by: Vec<_> = pinned_by.iter().map(|pin| (*pin).to_owned()).collect();
+            let remedy = unpin(&pinned_by, "layersweep gc");
+            assert!(remedy.contains(said), "{said}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_removed_by_who_made_it() {
+        let id = "0123456789abcdef";
+        for (owner, id, sandbox, foreign, said) in [
+            (
+                Owner::CriO,
+                id.to_owned(),
+                false,
+                false,
+                "`crictl rm 0123456789ab` removes it, or `layersweep gc`",
+            ),
+            (Owner::CriO, id.to_owned(), true, false, "`crictl rmp 0123456789ab`"),
+            (Owner::Containerd, id.to_owned(), false, true, "once the node runs: `crictl rm 0123456789ab`"),
+            (Owner::Containerd, format!("moby/{id}"), false, false, "`docker rm 0123456789ab`"),
+            (
+                Owner::Containerd,
+                format!("ci/{id}"),
+                false,
+                false,
+                "`ctr -n ci containers rm 0123456789abcdef`",
+            ),
+            (Owner::Podman, id.to_owned(), false, true, "`podman rm 0123456789ab` removes it"),
+        ] {
+            let remedy = removal(owner, &id, sandbox, foreign);
+            assert!(remedy.starts_with(said), "{said}: {remedy}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod containers;
 mod examination;
+mod fullness;
 mod kubelet;
 mod runtime;
 mod state;
@@ -9,7 +10,8 @@ mod thresholds;
 mod timers;
 mod usage;
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::request::Request;
@@ -27,6 +29,9 @@ pub use examination::{Check, Status};
 
 /// Of the findings in the stores' records so many are shown; `scan` has them all.
 const MOST_FINDINGS: usize = 5;
+
+/// Where packages and the cluster's own installations put CRI-O.
+const CRIO: [&str; 3] = ["/usr/bin/crio", "/usr/local/bin/crio", "/opt/bin/crio"];
 
 /// What an examination found.
 #[derive(Debug)]
@@ -62,7 +67,10 @@ impl Examination<'_> {
             self.usage(scan);
         }
         self.kubelet(&kubelet, processes.as_ref(), scan.as_ref(), own);
-        self.crio();
+        if let Some(scan) = &scan {
+            self.fullness(scan);
+        }
+        self.crio(processes.as_ref());
         self.static_pods();
         self.state(scan.as_ref());
         self.timers();
@@ -89,6 +97,28 @@ impl Examination<'_> {
             };
             self.ok(NAME, "", message);
         }
+        for file in &self.config.files {
+            self.config_mode(NAME, file);
+        }
+    }
+
+    /// Whoever may write to a file of ours decides what root deletes.
+    fn config_mode(&mut self, name: &'static str, file: &Path) {
+        let facts = self.stores.sysroot.resolve(file).and_then(std::fs::metadata);
+        let Ok(facts) = facts else { return };
+        let (owner, mode) = (facts.uid(), facts.mode());
+        let why = match (owner == 0 || owner == rustix::process::geteuid().as_raw(), mode & 0o022 == 0) {
+            (true, true) => return,
+            (false, _) => format!("it belongs to user {owner}, who thereby decides what is deleted"),
+            (true, false) => {
+                format!(
+                    "others may write to it (mode {:o}), and thereby decide what is deleted",
+                    mode & 0o7777
+                )
+            }
+        };
+        let object = file.display().to_string();
+        self.warning(name, object.clone(), why, format!("chown root:root {object} && chmod 0644 {object}"));
     }
 
     /// What runs, and what we may see.
@@ -186,8 +216,14 @@ impl Examination<'_> {
     }
 
     /// What CRI-O does to its store when it starts.
-    fn crio(&mut self) {
+    fn crio(&mut self, processes: Option<&Processes>) {
         const NAME: &str = "crio-start";
+        // Its configuration may be left over, or come with a package of podman.
+        let is_installed = || CRIO.iter().any(|path| Path::new(path).exists());
+        let runs = processes.is_some_and(|processes| processes.running(&["crio"]).is_some());
+        if !self.is_foreign() && !runs && !is_installed() {
+            return;
+        }
         let Some(start) = crio_start(&self.stores.sysroot) else { return };
         let source = |set: &Option<(bool, PathBuf)>| {
             set.as_ref().map_or_else(|| "CRI-O's default".to_owned(), |(_, file)| file.display().to_string())

@@ -14,7 +14,8 @@ use crate::stores::Scan;
 const NAME: &str = "runtime";
 
 /// Podman alone has no socket. `by_timer`: our timer deletes all the same, and not in the store itself.
-fn alone(message: &str, by_timer: bool) -> Check {
+fn alone(by_timer: bool) -> Check {
+    let message = "no runtime with a CRI socket on this node";
     match by_timer {
         true => Check::new(
             NAME,
@@ -23,7 +24,7 @@ fn alone(message: &str, by_timer: bool) -> Check {
             format!("{message}, and layersweep-gc.timer is enabled: each of its runs is refused"),
             "give layersweep-gc.service the drop-in with `gc --yes --quiet --via direct` (docs/installing.md)",
         ),
-        false => Check::note(NAME, "", format!("{message}; --via direct does")),
+        false => Check::note(NAME, "", format!("{message}: gc and rm need --via direct")),
     }
 }
 
@@ -73,7 +74,7 @@ impl Examination<'_> {
                     (true, _) => self.error(NAME, "", message, remedy),
                     // Podman alone has none.
                     (false, true) => {
-                        self.checks.push(alone(&message, timers::deletes_through_cri(&self.stores.sysroot)));
+                        self.checks.push(alone(timers::deletes_through_cri(&self.stores.sysroot)));
                     }
                     (false, false) => self.warning(NAME, "", message, remedy),
                 }
@@ -149,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_timer_that_deletes_nothing_is_a_warning() {
-        assert_eq!(alone("m", false).status, Status::Note);
-        let check = alone("m", true);
+        assert_eq!(alone(false).status, Status::Note);
+        let check = alone(true);
         assert_eq!(check.status, Status::Warning);
         assert!(check.remedy.contains("--via direct"), "{check:?}");
     }

@@ -9,6 +9,7 @@ use super::examination::{Check, Status};
 use crate::app::database::{self, Database};
 use crate::app::error::Error;
 use crate::app::reserve;
+use crate::app::user_records;
 use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
@@ -34,6 +35,10 @@ const RUNS: usize = 200;
 impl Examination<'_> {
     pub(super) fn state(&mut self, scan: Option<&Scan>) {
         let place = database::place(self.request);
+        // What is examined is what scans of this user write.
+        if let Some(choice) = user_records::choose(self.request, true) {
+            self.checks.push(Check::note(DIRECTORY, self.shown(&place.dir), choice.note));
+        }
         self.directory(&place, scan);
         let open = self.database(&place);
         if let Some(open) = &open {

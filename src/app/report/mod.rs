@@ -1,7 +1,7 @@
 //! `report`: who holds a node's disks, what filled them, what can be done, and how it came to that.
 
 mod planned;
-mod thresholds;
+pub(super) mod thresholds;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::history::runs::{self, Query};
 use crate::history::usage;
 use crate::model::{FilesystemIx, Finding};
+use crate::policy::forecast::Forecast;
 use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
 
@@ -45,6 +46,8 @@ pub struct Report {
     pub causes: Vec<Cause>,
     /// The filesystems, as in the scan.
     pub disks: Vec<Disk>,
+    /// When each of them is full, where that can be said.
+    pub forecasts: Vec<Option<Forecast>>,
     /// The other users of these filesystems.
     pub other_users: OtherUsers,
     /// Past runs.
@@ -135,6 +138,7 @@ pub fn report(
         sentences,
         causes,
         disks,
+        forecasts: result.forecasts(),
         runs: read_runs(
             &database,
             unsaved,

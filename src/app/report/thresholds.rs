@@ -11,7 +11,7 @@ use crate::stores::other_usage::filesystem_of;
 use crate::sys::processes::Processes;
 
 /// By filesystem, the lowest first.
-pub(super) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold>> {
+pub(in crate::app) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold>> {
     let kubelet = match Processes::read_with_kubelet() {
         Ok(processes) if !scan.sysroot.is_foreign() => Kubelet::read_running(&scan.sysroot, &processes),
         _ => Kubelet::read(&scan.sysroot),

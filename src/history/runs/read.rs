@@ -1,9 +1,12 @@
 //! Runs and deletions as `history` shows them.
 
+use std::path::PathBuf;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::types::{Command, Deletion, Event, RunError};
+use crate::history::paths;
 use crate::history::scan_record::StoreKey;
 use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
@@ -162,6 +165,22 @@ pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Resu
              ORDER BY started, id",
         ))?
         .query_map([since.map(micros)], run)?
+        .collect()
+}
+
+/// What deletions have freed since a time: when, in which store (its root), and how many bytes.
+pub fn freed(connection: &Connection, since: Timestamp) -> rusqlite::Result<Vec<(Timestamp, PathBuf, u64)>> {
+    connection
+        .prepare_cached(
+            "SELECT at, root, max(coalesce(measured_bytes, 0), 0) + byproduct_bytes AS bytes FROM deletions
+             WHERE error IS NULL AND root IS NOT NULL AND at >= ?1
+               AND run IN (SELECT id FROM runs WHERE coalesce(ended, started) >= ?1)
+             ORDER BY at",
+        )?
+        .query_map([micros(since)], |row| {
+            let root = paths::from_text(&row.get::<_, String>("root")?);
+            Ok((time(row, "at")?, root, unsigned(row, "bytes")?))
+        })?
         .collect()
 }
 

@@ -71,6 +71,28 @@ fn dispositions() {
 }
 
 #[test]
+fn what_was_freed_is_known_by_store() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    let began = at("2026-11-21T13:00:00Z");
+    let run = begin(&tx, &Start::of(Command::Gc, began)).unwrap();
+    let freed = |measured: i64| Deletion {
+        measured_bytes: Some(measured),
+        byproduct_bytes: 5,
+        ..deletion(began, Kind::Image)
+    };
+    let outside = Deletion { store: None, ..freed(7) };
+    let failed = Deletion { error: Some("in use".into()), ..freed(9) };
+    for (number, one) in [freed(100), freed(-20), outside, failed].iter().enumerate() {
+        deleted(&tx, run, number, one).unwrap();
+    }
+    let store = std::path::PathBuf::from("/var/lib/containers/storage");
+    let expected = vec![(began, store.clone(), 105), (began, store, 5)];
+    assert_eq!(super::freed(&tx, began).unwrap(), expected);
+    assert_eq!(super::freed(&tx, at("2026-11-21T13:00:01Z")).unwrap(), []);
+}
+
+#[test]
 fn a_run_comes_back_as_it_was_recorded() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();

@@ -1,5 +1,6 @@
 //! What the kubelet's collector says when it fails.
 
+use crate::model::display::bytes;
 use crate::policy::kubelet::runtime::RuntimeError;
 
 /// Why a run fails.
@@ -22,7 +23,11 @@ pub enum Failure {
     #[error("deleting images: {}", list(.0))]
     Deletion(Vec<(String, RuntimeError)>),
     /// By listed sizes, too little was freed.
-    #[error("wanted to free {wanted_bytes} bytes, but freed {freed_bytes}")]
+    #[error(
+        "wanted to free {}, but freed {}",
+        bytes(u64::try_from(*wanted_bytes).unwrap_or_default()),
+        bytes(*freed_bytes)
+    )]
     NotEnoughFreed {
         /// What was to be freed.
         wanted_bytes: i128,

@@ -33,8 +33,9 @@ pub use history::{
     PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
 };
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FairDoc, FilesystemDoc, Header, ImageDoc, LayerDoc, LeakDoc,
-    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FairDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc,
+    LayerDoc, LeakDoc, OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc,
+    UserDoc,
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};

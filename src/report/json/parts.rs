@@ -1,7 +1,8 @@
 //! The objects that documents are made of.
 
 use crate::model::refs::RowKind;
-use crate::model::{Consistency, ContainerId, ImageId, LayerId, LeakClass};
+use crate::model::{Consistency, ContainerId, Filesystem, ImageId, LayerId, LeakClass};
+use crate::policy::forecast::Forecast;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -68,6 +69,41 @@ pub struct FilesystemDoc {
     pub inodes: u64,
     /// Free inodes; 0 where there is no fixed number.
     pub inodes_free: u64,
+}
+
+/// When a filesystem is full if it goes on filling: `docs/records.md`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ForecastDoc {
+    /// Where it is mounted.
+    pub filesystem: String,
+    /// For people.
+    pub text: String,
+    /// The rate is that of the last so many seconds.
+    pub window_seconds: i64,
+    /// Growth in an hour, our own deletions aside.
+    pub bytes_per_hour: u64,
+    /// Seconds until no byte is available to an unprivileged user.
+    pub full_in_seconds: i64,
+    /// The earlier end of its 95 % interval.
+    pub earliest_in_seconds: i64,
+    /// The later end of it.
+    pub latest_in_seconds: i64,
+}
+
+impl ForecastDoc {
+    pub(super) fn new(filesystem: &Filesystem, forecast: &Forecast) -> Self {
+        let full = forecast.full();
+        Self {
+            filesystem: filesystem.mount.to_string_lossy().into_owned(),
+            text: forecast.to_string(),
+            window_seconds: forecast.window.as_secs(),
+            bytes_per_hour: forecast.bytes_per_hour(),
+            full_in_seconds: full.after.as_secs(),
+            earliest_in_seconds: full.earliest.as_secs(),
+            latest_in_seconds: full.latest.as_secs(),
+        }
+    }
 }
 
 /// A store.

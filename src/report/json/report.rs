@@ -5,7 +5,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{FilesystemDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
+use super::{FilesystemDoc, ForecastDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
 use crate::app::diagnosis::{Cause, Part};
 use crate::app::report::Report;
 use crate::model::Finding;
@@ -67,6 +67,8 @@ pub struct ReportFilesystemDoc {
     pub parts: Vec<Part>,
     /// What happens when it fills.
     pub marks: Vec<DiskThreshold>,
+    /// When it is full; null where that cannot be said.
+    pub forecast: Option<ForecastDoc>,
 }
 
 /// How full a filesystem was.
@@ -168,8 +170,9 @@ pub fn report(report: Report) -> ReportDoc {
     let how = how(&report);
     let scan = &report.result.scan;
     let inside = |path: &Path| scan.sysroot.shown(path);
-    let filesystems = document.filesystems.iter().zip(report.disks);
-    let filesystems = filesystems.map(|(filesystem, disk)| ReportFilesystemDoc {
+    let filesystems = document.filesystems.iter().zip(report.disks).zip(&report.forecasts);
+    let filesystems = filesystems.map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
+        forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
         filesystem: filesystem.clone(),
         parts: disk.parts,
         marks: disk.thresholds,

@@ -3,11 +3,12 @@
 use serde::Serialize;
 
 use super::build::{filesystem, totals, usage_store};
-use super::parts::{FilesystemDoc, Header, TotalsDoc, UsageStoreDoc};
+use super::parts::{FilesystemDoc, ForecastDoc, Header, TotalsDoc, UsageStoreDoc};
 use crate::app::diagnosis::Part;
 use crate::app::usage::{DiskUsage, Grouped, Usage};
 use crate::model::refs::{By, GroupKind, Line, LineKind};
 use crate::model::{Filesystem, Finding, StoreIx};
+use crate::policy::forecast::Forecast;
 
 /// `layersweep usage`.
 #[derive(Clone, Debug, Serialize)]
@@ -37,6 +38,8 @@ pub struct UsageFilesystemDoc {
     /// The filesystem.
     #[serde(flatten)]
     pub filesystem: FilesystemDoc,
+    /// When it is full, where that can be said.
+    pub forecast: Option<ForecastDoc>,
     /// Every used byte in one row: their `bytes` add up to `used_bytes`.
     pub rows: Vec<UsageRowDoc>,
     /// Bytes freed if all unused images and artifacts and all reclaimable leaks were deleted together.
@@ -96,20 +99,23 @@ pub struct GroupDoc {
 pub fn usage(usage: &Usage) -> UsageDoc {
     let scan = &usage.result.scan;
     let inventory = &scan.inventory;
-    let filesystems = inventory.filesystems.iter().zip(&usage.disks);
+    let forecasts = usage.result.forecasts();
+    let filesystems = inventory.filesystems.iter().zip(&usage.disks).zip(&forecasts);
     let stores = (0..inventory.stores.len()).map(StoreIx::from);
     UsageDoc {
         header: Header::new("usage", scan.taken_at),
         complete: scan.is_complete(),
         by: usage.by.map(By::as_str),
-        filesystems: filesystems.map(|(facts, disk)| of_filesystem(facts, disk)).collect(),
+        filesystems: filesystems
+            .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
+            .collect(),
         stores: stores.map(|at| usage_store(scan, at)).collect(),
         totals: totals(scan),
         warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),
     }
 }
 
-fn of_filesystem(facts: &Filesystem, disk: &DiskUsage) -> UsageFilesystemDoc {
+fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecast>) -> UsageFilesystemDoc {
     let in_stores = disk.lines.iter().map(in_store);
     let outside = disk.outside.iter().map(outside);
     let rest = UsageRowDoc {
@@ -124,6 +130,7 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage) -> UsageFilesystemDoc {
     let rows: Vec<_> = in_stores.chain(outside).chain([rest]).collect();
     UsageFilesystemDoc {
         filesystem: filesystem(facts),
+        forecast: forecast.map(|forecast| ForecastDoc::new(facts, forecast)),
         not_in_store_bytes: rows.iter().filter(|row| !row.in_store).map(|row| row.bytes).sum(),
         rows,
         reclaimable_bytes: disk.reclaimable_bytes,

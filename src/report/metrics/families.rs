@@ -90,6 +90,10 @@ families! {
     FILESYSTEM_FILES_FREE = gauge(
         "layersweep_filesystem_files_free", &["mountpoint"], "Free inodes of the filesystem."
     );
+    FILESYSTEM_FULL = gauge(
+        "layersweep_filesystem_full_seconds", &["mountpoint", "bound"],
+        "Seconds until no byte is available at the recorded rate: expected, and the 95 % interval earliest to latest."
+    );
     HIGH_MARK = gauge(
         "layersweep_gc_high_mark_ratio", &["resource"],
         "Configured high threshold: usage of bytes or inodes at which gc starts to delete images."

@@ -21,6 +21,7 @@ use crate::model::refs::Standing;
 use crate::model::{ARTIFACTS, Filesystem, StoreId};
 use crate::policy::Targets;
 use crate::policy::Thresholds;
+use crate::policy::forecast::Forecast;
 
 /// The metrics as text.
 pub fn text(facts: &Facts) -> String {
@@ -29,6 +30,11 @@ pub fn text(facts: &Facts) -> String {
     let filesystems = facts.filesystems.iter().map(Option::as_ref).chain(std::iter::repeat(None));
     for (store, filesystem) in facts.remembered.stores.iter().zip(filesystems) {
         add_store(&mut page, store, filesystem);
+    }
+    for (filesystem, forecast) in facts.filesystems.iter().zip(&facts.forecasts) {
+        if let (Some(filesystem), Some(forecast)) = (filesystem, forecast) {
+            add_forecast(&mut page, filesystem, forecast);
+        }
     }
     for image in &facts.remembered.biggest {
         let (root, driver) = labels(&image.key);
@@ -106,6 +112,18 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
             page.add(family::FILESYSTEM_FILES, &[&mount], filesystem.inodes);
             page.add(family::FILESYSTEM_FILES_FREE, &[&mount], filesystem.inodes_free);
         }
+    }
+}
+
+fn add_forecast(page: &mut Exposition, filesystem: &Filesystem, forecast: &Forecast) {
+    let full = forecast.full();
+    let mount = filesystem.mount.to_string_lossy();
+    for (bound, after) in [("expected", full.after), ("earliest", full.earliest), ("latest", full.latest)] {
+        page.add(
+            family::FILESYSTEM_FULL,
+            &[&mount, bound],
+            u64::try_from(after.as_secs()).unwrap_or_default(),
+        );
     }
 }
 

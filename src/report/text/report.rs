@@ -8,6 +8,7 @@ use super::doctor::wrapped;
 use super::format::{bytes, safe, short_id};
 use super::screen::Screen;
 use super::table::heading;
+use super::usage::forecast_line;
 use crate::app::diagnosis::Cause;
 use crate::policy::thresholds::Counted;
 use crate::report::json::{ReportDoc, ReportFilesystemDoc, UsageSeriesDoc};
@@ -71,6 +72,9 @@ fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width
     let mut out = heading(wrapped(&head, width, "").trim_end());
     out.push_str(&bar(disk, screen, width, ROWS));
     out.push_str(&legend(disk, screen, width, ROWS));
+    if let Some(forecast) = &disk.forecast {
+        out.push_str(&wrapped(forecast_line(forecast).trim_end(), width, "  "));
+    }
     if let Some(series) = series_of(document, disk) {
         out.push_str(&sparkline(series, &document.runs, facts.used_percent, screen, width));
     }

@@ -36,8 +36,8 @@ impl Screen {
         at.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string()
     }
 
-    /// `text` in at most `width` columns. Of a name, the end says most; of a digest, the
-    /// beginning is enough.
+    /// `text` in at most `width` columns. Of a name, the end says most: of an image's only its
+    /// registry is cut, and then what follows; of a digest, the beginning is enough.
     pub(super) fn shorten(&self, text: &str, width: usize) -> String {
         const DIGITS: usize = 12;
         if text.width() <= width {
@@ -52,10 +52,17 @@ impl Screen {
             return self.shorten(&format!("{name}@sha256:{}", &digest[..DIGITS]), width);
         }
         let room = width.saturating_sub(mark.width());
-        let front = fitting(text.chars(), room / 3);
+        let front = if has_registry(text) { 0 } else { room / 3 };
+        let front = fitting(text.chars(), front);
         let back = fitting(text.chars().rev(), room - front.width());
         format!("{front}{mark}{}", back.chars().rev().collect::<String>())
     }
+}
+
+/// Whether it is an image reference with a registry, by the rule of the tools.
+fn has_registry(text: &str) -> bool {
+    let host = text.split_once('/').map_or("", |(host, _)| host);
+    host == "localhost" || host.contains(['.', ':']) && !host.contains(char::is_whitespace)
 }
 
 /// As many of the characters as have room.
@@ -79,9 +86,11 @@ mod tests {
         let digest = format!("quay.io/a/b@sha256:{}", "0123456789abcdef".repeat(4));
         for (text, width, expected) in [
             ("short", 5, "short"),
-            ("docker.io/library/nginx:1.27", 20, "docker…ry/nginx:1.27"),
+            ("docker.io/library/nginx:1.27", 20, "…/library/nginx:1.27"),
+            ("docker.io/library/nginx:1.27 +2", 14, "…nginx:1.27 +2"),
+            ("/var/lib/containers/storage", 15, "/var…rs/storage"),
             (&digest, 40, "quay.io/a/b@sha256:0123456789ab"),
-            (&digest, 25, "quay.io/…256:0123456789ab"),
+            (&digest, 25, "…/a/b@sha256:0123456789ab"),
             ("画像画像画像", 7, "画…画像"),
             ("abc", 0, "…"),
         ] {
@@ -90,6 +99,6 @@ mod tests {
             assert!(short.width() <= width.max(1), "{short}");
         }
         screen.unicode = false;
-        assert_eq!(screen.shorten("docker.io/library/nginx:1.27", 20), "docker..y/nginx:1.27");
+        assert_eq!(screen.shorten("docker.io/library/nginx:1.27", 20), "..library/nginx:1.27");
     }
 }

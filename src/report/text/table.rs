@@ -157,9 +157,9 @@ mod tests {
         let whole = "NAME                        SIZE  NOTE\ndocker.io/library/nginx  100 KiB  in use\n";
         assert_eq!(fitted(None, &[2]), (whole.into(), vec![]));
         assert_eq!(fitted(Some(40), &[2]), (whole.into(), vec![]));
-        let cut = "NAME             SIZE  NOTE\ndoc…ry/nginx  100 KiB  in use\n";
+        let cut = "NAME             SIZE  NOTE\n…brary/nginx  100 KiB  in use\n";
         assert_eq!(fitted(Some(29), &[2]), (cut.into(), vec![]));
-        let bare = "NAME           SIZE\ndoc…/nginx  100 KiB\n";
+        let bare = "NAME           SIZE\n…ary/nginx  100 KiB\n";
         assert_eq!(fitted(Some(19), &[2]), (bare.into(), vec!["NOTE".into()]));
         // What cannot fit stays as narrow as it can be.
         assert_eq!(fitted(Some(3), &[2]).0, bare);

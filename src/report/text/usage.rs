@@ -3,7 +3,7 @@
 use super::format::{bytes, safe};
 use super::table::{Table, heading};
 use crate::model::Consistency;
-use crate::report::json::{FilesystemDoc, GroupDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
+use crate::report::json::{FilesystemDoc, ForecastDoc, GroupDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
 /// The summary of every filesystem.
 pub fn usage(document: &UsageDoc) -> String {
@@ -14,6 +14,7 @@ pub fn usage(document: &UsageDoc) -> String {
         }
         out.push_str(&filesystem_line(&filesystem.filesystem));
         out.push_str(&unlike_df(&filesystem.filesystem));
+        filesystem.forecast.iter().for_each(|forecast| out.push_str(&forecast_line(forecast)));
         let here = |store: &&StoreDoc| store.filesystem == filesystem.filesystem.mount;
         for store in document.stores.iter().map(|one| &one.store).filter(here) {
             out.push_str(&store_line(store));
@@ -158,6 +159,11 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
         bytes(filesystem.capacity_bytes),
         bytes(filesystem.available_bytes),
     )
+}
+
+/// One line about when it is full.
+pub(super) fn forecast_line(forecast: &ForecastDoc) -> String {
+    format!("  {}: {} an hour\n", forecast.text, bytes(forecast.bytes_per_hour))
 }
 
 /// One line about a store.

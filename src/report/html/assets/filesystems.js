@@ -39,9 +39,10 @@ function oneFilesystem(filesystem) {
     + (filesystem.used_percent === null || !filesystem.capacity_bytes ? '' : ': ' + ((1 - filesystem.available_bytes / filesystem.capacity_bytes) * 100).toFixed(1) + '% full as the kubelet counts');
   const taken = filesystem.inodes - filesystem.inodes_free;
   const inodes = filesystem.inodes > 0 ? ' Of ' + many(filesystem.inodes, 'inode') + ', ' + count(taken) + ' used: ' + (taken / filesystem.inodes * 100).toFixed(1) + '%.' : '';
+  const forecast = filesystem.forecast ? ' Forecast: ' + safe(filesystem.forecast.text) + '.' : '';
   figure.append(
     el('h3', { text: safe(filesystem.mount) }),
-    el('p', { class: 'facts', text: safe(filesystem.device) + ', ' + safe(filesystem.fstype) + '. ' + of + '.' + inodes }),
+    el('p', { class: 'facts', text: safe(filesystem.device) + ', ' + safe(filesystem.fstype) + '. ' + of + '.' + inodes + forecast }),
     canvas,
     el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Parts of ' + safe(filesystem.mount) },
       el('table', { class: 'parts' }, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Part' }),

@@ -39,6 +39,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
             inodes: 0,
             inodes_free: 0,
         },
+        forecast: None,
         parts: parts.iter().map(part).collect(),
         marks: vec![
             mark("gc low", 10.0, Source::Layersweep),

@@ -1,0 +1,152 @@
+//! How full the filesystems with stores are, and when they will be full.
+
+use jiff::SignedDuration;
+
+use super::examination::Examination;
+use super::{Check, Status};
+use crate::app::database::Database;
+use crate::app::forecast;
+use crate::app::report::thresholds;
+use crate::history::Access;
+use crate::model::Filesystem;
+use crate::model::display::bytes;
+use crate::policy::forecast::Forecast;
+use crate::policy::thresholds::{Counted, DiskThreshold, Source};
+use crate::stores::Scan;
+
+const NAME: &str = "fullness";
+
+/// Who is told that the disk will be full so soon can still act.
+const SOON: SignedDuration = SignedDuration::from_hours(24);
+
+impl Examination<'_> {
+    pub(super) fn fullness(&mut self, scan: &Scan) {
+        let filesystems = &scan.inventory.filesystems;
+        let thresholds = thresholds::all(self.config, scan);
+        let forecasts = self.forecasts(filesystems);
+        for ((filesystem, thresholds), forecast) in filesystems.iter().zip(&thresholds).zip(forecasts) {
+            let judged = judge(filesystem, thresholds, forecast.as_ref(), self.is_foreign());
+            self.checks.push(Check { object: self.shown(&filesystem.mount), ..judged });
+        }
+    }
+
+    /// What is wrong with the database is told by another check.
+    fn forecasts(&self, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
+        let none = vec![None; filesystems.len()];
+        if self.is_foreign() {
+            return none;
+        }
+        let opened = Database::open_quietly(self.request, Access::Read).ok();
+        opened.and_then(|(open, _)| open.read(|from| forecast::of(from, filesystems)).ok()).unwrap_or(none)
+    }
+}
+
+fn judge(
+    filesystem: &Filesystem,
+    thresholds: &[DiskThreshold],
+    forecast: Option<&Forecast>,
+    is_foreign: bool,
+) -> Check {
+    let Some(percent) = filesystem.used_percent() else {
+        let message = "its figures contradict each other: gc deletes nothing for lack of space";
+        return Check::new(
+            NAME,
+            Status::Warning,
+            "",
+            message,
+            "check the filesystem and the kernel log (dmesg)",
+        );
+    };
+    #[allow(clippy::cast_precision_loss)] // a percentage
+    let inodes = match filesystem.inodes {
+        0 => 0.0,
+        all => all.saturating_sub(filesystem.inodes_free) as f64 * 100.0 / all as f64,
+    };
+    let is_passed = |one: &&DiskThreshold| {
+        one.acts() && one.percent <= if one.of == Counted::Bytes { percent } else { inodes }
+    };
+    let passed: Vec<_> = thresholds.iter().filter(is_passed).collect();
+    let full = forecast.map(Forecast::full);
+    let evicts = passed.iter().any(|one| one.source == Source::Eviction && one.name.starts_with("hard"));
+    let status = match full {
+        _ if filesystem.available_bytes == 0 || (evicts && !is_foreign) => Status::Error,
+        _ if !passed.is_empty() => Status::Warning,
+        Some(full) if full.after <= SOON => Status::Warning,
+        _ => Status::Ok,
+    };
+    let mut message = format!("{percent:.1}% used, {} available", bytes(filesystem.available_bytes));
+    if inodes >= 50.0 {
+        message.push_str(&format!(", {inodes:.0}% of the inodes used"));
+    }
+    if !passed.is_empty() {
+        let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
+        message.push_str(&format!("; above {}", names.join(", ")));
+    }
+    if let Some(forecast) = forecast {
+        message.push_str(&format!("; {forecast}"));
+    }
+    let remedy = match status {
+        Status::Warning | Status::Error => {
+            "`layersweep usage` shows what holds the space, `layersweep gc --dry-run` what can be deleted"
+        }
+        _ => "",
+    };
+    Check::new(NAME, status, "", message, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threshold(name: &str, percent: f64, source: Source) -> DiskThreshold {
+        DiskThreshold { name: name.into(), percent, source, of: Counted::Bytes }
+    }
+
+    #[test]
+    fn the_fuller_the_worse() {
+        let thresholds = [
+            threshold("gc low", 70.0, Source::Layersweep),
+            threshold("gc high", 75.0, Source::Layersweep),
+            threshold("hard eviction (imagefs.available)", 85.0, Source::Eviction),
+        ];
+        let soon = Forecast {
+            window: SignedDuration::from_hours(6),
+            rate: 100.0 / 86_400.0,
+            slowest: 50.0 / 86_400.0,
+            fastest: 200.0 / 86_400.0,
+            available_bytes: 0,
+        };
+        for (available, ahead, is_foreign, status, said) in [
+            (500, None, false, Status::Ok, "50.0% used, 500 B available"),
+            (280, None, false, Status::Ok, "72.0% used"),
+            (250, None, false, Status::Warning, "above layersweep's gc at 75%"),
+            (150, None, false, Status::Error, "at 75%, hard eviction (imagefs.available) at 85%"),
+            (150, None, true, Status::Warning, "hard eviction"),
+            (0, None, true, Status::Error, "0 B available"),
+            (
+                400,
+                Some(90),
+                false,
+                Status::Warning,
+                "full in 21h36m at the rate of the last 6h (10h48m to 1d19h)",
+            ),
+            (400, Some(400), false, Status::Ok, "full in 4d at the rate"),
+        ] {
+            let filesystem = Filesystem {
+                mount: "/".into(),
+                device: "/dev/vda".into(),
+                fstype: "xfs".into(),
+                capacity_bytes: 1000,
+                used_bytes: 1000 - available,
+                available_bytes: available,
+                inodes: 0,
+                inodes_free: 0,
+            };
+            let forecast = ahead.map(|available_bytes| Forecast { available_bytes, ..soon });
+            let check = judge(&filesystem, &thresholds, forecast.as_ref(), is_foreign);
+            assert_eq!(check.status, status, "{check:?}");
+            assert!(check.message.contains(said), "{said}: {check:?}");
+            assert_eq!(check.remedy.is_empty(), status == Status::Ok, "{check:?}");
+        }
+    }
+}

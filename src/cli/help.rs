@@ -1,0 +1,52 @@
+//! The command line as clap has it, with what the derived one cannot say.
+
+use clap::{Command, CommandFactory, FromArgMatches};
+
+use super::args::Args;
+
+/// Stands below the `-h` of every command in place of the global options.
+const GLOBAL: &str =
+    "Global options (stores, configuration, output, measuring): `layersweep -h`, or --help here";
+
+/// Exit codes and what each means.
+pub(super) const EXIT_STATUS: [(&str, &str); 7] = [
+    ("0", "Done, or nothing to do. A closed pipe is no failure."),
+    ("1", "An operation failed, or nothing has that name. What was done is still reported."),
+    ("2", "Bad usage or configuration; or a deletion off a terminal without -y."),
+    ("3", "Done, but something could not be read: figures are lower bounds."),
+    ("4", "The target was not reached, although nothing failed."),
+    (
+        "5",
+        "Refused: another run holds the lock, a listing was partial, or a deletion could not be proven safe.",
+    ),
+    ("10", "No store was found."),
+];
+
+/// Parses the arguments of this process.
+pub(super) fn parse() -> Result<Args, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The program with all its commands. The `-h` of a command has its own options only.
+pub(super) fn command() -> Command {
+    let mut program = Args::command();
+    program.build();
+    let codes: Vec<_> = EXIT_STATUS.iter().map(|(code, meaning)| format!("  {code:<3} {meaning}")).collect();
+    program.mut_subcommands(of_its_own).after_help(format!("Exit codes:\n{}", codes.join("\n")))
+}
+
+fn of_its_own(command: Command) -> Command {
+    let details = command.get_after_help().cloned();
+    let short = match &details {
+        Some(details) => format!("{details}\n\n{GLOBAL}"),
+        None => GLOBAL.to_owned(),
+    };
+    // An empty one keeps the short one away from --help.
+    command
+        .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
+        .mut_subcommands(of_its_own)
+        .after_help(short)
+        .after_long_help(details.unwrap_or_default())
+}

@@ -1,0 +1,161 @@
+//! What the man pages say besides the options.
+
+/// Command lines, and what each is for, by the name of the page.
+pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "layersweep",
+        &[
+            ("layersweep usage", "What uses the disk, and how much of it can be freed."),
+            ("layersweep gc --dry-run", "What a collection would delete, and what each deletion frees."),
+            ("layersweep usage --sysroot /mnt", "The same for the disk of another node, mounted on /mnt."),
+        ],
+    ),
+    (
+        "layersweep-scan",
+        &[
+            (
+                "layersweep scan -q",
+                "Record the present state; print warnings only. This is what the timer runs.",
+            ),
+            (
+                "layersweep scan --format json --no-record > now.json",
+                "Save everything for programs, or for diff.",
+            ),
+        ],
+    ),
+    ("layersweep-usage", &[("layersweep usage --format json", "The summary for programs.")]),
+    (
+        "layersweep-images",
+        &[
+            (
+                "layersweep images --filter in-use=false --filter older-than=14d",
+                "Unused images that are at least two weeks old.",
+            ),
+            ("layersweep images -q --filter name='quay.io/team/*'", "Ids of the images of a registry."),
+        ],
+    ),
+    ("layersweep-layers", &[("layersweep layers --tree", "The layers as a forest, with reference counts.")]),
+    (
+        "layersweep-explain",
+        &[
+            (
+                "layersweep explain docker.io/library/nginx:1.27",
+                "Why the image is kept, or what its deletion frees.",
+            ),
+            (
+                "layersweep explain /var/lib/containers/storage/overlay/3f9e",
+                "Which image or container a directory belongs to.",
+            ),
+        ],
+    ),
+    (
+        "layersweep-sweep",
+        &[
+            ("layersweep sweep", "List leaks and what proves them."),
+            ("layersweep sweep --delete --dry-run", "What would be deleted, in order."),
+            (
+                "layersweep sweep --delete -y --class orphan-dir",
+                "Delete the leaks of one class without asking.",
+            ),
+        ],
+    ),
+    (
+        "layersweep-gc",
+        &[
+            ("layersweep gc --dry-run", "The plan."),
+            ("layersweep gc -y", "Carry it out without asking, as off a terminal."),
+            ("layersweep gc -y --max-age 30d", "Also delete images that were not used for 30 days."),
+            ("layersweep gc -y --via direct", "Without a runtime, even with no free byte on the disk."),
+            ("layersweep gc --dry-run --policy kubelet", "What the kubelet would do, beside what we would."),
+        ],
+    ),
+    (
+        "layersweep-rm",
+        &[
+            ("layersweep rm -y quay.io/team/app:1.2", "Remove a name, and the image if it was the last one."),
+            ("layersweep rm --dry-run --all-tags app:1.2", "What deleting the image would free."),
+        ],
+    ),
+    (
+        "layersweep-history",
+        &[
+            ("layersweep history --since 7d --kind image", "Images deleted in the last week, and why."),
+            ("layersweep history --scans", "Scans that diff can compare."),
+        ],
+    ),
+    (
+        "layersweep-history-usage",
+        &[("layersweep history usage --since 30d --filesystem /var", "How full /var was in the last month.")],
+    ),
+    (
+        "layersweep-report",
+        &[
+            ("layersweep report", "What is full, what fills it, what can be done."),
+            (
+                "layersweep report --html report.html --sysroot /mnt",
+                "The same for a dead node's disk, as one page.",
+            ),
+        ],
+    ),
+    (
+        "layersweep-metrics",
+        &[
+            ("layersweep metrics --textfile /var/lib/node_exporter/textfile_collector", "For node_exporter."),
+            ("layersweep metrics --listen 9753", "Serve them on 127.0.0.1."),
+        ],
+    ),
+    (
+        "layersweep-diff",
+        &[
+            ("layersweep diff", "What changed between the last two scans."),
+            ("layersweep diff 24h now", "What changed since yesterday."),
+        ],
+    ),
+    ("layersweep-pin", &[("layersweep pin list", "Patterns of images that are never deleted.")]),
+    (
+        "layersweep-pin-add",
+        &[("layersweep pin add 'quay.io/team/*' --note 'needed offline'", "Keep all images of a registry.")],
+    ),
+    ("layersweep-pin-remove", &[("layersweep pin rm 'quay.io/team/*'", "Remove the pattern again.")]),
+    ("layersweep-pin-list", &[("layersweep pin list -q", "The patterns alone.")]),
+    ("layersweep-doctor", &[("layersweep doctor -q", "Errors and warnings only, each with its fix.")]),
+    (
+        "layersweep-completions",
+        &[("layersweep completions bash > /etc/bash_completion.d/layersweep", "For all users of bash.")],
+    ),
+    ("layersweep-man", &[("layersweep man /usr/local/share/man/man1", "Install the pages.")]),
+];
+
+pub(super) const FILES: [(&str, &str); 6] = [
+    (
+        "/usr/lib/layersweep/layersweep.toml, /etc/layersweep/layersweep.toml, /etc/layersweep/layersweep.toml.d/*.toml",
+        "The configuration: of the vendor, of this node, and drop-ins in the order of their names.",
+    ),
+    (
+        "/var/lib/layersweep/layersweep.db",
+        "The records: ages and uses of images, runs, usage, the keep-list.",
+    ),
+    ("$XDG_STATE_HOME/layersweep/, ~/.local/state/layersweep/", "The same for users other than root."),
+    ("/run/layersweep/pending/", "Records that wait for a database that could not be written."),
+    (
+        "/run/layersweep/hold, /etc/layersweep/hold",
+        "While one exists, the packaged timers and cron jobs delete nothing.",
+    ),
+    ("/usr/share/doc/layersweep/docs/", "The documentation, with JSON schemas."),
+];
+
+pub(super) const ENVIRONMENT: [(&str, &str); 6] = [
+    ("LAYERSWEEP_STATE_DIR", "The state directory, where --state-dir is not given. Ignored with --sysroot."),
+    (
+        "LAYERSWEEP_LOG",
+        "What is logged to stderr, in the filter language of tracing-subscriber; overrides -v.",
+    ),
+    ("NO_COLOR", "If set and not empty, no bold and no colour."),
+    ("COLUMNS", "The width of the terminal, if the terminal is not to be asked."),
+    ("LC_ALL, LC_CTYPE, LANG", "Without UTF-8 in the first that is set, output is plain ASCII."),
+    ("XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME", "Places of the records of users other than root."),
+];
+
+/// Pages of other programs that deal with the same stores.
+pub(super) const OTHERS: [&str; 4] =
+    ["podman-system-prune(1)", "crictl(1)", "containers-storage.conf(5)", "crio.conf(5)"];
