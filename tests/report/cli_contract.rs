@@ -443,7 +443,7 @@ fn a_filling_filesystem_has_a_forecast() {
     let metrics = run(&["metrics"]).expect_code(0).stdout;
     assert!(metrics.contains("layersweep_filesystem_full_seconds{mountpoint="), "{metrics}");
     let doctor = run(&["doctor", "--graphroot", root, "--format", "json"]).json();
-    let mut checks = list(&doctor, "/checks").iter().filter(|check| check["name"] == "fullness");
+    let mut checks = list(&doctor, "/checks").iter().filter(|check| check["name"] == "disk-usage");
     let fullness = checks.next().unwrap();
     assert!(text(fullness, "/message").contains("full in ") && fullness["status"] != "ok", "{fullness:#}");
 }

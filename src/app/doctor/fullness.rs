@@ -5,8 +5,11 @@ use jiff::SignedDuration;
 use super::examination::Examination;
 use super::{Check, Status};
 use crate::app::database::Database;
+use crate::app::diagnosis::Part;
 use crate::app::forecast;
+use crate::app::outside;
 use crate::app::report::thresholds;
+use crate::disk::Progress;
 use crate::history::Access;
 use crate::model::Filesystem;
 use crate::model::display::bytes;
@@ -14,19 +17,26 @@ use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, Source};
 use crate::stores::Scan;
 
-const NAME: &str = "fullness";
+const NAME: &str = "disk-usage";
 
 /// Who is told that the disk will be full so soon can still act.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
 impl Examination<'_> {
     pub(super) fn fullness(&mut self, scan: &Scan) {
+        if outside::part_of_a_filesystem(self.request, scan).is_some() {
+            return; // the figures are those of the disk that the directory is on
+        }
         let filesystems = &scan.inventory.filesystems;
+        // Nothing of the stores was measured, and neither is a whole disk.
+        let other_users =
+            outside::measure_quietly(self.request, self.config, scan, Some(0), &Progress::default());
         let thresholds = thresholds::all(self.config, scan);
         let forecasts = self.forecasts(filesystems);
-        for ((filesystem, thresholds), forecast) in filesystems.iter().zip(&thresholds).zip(forecasts) {
-            let judged = judge(filesystem, thresholds, forecast.as_ref(), self.is_foreign());
-            self.checks.push(Check { object: self.shown(&filesystem.mount), ..judged });
+        for (at, (filesystem, forecast)) in filesystems.iter().zip(forecasts).enumerate() {
+            let mut check = judge(filesystem, &thresholds[at], forecast.as_ref(), self.is_foreign());
+            check.message.push_str(&in_no_store(&outside::parts(scan, &other_users, at.into())));
+            self.checks.push(Check { object: self.shown(&filesystem.mount), ..check });
         }
     }
 
@@ -38,6 +48,15 @@ impl Examination<'_> {
         }
         let opened = Database::open_quietly(self.request, Access::Read).ok();
         opened.and_then(|(open, _)| open.read(|from| forecast::of(from, filesystems)).ok()).unwrap_or(none)
+    }
+}
+
+/// What no deletion of images frees, as a clause.
+fn in_no_store(parts: &[Part]) -> String {
+    let found: u64 = parts.iter().map(|part| part.bytes).fold(0, u64::saturating_add);
+    match outside::largest(parts) {
+        largest if largest.is_empty() => String::new(),
+        largest => format!("; at least {} is not in any store (largest: {largest})", bytes(found)),
     }
 }
 
@@ -87,7 +106,8 @@ fn judge(
     }
     let remedy = match status {
         Status::Warning | Status::Error => {
-            "`layersweep usage` shows what holds the space, `layersweep gc --dry-run` what can be deleted"
+            "`layersweep usage` shows what holds the space, `layersweep gc --dry-run` what can be deleted; \
+             what is not in any store is deleted by hand"
         }
         _ => "",
     };

@@ -8,7 +8,6 @@ mod runtime;
 mod state;
 mod thresholds;
 mod timers;
-mod usage;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -63,9 +62,6 @@ impl Examination<'_> {
             None => Kubelet::read(&self.stores.sysroot),
         };
         let own = self.runtime(&kubelet, scan.as_ref());
-        if let Some(scan) = &scan {
-            self.usage(scan);
-        }
         self.kubelet(&kubelet, processes.as_ref(), scan.as_ref(), own);
         if let Some(scan) = &scan {
             self.fullness(scan);
