@@ -43,12 +43,12 @@ pub fn assert_usage_adds_up<S: AsRef<OsStr>>(flags: &[S], what: &str) -> Value {
             let used = number(filesystem, "/used_bytes");
             assert_eq!(sum("/rows", "/bytes"), used, "{what}: {filesystem:#}");
             assert_eq!(sum("/groups", "/fair_bytes"), used, "{what} by {by}: {filesystem:#}");
-            let last = list(filesystem, "/groups").last().unwrap();
+            let last = list(filesystem, "/groups").last().expect("closing rows");
             assert_eq!(last["kind"], "not_in_store", "{what} by {by}: {filesystem:#}");
             let outside = number(filesystem, "/not_in_store_bytes");
             assert!(number(last, "/fair_bytes").abs_diff(outside) < 64, "{what} by {by}: {filesystem:#}");
         }
         usage
     };
-    ["repository", "registry", "owner", "namespace"].map(usage).into_iter().last().unwrap()
+    ["repository", "registry", "owner", "namespace"].map(usage).into_iter().last().expect("four documents")
 }
