@@ -55,6 +55,7 @@ fn with_settings(store: &Store, words: &[&str], settings: &str) -> Command {
 
 /// Runs to its end, which must come; its exit code and what it says.
 fn ends(command: &mut Command) -> (i32, String) {
+    program::consent(command);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     let mut slowest = Duration::ZERO;

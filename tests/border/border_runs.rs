@@ -20,7 +20,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 use support::loopfs::{Fs, LoopFs};
 use support::node::Node;
-use support::program::{list, text};
+use support::program::{self, list, text};
 use support::{edit, small, store};
 
 const RM: [&str; 6] = ["rm", "-y", "--via", "direct", "--min-age", "0s"];
@@ -58,7 +58,9 @@ fn hold_layers(node: &Node) -> File {
 
 fn start(node: &Node, words: &[String]) -> Child {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    node.command(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    let mut command = node.command(&words);
+    program::consent(&mut command);
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn wait_for(what: &str, child: &mut Child, there: impl Fn() -> bool) {

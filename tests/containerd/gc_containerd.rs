@@ -17,7 +17,7 @@ use support::archive::ImageSpec;
 use support::containerd_node::{ContainerdNode, full, image, long_ago};
 use support::gc_document::{assert_exact, deleted, rule};
 use support::loopfs::{Fs, MIB};
-use support::program::{list, number, text, texts};
+use support::program::{self, list, number, text, texts};
 use support::reserve_file::{self, used_percent};
 
 const SIZE: u64 = 320 * MIB;
@@ -240,6 +240,7 @@ struct Watched {
 
 impl Watched {
     fn start(command: &mut Command) -> Self {
+        program::consent(command);
         let mut child = command
             .args(["-v", "--format", "json"])
             .stdout(Stdio::piped())
