@@ -30,7 +30,7 @@ pub struct NodeContext<'a> {
     request: &'a Request,
     state: &'a State,
     /// Images that earlier runs could not remove, by store and id.
-    attempts: HashMap<(StoreId, String), Attempt>,
+    attempts: &'a HashMap<(StoreId, String), Attempt>,
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
     config: &'a Config,
@@ -38,11 +38,8 @@ pub struct NodeContext<'a> {
 
 impl<'a> NodeContext<'a> {
     /// What the records say at the beginning of a run.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Result<Self, Error> {
-        Ok(Self { request, state, attempts: state.attempts()?, released: HashSet::new(), config })
+    pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Self {
+        Self { request, state, attempts: state.attempts(), released: HashSet::new(), config }
     }
 
     /// What is remembered of earlier attempts to delete an image.
@@ -172,7 +169,7 @@ fn planned<T>(
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> =
         unknown.iter().map(|why| format!("{} may name it: {}", why.names, with_causes(why))).collect();
-    let context = NodeContext::new(request, &scanned.state, &config)?;
+    let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
     // Our keep-list is in the inventory already.
