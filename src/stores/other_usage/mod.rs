@@ -114,7 +114,7 @@ fn of_filesystem(
 /// one user.
 fn add(
     units: &mut Vec<Unit>,
-    trees: &mut Vec<Tree>,
+    trees: &mut Vec<Tree<'_>>,
     root: usize,
     unit: Unit,
     mounts: &[PathBuf],
@@ -145,8 +145,8 @@ fn add(
     }
 }
 
-fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree {
-    Tree { root, path, unit, scope }
+fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree<'static> {
+    Tree { root, path: path.into(), unit, scope }
 }
 
 /// Bytes of each unit: inodes and extents that several share count once, with the first of them;

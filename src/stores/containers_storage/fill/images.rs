@@ -1,7 +1,6 @@
 //! Layers in their chains, and images.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::path::Path;
 
 use super::Filler;
@@ -17,16 +16,7 @@ impl Filler<'_> {
     pub(super) fn layers_without_directory(&mut self) {
         let snapshot = self.snapshot;
         let driver = snapshot.places.graphroot.join(&snapshot.places.driver);
-        let directories: HashSet<&OsStr> = snapshot
-            .places
-            .areas()
-            .flat_map(|area| snapshot.entries(&snapshot.places.layer_directories(area)))
-            .map(|entry| entry.name.as_os_str())
-            .collect();
         for (at, record) in snapshot.layers.iter().enumerate() {
-            if !directories.contains(OsStr::new(&record.id)) {
-                self.missing.insert(at);
-            }
             if self.layers[at].is_none() {
                 self.layer_node(at, 0, &driver.join(&record.id), Size::default());
             }

@@ -7,19 +7,18 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
+use crate::model::{Consistency, Finding, ImageIx, LeakClass, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::DataWrong;
 use crate::stores::containers_storage::inspect::found::LinkFault;
 use crate::stores::containers_storage::inspect::mountpoints;
 use crate::stores::containers_storage::leaks::{Presence, recorded};
 use crate::stores::containers_storage::records::is_id;
-use crate::stores::containers_storage::units::{Unit, What};
 use crate::stores::leaks::{GRACE, Judgement, age};
 
 impl Filler<'_> {
     /// Everything of this kind. From records that moved or are damaged nothing is concluded.
-    pub(super) fn recorded(&mut self, units: &[Unit]) {
+    pub(super) fn recorded(&mut self) {
         if self.snapshot.consistency != Consistency::Consistent {
             return;
         }
@@ -27,7 +26,7 @@ impl Filler<'_> {
         self.repeated();
         self.shared_names();
         if self.snapshot.inspection.valid {
-            self.links(units);
+            self.links();
             self.image_data();
             self.engines();
         }
@@ -42,13 +41,8 @@ impl Filler<'_> {
     /// can be neither pushed nor checked.
     fn missing_tar_splits(&mut self) {
         let snapshot = self.snapshot;
-        let directories: Vec<_> =
-            snapshot.places.areas().map(|area| snapshot.places.records_dir(area, "layers")).collect();
-        let files: HashSet<&OsStr> = directories
-            .iter()
-            .flat_map(|directory| snapshot.entries(directory))
-            .map(|entry| entry.name.as_os_str())
-            .collect();
+        let directory =
+            snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, "layers"));
         let mut seen = HashSet::new();
         for image in &snapshot.images {
             for node in self.chain(image.layer.as_deref()) {
@@ -62,9 +56,8 @@ impl Filler<'_> {
                 };
                 let record = &snapshot.layers[at];
                 let id = &record.id;
-                let name = format!("{id}.tar-split.gz");
                 let by_tar = record.diff_id.is_some() && !record.by_toc && !record.incomplete;
-                if !by_tar || files.contains(OsStr::new(&name)) {
+                if !by_tar || self.files[at].tar_split {
                     continue;
                 }
                 // A layer that another program serves (stargz) never came as a tar.
@@ -76,7 +69,8 @@ impl Filler<'_> {
                     nor verified: \
                                 pull the image again";
                 let judged = Judgement::of(LeakClass::TarSplitMissing, evidence);
-                let path = directories.first().map(|directory| directory.join(&name)).unwrap_or_default();
+                let name = format!("{id}.tar-split.gz");
+                let path = directory.as_ref().map(|directory| directory.join(name)).unwrap_or_default();
                 self.note(judged, id, &path, record.created);
             }
         }
@@ -118,15 +112,13 @@ impl Filler<'_> {
         }
     }
 
-    fn links(&mut self, units: &[Unit]) {
+    fn links(&mut self) {
         let snapshot = self.snapshot;
-        let metadata = units.iter().position(|unit| unit.what == What::Metadata);
-        let metadata: Option<NodeIx> = metadata.and_then(|at| self.nodes.get(at).copied());
         for fault in &snapshot.inspection.links {
             match fault {
                 LinkFault::Stray { path, leads, used_by } => {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
-                    let node = metadata.and_then(|host| self.carve(host, &name, path));
+                    let node = self.metadata.and_then(|host| self.carve(host, &name, path));
                     let judged = recorded::stray_link(leads, used_by.as_deref());
                     self.writer.leak(judged, &name, path, self.changed(path), node.into_iter().collect());
                 }
