@@ -1,6 +1,7 @@
 //! Summary of a scan for comparison: its objects and their bytes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -42,7 +43,8 @@ pub struct Place {
 /// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    pub place: Place,
+    #[serde(with = "shared")]
+    pub place: Arc<Place>,
     pub what: What,
     pub id: String,
 }
@@ -64,6 +66,19 @@ pub struct ScanSummary {
     pub complete: bool,
     #[serde(with = "pairs")]
     pub entries: BTreeMap<Key, Entry>,
+}
+
+/// A place that many keys share.
+mod shared {
+    use super::{Arc, Deserialize, Deserializer, Place, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Error> {
+        place.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Place>, D::Error> {
+        Place::deserialize(from).map(Arc::new)
+    }
 }
 
 /// JSON has no map whose keys are objects.
@@ -93,8 +108,8 @@ impl ScanSummary {
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = BTreeMap::new();
-        let mut add = |place: &Place, what, id: String, entry: Entry| {
-            let key = Key { place: place.clone(), what, id };
+        let mut add = |place: &Arc<Place>, what, id: String, entry: Entry| {
+            let key = Key { place: Arc::clone(place), what, id };
             // Two of one id (a layer in two records) count together, so that sums stay right.
             let known: &mut Entry = entries.entry(key).or_default();
             known.bytes = known.bytes.saturating_add(entry.bytes);
@@ -107,10 +122,10 @@ impl ScanSummary {
                 extra: filesystem.capacity_bytes,
                 name: filesystem.fstype.clone(),
             };
-            add(&Place::default(), What::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
+            add(&Arc::default(), What::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
         }
-        let places: Vec<_> =
-            inventory.stores.iter().map(|store| Place::of(&super::StoreId::of(store))).collect();
+        let places = inventory.stores.iter().map(|store| Arc::new(Place::of(&super::StoreId::of(store))));
+        let places: Vec<_> = places.collect();
         for (at, place) in places.iter().enumerate() {
             let sums = refs::breakdown(inventory, refs, StoreIx::from(at));
             for (id, size) in [
@@ -162,7 +177,7 @@ impl ScanSummary {
 
     #[must_use]
     pub fn places(&self) -> BTreeSet<&Place> {
-        self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
+        self.entries.keys().map(|key| &*key.place).filter(|place| !place.root.is_empty()).collect()
     }
 
     /// Removes stores and filesystems that the other one does not have.
@@ -170,7 +185,7 @@ impl ScanSummary {
         let places = other.places();
         self.entries.retain(|key, _| match key.what {
             What::Filesystem => other.entries.contains_key(key),
-            _ => places.contains(&key.place),
+            _ => places.contains(&*key.place),
         });
     }
 
@@ -328,7 +343,7 @@ mod tests {
     fn key(id: u8) -> Key {
         let place =
             Place { kind: "containers-storage".into(), root: format!("/{}", id % 2), driver: String::new() };
-        Key { place, what: if id < 8 { What::Share } else { What::Layer }, id: format!("{id}") }
+        Key { place: place.into(), what: if id < 8 { What::Share } else { What::Layer }, id: format!("{id}") }
     }
 
     fn summaries() -> impl Strategy<Value = ScanSummary> {

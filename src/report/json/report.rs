@@ -5,6 +5,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::scan::scan_with;
 use super::{FilesystemDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc, WarningDoc};
 use crate::app::diagnosis::{Cause, Part, PartKind};
 use crate::app::report::Report;
@@ -230,7 +231,7 @@ const TOP: usize = 20;
 /// The document.
 #[must_use]
 pub fn report(report: Report) -> ReportDoc {
-    let document = super::scan(&report.result);
+    let document = scan_with(&report.result, |layers| layers.iter().collect());
     let scan = &report.result.scan;
     let inside = |path: &Path| scan.sysroot.display(path).to_string_lossy().into_owned();
     let root = |store: usize| document.stores.get(store).map(|store| store.root.clone());
