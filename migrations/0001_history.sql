@@ -163,8 +163,10 @@ CREATE TABLE deletions (
     at INTEGER NOT NULL,
     -- image, container, sandbox, log, leak.
     kind TEXT NOT NULL,
-    -- Root of the store; empty for objects outside of stores (logs).
-    store TEXT NOT NULL,
+    -- The store, as in `stores`; NULL for objects outside of stores (logs).
+    store_kind TEXT,
+    root TEXT,
+    driver TEXT,
     object_id TEXT NOT NULL,
     -- JSON array.
     names TEXT NOT NULL,

@@ -20,6 +20,10 @@
 //! | 2 | [`disk`]: bytes of trees; [`node`]: the kubelet's files |
 //! | 1 | [`model`]: what exists, plans, outcomes, pure; [`sys`]: system calls |
 
+// Files of tests/support that our own tests share name the crate as the others do.
+#[cfg(test)]
+extern crate self as layersweep;
+
 pub mod app;
 pub mod cli;
 pub mod config;

@@ -42,21 +42,18 @@ pub struct Containers {
 
 impl Containers {
     /// By the configuration, or by what is asked for; `None`: nothing.
-    #[must_use]
     pub fn wanted(config: &Config, only: &[Only], client: &Client) -> Option<Self> {
         let scope = scope(config, only);
         (scope.containers || scope.logs).then(|| Self::of(config, scope, client))
     }
 
     /// The same without a runtime; logs stay then.
-    #[must_use]
     pub fn wanted_on_disk(config: &Config, only: &[Only], owners: Option<&Owners>) -> Option<Self> {
         let scope = Scope { logs: false, ..scope(config, only) };
         scope.containers.then(|| Self::by(config, scope, Way::Disk(owners.cloned())))
     }
 
     /// All of it, whether or not it is switched on.
-    #[must_use]
     pub fn of(config: &Config, scope: Scope, client: &Client) -> Self {
         Self::by(config, scope, Way::Cri(client.clone()))
     }
@@ -71,7 +68,6 @@ impl Containers {
     }
 
     /// Where the kubelet keeps the logs of pods.
-    #[must_use]
     pub fn pod_logs(&self) -> &Path {
         &self.places.pod_logs
     }

@@ -8,7 +8,8 @@ use super::error::Error;
 use super::observer::{Observer, Weight};
 use super::request::Request;
 use crate::history::{
-    self, Access, Caller, DATABASE, Degraded, Note, Opened, PATIENCE, Place, Queue, Records,
+    self, Access, Caller, DATABASE, Degraded, LockError, Note, Opened, PATIENCE, Place, Queue, Records,
+    RunLock,
 };
 use crate::model::Finding;
 
@@ -146,7 +147,6 @@ impl Database {
     }
 
     /// Its path; `None` where there is none.
-    #[must_use]
     pub fn path(&self) -> Option<String> {
         self.found.then(|| self.place.dir.join(DATABASE).to_string_lossy().into_owned())
     }
@@ -183,7 +183,6 @@ pub(super) fn finding(place: &Place, message: String) -> Finding {
 }
 
 /// Where the request says that the database is; inside the sysroot, if there is one.
-#[must_use]
 pub fn place(request: &Request) -> Place {
     let named = request.state_dir.as_deref().map(|dir| match &request.sysroot {
         // Given with the sysroot in front, it means the same.
@@ -196,6 +195,26 @@ pub fn place(request: &Request) -> Place {
 fn below(top: &Path, dir: &Path) -> Option<PathBuf> {
     let (top, dir) = (std::path::absolute(top).ok()?, std::path::absolute(dir).ok()?);
     Some(Path::new("/").join(dir.strip_prefix(top).ok()?))
+}
+
+/// The lock of the state directory, or where there can be none, of its stand-in: one run at a time.
+pub(super) fn acquire_lock(place: &Place) -> Result<RunLock, Error> {
+    let refused = |error: LockError| {
+        Error::refused(error.to_string()).hint(match &error {
+            LockError::Held { .. } => "wait until it ends",
+            LockError::Io { .. } => "name another state directory with --state-dir DIR",
+        })
+    };
+    match RunLock::acquire(&place.dir) {
+        Err(LockError::Io { path, source }) => {
+            // On a full or read-only disk that has no state directory yet.
+            let stand_in = place.pending.last().filter(|dir| !dir.starts_with(&place.dir));
+            let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
+            tracing::warn!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
+            RunLock::acquire(stand_in).map_err(refused)
+        }
+        other => other.map_err(refused),
+    }
 }
 
 pub(super) fn failed(place: &Place, source: history::Error) -> Error {

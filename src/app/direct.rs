@@ -14,7 +14,8 @@ use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
 use crate::history::runs::Command;
 use crate::model::StoreIx;
-use crate::policy::leaks::plan::{self, Plan, Wish};
+use crate::model::plan::{Phase, Problem};
+use crate::policy::leaks::{self, Plan, Wish};
 use crate::sys::namespaces;
 use crate::sys::stop::flag;
 
@@ -99,7 +100,7 @@ pub(super) fn leaks(
     let scan = &scanned.scan;
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let closed = |store: StoreIx| editors.store(&scan.inventory.stores[store.get()]).err().map(str::to_owned);
-    let plan = plan::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
+    let plan = leaks::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
     let plan = if all { plan } else { plan.to_make_room(ROOM_BYTES, ROOM_INODES) };
     if plan.order.is_empty() {
         return Ok(None);
@@ -108,4 +109,24 @@ pub(super) fn leaks(
         true => Ok(Some(plan)),
         false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
     }
+}
+
+/// Finishes what killed runs began: how many images, layers and temporary files, and what could not be
+/// finished.
+pub(super) fn resume(editors: &Editors) -> (usize, Vec<Problem>) {
+    let (mut resumed, mut problems) = (0, Vec::new());
+    for (store, result) in editors.resume() {
+        match result {
+            Ok(done) => {
+                resumed += done.images.len() + done.layers.len() + done.orphans.len();
+                resumed += done.containers.len();
+                resumed += usize::from(done.removed > 0 && done.is_unnamed());
+            }
+            Err(error) => {
+                let root = store.root().to_string_lossy().into_owned();
+                problems.push(Problem::new(Some(root), Phase::Resume, error.to_string()));
+            }
+        }
+    }
+    (resumed, problems)
 }

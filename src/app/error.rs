@@ -86,7 +86,6 @@ impl Error {
     }
 
     /// The result could not be written. Where the reader has closed the pipe, that is no failure.
-    #[must_use]
     pub fn output(source: io::Error) -> Self {
         let exit = match source.kind() {
             io::ErrorKind::BrokenPipe => Exit::Done,
@@ -121,7 +120,6 @@ impl Error {
     }
 
     /// All stores of the node were looked for, everything could be read, and there is none.
-    #[must_use]
     pub fn proves_no_store(&self) -> bool {
         match self.cause() {
             Some(stores::Error::NoneFound { findings, .. }) => {
@@ -132,19 +130,16 @@ impl Error {
     }
 
     /// Everything was done, and only the result could not be written.
-    #[must_use]
     pub fn is_output(&self) -> bool {
         self.cause::<OutputError>().is_some()
     }
 
     /// Another try may succeed: disk and runtime described different moments.
-    #[must_use]
     pub fn is_stale(&self) -> bool {
         self.cause::<PreconditionError>().is_some_and(|error| error.stale)
     }
 
     /// The message with its causes. Some errors name theirs themselves; each stands there once.
-    #[must_use]
     pub fn line(&self) -> String {
         with_causes(self)
     }

@@ -13,15 +13,14 @@ pub struct Event {
     pub message: String,
 }
 
-/// The events of a run. `theirs` is the kubelet's own account, where its algorithm decided;
+/// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
 /// `failed_before`: the last run failed, too.
-#[must_use]
-pub fn events(outcome: &Outcome, theirs: Option<&kubelet::Report>, failed_before: bool) -> Vec<Event> {
-    let mut events = match theirs {
+pub fn events(outcome: &Outcome, report: Option<&kubelet::Report>, failed_before: bool) -> Vec<Event> {
+    let mut events = match report {
         Some(report) => by_kubelet(report),
         None => by_us(outcome),
     };
-    let failed = match theirs {
+    let failed = match report {
         Some(report) => report.failure.is_some(),
         None => matches!(outcome.kind(), OutcomeKind::Failed | OutcomeKind::NotReached),
     };

@@ -13,28 +13,25 @@ use super::direct;
 use super::error::{Error, Exit};
 use super::events::{Event, events};
 use super::gc_request::{GcRequest, Only, Via};
-use super::lock;
 use super::observer::{Observer, Weight};
 use super::policy_context::{self, NodeContext};
 use super::protect::labels_for;
 use super::recorder::{self, Beginning, Recorder};
-use super::reserve;
-use super::resume::resume;
 use super::rm::{self, Named};
 use super::runtime;
 use super::scan::{self, ScanResult};
 use super::state::State;
 use crate::config::{Config, Decides};
-use crate::cri::Options;
+use crate::cri::{Options, StorePlace, StoreType};
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::kubelet::Theirs;
 use crate::execute::measure::{self, Patience};
 use crate::execute::owner::Owners;
 use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
-use crate::history::RunLock;
 use crate::history::runs::{self, Command};
+use crate::history::{Place, RunLock};
+use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Gain, Kind, Phase, Plan, Problem, sum};
 use crate::model::refs::Refs;
@@ -42,9 +39,10 @@ use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
 use crate::policy::compare::{Comparison, GATES, kubelet_policy};
 use crate::policy::kubelet::Report;
-use crate::policy::leaks::plan::Plan as LeakPlan;
+use crate::policy::leaks::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
+use crate::stores::containers_storage::edit::ReserveFile;
 use crate::stores::{self, Scan};
 use crate::sys::stop::{flag, is_asked};
 
@@ -60,7 +58,7 @@ pub struct GcResult {
     /// `exact` or `kubelet`; empty where the run was refused before it began.
     pub policy: &'static str,
     pub via: Via,
-    /// What is to be deleted; of a run, what became of that.
+    /// What is to be deleted; of a run, the plan as it was carried out.
     pub plan: Plan,
     /// The run; `None`: nothing was done.
     pub outcome: Option<Outcome>,
@@ -68,21 +66,13 @@ pub struct GcResult {
     pub before: Vec<Measured>,
     pub targets: Targets,
     /// What the kubelet's own algorithm says of itself; `None` for policy `exact`.
-    pub theirs: Option<Report>,
+    pub kubelet: Option<Report>,
     /// Both policies side by side, of a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
     pub at: Timestamp,
     pub exit: Exit,
-}
-
-impl GcResult {
-    /// The plan as it was carried out.
-    #[must_use]
-    pub fn plan(&self) -> &Plan {
-        self.outcome.as_ref().map_or(&self.plan, |outcome| &outcome.plan)
-    }
 }
 
 /// What a run will do, and all that it takes.
@@ -101,18 +91,20 @@ pub struct Planned {
 }
 
 /// What removes images, and who may be at work in the stores besides, unless that does not matter.
+#[derive(Debug)]
 enum Through {
     Cri(Box<CriRemover>),
     Direct(Option<Owners>),
 }
 
 /// One run of `gc` or `rm`.
+#[derive(Debug)]
 pub struct Gc<'a> {
     asked: GcRequest<'a>,
     observer: &'a dyn Observer,
     began: Instant,
     run_id: String,
-    theirs: Option<Theirs>,
+    kubelet: Option<execute::kubelet::Settings>,
     through: Option<Through>,
     /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
     not_written_out: Option<Vec<Finding>>,
@@ -120,21 +112,14 @@ pub struct Gc<'a> {
     lock: Option<RunLock>,
 }
 
-impl std::fmt::Debug for Gc<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gc").field("asked", &self.asked).field("run_id", &self.run_id).finish_non_exhaustive()
-    }
-}
-
 impl<'a> Gc<'a> {
-    #[must_use]
     pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
         Self {
             asked,
             observer,
             began: Instant::now(),
             run_id: runs::new_id(Timestamp::now()),
-            theirs: None,
+            kubelet: None,
             through: None,
             not_written_out: None,
             lock: None,
@@ -185,7 +170,7 @@ impl<'a> Gc<'a> {
         let result = self.carry_out(&mut through, planned);
         if let Through::Cri(remover) = &through {
             // Again, where it was used up and there is room now.
-            reserve::prepare(remover.reserve_file());
+            prepare_reserve(remover.reserve_file());
         }
         self.through = Some(through);
         result
@@ -193,7 +178,6 @@ impl<'a> Gc<'a> {
 
     /// The result of a run that was refused, which is recorded, too: unless another run keeps it from
     /// beginning, which reports it.
-    #[must_use]
     pub fn refused(&self, error: &Error) -> GcResult {
         if self.lock.is_some()
             && let Ok((state, _)) = State::open(self.asked.request)
@@ -218,7 +202,7 @@ impl<'a> Gc<'a> {
             outcome: None,
             before,
             targets: Targets::default(),
-            theirs: None,
+            kubelet: None,
             comparison: None,
             events: Vec::new(),
             findings: Vec::new(),
@@ -229,7 +213,7 @@ impl<'a> Gc<'a> {
 
     fn hold(&mut self) -> Result<(), Error> {
         if self.lock.is_none() {
-            self.lock = Some(lock::acquire(&database::place(self.asked.request))?);
+            self.lock = Some(database::acquire_lock(&database::place(self.asked.request))?);
         }
         Ok(())
     }
@@ -242,8 +226,8 @@ impl<'a> Gc<'a> {
                 .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
         }
         if *via == Via::Direct && only.contains(&Only::Logs) {
-            let message = "--only logs: --via direct keeps logs, since only the runtime knows which are \
-                unused";
+            let message =
+                "--only logs: --via direct keeps logs, since only the runtime knows which are unused";
             return Err(
                 Error::usage(message).hint("leave out logs, or use --via cri once the runtime is running")
             );
@@ -254,7 +238,7 @@ impl<'a> Gc<'a> {
                 Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
             })?;
-            self.theirs = Some(Theirs { policy, gates: GATES });
+            self.kubelet = Some(execute::kubelet::Settings { policy, gates: GATES });
         }
         Ok(())
     }
@@ -267,8 +251,8 @@ impl<'a> Gc<'a> {
                 let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
                 let remover = CriRemover::new(runtime::connect(request, &options)?)?;
                 let place = database::place(request);
-                let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
-                Through::Cri(Box::new(remover.with_ballast(reserve)))
+                let reserve = (!dry_run).then(|| reserve_file(&place, remover.place())).flatten();
+                Through::Cri(Box::new(remover.with_reserve_file(reserve)))
             }
             Via::Direct => Through::Direct(direct::owners(request, while_runtime_runs)?),
         })
@@ -360,7 +344,7 @@ impl<'a> Gc<'a> {
     }
 
     fn policy(&self) -> &'static str {
-        if self.theirs.is_some() { "kubelet" } else { "exact" }
+        if self.kubelet.is_some() { "kubelet" } else { "exact" }
     }
 
     /// Plans everything, from one scan.
@@ -385,19 +369,19 @@ impl<'a> Gc<'a> {
         let made = made(&scan.inventory, leaks.as_ref(), containers.as_ref().map(|(_, plan)| plan));
         let after = pending.as_ref().unwrap_or(scan);
         let looked = Looked::now(scan, &means, remover)?;
-        let (plan, before) = match self.theirs {
+        let (plan, before) = match self.kubelet {
             None => images::plan(&made, after, &means, self.task(named), &looked),
-            Some(theirs) => {
-                let (plan, report, before) = execute::kubelet::plan(&made, after, &means, &looked, theirs)?;
-                result.theirs = Some(report);
+            Some(settings) => {
+                let (plan, report, before) = execute::kubelet::plan(&made, after, &means, &looked, settings)?;
+                result.kubelet = Some(report);
                 (plan, before)
             }
         };
         let untags = names::plan(&named.untags, after, &means, &looked);
         if self.asked.dry_run
-            && let Some(theirs) = self.theirs
+            && let Some(settings) = self.kubelet
         {
-            result.comparison = images::side_by_side(scan, &means, &looked, theirs.policy);
+            result.comparison = images::side_by_side(scan, &means, &looked, settings.policy);
         }
         let deletes_images = !plan.steps.is_empty();
         let mut plan = self.only_wanted(plan);
@@ -522,13 +506,13 @@ impl<'a> Gc<'a> {
         began |= !named.untags.is_empty() && untagged.is_some();
         if stale.is_none() {
             let task = self.task(&named);
-            let done = match self.theirs {
+            let done = match self.kubelet {
                 None => images::run(&mut run, scan, &means, task, remover).map(|plan| (plan, None)),
-                Some(theirs) => execute::kubelet::run(&mut run, scan, &means, remover, theirs)
+                Some(settings) => execute::kubelet::run(&mut run, scan, &means, remover, settings)
                     .map(|(plan, report)| (plan, Some(report))),
             };
             match done {
-                Ok((plan, report)) => (result.plan, result.theirs) = (self.only_wanted(plan), report),
+                Ok((plan, report)) => (result.plan, result.kubelet) = (self.only_wanted(plan), report),
                 Err(error) => stale = Some(error),
             }
         }
@@ -551,14 +535,15 @@ impl<'a> Gc<'a> {
         bar(&mut plan, barred.as_deref());
         let outcome = run.finish(plan, before);
         let failed_before = self.asked.command == Command::Gc && scanned.state.last_gc_failed();
-        result.events = events(&outcome, result.theirs.as_ref(), failed_before);
-        let believed = result.theirs.as_ref().map(|report| report.freed.freed_bytes);
+        result.events = events(&outcome, result.kubelet.as_ref(), failed_before);
+        let believed = result.kubelet.as_ref().map(|report| report.freed.freed_bytes);
         let kind = outcome.kind();
         let lost = recorder.end(&outcome, kind, (&result.events, believed), &scanned.scan.inventory);
         let exit = self.exit(kind, &outcome.plan, &scanned);
         result.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
         result.findings = self.findings(&scanned);
         result.before.clone_from(&outcome.before);
+        result.plan.clone_from(&outcome.plan);
         result.outcome = Some(outcome);
         result.at = Timestamp::now();
         Ok(result)
@@ -604,7 +589,7 @@ fn made(inventory: &Inventory, leaks: Option<&LeakPlan>, containers: Option<&Pla
 fn usage_before(result: &GcResult) -> Option<f64> {
     let at = result.plan.shown()?.filesystem;
     let space = result.before.get(at.get())?.as_ref().ok()?;
-    Some((space.used_percent() * 100.0).round() / 100.0)
+    Some(two_decimals(space.used_percent()))
 }
 
 fn refused_plan(message: &str) -> Plan {
@@ -640,9 +625,31 @@ fn told_once(mut plan: Plan) -> Plan {
     plan
 }
 
+/// Room for containerd to delete with on a full disk: in our state directory, where that lies beside
+/// containerd's root.
+fn reserve_file(place: &Place, store: &StorePlace) -> Option<ReserveFile> {
+    // The stores of podman and CRI-O have reserve files of their own.
+    if store.store_type != StoreType::Containerd {
+        return None;
+    }
+    let reserve = ReserveFile::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no reserve file: {error}");
+        None
+    });
+    prepare_reserve(reserve.as_ref());
+    reserve
+}
+
+/// A run goes on without it.
+fn prepare_reserve(reserve: Option<&ReserveFile>) {
+    if let Some(Err(error)) = reserve.map(ReserveFile::prepare) {
+        tracing::debug!("the reserve file is not prepared: {error}");
+    }
+}
+
 /// Finishes what killed runs began; whether there was anything.
 fn resumed(editors: &Editors) -> bool {
-    let (resumed, problems) = resume(editors);
+    let (resumed, problems) = direct::resume(editors);
     if resumed > 0 {
         tracing::warn!("finished an interrupted run: {resumed} images and layers");
     }

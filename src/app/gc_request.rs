@@ -3,33 +3,28 @@
 use super::request::Request;
 use crate::config::Config;
 use crate::history::runs::Command;
+use crate::model::names::names;
 
-/// What removes images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// The container runtime, through its CRI socket.
-    Cri,
-    /// Ourselves, in the graphroot.
-    Direct,
-}
-
-impl Via {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cri => "cri",
-            Self::Direct => "direct",
-        }
+names! {
+    /// What removes images.
+    Via {
+        /// The container runtime, through its CRI socket.
+        Cri = "cri",
+        /// Ourselves, in the graphroot.
+        Direct = "direct",
     }
 }
 
-/// Kinds of what is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Only {
-    Images,
-    Containers,
-    Logs,
-    Leaks,
+names! {
+    /// Kinds of what is collected.
+    Only {
+        Images = "images",
+        /// Dead containers, and sandboxes without containers.
+        Containers = "containers",
+        /// Logs of deleted pods, and dangling links to logs.
+        Logs = "logs",
+        Leaks = "leaks",
+    }
 }
 
 /// What is to be done.

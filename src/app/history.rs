@@ -29,13 +29,11 @@ pub struct Origin {
 
 impl Origin {
     /// Of an open database.
-    #[must_use]
     pub fn of(database: &Database, since: Option<Timestamp>, unsaved: HashSet<String>) -> Self {
         Self { database: database.path(), complete: !database.unreadable, since, unsaved }
     }
 
     /// How a command that shows this ends.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }

@@ -29,7 +29,7 @@ pub struct Deleting<'a> {
 }
 
 /// Receives what a use case says while it works, and shows it, logs it or drops it.
-pub trait Observer {
+pub trait Observer: fmt::Debug {
     /// Something worth knowing that is neither a result nor a problem.
     fn note(&self, message: &str);
 

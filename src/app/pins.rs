@@ -38,7 +38,6 @@ impl PinList {
     }
 
     /// How a command that shows it ends.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }

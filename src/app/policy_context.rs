@@ -1,28 +1,28 @@
 //! What configuration, history and the node's own files say of images, as plans and proofs ask for it.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::error::Error;
 use super::observer::{Observer, Weight};
-use super::protect::{self, FromNode};
+use super::protect::FromNode;
 use super::request::Request;
 use super::scan::ScanResult;
 use super::state::{self, State};
 use crate::config::Config;
 use crate::execute::{PolicyContext, Recalled};
 use crate::history::ages::ImageAge;
+use crate::history::pins::{Pin, Pins};
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
 use crate::model::space::Space;
 use crate::model::{Attempt, ImageIx, Inventory, Plan, StoreId};
-use crate::node::{NamedImage, Unreadable, pulls, static_pods};
-use crate::policy::input::Quadlet;
+use crate::node::Unreadable;
 use crate::policy::rules::Judge;
-use crate::policy::{Ages, ExternalFacts, Input, Task, names};
+use crate::policy::{Ages, ExternalFacts, Input, Task};
 use crate::stores;
-use crate::sys::sysroot::Sysroot;
 
 /// The records, and the configuration beside them.
 #[derive(Debug)]
@@ -34,12 +34,20 @@ pub struct NodeContext<'a> {
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
     config: &'a Config,
+    /// Our keep-list as it was read right before the deletion that is to be proven next.
+    keep_list: RefCell<Option<Pins>>,
 }
 
 impl<'a> NodeContext<'a> {
     /// What the records say at the beginning of a run.
     pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Self {
-        Self { request, state, attempts: state.attempts(), released: HashSet::new(), config }
+        let (attempts, released) = (state.attempts(), HashSet::new());
+        Self { request, state, attempts, released, config, keep_list: RefCell::default() }
+    }
+
+    /// Our keep-list as of now, so that the next proof does not read it; `None` where that is unknown.
+    pub(super) fn keep_list_is(&self, pins: Option<Vec<Pin>>) {
+        *self.keep_list.borrow_mut() = pins.map(|pins| Pins::new(&pins));
     }
 
     /// What is remembered of earlier attempts to delete an image.
@@ -100,32 +108,18 @@ fn read_protection(
     Ok(())
 }
 
-/// What static pods name by now that they did not when the run began: `Err` where that cannot be
-/// told any more.
-fn new_static_pods(config: &Config) -> Result<Vec<NamedImage>, Unreadable> {
-    let Some(manifests) = &config.static_pods else { return Ok(Vec::new()) };
-    let mut named = static_pods::read(&Sysroot::live(), manifests)?.images;
-    let known = &config.images.protect.static_pods;
-    named.retain(|image| known.iter().all(|known| known.reference != image.reference));
-    Ok(named)
+/// What the node's own files name by now that they did not when the run began; `Err`: what they name is
+/// unknown, and why.
+fn new_protection(request: &Request, config: &Config) -> Result<FromNode, String> {
+    let request = request.stores().map_err(|error| error.message)?;
+    let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());
+    FromNode::read(&request, pods, kubelet)
+        .map(|found| found.without(&config.images.protect))
+        .map_err(|unreadable| unknown_names(&unreadable))
 }
 
-/// What quadlets name by now that they did not when the run began.
-fn new_quadlets(request: &Request, config: &Config) -> Result<Vec<Quadlet>, Unreadable> {
-    let Ok(request) = request.stores() else { return Ok(Vec::new()) };
-    let (mut named, _) = protect::quadlets(&request)?;
-    let known: HashSet<_> =
-        config.images.protect.quadlets.iter().map(|one| (&one.named.reference, &one.stores)).collect();
-    named.retain(|one| !known.contains(&(&one.named.reference, &one.stores)));
-    Ok(named)
-}
-
-/// What the kubelet is pulling by now that it did not pull when the run began.
-fn new_pulls(config: &Config) -> Vec<NamedImage> {
-    let mut named = pulls::read(&Sysroot::live(), config.kubelet.root_dir.as_deref()).images;
-    let known = &config.images.protect.pulling;
-    named.retain(|image| known.iter().all(|known| known.reference != image.reference));
-    named
+fn unknown_names(unreadable: &Unreadable) -> String {
+    format!("{} may name it: {}", unreadable.names, with_causes(unreadable))
 }
 
 /// What every rule says of one image of a scan, and what a collection would do by what the disk
@@ -167,8 +161,7 @@ fn planned<T>(
     let mut config = config.clone();
     // Whoever only asks is told what a run would do about it: keep everything.
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
-    let unknown: Vec<_> =
-        unknown.iter().map(|why| format!("{} may name it: {}", why.names, with_causes(why))).collect();
+    let unknown: Vec<_> = unknown.iter().map(unknown_names).collect();
     let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
@@ -229,10 +222,8 @@ impl PolicyContext for NodeContext<'_> {
 
     fn recall(&self) -> Recalled<'_> {
         // Somebody may have added to them since the run began.
-        let pins = state::pins_now(self.request);
-        let pods = new_static_pods(self.config);
-        let quadlets = new_quadlets(self.request, self.config);
-        let pulls = new_pulls(self.config);
+        let pins = self.keep_list.take().or_else(|| state::pins_now(self.request));
+        let new = new_protection(self.request, self.config);
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
@@ -242,35 +233,12 @@ impl PolicyContext for NodeContext<'_> {
                     None => pinned_by.push("the keep-list may name it, but cannot be read".into()),
                 }
                 pinned_by.dedup();
-                match &pods {
-                    Ok(pods) => pinned_by.extend(
-                        pods.iter()
-                            .filter(|pod| names::means(&pod.reference, &image.names, &image.digests))
-                            .map(|pod| format!("the static pod {}, which is new", pod.source)),
-                    ),
-                    Err(unreadable) => {
-                        pinned_by.push(format!("static pods may name it: {}", with_causes(unreadable)))
-                    }
+                match &new {
+                    Ok(new) => pinned_by.extend(new.names(inventory, image)),
+                    Err(unknown) => pinned_by.push(unknown.clone()),
                 }
-                let store = &inventory.stores[image.store.get()];
-                match &quadlets {
-                    Ok(quadlets) => pinned_by.extend(
-                        quadlets
-                            .iter()
-                            .filter(|one| one.means(store, image))
-                            .map(|one| format!("the quadlet {}, which is new", one.named.source)),
-                    ),
-                    Err(unreadable) => {
-                        pinned_by.push(format!("quadlets may name it: {}", with_causes(unreadable)))
-                    }
-                }
-                let mut pulls = pulls.iter();
-                let means = |pull: &&NamedImage| names::means(&pull.reference, &image.names, &image.digests);
-                pinned_by.extend(
-                    pulls.find(means).map(|pull| format!("the kubelet is pulling it: {}", pull.source)),
-                );
-                let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
-                ExternalFacts { pinned_by: new, attempts, ..ExternalFacts::default() }
+                pinned_by.retain(|by| !image.pinned_by.contains(by));
+                ExternalFacts { pinned_by, attempts, ..ExternalFacts::default() }
             });
             known.collect()
         })

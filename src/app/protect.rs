@@ -1,13 +1,15 @@
 //! What the node's own files protect: images of static pods and of quadlets, those that pod sandboxes
 //! are made from, and those that the kubelet is pulling.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::model::{Finding, LabelsOf};
+use crate::model::{Finding, Image, Inventory, LabelsOf};
 use crate::node::quadlets::{self, OF_USERS, Place, SYSTEM};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::input::{NamedBy, Protect, Quadlet, Scope};
+use crate::policy::names;
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
 use crate::stores::{self, Request};
 use crate::sys::root::{Root, Who};
@@ -55,6 +57,46 @@ impl FromNode {
         })
     }
 
+    /// Leaves out what `known` has already.
+    #[must_use]
+    pub(super) fn without(self, known: &Protect) -> Self {
+        let new = |mut named: Vec<NamedBy>, known: &[NamedBy]| {
+            named.retain(|one| known.iter().all(|known| known.reference != one.reference));
+            named
+        };
+        let mut quadlets = self.quadlets;
+        let known_quadlets: HashSet<_> =
+            known.quadlets.iter().map(|one| (&one.named.reference, &one.stores, one.any)).collect();
+        quadlets.retain(|one| !known_quadlets.contains(&(&one.named.reference, &one.stores, one.any)));
+        Self {
+            static_pods: new(self.static_pods, &known.static_pods),
+            quadlets,
+            sandboxes: new(self.sandboxes, &known.sandboxes),
+            pulling: new(self.pulling, &known.pulling),
+            findings: self.findings,
+        }
+    }
+
+    /// Why it protects an image, as far as that was not known when the run began.
+    pub(super) fn names(&self, inventory: &Inventory, image: &Image) -> Vec<String> {
+        let by = |list: &[NamedBy], say: fn(&str) -> String| {
+            let mut list = list.iter();
+            let found = list.find(|one| names::means(&one.reference, &image.names, &image.digests));
+            found.map(|one| say(&one.source))
+        };
+        let store = &inventory.stores[image.store.get()];
+        let quadlet = self.quadlets.iter().find(|one| one.means(store, image));
+        [
+            by(&self.static_pods, |source| format!("the static pod {source}, which is new")),
+            quadlet.map(|one| format!("the quadlet {}, which is new", one.named.source)),
+            by(&self.sandboxes, |source| format!("{source}, which now names it for pod sandboxes")),
+            by(&self.pulling, |source| format!("the kubelet is pulling it: {source}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
     /// Adds it to what configuration protects, in the place of what an earlier reading added.
     pub fn apply(&self, protect: &mut Protect) {
         protect.static_pods.clone_from(&self.static_pods);
@@ -69,7 +111,7 @@ impl FromNode {
 ///
 /// # Errors
 /// When it cannot be known what root's name.
-pub fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadable> {
+fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadable> {
     let sysroot = &request.sysroot;
     let environment = &request.environment;
     let users = graphroot::users_stores(sysroot, environment);
@@ -149,7 +191,29 @@ impl From<NamedImage> for NamedBy {
 }
 
 /// Whose labels a scan has to read for these protections.
-#[must_use]
 pub fn labels_for(protect: &Protect) -> LabelsOf {
     if protect.labels.is_empty() { LabelsOf::Nobody } else { LabelsOf::Everybody }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::scenario::Scenario;
+
+    #[test]
+    fn what_is_named_since_the_run_began_protects() {
+        let inventory = Scenario::article().inventory();
+        let image = &inventory.images[0];
+        let by = |source: &str| NamedBy { reference: image.names[0].clone(), source: source.into() };
+        let now = |sandboxes: Vec<NamedBy>, pulling| FromNode { sandboxes, pulling, ..FromNode::default() };
+        let mut known = Protect::default();
+        let all = now(vec![by("crio.conf")], vec![by("the pull record")]);
+        assert_eq!(
+            all.clone().without(&known).names(&inventory, image),
+            ["crio.conf, which now names it for pod sandboxes", "the kubelet is pulling it: the pull record"]
+        );
+        assert!(all.clone().without(&known).names(&inventory, &inventory.images[1]).is_empty());
+        all.apply(&mut known);
+        assert!(all.without(&known).names(&inventory, image).is_empty(), "known from the beginning");
+    }
 }

@@ -15,7 +15,8 @@ use crate::execute::images::is_no_space;
 use crate::history::Note;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
-use crate::history::scan_record::SeenFilesystem;
+use crate::history::scan_record::{SeenFilesystem, StoreKey};
+use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Kind, Plan, Problem, Step};
 use crate::model::{Attempt, Inventory, OutcomeKind};
@@ -124,7 +125,7 @@ impl<'a> Recorder<'a> {
                 Kind::Artifact => Kind::Image,
                 kind => kind,
             },
-            store: step.target.store_root(),
+            store: step.target.store.clone().map(StoreKey),
             id: step.target.id.clone(),
             names: step.target.names.clone(),
             reason: step.cause.reason(),
@@ -138,17 +139,14 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl std::fmt::Debug for Recorder<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("journal", &self.journal).finish_non_exhaustive()
-    }
-}
-
 impl execute::Observer for Recorder<'_> {
     fn begins(&mut self, step: &Step) {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
-        self.journal.begins(self.row(step, None));
+        let keep_list = self.journal.begins(self.row(step, None));
+        if let Some(context) = self.context {
+            context.keep_list_is(keep_list);
+        }
         let degraded = self.journal.take_degraded();
         if !degraded.is_empty() {
             warn_of_saving(self.observer, &degraded, &[]);
@@ -228,10 +226,6 @@ fn started(state: &State, began: Instant) -> Timestamp {
     now.checked_sub(began.elapsed()).unwrap_or(now)
 }
 
-fn two_decimals(percent: f64) -> f64 {
-    (percent * 100.0).round() / 100.0
-}
-
 /// Records that a run was refused before it did anything.
 pub(super) fn refusal(
     observer: &dyn Observer,
@@ -248,13 +242,8 @@ pub(super) fn refusal(
     let mut journal = Journal::begin(state.place(), start);
     if command == Command::Gc && state.last_gc_failed() {
         let reason = kubelet::Event::ImageGCFailed.as_str();
-        let event = Event {
-            reason,
-            message: format!(
-                "failed again (2 or more consecutive runs): \
-            {message}"
-            ),
-        };
+        let event =
+            Event { reason, message: format!("failed again (2 or more consecutive runs): {message}") };
         observer.event(&event);
         journal.event(event.reason, &event.message);
     }

@@ -44,13 +44,11 @@ pub struct Request {
 
 impl Request {
     /// Whether stores are named, by the request or by the configuration.
-    #[must_use]
     pub fn has_stores(&self) -> bool {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }
 
     /// Where paths are taken.
-    #[must_use]
     pub fn root(&self) -> Sysroot {
         self.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at)
     }

@@ -28,7 +28,6 @@ pub struct ScanResult {
 
 impl ScanResult {
     /// Done, done with lower bounds, or what was seen could be saved nowhere.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         if !self.kept {
             return Exit::Failed;

@@ -18,7 +18,7 @@ use crate::history::attempts::{self, Attempt};
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, Confirmation, Deletion, Kind};
-use crate::history::scan_record::ScanRecord;
+use crate::history::scan_record::{ScanRecord, StoreKey};
 use crate::history::scans::ScanRun;
 use crate::history::{self, Access, Degraded, Note, Pending, Place, Queue, RunLock, clock, figures, sizes};
 use crate::model::refs::Refs;
@@ -82,13 +82,8 @@ impl State {
     pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded, newer) = Database::open_for_report(request)?;
         let newer = newer.map(|why| {
-            finding(
-                &database.place,
-                format!(
-                    "{why}; there is no history, and image ages come from the \
-                disk alone"
-                ),
-            )
+            let message = format!("{why}; there is no history, and image ages come from the disk alone");
+            finding(&database.place, message)
         });
         let (state, findings) = Self::of(database, degraded)?;
         Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
@@ -111,8 +106,7 @@ impl State {
         if database.unreadable && !clock.synchronised {
             // It may have leapt, and nobody knows: all that has a date may be of this moment.
             tracing::info!(
-                "records cannot be read and the clock is not synchronised: no image counts \
-                as old"
+                "records cannot be read and the clock is not synchronised: no image counts as old"
             );
             leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
         }
@@ -383,9 +377,11 @@ fn read_clocks() -> Result<Reading, Error> {
 
 /// What a scan says of something whose deletion was begun; `None`: nothing.
 fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confirmation> {
-    let stores = inventory.stores.iter().enumerate();
-    let stores: Vec<_> = stores.filter(|(_, store)| store.root.as_os_str() == begun.store.as_str()).collect();
-    let in_store = |store: StoreIx| stores.iter().any(|(at, _)| StoreIx::from(*at) == store);
+    let stores = &inventory.stores;
+    let key = begun.store.as_ref().map(|StoreKey(store)| store);
+    // One root can hold the stores of several drivers, with images of the same id.
+    let own = key.and_then(|key| stores.iter().position(|store| StoreId::of(store) == *key));
+    let in_store = |store: StoreIx| own == Some(store.get());
     let there = match begun.kind {
         Kind::Log => match std::fs::symlink_metadata(&begun.id) {
             Ok(_) => true,
@@ -405,12 +401,10 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
         Kind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
     };
     // What was not read proves nothing by what it lacks.
-    let read = stores.iter().all(|(_, store)| store.consistency == Consistency::Consistent);
+    let read = own.is_some_and(|own| stores[own].consistency == Consistency::Consistent);
     match there {
         true => Some(Confirmation::There),
-        false if !stores.is_empty() && read && (complete || begun.kind != Kind::Leak) => {
-            Some(Confirmation::Gone)
-        }
+        false if read && (complete || begun.kind != Kind::Leak) => Some(Confirmation::Gone),
         false => None,
     }
 }
@@ -418,4 +412,43 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
 fn moment(known: &KnownImages, clock: &Reading) -> Moment {
     let record_time = clock::advance(known.clock(), clock).state.record_time;
     Moment { record_time, wall: clock.wall }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::runs::{Certainty, Reason};
+    use crate::policy::scenario::Scenario;
+
+    /// One root can hold the stores of two drivers, with images of the same id: the one that is left says
+    /// nothing of the deletion of the other.
+    #[test]
+    fn fate_of_an_image_is_that_of_its_own_store() {
+        let mut inventory = Scenario::article().inventory();
+        inventory.images.truncate(1);
+        let overlay = StoreId::of(&inventory.stores[0]);
+        let vfs = StoreId::new(overlay.kind(), overlay.root().into(), "vfs".into());
+        let mut second = inventory.stores[0].clone();
+        second.driver = "vfs".into();
+        inventory.stores.push(second);
+        let begun = |store: Option<StoreId>| Deletion {
+            at: Timestamp::UNIX_EPOCH,
+            kind: Kind::Image,
+            store: store.map(StoreKey),
+            id: inventory.images[0].id.to_string(),
+            names: vec![],
+            reason: Reason::Space,
+            predicted_bytes: 0,
+            measured_bytes: None,
+            byproduct_bytes: 0,
+            usage_after_percent: None,
+            error: None,
+            outcome: Certainty::Unknown,
+        };
+        let fate = |store| fate(&inventory, true, &begun(store));
+        assert_eq!(fate(Some(overlay.clone())), Some(Confirmation::There));
+        assert_eq!(fate(Some(vfs)), Some(Confirmation::Gone));
+        let other = StoreId::new(overlay.kind(), "/other".into(), "overlay".into());
+        assert_eq!((fate(Some(other)), fate(None)), (None, None), "a store that was not read");
+    }
 }

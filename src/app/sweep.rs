@@ -8,11 +8,9 @@ use jiff::Timestamp;
 use super::database;
 use super::direct;
 use super::error::{Error, Exit};
-use super::lock;
 use super::observer::{Observer, Weight};
 use super::recorder::{Beginning, Recorder};
 use super::request::Request;
-use super::resume::resume;
 use super::scan::{self, ScanResult};
 use crate::execute::editors::{Editors, Keep};
 use crate::execute::measure::{self, Patience};
@@ -22,7 +20,7 @@ use crate::history::runs::{self, Command};
 use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
 use crate::model::plan::{Phase, Plan as Steps, Problem};
 use crate::model::{Consistency, Finding, Inventory, StoreIx};
-use crate::policy::leaks::plan::{self, Decision, Plan, Wish};
+use crate::policy::leaks::{Decision, Plan, Wish, plan};
 use crate::stores::Scan;
 use crate::sys::stop::flag;
 
@@ -39,7 +37,6 @@ pub struct SweepRequest<'a> {
 
 impl SweepRequest<'_> {
     /// Whether it is to change anything.
-    #[must_use]
     pub fn changes(&self) -> bool {
         self.delete || !self.wish.repair.is_empty()
     }
@@ -66,13 +63,13 @@ pub struct SweepResult {
 }
 
 impl SweepResult {
-    #[must_use]
     pub fn scan(&self) -> &Scan {
         &self.scanned.scan
     }
 }
 
 /// One run of `sweep`.
+#[derive(Debug)]
 pub struct Sweep<'a> {
     asked: SweepRequest<'a>,
     observer: &'a dyn Observer,
@@ -80,15 +77,6 @@ pub struct Sweep<'a> {
     run_id: String,
     /// Held until the end.
     lock: Option<RunLock>,
-}
-
-impl std::fmt::Debug for Sweep<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sweep")
-            .field("asked", &self.asked)
-            .field("run_id", &self.run_id)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<'a> Sweep<'a> {
@@ -103,12 +91,10 @@ impl<'a> Sweep<'a> {
         Ok(Self { asked, observer, began: Instant::now(), run_id, lock: None })
     }
 
-    #[must_use]
     pub fn run_id(&self) -> &str {
         &self.run_id
     }
 
-    #[must_use]
     pub fn asked(&self) -> &SweepRequest<'a> {
         &self.asked
     }
@@ -124,14 +110,14 @@ impl<'a> Sweep<'a> {
             let scanned = scan::scan(request, self.observer)?;
             return Ok(self.planned(scanned, &dir, (0, Vec::new())));
         }
-        self.lock = Some(lock::acquire(&database::place(request))?);
+        self.lock = Some(database::acquire_lock(&database::place(request))?);
         direct::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.observer)?;
         let editors = Editors::of(&scanned.scan, &dir, Keep::Use, request.trust_pid_namespace);
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
-            false => resume(&editors),
+            false => direct::resume(&editors),
         };
         if resumed.0 > 0 {
             scanned = scan::scan_and_record(request, self.observer)?;
@@ -149,7 +135,7 @@ impl<'a> Sweep<'a> {
         let editors = Editors::of(&scanned.scan, dir, Keep::Use, request.trust_pid_namespace);
         let Scan { inventory, refs, taken_at, .. } = &scanned.scan;
         let closed = |store: StoreIx| editors.store(&inventory.stores[store.get()]).err().map(str::to_owned);
-        let mut plan = plan::plan(inventory, refs, wish, *taken_at, &closed);
+        let mut plan = plan(inventory, refs, wish, *taken_at, &closed);
         if !delete && !wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
         }
@@ -169,7 +155,6 @@ impl<'a> Sweep<'a> {
     }
 
     /// Carries it out.
-    #[must_use]
     pub fn act(&self, mut planned: SweepResult) -> SweepResult {
         let not_written_out = write_out(&planned.scanned.scan.inventory, &planned.plan);
         self.observer.findings(Weight::Always, &not_written_out);

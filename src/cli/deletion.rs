@@ -72,12 +72,11 @@ fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>) -> Result<
 }
 
 fn print(global: &Global, result: &GcResult) -> Result<(), Error> {
-    match global.format {
-        Format::Json => output::json(&json::gc(result)),
-        // From a timer: only what happened.
-        Format::Table if global.quiet && result.plan().outcome == OutcomeKind::NotNeeded => Ok(()),
-        Format::Table => output::text(&text::gc(&json::gc(result), &terminal::screen())),
+    // From a timer: only what happened.
+    if global.format == Format::Table && global.quiet && result.plan.outcome == OutcomeKind::NotNeeded {
+        return Ok(());
     }
+    output::result(global.format, &json::gc(result), text::gc)
 }
 
 fn question(plan: &Plan) -> String {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::args::{DiffArgs, Format};
+use super::args::DiffArgs;
 use super::global::Global;
+use super::output;
 use super::values::Since;
-use super::{output, terminal};
 use crate::app::diff::{self, Source};
 use crate::app::error::{Error, Exit};
 use crate::history::kept_scans::Name;
@@ -26,10 +26,7 @@ pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Error> {
     let after = source(own.after.as_deref().unwrap_or(AFTER))?;
     let pair = diff::pair(&global.request, global, before, after)?;
     let document = json::diff(Timestamp::now(), &pair.before, &pair.after);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::diff(&document, &terminal::screen()))?,
-    }
+    output::result(global.format, &document, text::diff)?;
     Ok(if document.complete { Exit::Done } else { Exit::Incomplete })
 }
 

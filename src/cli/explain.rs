@@ -1,8 +1,8 @@
 //! `layersweep explain REF`
 
-use super::args::{ExplainArgs, Format};
+use super::args::ExplainArgs;
 use super::global::Global;
-use super::{output, terminal};
+use super::output;
 use crate::app::error::{Error, Exit};
 use crate::app::explain;
 use crate::config::Config;
@@ -11,9 +11,6 @@ use crate::report::{json, text};
 pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result<Exit, Error> {
     let explanation = explain::explain(&global.request, global, config, &own.reference)?;
     let document = json::explanation(&explanation);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::explain(&document, &terminal::screen()))?,
-    }
+    output::result(global.format, &document, text::explain)?;
     Ok(explanation.result.exit())
 }

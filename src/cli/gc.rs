@@ -15,11 +15,11 @@ pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit
         command: Command::Gc,
         dry_run: own.dry_run,
         asks: false,
-        via: own.via.map_or(Via::Cri, Into::into),
+        via: own.via.unwrap_or(Via::Cri),
         while_runtime_runs: own.while_runtime_runs,
         named: &[],
         all_tags: false,
-        only: own.only.iter().copied().map(Into::into).collect(),
+        only: own.only.clone(),
     };
     deletion::run(global, asked)
 }

@@ -2,10 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{Format, HistoryArgs, HistoryCommand, HistoryUsageArgs};
+use super::args::{HistoryArgs, HistoryCommand, HistoryUsageArgs};
 use super::global::Global;
+use super::output;
 use super::values::Since;
-use super::{output, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::history;
 use crate::history::runs::Query;
@@ -35,10 +35,7 @@ fn past_runs(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit,
     let past = history::past_runs(&global.request, global, &query)?;
     let exit = past.origin.exit();
     let document = json::history(now, past);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::history(&document, &terminal::screen()))?,
-    }
+    output::result(global.format, &document, text::history)?;
     Ok(exit)
 }
 
@@ -47,10 +44,7 @@ fn kept_scans(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit
     let kept = history::kept_scans(&global.request, global, since)?;
     let exit = kept.origin.exit();
     let document = json::history_scans(now, kept);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::history_scans(&document, &terminal::screen()))?,
-    }
+    output::result(global.format, &document, text::history_scans)?;
     Ok(exit)
 }
 
@@ -70,9 +64,6 @@ fn past_usage(
     let past = history::past_usage(&global.request, global, since, more.filesystem.as_deref())?;
     let exit = past.origin.exit();
     let document = json::history_usage(now, past);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::history_usage(&document, &terminal::screen(), &[]))?,
-    }
+    output::result(global.format, &document, |it, screen| text::history_usage(it, screen, &[]))?;
     Ok(exit)
 }

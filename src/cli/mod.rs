@@ -45,7 +45,6 @@ use crate::app::error::{Error, Exit};
 use crate::sys::{helper, sync};
 
 /// Runs the program.
-#[must_use]
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {

@@ -4,9 +4,10 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use super::args::Color;
+use super::args::{Color, Format};
+use super::terminal;
 use crate::app::error::Error;
-use crate::report::text::{acts_on_terminal, safe};
+use crate::report::text::{Screen, acts_on_terminal, safe};
 
 /// Settles whether styles are kept; `NO_COLOR` and the terminal decide for `auto`.
 pub(super) fn set_color(color: Color) {
@@ -41,6 +42,18 @@ pub(super) fn json(document: &impl Serialize) -> Result<(), Error> {
     let mut stdout = io::BufWriter::with_capacity(1 << 16, stdout.lock());
     serde_json::to_writer_pretty(&mut stdout, document).map_err(io::Error::from).map_err(Error::output)?;
     stdout.write_all(b"\n").and_then(|()| stdout.flush()).map_err(Error::output)
+}
+
+/// Prints a result as `--format` says.
+pub(super) fn result<D: Serialize>(
+    format: Format,
+    document: &D,
+    table: impl FnOnce(&D, &Screen) -> String,
+) -> Result<(), Error> {
+    match format {
+        Format::Json => json(document),
+        Format::Table => text(&table(document, &terminal::screen())),
+    }
 }
 
 /// What acts on a terminal, in JSON's own way of writing it.

@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::args::{Format, ReportArgs};
 use super::global::Global;
+use super::output;
 use super::report_page::Target;
 use super::values::Since;
-use super::{output, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::observer::Observer as _;
 use crate::app::report;
@@ -43,9 +43,6 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
             return Ok(exit);
         }
     }
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::report(&document, &terminal::screen()))?,
-    }
+    output::result(global.format, &document, text::report)?;
     Ok(exit)
 }

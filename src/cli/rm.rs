@@ -15,7 +15,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit
         command: Command::Rm,
         dry_run: own.dry_run,
         asks: false,
-        via: own.via.map_or(Via::Cri, Into::into),
+        via: own.via.unwrap_or(Via::Cri),
         while_runtime_runs: own.while_runtime_runs,
         named: &own.references,
         all_tags: own.all_tags,

@@ -2,7 +2,7 @@
 
 use super::args::{Format, ScanArgs};
 use super::global::Global;
-use super::{output, terminal};
+use super::output;
 use crate::app::error::{Error, Exit};
 use crate::app::scan;
 use crate::report::json;
@@ -14,11 +14,9 @@ pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Error> {
         false => scan::scan_and_record(&global.request, global)?,
     };
     let document = json::scan(&result);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        // A timer wants to hear of what is wrong alone.
-        Format::Table if global.quiet => {}
-        Format::Table => output::text(&text::scan(&document, &terminal::screen()))?,
+    // A timer wants to hear of what is wrong alone.
+    if global.format == Format::Json || !global.quiet {
+        output::result(global.format, &document, text::scan)?;
     }
     Ok(result.exit())
 }

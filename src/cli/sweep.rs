@@ -10,7 +10,7 @@ use crate::app::error::{Error, Exit};
 use crate::app::sweep::{Sweep, SweepRequest, SweepResult};
 use crate::config::Config;
 use crate::model::OutcomeKind;
-use crate::policy::leaks::plan::{Decision, Plan, Wish};
+use crate::policy::leaks::{Decision, Plan, Wish};
 use crate::report::json::{self, SweepDoc};
 use crate::report::text;
 
@@ -54,11 +54,9 @@ fn carry_out(global: &Global, watcher: &Watcher<'_>, sweep: &mut Sweep<'_>) -> R
 fn print(global: &Global, result: &SweepResult) -> Result<Exit, Error> {
     let document = json::sweep(result);
     let quiet = matches!(document.outcome, OutcomeKind::Reported | OutcomeKind::NotNeeded);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        // From a timer: only what happened.
-        Format::Table if global.quiet && quiet => {}
-        Format::Table => output::text(&text::sweep(&document, &terminal::screen()))?,
+    // From a timer: only what happened.
+    if global.format == Format::Json || !global.quiet || !quiet {
+        output::result(global.format, &document, text::sweep)?;
     }
     Ok(result.exit)
 }

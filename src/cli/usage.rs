@@ -1,6 +1,5 @@
 //! `layersweep usage`
 
-use super::args::Format;
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
@@ -10,9 +9,6 @@ use crate::report::{json, text};
 pub(super) fn run(global: &Global) -> Result<Exit, Error> {
     let result = scan::scan(&global.request, global)?;
     let document = json::usage(&result);
-    match global.format {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::usage(&document))?,
-    }
+    output::result(global.format, &document, |it, _| text::usage(it))?;
     Ok(result.exit())
 }

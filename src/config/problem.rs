@@ -41,7 +41,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub origin: Origin,

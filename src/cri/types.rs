@@ -25,15 +25,12 @@ pub struct RuntimeVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     pub kind: String,
-    /// Whether it holds.
     pub holds: bool,
     /// A word for why, empty if it holds.
     pub reason: String,
-    /// A message.
     pub message: String,
 }
 
-/// The status of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
     /// `RuntimeReady`, `NetworkReady`, ….
@@ -85,7 +82,6 @@ pub struct RuntimeContainer {
     pub image_asked: String,
     /// The name in the pod's specification, where the runtime keeps it.
     pub user_image: String,
-    /// Its state.
     pub state: ContainerState,
     /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
@@ -96,7 +92,6 @@ pub struct RuntimeContainer {
 /// A mount of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is in the container.
     pub container_path: String,
     /// What is mounted there; empty for an image.
     pub host_path: String,
@@ -108,7 +103,6 @@ pub struct Mount {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerDetails {
     pub id: String,
-    /// Its state.
     pub state: ContainerState,
     /// When it was made, started, ended; `None` where that has not happened.
     pub created: Option<Timestamp>,

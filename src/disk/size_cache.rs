@@ -35,13 +35,11 @@ pub struct CachedSize {
     pub measured_at: Timestamp,
     /// By then everything of it was old enough to be on the disk as it stays.
     pub settled: bool,
-    /// Its size.
     pub tally: Tally,
     /// Its inodes on XFS, as [`encode_by_unit`](super::inode_chunks::encode_by_unit) has them.
     pub inodes: Box<[u8]>,
 }
 
-/// The sizes of one store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSizes {
     /// By fingerprint of the layer and its record.
@@ -53,7 +51,6 @@ pub struct StoreSizes {
 /// Sizes from earlier scans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SizeCache {
-    /// By store.
     pub stores: HashMap<StoreId, StoreSizes>,
     /// Chooses the layer that is measured again: another number in each scan.
     pub seed: u64,

@@ -17,25 +17,11 @@ use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::model::plan::{self, Gain, Phase};
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Image, ImageIx, Inventory, LeakClass, StoreId};
+use crate::model::{Image, ImageIx, Inventory, StoreId};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 use crate::policy::names::repository;
 use crate::stores::containers_storage::edit::ReserveFile;
-
-/// Leak classes that containerd deletes by itself with the next removal of an image
-/// (`docs/leaks.md`). A graphroot has none of them.
-const COLLECTED_BY_CONTAINERD: [LeakClass; 9] = [
-    LeakClass::OrphanBlob,
-    LeakClass::ContentUnreferenced,
-    LeakClass::SnapshotUnreferenced,
-    LeakClass::LeaseExpired,
-    LeakClass::ImageExpired,
-    LeakClass::OrphanSnapshotDir,
-    LeakClass::OrphanNewDir,
-    LeakClass::OrphanRmDir,
-    LeakClass::BackendSnapshotUnknown,
-];
 
 /// Works through a CRI socket.
 #[derive(Debug)]
@@ -83,7 +69,7 @@ impl CriRemover {
     /// fails for want of it. containerd on btrfs can delete nothing with 0 bytes free: its database
     /// is not written in place there.
     #[must_use]
-    pub fn with_ballast(self, reserve_file: Option<ReserveFile>) -> Self {
+    pub fn with_reserve_file(self, reserve_file: Option<ReserveFile>) -> Self {
         Self { reserve_file, ..self }
     }
 
@@ -123,13 +109,11 @@ impl CriRemover {
         }
     }
 
-    /// The runtime.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Its store.
     #[must_use]
     pub fn place(&self) -> &StorePlace {
         &self.place
@@ -374,10 +358,11 @@ impl Remover for CriRemover {
         let Some(stores) = RuntimeStores::find(&self.place, inventory).filter(|_| !self.collected) else {
             return Vec::new();
         };
-        let garbage =
-            inventory.leaks.iter().enumerate().filter(|(_, leak)| {
-                leak.store == stores.own && COLLECTED_BY_CONTAINERD.contains(&leak.class)
-            });
+        let garbage = inventory
+            .leaks
+            .iter()
+            .enumerate()
+            .filter(|(_, leak)| leak.store == stores.own && leak.class.is_collected_by_containerd());
         let mut live = refs.live();
         let mut gains = Vec::new();
         for (at, _) in garbage {

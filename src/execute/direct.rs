@@ -44,7 +44,7 @@ impl<'a> DirectRemover<'a> {
         let store = inventory.images[image.get()].store;
         self.skipped.push((StoreId::of(&inventory.stores[store.get()]), why.clone()));
         let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
-        if inventory.images.iter().any(open) { Removed::StoreSkipped(why) } else { Removed::Closed(why) }
+        if inventory.images.iter().any(open) { Removed::StoreUnavailable(why) } else { Removed::Closed(why) }
     }
 
     /// What an edit that failed means for the image and for the run.
@@ -116,7 +116,7 @@ impl Remover for DirectRemover<'_> {
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
-        self.editors.ballast_bytes(device)
+        self.editors.reserve_file_bytes(device)
     }
 }
 

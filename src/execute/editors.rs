@@ -52,7 +52,7 @@ impl Editors {
                 return (key, Err(Closed { why, by_its_user: false }));
             };
             let reserve_file = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
-                tracing::warn!(%error, store = %store.root.display(), "no ballast");
+                tracing::warn!(%error, store = %store.root.display(), "no reserve file");
                 Vec::new()
             });
             let reserve_file: Vec<_> =
@@ -119,14 +119,16 @@ impl Editors {
         for reserve_file in &self.reserve_file {
             match reserve_file.prepare() {
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, path = %reserve_file.path().display(), "no ballast"),
+                Err(error) => {
+                    tracing::warn!(%error, path = %reserve_file.path().display(), "no reserve file")
+                }
             }
         }
     }
 
     /// Bytes that the reserve file takes on the filesystem `device` (`st_dev`) now.
     #[must_use]
-    pub fn ballast_bytes(&self, device: u64) -> u64 {
+    pub fn reserve_file_bytes(&self, device: u64) -> u64 {
         self.reserve_file.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 

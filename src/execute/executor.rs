@@ -30,7 +30,7 @@ const WORTH_WAITING: u64 = 4 << 20;
 
 /// Receives events of a run as they happen.
 pub trait Observer {
-    /// Something is about to be proven and then deleted at once: slow preparations are done now.
+    /// Something is about to be proven and then deleted at once.
     fn begins(&mut self, _step: &Step) {}
     /// The last target was not touched after all.
     fn spared(&mut self, _step: &Step) {}
@@ -203,9 +203,9 @@ impl<'a> Run<'a> {
             return Answer::NotTried;
         }
         let mut step = step.clone();
+        self.observer.begins(&step);
         handler.prepare();
         let byproduct = handler.byproduct();
-        self.observer.begins(&step);
         let before = self.rooms(&step, &byproduct, handler);
         match handler.prove(&mut step) {
             Ok(Proof::MayGo) => {}
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
                 self.stopped = Some(Stopped::Closed(what.clone()));
                 Answer::NotTried
             }
-            Removed::StoreSkipped(what) => {
+            Removed::StoreUnavailable(what) => {
                 self.skipped_store = Some(what.clone());
                 Answer::Kept(Ruling::keeps(Rule::OutOfReach, what))
             }

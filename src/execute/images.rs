@@ -39,11 +39,11 @@ pub fn side_by_side(
     scan: &Scan,
     means: &Means<'_>,
     looked: &Looked,
-    theirs: crate::policy::kubelet::Policy,
+    kubelet: crate::policy::kubelet::Policy,
 ) -> Option<Comparison> {
     let facts = Facts::of(scan, means, looked);
     let measured = Gauges::open(&scan.inventory, None).measure();
-    compare(facts.input(scan, means.policy), &measured, looked.listing.as_ref()?, theirs)
+    compare(facts.input(scan, means.policy), &measured, looked.listing.as_ref()?, kubelet)
 }
 
 /// Carries out the task, and returns the plan as it was carried out.

@@ -30,10 +30,9 @@ const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 
 /// The kubelet's settings, and which of its features count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Theirs {
+pub struct Settings {
     /// See [`crate::policy::compare::kubelet_policy`].
     pub policy: kubelet::Policy,
-    /// The features.
     pub gates: Gates,
 }
 
@@ -52,12 +51,12 @@ pub fn run(
     scan: &Scan,
     means: &Means<'_>,
     remover: &mut dyn Remover,
-    theirs: Theirs,
+    settings: Settings,
 ) -> Result<(Plan, Report), PreconditionError> {
     let world = World::of(scan, means, &Looked::now(scan, means, remover)?)?;
     let spaces = run.measure();
     let mut act = Act { run, images: Images::new(scan, *means, &WAIVED, remover) };
-    Ok(world.collect(&mut act, scan, means, theirs, spaces))
+    Ok(world.collect(&mut act, scan, means, settings, spaces))
 }
 
 /// What [`run`] would do if every prediction holds, after something else has freed `made`.
@@ -69,13 +68,13 @@ pub fn plan(
     scan: &Scan,
     means: &Means<'_>,
     looked: &Looked,
-    theirs: Theirs,
+    settings: Settings,
 ) -> Result<(Plan, Report, Vec<Measured>), PreconditionError> {
     let world = World::of(scan, means, looked)?;
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
-    let (plan, report) = world.collect(&mut Predict, scan, means, theirs, then);
+    let (plan, report) = world.collect(&mut Predict, scan, means, settings, then);
     Ok((plan, report, before))
 }
 
@@ -174,11 +173,11 @@ impl World {
         way: &mut dyn Way,
         scan: &Scan,
         means: &Means<'_>,
-        theirs: Theirs,
+        settings: Settings,
         spaces: Vec<Measured>,
     ) -> (Plan, Report) {
         let began = jiff::Timestamp::MIN;
-        let mut manager = Manager::new(theirs.policy, theirs.gates, began, self.records(theirs.gates));
+        let mut manager = Manager::new(settings.policy, settings.gates, began, self.records(settings.gates));
         let store = self.listing.store_in(&scan.inventory);
         let mut node = Node {
             scan,
@@ -206,7 +205,7 @@ impl World {
         // Its own rule for recent use has its own clock.
         let facts = self.facts.scanned_now();
         let judge = Judge::new(facts.input(scan, means.policy));
-        (node.plan(&report, theirs.policy, &judge), report)
+        (node.plan(&report, settings.policy, &judge), report)
     }
 }
 
@@ -282,9 +281,8 @@ impl Node<'_, '_> {
         }
     }
 
-    /// The resulting plan.
-    fn plan(mut self, report: &Report, theirs: kubelet::Policy, judge: &Judge<'_>) -> Plan {
-        let part = self.part(report, theirs);
+    fn plan(mut self, report: &Report, policy: kubelet::Policy, judge: &Judge<'_>) -> Plan {
+        let part = self.part(report, policy);
         if let Some(invalid) = &part.invalid {
             let mount = self.scan.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
@@ -298,7 +296,7 @@ impl Node<'_, '_> {
         }
         let age = self.steps.iter().any(|step| step.cause == Cause::Age);
         // A run that ended early has not judged the filesystem.
-        let starts = |space: &Space| used_percent(space) >= i128::from(theirs.high_percent);
+        let starts = |space: &Space| used_percent(space) >= i128::from(policy.high_percent);
         let unjudged_and_full = part.end == End::Open && part.after.iter().flatten().any(starts);
         let outcome = match part.end {
             End::Invalid => OutcomeKind::Failed,
@@ -323,12 +321,12 @@ impl Node<'_, '_> {
         }
     }
 
-    fn part(&self, report: &Report, theirs: kubelet::Policy) -> FilesystemPlan {
+    fn part(&self, report: &Report, policy: kubelet::Policy) -> FilesystemPlan {
         let after = self.space();
         let invalid = self.by_space.clone().and_then(Result::err);
         let end = match (&after, report.wanted_bytes) {
             _ if invalid.is_some() => End::Invalid,
-            (Ok(after), Some(_)) if is_at_low(after, theirs.low_percent) => End::Reached,
+            (Ok(after), Some(_)) if is_at_low(after, policy.low_percent) => End::Reached,
             (_, Some(_)) => End::NotReached,
             (_, None) if report.usage_percent.is_some() => End::NotNeeded,
             (_, None) => End::Open,

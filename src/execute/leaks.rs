@@ -113,7 +113,7 @@ impl Handler for Leaks<'_> {
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
-        self.editors.ballast_bytes(device)
+        self.editors.reserve_file_bytes(device)
     }
 }
 
@@ -124,7 +124,7 @@ fn came_to(error: Error) -> Removed {
         error if error.is_interrupted() => Removed::Unknown(message),
         Error::Stopped { cause, .. } => Removed::LeftOver(cause.to_string()),
         Error::Refused(Refusal::Unknown { .. }) => Removed::NotFound(message),
-        error if error.bars_store() => Removed::StoreSkipped(message),
+        error if error.bars_store() => Removed::StoreUnavailable(message),
         Error::Refused(_) => Removed::Kept(Ruling::keeps(Rule::NotProven, message)),
         _ => Removed::Refused(Phase::Remove, message),
     }

@@ -136,7 +136,7 @@ impl Handler for Names<'_> {
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
             Removed::Answered => Removed::Proven,
-            Removed::Closed(what) | Removed::StoreSkipped(what) => Removed::NotAsked(what),
+            Removed::Closed(what) | Removed::StoreUnavailable(what) => Removed::NotAsked(what),
             Removed::Kept(ruling) => Removed::Refused(Phase::Untag, ruling.detail),
             Removed::NotFound(why) | Removed::Failed(why) | Removed::InPart(why) | Removed::InDoubt(why) => {
                 Removed::Refused(Phase::Untag, why)

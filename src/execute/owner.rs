@@ -29,9 +29,7 @@ pub enum Presence {
     Answers {
         /// Name and version.
         runtime: String,
-        /// Where.
         endpoint: String,
-        /// The store.
         root: PathBuf,
     },
     /// A runtime is running, but its store is unknown.

@@ -10,7 +10,7 @@ use crate::disk::Progress;
 use crate::execute::context::{PolicyContext, Recalled};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::rules::Rule;
-use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx, StoreKind};
+use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Ages, ExternalFacts, Input, Policy, rules};
 use crate::stores::containers_storage::artifacts;
@@ -189,7 +189,8 @@ pub(super) fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
 pub(super) type Waived = &'static [Rule];
 
 /// Whether the store of `image` still has it; `None` where it is not there and the records are
-/// damaged. Its own records alone are read: other stores say nothing of that.
+/// damaged. Other stores say nothing of that: for a graphroot or a containerd its own records alone are
+/// read. Only a store of artifacts is read with all others.
 pub(super) fn is_there(
     request: &Request,
     scan: &Scan,
@@ -197,21 +198,14 @@ pub(super) fn is_there(
 ) -> Result<Option<bool>, PreconditionError> {
     let image = &scan.inventory.images[at.get()];
     let store = &scan.inventory.stores[image.store.get()];
-    let records = scan.places[image.store.get()].as_ref().filter(|one| one.driver != artifacts::DRIVER);
-    if let Some(places) = records {
+    if store.driver != artifacts::DRIVER {
         let request = Request { measure: Measure::Nothing, ..request.clone() };
-        return stores::has_image(&request, places, &image.id).map_err(|error| {
-            let root = places.graphroot.display();
+        return stores::has_image(&request, scan, image).map_err(|error| {
+            let root = store.root.display();
             PreconditionError::new(format!("the store {root} could not be read any more: {error}"))
         });
     }
-    let alone = match store.kind {
-        StoreKind::Containerd => {
-            Request { graphroots: Vec::new(), containerd_roots: vec![store.root.clone()], ..request.clone() }
-        }
-        StoreKind::ContainersStorage => request.clone(),
-    };
-    let inventory = look(&alone, LabelsOf::Nobody)?.inventory;
+    let inventory = look(request, LabelsOf::Nobody)?.inventory;
     let own = find_store(&StoreId::of(store), &inventory)?;
     let is_there = find(&inventory, own, &image.id).is_some();
     Ok((is_there || !is_damaged(&inventory, own)).then_some(is_there))
@@ -220,7 +214,7 @@ pub(super) fn is_there(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Store;
+    use crate::model::{Store, StoreKind};
 
     fn store(root: &str, driver: &str) -> Store {
         Store {

@@ -62,7 +62,7 @@ pub enum Removed {
     LeftOver(String),
     /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
     /// read, its disk is full), but there are other stores: this one is skipped.
-    StoreSkipped(String),
+    StoreUnavailable(String),
     /// Likewise, and there is no other store: the run ends.
     Closed(String),
     /// Reported as not found: another process may be removing it. The store has to confirm it.

@@ -6,26 +6,21 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 
 use super::paths;
-use super::values::{damaged, micros, time};
+use super::values::{micros, store, time};
 pub use crate::model::Attempt;
-use crate::model::{StoreId, StoreKind};
+use crate::model::StoreId;
 
 /// All of them, by store and image id.
 pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), Attempt>> {
     connection
         .prepare_cached("SELECT * FROM attempts")?
         .query_map([], |row| {
-            let kind: String = row.get("kind")?;
-            let kind =
-                StoreKind::of_name(&kind).ok_or_else(|| damaged(format!("{kind:?} is not a store kind")))?;
-            let root: String = row.get("root")?;
-            let key = StoreId::new(kind, paths::from_text(&root), row.get("driver")?);
             let attempt = Attempt {
                 failures: row.get("failures")?,
                 next_try: time(row, "next_try")?,
                 last_error: row.get("last_error")?,
             };
-            Ok(((key, row.get("image_id")?), attempt))
+            Ok(((store(row, "kind")?, row.get("image_id")?), attempt))
         })?
         .collect()
 }

@@ -50,9 +50,7 @@ pub struct LastRun {
     pub outcome: Option<OutcomeKind>,
     /// Mount point of the filesystem that the percents are of.
     pub mount: Option<String>,
-    /// Percent used before.
     pub usage_before_percent: Option<f64>,
-    /// Percent used after.
     pub usage_after_percent: Option<f64>,
 }
 

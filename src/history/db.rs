@@ -7,7 +7,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::error::Error;
-use super::files::{self, DATABASE, Found};
+use super::files::{self, DATABASE, Found, Stamp};
 use super::health::Degraded;
 use super::lock::WriteLock;
 use super::open::{configure, connect, in_memory, judged, refuse, refuse_newer};
@@ -17,6 +17,9 @@ use super::schema;
 
 /// Default wait of a writer for another one.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A log of that many bytes is moved into the file: each opening reads it.
+const LONG_LOG: u64 = 1 << 20;
 
 /// What the database is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +101,7 @@ impl Records {
         }
         // Looked at before anything is touched, a lock file included.
         refuse_newer(place)?;
-        match Self::for_writing(place, access == Access::Mend, patience) {
+        match Self::for_writing(place, access == Access::Mend, patience, None) {
             Ok(opened) => Ok(opened),
             Err(Error::Degraded(degraded)) => Self::copied(place, patience, vec![*degraded]),
             Err(error) => Err(error),
@@ -106,15 +109,40 @@ impl Records {
     }
 
     /// Opens the database at `place` for writing; what hinders that is an error, and no copy of
-    /// it is made. For who writes a little and often, and has another place for it.
-    pub(super) fn open_to_write(place: &Place, patience: Duration) -> Result<Opened, Error> {
+    /// it is made. For who writes a little and often, and has another place for it. `left` is what
+    /// [`Self::leave`] returned: as long as that holds, nobody else has written, and nothing is checked.
+    pub(super) fn open_to_write(
+        place: &Place,
+        patience: Duration,
+        left: Option<&Stamp>,
+    ) -> Result<Opened, Error> {
         let not_readable = |cause: String| Degraded::NotReadable { path: place.dir.clone(), cause };
         if let Some((_, cause)) = &place.unresolved {
             return Err(not_readable(cause.clone()).into());
         }
         trusted(&place.dir).map_err(|error| not_readable(error.to_string()))?;
-        refuse_newer(place)?;
-        Self::for_writing(place, false, patience)
+        if left.is_none() {
+            refuse_newer(place)?;
+        }
+        Self::for_writing(place, false, patience, left)
+    }
+
+    /// From now on waits for no disk: what is written stays in the log, also when the database is closed,
+    /// until the log is long. A process that is killed loses none of it; a power cut may take back the
+    /// last of it.
+    pub(super) fn defer_sync(&self) -> rusqlite::Result<()> {
+        self.connection.pragma_update(None, "synchronous", "NORMAL")?;
+        let long = Stamp::of(&self.place.dir).is_some_and(|now| now.log_bytes() > LONG_LOG);
+        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !long).map(drop)
+    }
+
+    /// Closes the database, and returns what its files are like then.
+    pub(super) fn leave(self) -> Option<Stamp> {
+        let Self { connection, place, lock, .. } = self;
+        drop(connection);
+        let left = Stamp::of(&place.dir);
+        drop(lock);
+        left
     }
 
     /// Whether what is written is kept. If not, it is to wait ([`super::pending`]).
@@ -193,22 +221,30 @@ impl Records {
         Error::Sqlite(error)
     }
 
-    fn for_writing(place: &Place, doubt: bool, patience: Duration) -> Result<Opened, Error> {
+    fn for_writing(
+        place: &Place,
+        doubt: bool,
+        patience: Duration,
+        left: Option<&Stamp>,
+    ) -> Result<Opened, Error> {
         let dir = &place.dir;
         make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
         let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
         let mut degraded = Vec::new();
-        let found = files::look(dir).map_err(|error| Degraded::from_io(dir, &error))?;
-        let connected = match found {
-            Found::Missing => {
-                quarantine::create(dir)?;
-                connect(place, None, false, patience)
+        let connected = if left.is_some() && left == Stamp::of(dir).as_ref() {
+            connect(place, None, false, patience)
+        } else {
+            match files::look(dir).map_err(|error| Degraded::from_io(dir, &error))? {
+                Found::Missing => {
+                    quarantine::create(dir)?;
+                    connect(place, None, false, patience)
+                }
+                Found::Database { header, unclosed } => {
+                    refuse(place, header)?;
+                    connect(place, Some((header, unclosed)), doubt, patience)
+                }
+                Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
             }
-            Found::Database { header, unclosed } => {
-                refuse(place, header)?;
-                connect(place, Some((header, unclosed)), doubt, patience)
-            }
-            Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
         };
         let connection = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {

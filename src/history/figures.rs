@@ -8,11 +8,9 @@ use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::paths;
-use super::values::{damaged, micros, moment};
+use super::values::{damaged, micros, moment, store};
 use crate::model::refs::{self, Refs};
-use crate::model::{
-    ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx, StoreKind,
-};
+use crate::model::{ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
 /// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
 /// `usage`.
@@ -64,7 +62,6 @@ pub struct StoreFigures {
     pub scanned: Timestamp,
     /// How long it took for all stores together, in seconds.
     pub seconds: f64,
-    /// What it found.
     pub figures: Figures,
 }
 
@@ -149,7 +146,6 @@ pub(super) struct Seen<'a> {
     pub(super) figures: &'a Figures,
 }
 
-/// When and how it was scanned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scanned {
     /// In record time.
@@ -219,12 +215,9 @@ pub fn all(from: &Connection) -> rusqlite::Result<AllFigures> {
 }
 
 fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
-    let kind: String = row.get(0)?;
-    let kind = StoreKind::of_name(&kind).ok_or_else(|| damaged(format!("{kind:?} is not a store kind")))?;
-    let root: String = row.get(1)?;
     let text: String = row.get(5)?;
     Ok(StoreFigures {
-        key: StoreId::new(kind, paths::from_text(&root), row.get(2)?),
+        key: store(row, "kind")?,
         scanned: moment(row.get(3)?)?,
         seconds: row.get(4)?,
         figures: serde_json::from_str(&text).map_err(damaged)?,
@@ -251,12 +244,8 @@ pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> 
          ORDER BY exclusive_bytes DESC, image_id, kind, root, driver LIMIT ?1",
     )?
     .query_map([most], |row| {
-        let kind: String = row.get(0)?;
-        let kind =
-            StoreKind::of_name(&kind).ok_or_else(|| damaged(format!("{kind:?} is not a store kind")))?;
-        let root: String = row.get(1)?;
         Ok(BigImage {
-            key: StoreId::new(kind, paths::from_text(&root), row.get(2)?),
+            key: store(row, "kind")?,
             id: row.get(3)?,
             name: row.get(4)?,
             exclusive_bytes: u64::try_from(row.get::<_, i64>(5)?).unwrap_or(0),

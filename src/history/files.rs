@@ -63,6 +63,30 @@ pub(super) fn copy(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
+/// What shows that others have written to the database: its file and its log, as they are now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    database: quiet::Facts,
+    log: Option<quiet::Facts>,
+}
+
+impl Stamp {
+    /// `None` where that cannot be told.
+    pub(super) fn of(dir: &Path) -> Option<Self> {
+        let path = dir.join(DATABASE);
+        let log = match quiet::facts(&beside(&path, "-wal")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return None,
+            log => log.ok(),
+        };
+        quiet::facts(&path).ok().map(|database| Self { database, log })
+    }
+
+    /// Length of the log.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.length)
+    }
+}
+
 /// The directory of the file at `path`, opened once; fails where there is no such file.
 fn within(path: &Path) -> io::Result<Within> {
     quiet::facts(path)?;

@@ -1,9 +1,11 @@
 //! The journal of a run, written while it runs.
 //!
-//! Each thing is saved when it has happened, so that a run that is killed has left what it did; and
-//! no deletion waits long for that. The database is held only for the moment of writing: a run takes
-//! minutes, and scans want to write too. From the first failure on the run waits in a file, which is
-//! written anew with each thing, until its end tries the database once more.
+//! That a deletion begins is saved before it does, and its outcome with the next thing at the latest: a
+//! run that is killed has left what it did, and of the last deletion a scan finds out. No deletion waits
+//! long for that, nor for the disk: only the end of the run is synchronised. The database is held only
+//! for the moment of writing: a run takes minutes, and scans want to write too. From the first failure
+//! on the run waits in a file, which is written anew with each thing, until its end tries the database
+//! once more.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,14 +13,16 @@ use std::time::Duration;
 use super::attempts::Attempt;
 use super::db::{PATIENCE, Records};
 use super::error::Error;
-use super::files::DATABASE;
+use super::files::{DATABASE, Stamp};
 use super::health::Degraded;
 use super::pending::{Note, Pending, Queue};
+use super::pins::{self, Pin};
 use super::place::Place;
-pub use super::run_record::{Entry, Key, RunRecord};
+pub use super::run_record::{Entry, RunRecord};
 use super::run_record::{put, put_from};
 use super::runs::{BEGUN, Certainty, Deletion, End, Event, Start};
 use super::save::save_with_waiting;
+use super::scan_record::StoreKey;
 use crate::model::StoreId;
 use crate::sys::stop;
 
@@ -35,6 +39,10 @@ pub struct Journal {
     record: RunRecord,
     /// The database has everything before this position, as far as we know.
     from: usize,
+    /// What the files of the database were like when this last wrote to it.
+    left: Option<Stamp>,
+    /// The keep-list when this last wrote to it.
+    pins: Option<Vec<Pin>>,
     /// Position of the deletion that was begun and whose outcome is open.
     open: Option<usize>,
     /// The database could not be written: it is tried again at the end.
@@ -67,6 +75,8 @@ impl Journal {
             place: place.clone(),
             record: RunRecord::of(start),
             from: 0,
+            left: None,
+            pins: None,
             open: None,
             waits: false,
             waiting: Vec::new(),
@@ -79,12 +89,15 @@ impl Journal {
     /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
     /// record, and a later scan says what came of it. What follows is [`Self::gone`],
     /// [`Self::refused`], [`Self::spared`], or nothing if the outcome is unknown.
-    pub fn begins(&mut self, deletion: Deletion) {
+    ///
+    /// Returns the keep-list at that moment; `None` where the database could not be used.
+    pub fn begins(&mut self, deletion: Deletion) -> Option<Vec<Pin>> {
         let error = Some(BEGUN.to_owned());
         let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
         self.record.entries.push(Entry { deletion, key: None, attempt: None, spared: false });
         self.open = Some(self.record.entries.len() - 1);
         self.save(SHORT);
+        self.pins.take()
     }
 
     /// The announced deletion was not requested after all.
@@ -103,7 +116,7 @@ impl Journal {
     /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
     /// that is returned.
     pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreId>) -> usize {
-        self.add(Entry { deletion, key: store.cloned().map(Key), attempt: None, spared: false })
+        self.add(Entry { deletion, key: store.cloned().map(StoreKey), attempt: None, spared: false })
     }
 
     /// The measured result of the deletion at `position`.
@@ -124,7 +137,7 @@ impl Journal {
     /// Something could not be deleted: `deletion.error` says why. `attempt` is what is remembered of
     /// an image and its store.
     pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreId, Attempt)>) {
-        let (key, attempt) = attempt.map(|(store, attempt)| (Key(store.clone()), attempt)).unzip();
+        let (key, attempt) = attempt.map(|(store, attempt)| (StoreKey(store.clone()), attempt)).unzip();
         self.add(Entry { deletion, key, attempt, spared: false });
     }
 
@@ -163,7 +176,9 @@ impl Journal {
             self.save(SHORT);
             return self.record.entries.len() - 1;
         };
-        self.change(position, |begun| *begun = entry);
+        // That it was begun is saved: its outcome goes with the next thing.
+        self.record.entries[position] = entry;
+        self.from = self.from.min(position);
         position
     }
 
@@ -183,6 +198,7 @@ impl Journal {
     /// Saves what has changed, in the database or else in a file; whether all of it is in the
     /// database now.
     fn save(&mut self, patience: Duration) -> bool {
+        self.pins = None;
         if self.place.foreign {
             return false;
         }
@@ -214,22 +230,32 @@ impl Journal {
             // What it refuses now, it will refuse from the file, and is renamed there.
             Error::Sqlite(error) => Degraded::Io { path: path.clone(), cause: error.to_string() },
         };
-        let mut opened = Records::open_to_write(&self.place, patience).map_err(&unsaved)?;
+        let mut opened =
+            Records::open_to_write(&self.place, patience, self.left.take().as_ref()).map_err(&unsaved)?;
         opened.degraded.drain(..).for_each(|why| self.tell(why));
-        let mut notes = Vec::new();
+        let (waiting, mut notes) = self.queue.all();
+        // The file of what waits is removed once it is saved, so then that has to be on the disk.
+        if self.record.end.is_none() && waiting.is_empty() {
+            opened.records.defer_sync().map_err(|error| unsaved(error.into()))?;
+        }
         let (record, from) = (&self.record, self.from);
-        let mut done =
-            save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| put_from(tx, record, from));
+        let mut done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| {
+            put_from(tx, record, from).and_then(|()| pins::list(tx))
+        });
         if let Err(Error::Degraded(why)) = &done
             && let damage @ Degraded::Corrupt { .. } = why.as_ref()
         {
             // Once more, in the new database.
             let renewed = opened.records.renew(damage.clone()).map_err(&unsaved)?;
-            done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| put(tx, record));
+            done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| {
+                put(tx, record).and_then(|()| pins::list(tx))
+            });
             self.tell(renewed);
         }
         self.note(notes);
-        done.map(|_| ()).map_err(unsaved)
+        self.left = opened.records.leave().filter(|_| done.is_ok());
+        self.pins = Some(done.map_err(unsaved)?.0);
+        Ok(())
     }
 
     fn tell(&mut self, why: Degraded) {

@@ -30,7 +30,6 @@ const LONGEST: u64 = 512 << 20;
 /// The scan that a summary was made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned<'a> {
-    /// Id of its run.
     pub run_id: &'a str,
     /// When it began, in record time.
     pub at: Timestamp,
@@ -178,14 +177,11 @@ pub fn load(connection: &Connection, scan: &Kept) -> rusqlite::Result<ComparedSc
     let packed = packed.ok_or_else(|| damaged("a kept scan without a summary"))?;
     Ok(ComparedScan { id: scan.run_id.clone(), at: scan.at, summary: unpacked(&packed)? })
 }
-/// A scan that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// Its place in the order of scans.
     id: i64,
-    /// Id of its run.
     pub run_id: String,
-    /// When it began.
     pub at: Timestamp,
     /// Everything could be read.
     pub complete: bool,
@@ -207,7 +203,6 @@ pub enum Name {
 /// Why a name matches no scan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// None is kept at all.
     #[error("no scan is kept to compare with")]
     None,
     /// There are not that many.

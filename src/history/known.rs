@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule};
 use super::clock::ClockState;
 use super::paths;
-use super::values::damaged;
-use crate::model::{Image, Inventory, StoreId, StoreKind};
+use super::values::{damaged, maybe_store, moment};
+use crate::model::{Image, Inventory, StoreId};
 
 /// One stay of an image in a store: from first detection until a complete scan no longer finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +20,6 @@ pub struct Life {
     pub image_id: String,
     /// Its age and use.
     pub age: ImageAge,
-    /// When it was last seen.
     pub last_seen: Timestamp,
     /// The first complete scan that no longer found it; `None`: it is there.
     pub gone_since: Option<Timestamp>,
@@ -124,11 +122,11 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
     from.prepare_cached("SELECT record_time, wall, boot_id, since_boot, unsettled_after, leaps FROM clock")?
         .query_row([], |row| {
             Ok(ClockState {
-                record_time: time(row.get(0)?)?,
-                wall: time(row.get(1)?)?,
+                record_time: moment(row.get(0)?)?,
+                wall: moment(row.get(1)?)?,
                 boot_id: row.get(2)?,
                 since_boot: row.get(3)?,
-                unsettled_after: row.get::<_, Option<i64>>(4)?.map(time).transpose()?,
+                unsettled_after: row.get::<_, Option<i64>>(4)?.map(moment).transpose()?,
                 leaps: serde_json::from_str(&row.get::<_, String>(5)?).map_err(damaged)?,
             })
         })
@@ -142,9 +140,9 @@ pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
         "SELECT kind, root, driver, last_complete, coalesce(last_wall, last_seen), last_seen FROM stores",
     )?;
     let stores = select.query_map([], |row| {
-        let last_complete = row.get::<_, Option<i64>>(3)?.map(time).transpose()?;
-        let (last_wall, last_seen) = (time(row.get(4)?)?, time(row.get(5)?)?);
-        Ok(store_key(row, 0)?.map(|key| (key, KnownStore { last_complete, last_wall, last_seen })))
+        let last_complete = row.get::<_, Option<i64>>(3)?.map(moment).transpose()?;
+        let (last_wall, last_seen) = (moment(row.get(4)?)?, moment(row.get(5)?)?);
+        Ok(maybe_store(row, "kind")?.map(|key| (key, KnownStore { last_complete, last_wall, last_seen })))
     })?;
     known.stores = stores.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
     let mut select = from.prepare_cached(
@@ -154,7 +152,7 @@ pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
     )?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some(store) = store_key(row, 0)? {
+        if let Some(store) = maybe_store(row, "kind")? {
             known.ended.entry(store).or_default().insert(row.get(3)?, row.get(4)?);
         }
     }
@@ -195,9 +193,9 @@ fn select_lives(
 
 /// `None` for a life in a store that makes no sense.
 fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
-    let Some(store) = store_key(row, 0)? else { return Ok(None) };
-    let optional = |at: usize| row.get::<_, Option<i64>>(at)?.map(time).transpose();
-    let first_detected = time(row.get(6)?)?;
+    let Some(store) = maybe_store(row, "kind")? else { return Ok(None) };
+    let optional = |at: usize| row.get::<_, Option<i64>>(at)?.map(moment).transpose();
+    let first_detected = moment(row.get(6)?)?;
     let last_used = optional(10)?;
     // One row that came out of a damaged database must not take all others with it.
     let sight: Option<FirstSight> = json(row, 7)?;
@@ -214,7 +212,7 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
             counted_from: ages::counted_from(first_detected, last_used, optional(11)?),
             basis: Basis::Records,
         },
-        last_seen: time(row.get(9)?)?,
+        last_seen: moment(row.get(9)?)?,
         gone_since: optional(13)?,
         names: json(row, 14)?.unwrap_or_default(),
         total_bytes: count(row.get(15)?),
@@ -227,12 +225,6 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
     }))
 }
 
-fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreId>> {
-    let (kind, root): (String, String) = (row.get(at)?, row.get(at + 1)?);
-    let driver = row.get(at + 2)?;
-    Ok(StoreKind::of_name(&kind).map(|kind| StoreId::new(kind, paths::from_text(&root), driver)))
-}
-
 /// `None` where the text is not what we write.
 fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>> {
     let text: String = row.get(at)?;
@@ -242,10 +234,4 @@ fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::R
 /// A stored count; none is negative.
 fn count(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
-}
-
-/// A stored time.
-pub(super) fn time(micros: i64) -> rusqlite::Result<Timestamp> {
-    Timestamp::from_microsecond(micros)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, error.into()))
 }

@@ -90,7 +90,6 @@ impl fmt::Display for Holder {
 /// Why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// It is held.
     #[error("{} is locked by {holder}", path.display())]
     Held {
         path: PathBuf,

@@ -239,8 +239,3 @@ impl Writer<'_> {
         Ok(())
     }
 }
-
-/// SQLite has no larger integers.
-fn integer(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}

@@ -27,7 +27,7 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "foreign_keys", true)?;
     // FULL syncs the log at each commit. NORMAL does so only before a checkpoint: a power cut
     // then takes back commits that were reported as saved, after the files that waited are gone.
-    // A run commits a handful of times, so it costs a handful of syncs.
+    // A journal, which commits with each deletion, does with NORMAL until it ends.
     connection.pragma_update(None, "synchronous", "FULL")?;
     // A log that was once long is cut when it is begun anew.
     connection.pragma_update(None, "journal_size_limit", 4 << 20)

@@ -137,11 +137,9 @@ pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
 /// What became of a pattern that was to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is new.
     New,
     /// It was there; its note was replaced.
     Noted,
-    /// It was there already.
     Already,
 }
 

@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::attempts::{self, Attempt};
 use super::runs::{self, Certainty, Deletion, End, Event, Kind, Start};
-use super::scan_record::StoreIdText;
+use super::scan_record::StoreKey;
 use super::usage;
-use crate::model::{Filesystem, StoreId};
+use crate::model::Filesystem;
 
 /// A run as far as it has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// What it began with.
     pub start: Start,
     /// What it deleted or tried to, in order.
     pub entries: Vec<Entry>,
@@ -27,16 +26,12 @@ pub struct RunRecord {
 pub struct Entry {
     pub deletion: Deletion,
     /// The store of an image.
-    pub key: Option<Key>,
+    pub key: Option<StoreKey>,
     /// It could not be deleted: not before this again.
     pub attempt: Option<Attempt>,
     /// It was begun, but not asked for after all: there is nothing to tell.
     pub spared: bool,
 }
-
-/// A [`StoreId`] as it is written down.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key(#[serde(with = "StoreIdText")] pub StoreId);
 
 impl RunRecord {
     /// A run that has done nothing so far.
@@ -66,7 +61,7 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
         if entry.deletion.outcome == Certainty::Unknown {
             continue;
         }
-        let (Some(Key(store)), Kind::Image) = (&entry.key, entry.deletion.kind) else { continue };
+        let (Some(StoreKey(store)), Kind::Image) = (&entry.key, entry.deletion.kind) else { continue };
         let (id, at) = (&entry.deletion.id, entry.deletion.at);
         match (&entry.attempt, &entry.deletion.error) {
             (Some(attempt), _) => attempts::set(tx, store, id, at, attempt)?,

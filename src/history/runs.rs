@@ -10,7 +10,6 @@ mod thin;
 mod types;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use serde::Serialize;
 
 pub use crate::model::OutcomeKind;
 pub use crate::model::plan::{Kind, Reason};
@@ -19,7 +18,10 @@ pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Disposition, Horizons, disposition, thin};
 pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, RunError, Start, new_id};
 
-use super::values::{micros, place, signed};
+use super::paths;
+use super::scan_record::StoreKey;
+use super::values::{json, micros, place, signed};
+use crate::model::StoreId;
 
 /// A run's row in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +82,12 @@ pub fn deleted(
 ) -> rusqlite::Result<()> {
     tx.prepare_cached("UPDATE runs SET deletions = max(deletions, ?2 + 1), quiet = 0 WHERE id = ?1")?
         .execute(params![run.0, place(position)])?;
+    let store = deletion.store.as_ref().map(|StoreKey(store)| store);
     tx.prepare_cached(
-        "INSERT INTO deletions (run, position, at, kind, store, object_id, names, reason, predicted_bytes,
-                                measured_bytes, usage_after_percent, error, byproduct_bytes, outcome)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+        "INSERT INTO deletions (run, position, at, kind, store_kind, root, driver, object_id, names, reason,
+                                predicted_bytes, measured_bytes, usage_after_percent, error, byproduct_bytes,
+                                outcome)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
          ON CONFLICT (run, position) DO UPDATE SET
              at = iif(outcome = 'unknown', excluded.at, at),
              error = iif(outcome = 'unknown', excluded.error, error),
@@ -97,7 +101,9 @@ pub fn deleted(
         place(position),
         micros(deletion.at),
         deletion.kind,
-        deletion.store,
+        store.map(|store| store.kind().as_str()),
+        store.map(|store| paths::to_text(store.root())),
+        store.map(StoreId::driver),
         deletion.id,
         json(&deletion.names)?,
         deletion.reason,
@@ -182,10 +188,6 @@ pub fn record(tx: &Transaction<'_>, start: &Start, ended: &End) -> rusqlite::Res
     let run = begin(tx, start)?;
     end(tx, run, ended)?;
     Ok(run)
-}
-
-fn json(value: &impl Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
 #[cfg(test)]

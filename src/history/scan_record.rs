@@ -67,6 +67,10 @@ impl StoreIdText {
     }
 }
 
+/// A [`StoreId`] in a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreKey(#[serde(with = "StoreIdText")] pub StoreId);
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStore {
     #[serde(flatten, with = "StoreIdText")]
@@ -84,7 +88,6 @@ pub struct SeenImage {
     /// Its store: a position in `stores`.
     pub store: usize,
     pub id: String,
-    /// All its names.
     pub names: Vec<String>,
     /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,

@@ -29,7 +29,6 @@ pub struct ScanRun {
 /// What became of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Id of its run.
     pub run_id: String,
     /// What it changed.
     pub observed: Observed,

@@ -1,5 +1,7 @@
 //! Migrates a database to the current schema.
 
+use std::sync::OnceLock;
+
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::header::APPLICATION_ID;
@@ -68,10 +70,18 @@ pub(super) fn fill(connection: &mut Connection, to: u32) -> rusqlite::Result<()>
 /// A table, column or index of the present schema that `connection` lacks: the damage that
 /// no check of the structure finds, since another name is as good as any to SQLite.
 pub(super) fn missing(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    let mut model = Connection::open_in_memory()?;
-    fill(&mut model, newest())?;
+    static WANTED: OnceLock<Vec<String>> = OnceLock::new();
+    let wanted = match WANTED.get() {
+        Some(wanted) => wanted,
+        None => {
+            let mut model = Connection::open_in_memory()?;
+            fill(&mut model, newest())?;
+            let wanted = parts(&model)?;
+            WANTED.get_or_init(|| wanted)
+        }
+    };
     let has = parts(connection)?;
-    Ok(parts(&model)?.into_iter().find(|part| !has.contains(part)))
+    Ok(wanted.iter().find(|part| !has.contains(part)).cloned())
 }
 
 fn parts(connection: &Connection) -> rusqlite::Result<Vec<String>> {

@@ -28,7 +28,6 @@ const KEEP_DAYS: SignedDuration = SignedDuration::from_hours(731 * 24);
 pub struct KnownFilesystem {
     /// Row in the database.
     pub id: i64,
-    /// Where it was mounted.
     pub mount: String,
     pub fstype: String,
     /// Its device when last seen.

@@ -3,6 +3,9 @@
 use jiff::Timestamp;
 use rusqlite::types::Type;
 
+use super::paths;
+use crate::model::{StoreId, StoreKind};
+
 /// Microseconds since 1970, as all times are stored.
 pub(super) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
@@ -42,6 +45,23 @@ pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Resul
 /// The number in `column`, where there is one.
 pub(super) fn maybe_unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(|number| u64::try_from(number).unwrap_or(0)))
+}
+
+/// The store in the columns `kind`, `root` and `driver`; `None` if its kind makes no sense.
+pub(super) fn maybe_store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<Option<StoreId>> {
+    let (kind, root): (String, String) = (row.get(kind)?, row.get("root")?);
+    let driver = row.get("driver")?;
+    Ok(StoreKind::of_name(&kind).map(|kind| StoreId::new(kind, paths::from_text(&root), driver)))
+}
+
+/// The same, where a kind that makes no sense is damage.
+pub(super) fn store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<StoreId> {
+    maybe_store(row, kind)?.ok_or_else(|| damaged("not a store kind"))
+}
+
+/// A value as JSON.
+pub(super) fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
 /// What does not read as what it should be.

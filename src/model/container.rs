@@ -1,32 +1,29 @@
 //! Container records.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::ids::{ContainerId, ImageId, ImageIx, NodeIx, StoreIx};
+use super::names::names;
 
-/// Who made a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Owner {
-    /// CRI-O: the kubelet's.
-    CriO,
-    /// Podman.
-    Podman,
-    /// A buildah working container.
-    Buildah,
-    /// containerd, any namespace.
-    Containerd,
-    /// The records do not tell.
-    Unknown,
+names! {
+    /// Who made a container.
+    Owner {
+        /// CRI-O: the kubelet's.
+        CriO = "cri-o",
+        Podman = "podman",
+        /// A buildah working container.
+        Buildah = "buildah",
+        /// containerd, any namespace.
+        Containerd = "containerd",
+        /// The records do not tell.
+        Unknown = "unknown",
+    }
 }
 
 /// A container record.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// Container id.
     pub id: ContainerId,
-    /// The store that records it.
     pub store: StoreIx,
     /// Its name; the id where it has none.
     pub name: String,
@@ -38,7 +35,6 @@ pub struct Container {
     pub image: Option<ImageIx>,
     /// Images that are mounted into it as volumes.
     pub volumes: Vec<ImageIx>,
-    /// When it was made.
     pub created: Option<Timestamp>,
     /// `running`, `exited`, `created` where the disk proves it, else `unknown`.
     pub state: ContainerState,
@@ -66,17 +62,18 @@ impl Container {
     }
 }
 
-/// What the disk proves about a container's state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ContainerState {
-    /// A record of the runtime says created, not yet started.
-    Created,
-    /// A record of the runtime says running, or its root filesystem is mounted now.
-    Running,
-    /// A record of the runtime says it has ended.
-    Exited,
-    /// The disk does not tell.
-    #[default]
-    Unknown,
+names! {
+    /// What the disk proves about a container's state.
+    #[derive(Default)]
+    ContainerState {
+        /// A record of the runtime says created, not yet started.
+        Created = "created",
+        /// A record of the runtime says running, or its root filesystem is mounted now.
+        Running = "running",
+        /// A record of the runtime says it has ended.
+        Exited = "exited",
+        /// The disk does not tell.
+        #[default]
+        Unknown = "unknown",
+    }
 }

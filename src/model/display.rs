@@ -1,48 +1,14 @@
-//! Names of kinds, owners and states, and the display forms of sizes and durations, shared by documents,
-//! records and messages. Pure.
+//! The display forms of sizes, durations and errors, shared by documents, records and messages. Pure.
 
 use jiff::SignedDuration;
 
-use super::{ContainerState, Owner, StoreKind, Verdict};
+use super::StoreKind;
 
 impl StoreKind {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ContainersStorage => "containers-storage",
-            Self::Containerd => "containerd",
-        }
-    }
-
     /// The kind with this name.
     #[must_use]
     pub fn of_name(word: &str) -> Option<Self> {
-        [Self::ContainersStorage, Self::Containerd].into_iter().find(|kind| kind.as_str() == word)
-    }
-}
-
-impl Owner {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CriO => "cri-o",
-            Self::Podman => "podman",
-            Self::Buildah => "buildah",
-            Self::Containerd => "containerd",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl ContainerState {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Running => "running",
-            Self::Exited => "exited",
-            Self::Unknown => "unknown",
-        }
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == word)
     }
 }
 
@@ -65,6 +31,16 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 #[must_use]
 pub fn two_decimals(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
+}
+
+/// `a`, `a and b`, `a, b and c`.
+#[must_use]
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [front @ .., last] => format!("{} and {last}", front.join(", ")),
+    }
 }
 
 /// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
@@ -100,18 +76,6 @@ pub fn span(duration: SignedDuration) -> String {
         rest %= unit;
     }
     if text.is_empty() { "0s".into() } else { text }
-}
-
-impl Verdict {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Reclaim => "reclaim",
-            Self::Repair => "repair",
-            Self::Keep => "keep",
-            Self::Report => "report",
-        }
-    }
 }
 
 #[cfg(test)]

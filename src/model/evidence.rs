@@ -7,13 +7,11 @@ use serde::{Deserialize, Serialize};
 /// is now is no older than the latest piece about its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The kind of evidence.
     pub what: EvidenceKind,
     /// The time it gives, by the clock of the node at that time.
     pub at: Timestamp,
 }
 
-/// Kinds of evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {

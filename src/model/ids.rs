@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::names::string_schema;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -89,6 +91,8 @@ macro_rules! id {
                 String::deserialize(deserializer).map(Self::from)
             }
         }
+
+        string_schema!($name);
     };
 }
 

@@ -11,7 +11,6 @@ use super::labels::Labels;
 pub struct Image {
     /// Image id: for almost every image the hex digest of its configuration.
     pub id: ImageId,
-    /// The store that records it.
     pub store: StoreIx,
     /// All its names; empty for a dangling image.
     pub names: Vec<String>,

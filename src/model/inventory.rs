@@ -1,9 +1,10 @@
 //! Everything that one scan found.
 
-use std::ops::Index;
-use std::path::PathBuf;
+use std::ops::{Index, IndexMut};
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 use super::container::Container;
 use super::evidence::{Evidence, EvidenceKind};
@@ -12,8 +13,7 @@ use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::Image;
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
-use super::store::{Lent, Store, StoreKind};
-use super::uses::Use;
+use super::store::{Store, StoreKind, UnreadUser};
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ pub struct Inventory {
     /// No deletion of ours frees them.
     pub anchored: Vec<NodeIx>,
     /// Stores whose images may be used by another one, of whose containers not all are known.
-    pub lent: Vec<Lent>,
+    pub unread_users: Vec<UnreadUser>,
     /// What uses images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,
     /// What could not be read or does not fit together; `scan` prints them as warnings.
@@ -57,14 +57,22 @@ impl Inventory {
 }
 
 /// Something that could not be read in full, or that contradicts itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WarningDoc"))]
 pub struct Finding {
     /// The file or object concerned.
+    #[serde(serialize_with = "lossy")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub path: PathBuf,
     /// What is wrong with it, and what that means for the figures.
     pub message: String,
     /// The figures are lower bounds because of this: exit code 3.
     pub incomplete: bool,
+}
+
+/// A path as text, where it is none with replacement characters.
+fn lossy<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 impl Index<FilesystemIx> for Inventory {
@@ -88,6 +96,12 @@ impl Index<NodeIx> for Inventory {
 
     fn index(&self, at: NodeIx) -> &Node {
         &self.nodes[at.get()]
+    }
+}
+
+impl IndexMut<NodeIx> for Inventory {
+    fn index_mut(&mut self, at: NodeIx) -> &mut Node {
+        &mut self.nodes[at.get()]
     }
 }
 
@@ -161,4 +175,19 @@ impl Inventory {
             image.evidence.sort_unstable();
         }
     }
+}
+
+/// Something that needs images or layers of a store and is no image or container of that store: a
+/// container of another store, one that only podman's database knows, a mount of an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The user, for messages: `the podman container web in the store
+    /// /home/a/.local/share/containers/storage`.
+    pub by: String,
+    /// The images that it names.
+    pub images: Vec<ImageIx>,
+    /// The nodes that it cannot do without.
+    pub holds: Vec<NodeIx>,
+    /// An image or container of the inventory holds these nodes for it already, in another store.
+    pub is_listed: bool,
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use super::ids::{NodeIx, StoreIx};
-use super::leak_class::LeakClass;
-use super::verdict::Verdict;
+use super::leak_class::{LeakClass, Verdict};
 
 /// Something that nothing uses, or that does not fit together.
 #[derive(Clone, Debug)]
@@ -15,7 +14,6 @@ pub struct Leak {
     pub class: LeakClass,
     /// The store it was found in.
     pub store: StoreIx,
-    /// Where it lies.
     pub path: PathBuf,
     /// The object's id or name.
     pub id: String,

@@ -6,7 +6,8 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{StoreKind, Verdict};
+use super::StoreKind;
+use super::names::{names, string_schema};
 
 /// What kind of thing in a containers-storage has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,10 +89,26 @@ impl Recipe {
     }
 }
 
+names! {
+    /// What should happen to a leak.
+    Verdict {
+        /// Nothing uses it and its proof is complete: it can be deleted.
+        Reclaim = "reclaim",
+        /// The records are wrong and can be repaired.
+        Repair = "repair",
+        /// It looks like a leak but is not, or may be work in progress.
+        Keep = "keep",
+        /// A person has to check it.
+        Report = "report",
+    }
+}
+
 /// What can be done about a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fix {
     Recipe(Recipe),
+    /// containerd's garbage collection deletes it: it runs with the next removal of an image.
+    ByItself,
     /// By a person, or by the runtime: a clause.
     ByHand(&'static str),
 }
@@ -132,14 +149,13 @@ macro_rules! classes {
     };
 }
 
-use Fix::ByHand;
+use Fix::{ByHand, ByItself};
 use Orphan::{
     ArtifactFile, ContainerDirectory, FeatureTest, ImageDirectory, LayerData, LayerDirectory, ShortName,
     Staging, TarSplit, TempDirectory, TempRecord,
 };
 
 const PULL_AGAIN: &str = "remove the image and pull it again";
-const BY_ITSELF: &str = "containerd removes it at its next garbage collection";
 const WAIT: &str = "nothing: it is or may be in use";
 const RESTART: &str = "containerd removes it when it starts";
 const INCOMPLETE: Fix = Fix::Recipe(Recipe::IncompleteLayer);
@@ -197,25 +213,25 @@ classes! {
     ArtifactPutBlob, "artifact-put-blob", ContainersStorage, Reclaim, orphan(ArtifactFile);
     ArtifactBroken, "artifact-broken", ContainersStorage, Repair, ByHand("remove the artifact and pull it again");
     StrayBlobName, "stray-blob-name", Containerd, Report, ByHand("move it out of the blobs' directory");
-    OrphanBlob, "orphan-blob", Containerd, Report, ByHand(BY_ITSELF);
-    ContentUnreferenced, "content-unreferenced", Containerd, Report, ByHand(BY_ITSELF);
-    SnapshotUnreferenced, "snapshot-unreferenced", Containerd, Report, ByHand(BY_ITSELF);
+    OrphanBlob, "orphan-blob", Containerd, Report, ByItself;
+    ContentUnreferenced, "content-unreferenced", Containerd, Report, ByItself;
+    SnapshotUnreferenced, "snapshot-unreferenced", Containerd, Report, ByItself;
     ContentGcRoot, "content-gc-root", Containerd, Report, ByHand("remove its gc.root label");
     SnapshotGcRoot, "snapshot-gc-root", Containerd, Report, ByHand("remove its gc.root label");
     LeaseWithoutExpiry, "lease-without-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
     LeaseFarExpiry, "lease-far-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
     LeaseStale, "lease-stale", Containerd, Report, ByHand("containerd removes it when the lease expires");
-    LeaseExpired, "lease-expired", Containerd, Report, ByHand(BY_ITSELF);
-    ImageExpired, "image-expired", Containerd, Report, ByHand(BY_ITSELF);
+    LeaseExpired, "lease-expired", Containerd, Report, ByItself;
+    ImageExpired, "image-expired", Containerd, Report, ByItself;
     LeaseActive, "lease-active", Containerd, Keep, ByHand(WAIT);
     IngestActive, "ingest-active", Containerd, Keep, ByHand(WAIT);
     StaleIngest, "stale-ingest", Containerd, Report, ByHand("containerd removes it when it expires");
-    OrphanIngest, "orphan-ingest", Containerd, Report, ByHand(BY_ITSELF);
+    OrphanIngest, "orphan-ingest", Containerd, Report, ByItself;
     IngestWithoutRef, "ingest-without-ref", Containerd, Report, ByHand("remove its directory while containerd is stopped");
-    OrphanSnapshotDir, "orphan-snapshot-dir", Containerd, Report, ByHand(BY_ITSELF);
-    OrphanNewDir, "orphan-new-dir", Containerd, Report, ByHand(BY_ITSELF);
-    OrphanRmDir, "orphan-rm-dir", Containerd, Report, ByHand(BY_ITSELF);
-    BackendSnapshotUnknown, "backend-snapshot-unknown", Containerd, Report, ByHand(BY_ITSELF);
+    OrphanSnapshotDir, "orphan-snapshot-dir", Containerd, Report, ByItself;
+    OrphanNewDir, "orphan-new-dir", Containerd, Report, ByItself;
+    OrphanRmDir, "orphan-rm-dir", Containerd, Report, ByItself;
+    BackendSnapshotUnknown, "backend-snapshot-unknown", Containerd, Report, ByItself;
     ErofsCacheUnused, "erofs-cache-unused", Containerd, Report, ByHand("remove the file if nothing else uses the cache");
     ForeignSnapshotterDir, "foreign-snapshotter-dir", Containerd, Report, ByHand("remove it if that snapshotter is not used any more");
     TmpMount, "tmpmount", Containerd, Report, ByHand("remove the files while nothing is mounted there");
@@ -264,8 +280,14 @@ impl LeakClass {
     pub fn recipe(self) -> Option<Recipe> {
         match self.row().fix {
             Fix::Recipe(recipe) => Some(recipe),
-            Fix::ByHand(_) => None,
+            Fix::ByItself | Fix::ByHand(_) => None,
         }
+    }
+
+    /// containerd deletes it by itself with the next removal of an image.
+    #[must_use]
+    pub fn is_collected_by_containerd(self) -> bool {
+        matches!(self.row().fix, Fix::ByItself)
     }
 
     /// What to do where no edit of ours helps: a clause for people.
@@ -273,6 +295,7 @@ impl LeakClass {
     pub fn by_hand(self) -> &'static str {
         match self.row().fix {
             Fix::Recipe(_) => "",
+            Fix::ByItself => "containerd removes it at its next garbage collection",
             Fix::ByHand(clause) => clause,
         }
     }
@@ -297,20 +320,7 @@ impl Serialize for LeakClass {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for LeakClass {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "LeakClass".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        String::json_schema(generator)
-    }
-}
+string_schema!(LeakClass);
 
 #[cfg(test)]
 mod tests {
@@ -328,6 +338,14 @@ mod tests {
         let known: BTreeSet<&str> = LeakClass::ALL.iter().map(|class| class.as_str()).collect();
         assert_eq!(known, documented);
         assert_eq!(known.len(), LeakClass::ALL.len(), "each name once");
+    }
+
+    #[test]
+    fn what_containerd_collects_is_in_its_stores_and_has_no_recipe() {
+        let all = LeakClass::ALL.iter().filter(|class| class.is_collected_by_containerd());
+        let all: Vec<_> = all.copied().collect();
+        assert!(all.contains(&LeakClass::OrphanIngest) && all.contains(&LeakClass::OrphanBlob));
+        assert!(all.iter().all(|class| class.store() == StoreKind::Containerd && class.recipe().is_none()));
     }
 
     #[test]

@@ -12,7 +12,6 @@ macro_rules! names {
         }
 
         impl $name {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
             /// Its name in documents and records.
@@ -29,7 +28,29 @@ macro_rules! names {
                 to.write_str(self.as_str())
             }
         }
+
+        crate::model::names::string_schema!($name);
     };
 }
 
-pub(crate) use names;
+/// In the schemas of documents (`docs/schema/`) a name or id is a string.
+macro_rules! string_schema {
+    ($name:ident) => {
+        #[cfg(test)]
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                String::json_schema(generator)
+            }
+        }
+    };
+}
+
+pub(crate) use {names, string_schema};

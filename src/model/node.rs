@@ -51,9 +51,7 @@ pub struct Node {
     pub store: StoreIx,
     /// The filesystem that its bytes lie on (a split imagestore may be elsewhere).
     pub filesystem: FilesystemIx,
-    /// Where it lies.
     pub path: PathBuf,
-    /// What it costs.
     pub size: Size,
     /// Nodes that it cannot do without; the parent layer first.
     pub needs: Vec<NodeIx>,

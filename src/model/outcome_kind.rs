@@ -29,7 +29,6 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Done,
         Self::Incomplete,

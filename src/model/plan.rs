@@ -51,7 +51,6 @@ pub enum Cause {
     Request,
     /// A leak that is proven safe to delete, or to repair.
     Leak,
-    /// Its pod is gone.
     PodGone,
     /// There are newer ones of its eviction unit, as many as may stay.
     PerUnit,
@@ -105,7 +104,6 @@ pub struct Target {
     pub id: String,
     /// Its names; of [`Kind::Name`] those that are removed.
     pub names: Vec<String>,
-    /// Of a leak.
     pub leak: Option<LeakTarget>,
 }
 
@@ -339,6 +337,7 @@ impl Problem {
 
 /// What triggered a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "TriggerDoc"))]
 pub struct Trigger {
     /// At least one filesystem was short of space.
     pub space: bool,
@@ -408,9 +407,7 @@ pub struct Plan {
     /// What stays; of a request, only what was named.
     pub kept: Vec<Kept>,
     pub problems: Vec<Problem>,
-    /// Notes for the report.
     pub notes: Vec<String>,
-    /// The outcome.
     pub outcome: OutcomeKind,
 }
 

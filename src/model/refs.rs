@@ -16,11 +16,8 @@ pub use summary::{
 /// Something that keeps nodes on the disk and can itself be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Root {
-    /// An image.
     Image(ImageIx),
-    /// A container.
     Container(ContainerIx),
-    /// A leak.
     Leak(LeakIx),
 }
 
@@ -355,7 +352,6 @@ fn invert(reach: &[Box<[NodeIx]>], counts: &[u32]) -> (Vec<u32>, Vec<u32>) {
     (starts, reached_by)
 }
 
-/// All roots of one store.
 pub fn roots_of(inventory: &Inventory, store: StoreIx) -> impl Iterator<Item = Root> + '_ {
     let images = inventory.images.iter().enumerate();
     let images = images.filter(move |(_, image)| image.store == store).map(|(at, _)| Root::Image(at.into()));

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::names::names;
 
 names! {
-    /// The rules that keep something. `docs/how-it-decides.md` describes each by its name.
+    /// The rules that keep something: first those that are asked of every image, in the order in which they
+    /// are asked (the first that keeps it decides). `docs/how-it-decides.md` describes each by its name.
     Rule {
         /// A container, or a store that is built on it, uses it.
         InUse = "in-use",
@@ -92,29 +93,6 @@ names! {
         /// What its deletion needs is not proven.
         NotProven = "not-proven",
     }
-}
-
-impl Rule {
-    /// Those that hold before any plan, in the order in which they are asked: the first that keeps the
-    /// image decides.
-    pub const ASKED: [Self; 16] = [
-        Self::InUse,
-        Self::Pinned,
-        Self::SandboxImage,
-        Self::StaticPod,
-        Self::Quadlet,
-        Self::PullInProgress,
-        Self::ProtectedName,
-        Self::ProtectedLabel,
-        Self::NewestOfRepository,
-        Self::ReadOnlyStore,
-        Self::DamagedStore,
-        Self::OutOfReach,
-        Self::AgeUnknown,
-        Self::MinAge,
-        Self::UsedJustNow,
-        Self::BackingOff,
-    ];
 }
 
 /// The ruling of one rule.

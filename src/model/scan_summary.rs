@@ -59,7 +59,6 @@ pub struct Entry {
     pub name: String,
 }
 
-/// The summary of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanSummary {
     /// Everything could be read.
@@ -219,7 +218,6 @@ impl ScanSummary {
 /// Bytes of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums<'a> {
-    /// All of it.
     pub total: u64,
     /// By user; see [`What::Share`].
     pub shares: BTreeMap<&'a str, u64>,
@@ -251,7 +249,6 @@ pub fn leak_id(class: &str, id: &str) -> String {
 }
 
 impl Place {
-    /// Of a store.
     #[must_use]
     pub fn of(key: &super::StoreId) -> Self {
         Self {

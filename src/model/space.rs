@@ -87,13 +87,6 @@ impl Space {
         share(self.capacity_bytes - self.available_bytes.min(self.capacity_bytes), self.capacity_bytes)
     }
 
-    /// Percent of the inodes that are taken, for display only; `None` without a fixed number.
-    #[must_use]
-    pub fn inodes_used_percent(&self) -> Option<f64> {
-        let taken = self.inodes.checked_sub(self.inodes_free)?;
-        (self.inodes > 0).then(|| share(taken, self.inodes))
-    }
-
     /// The same filesystem after this much was freed.
     #[must_use]
     pub fn gained(self, bytes: u64, inodes: u64) -> Self {

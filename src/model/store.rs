@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{FilesystemIx, StoreIx};
+use super::names::names;
 
-/// What kind of store a [`Store`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StoreKind {
-    /// containers/storage: CRI-O, Podman, Buildah.
-    ContainersStorage,
-    /// containerd's content store and snapshots.
-    Containerd,
+names! {
+    /// What kind of store a [`Store`] is.
+    StoreKind {
+        /// containers/storage: CRI-O, Podman, Buildah.
+        ContainersStorage = "containers-storage",
+        /// containerd's content store and snapshots.
+        Containerd = "containerd",
+    }
 }
 
 /// One store: a graphroot with one driver, or a containerd root.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// What kind it is.
     pub kind: StoreKind,
     /// Its root, as a path that can be opened here (below the sysroot, if one was given).
     pub root: PathBuf,
@@ -49,25 +49,25 @@ impl Store {
 /// A store whose images another one may use that could not be read, or not in full: an
 /// additional image store of that one, or its imagestore.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lent {
+pub struct UnreadUser {
     /// The store that has the images.
     pub store: StoreIx,
     /// Root of the one whose containers are not all known.
-    pub to: PathBuf,
+    pub root: PathBuf,
 }
 
-/// How far the records of a store are known to belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Consistency {
-    /// Read without concurrent writes: one moment in time.
-    Consistent,
-    /// A writer was active all the time. Each file is whole, but two files may show
-    /// two moments, so nothing that is missing from one of them proves a leak.
-    WriterActive,
-    /// At least one record file could not be read in full. Nothing that is missing from
-    /// it proves anything.
-    Damaged,
+names! {
+    /// How far the records of a store are known to belong together.
+    Consistency {
+        /// Read without concurrent writes: one moment in time.
+        Consistent = "consistent",
+        /// A writer was active all the time. Each file is whole, but two files may show
+        /// two moments, so nothing that is missing from one of them proves a leak.
+        WriterActive = "writer-active",
+        /// At least one record file could not be read in full. Nothing that is missing from
+        /// it proves anything.
+        Damaged = "damaged",
+    }
 }
 
 /// What makes a store the same store from one scan to the next.
@@ -91,19 +91,16 @@ impl StoreId {
         Self { kind, root, driver }
     }
 
-    /// Of a store.
     #[must_use]
     pub fn of(store: &Store) -> Self {
         Self::new(store.kind, store.root.clone(), store.driver.clone())
     }
 
-    /// What kind it is.
     #[must_use]
     pub fn kind(&self) -> StoreKind {
         self.kind
     }
 
-    /// Its root.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root

@@ -21,7 +21,6 @@ pub struct Directory {
     pub name: OsString,
     /// Its path on this system.
     pub path: PathBuf,
-    /// What it costs.
     pub weight: Weight,
 }
 

@@ -14,7 +14,6 @@ pub const CONTAINER_LOGS: &str = "/var/log/containers";
 /// Programs that are a kubelet, or have one built in.
 const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
 
-/// Where to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// Directories that may be the kubelet's own; a pod is known if any of them has it.

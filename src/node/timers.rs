@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 use crate::sys::sysroot::{EntryKind, Sysroot};
 
-/// The timer that scans.
 pub const SCAN: &str = "layersweep-scan.timer";
 /// The timer that deletes.
 pub const GC: &str = "layersweep-gc.timer";

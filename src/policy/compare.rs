@@ -3,7 +3,9 @@
 //! the inventory.
 
 use jiff::Timestamp;
+use serde::Serialize;
 
+use crate::model::display::two_decimals;
 use crate::model::refs::{Live, Root};
 use crate::model::space::{Measured, Space};
 use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
@@ -23,9 +25,8 @@ const MOST_RUNS: usize = 100;
 /// Both policies on one filesystem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The filesystem.
     pub filesystem: FilesystemIx,
-    /// What it says before, in percent used.
+    /// What it says before, in percent used, two decimals.
     pub usage_before_percent: f64,
     /// What policy `kubelet` would do.
     pub kubelet: Story,
@@ -36,7 +37,8 @@ pub struct Comparison {
 }
 
 /// What one policy would do, in as many runs as it needs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StoryDoc"))]
 pub struct Story {
     /// The runs that did something, or failed.
     pub runs: Vec<RunStory>,
@@ -46,14 +48,14 @@ pub struct Story {
     pub believed_bytes: u64,
     /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
-    /// Percent used in the end.
+    /// Percent used in the end, two decimals.
     pub usage_after_percent: f64,
     /// The low threshold is reached.
-    pub at_low: bool,
+    pub reached: bool,
 }
 
-/// One run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RunStoryDoc"))]
 pub struct RunStory {
     /// Ids of what was deleted, in order.
     pub deleted: Vec<String>,
@@ -65,7 +67,7 @@ pub struct RunStory {
     pub believed_bytes: u64,
     /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
-    /// Percent used afterwards.
+    /// Percent used afterwards, two decimals.
     pub usage_after_percent: f64,
     /// Why it failed.
     pub failure: Option<String>,
@@ -95,20 +97,21 @@ pub fn compare(
     input: Input<'_>,
     measured: &[Measured],
     listing: &Listing,
-    theirs: kubelet::Policy,
+    kubelet_policy: kubelet::Policy,
 ) -> Option<Comparison> {
     let filesystem = input.inventory.stores[listing.store_in(input.inventory)?.get()].filesystem;
     let space = measured.get(filesystem.get())?.clone().ok()?;
     let low = |space: &Space| {
         let free = u128::from(space.available_bytes) * 100;
-        i128::try_from(free)
-            .is_ok_and(|free| free >= i128::from(space.capacity_bytes) * i128::from(100 - theirs.low_percent))
+        i128::try_from(free).is_ok_and(|free| {
+            free >= i128::from(space.capacity_bytes) * i128::from(100 - kubelet_policy.low_percent)
+        })
     };
     let plan = plan(input, Task::Policy, measured);
     Some(Comparison {
         filesystem,
-        usage_before_percent: space.used_percent(),
-        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), theirs, low),
+        usage_before_percent: two_decimals(space.used_percent()),
+        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), kubelet_policy, low),
         exact: exact_story(&plan, filesystem, space, low),
         plan,
     })
@@ -152,7 +155,7 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
             wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
             believed_bytes: report.freed.freed_bytes,
             freed_bytes: node.space.available_bytes - before,
-            usage_after_percent: node.space.used_percent(),
+            usage_after_percent: two_decimals(node.space.used_percent()),
             failure: report.failure.map(|failure| failure.to_string()),
             events,
         });
@@ -178,7 +181,7 @@ fn exact_story(plan: &Plan, filesystem: FilesystemIx, space: Space, low: impl Fn
         wanted_bytes: part.map_or(0, |part| part.wanted.bytes),
         believed_bytes: freed_bytes,
         freed_bytes,
-        usage_after_percent: after.used_percent(),
+        usage_after_percent: two_decimals(after.used_percent()),
         failure: None,
         events: vec![],
     };
@@ -191,8 +194,8 @@ fn story(runs: Vec<RunStory>, after: &Space, low: impl Fn(&Space) -> bool) -> St
         deleted: runs.iter().map(|run| run.deleted.len()).sum(),
         believed_bytes: runs.iter().map(|run| run.believed_bytes).sum(),
         freed_bytes: runs.iter().map(|run| run.freed_bytes).sum(),
-        usage_after_percent: after.used_percent(),
-        at_low: low(after),
+        usage_after_percent: two_decimals(after.used_percent()),
+        reached: low(after),
         runs,
     }
 }
@@ -342,14 +345,14 @@ mod tests {
         }
         assert_eq!(both.kubelet.runs.len(), 3);
         assert_eq!(format!("{:.0}", both.kubelet.usage_after_percent), "72");
-        assert!(!both.kubelet.at_low);
+        assert!(!both.kubelet.reached);
         for run in &both.kubelet.runs {
             assert!(run.believed_bytes >= run.wanted_bytes, "each run believes that it has done its work");
             assert!(run.freed_bytes < run.wanted_bytes);
             assert_eq!(run.failure, None);
         }
         assert_eq!(both.exact.runs.len(), 1);
-        assert!(both.exact.at_low);
+        assert!(both.exact.reached);
         let last = both.plan.steps.last().unwrap();
         let before = both.plan.filesystems[0].after.clone().unwrap().unwrap();
         let before = Space { available_bytes: before.available_bytes - last.predicted_bytes(), ..before };

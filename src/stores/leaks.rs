@@ -7,41 +7,41 @@ use crate::sys::clock::Present;
 
 /// What is younger may be work in progress: since library version 1.62 a pull has layers
 /// without an image for as long as it lasts. The library's own limit is the same 24 hours.
-pub(super) const GRACE: SignedDuration = SignedDuration::from_hours(24);
+pub(crate) const GRACE: SignedDuration = SignedDuration::from_hours(24);
 
 /// What something is taken for, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Judgement {
-    pub(super) class: LeakClass,
-    pub(super) verdict: Verdict,
+pub(crate) struct Judgement {
+    pub(crate) class: LeakClass,
+    pub(crate) verdict: Verdict,
     /// What proves it, for messages.
-    pub(super) evidence: String,
+    pub(crate) evidence: String,
 }
 
 impl Judgement {
     /// With the verdict that is usual for its class.
-    pub(super) fn of(class: LeakClass, evidence: impl Into<String>) -> Self {
+    pub(crate) fn of(class: LeakClass, evidence: impl Into<String>) -> Self {
         Self { class, verdict: class.verdict(), evidence: evidence.into() }
     }
 
     /// With another verdict than the usual one.
-    pub(super) fn with(self, verdict: Verdict) -> Self {
+    pub(crate) fn with(self, verdict: Verdict) -> Self {
         Self { verdict, ..self }
     }
 
     /// With another verdict, and why.
-    pub(super) fn but(self, verdict: Verdict, why: &str) -> Self {
+    pub(crate) fn but(self, verdict: Verdict, why: &str) -> Self {
         Self { verdict, evidence: format!("{}; {why}", self.evidence), ..self }
     }
 }
 
 /// Time since `since`, as far as the clock can be trusted.
-pub(super) fn age(since: Option<Timestamp>, present: &Present) -> Option<SignedDuration> {
+pub(crate) fn age(since: Option<Timestamp>, present: &Present) -> Option<SignedDuration> {
     since.map(|since| present.age(since))
 }
 
 /// Whether something of this age is at least `wanted` old. What is not known to be old is young, but
 /// where no age is asked for.
-pub(super) fn is_old_enough(age: Option<SignedDuration>, wanted: SignedDuration) -> bool {
+pub(crate) fn is_old_enough(age: Option<SignedDuration>, wanted: SignedDuration) -> bool {
     age.map_or(wanted.is_zero(), |age| age >= wanted)
 }

@@ -26,13 +26,14 @@ use crate::disk::filesystem::{self, CostModel};
 use crate::disk::size_cache::StoreSizes;
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
-use crate::model::{Filesystem, FilesystemIx, Inventory, Node, StoreId, StoreIx};
-use crate::stores::containers_storage::edit::OutsideUse;
+use crate::model::{Filesystem, FilesystemIx, Image, Inventory, Node, StoreId, StoreIx};
 use crate::stores::containers_storage::places::Places;
 use crate::sys::clock::Present;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
+use additional::Unread;
+pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
 use measurement::{Measurement, Wanted};
@@ -68,21 +69,17 @@ pub struct Scan {
     pub request: Request,
 }
 
-/// Reads the users of the store at `places` that are in none of its records: called again right
-/// before a deletion.
-#[must_use]
-pub fn outside(request: &Request, places: &Places) -> OutsideUse {
-    graphroots::outside(request, places)
-}
-
-/// Whether the store at `places` has the image now; `None` where it is not found and the records are
-/// damaged.
+/// Whether the store of `image`, one of `scan`, has it now; `None` where it is not found and the records
+/// are damaged.
 /// No other store is read, and none is looked for.
 ///
 /// # Errors
 /// When the records cannot be read at all.
-pub fn has_image(request: &Request, places: &Places, id: &str) -> std::io::Result<Option<bool>> {
-    graphroots::has_image(request, places, id)
+pub fn has_image(request: &Request, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
+    match &scan.places[image.store.get()] {
+        Some(places) => graphroots::has_image(request, places, &image.id),
+        None => containerds::has_image(request, &scan.inventory.stores[image.store.get()].root, image),
+    }
 }
 
 impl Scan {
@@ -146,8 +143,9 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
     }
     let ids = filling.ids;
     let shown = readings.iter().enumerate().filter_map(|(at, reading)| reading.borrower(at));
-    let borrowers: Vec<_> = shown.chain(others.iter().map(|other| other.borrower(None))).collect();
-    additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers, &unread);
+    let others = others.iter().map(|other| other.borrower(None)).chain(unread.iter().map(Unread::borrower));
+    let borrowers: Vec<_> = shown.chain(others).collect();
+    additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers);
     drop(borrowers);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
     let taken = measurement.taken();

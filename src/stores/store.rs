@@ -92,11 +92,12 @@ pub(super) trait Store: Debug {
 }
 
 /// One store that was read, and may take images from others.
-pub(super) struct Borrower<'a> {
+pub(crate) struct Borrower<'a> {
     /// Its position among the stores shown; `None`: not requested.
     pub(super) at: Option<usize>,
     pub(super) root: PathBuf,
-    pub(super) driver: &'a str,
+    /// `None`: it could not be read at all, and may have any.
+    pub(super) driver: Option<&'a str>,
     pub(super) is_damaged: bool,
     pub(super) borrows_from: Vec<PathBuf>,
     pub(super) borrows_from_any: bool,

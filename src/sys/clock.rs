@@ -7,7 +7,6 @@ use nix::libc;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// A reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The wall clock (`CLOCK_REALTIME`), which may be set wrongly.

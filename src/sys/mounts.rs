@@ -17,7 +17,6 @@ pub struct Mount {
     pub device: (u32, u32),
     /// What part of the filesystem is mounted; `/` for all of it.
     pub root: PathBuf,
-    /// Where it is mounted.
     pub mount_point: PathBuf,
     /// Type, for example `xfs`.
     pub fstype: String,

@@ -98,7 +98,6 @@ impl Processes {
         self.sees_all && !self.hidden.iter().any(|who| way.admits(who))
     }
 
-    /// A process of the container with this id.
     #[must_use]
     pub fn of_container(&self, id: &str) -> Option<&Process> {
         self.all.iter().find(|one| one.is_of_container(id))

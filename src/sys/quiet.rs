@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 
-pub use within::{Below, Within, is_symlink};
+pub use within::{Below, Within, if_present, is_absent, is_symlink};
 
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

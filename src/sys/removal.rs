@@ -41,7 +41,6 @@ pub struct Removal {
 /// Something that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Where it is.
     pub path: PathBuf,
     pub error: Errno,
 }

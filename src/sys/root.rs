@@ -70,7 +70,6 @@ impl Root {
         Ok(opener.beneath(self.fd(), Path::new(""), DIRECTORY, false)?)
     }
 
-    /// Where it was found.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -88,7 +87,6 @@ impl Root {
         self.way.steps.last().map_or(0, |step| step.uid)
     }
 
-    /// The way to it.
     #[must_use]
     pub fn way(&self) -> &Way {
         &self.way

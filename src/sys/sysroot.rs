@@ -91,6 +91,12 @@ impl Sysroot {
             Err(_) => host_path.to_path_buf(),
         }
     }
+
+    /// The same as text.
+    #[must_use]
+    pub fn shown(&self, host_path: &Path) -> String {
+        self.display(host_path).to_string_lossy().into_owned()
+    }
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ fn labels_that_podman_writes() {
     }
     let kept = kept(&look(&asking), &policy);
     let eaten = kept.iter().find(|(name, ..)| name == "localhost/none:1").expect("it is kept");
-    let words = "it may have a protected label: its labels are unknown, its configuration is not JSON";
+    let words = "it may have a protected label: its labels are unknown (its configuration is not JSON";
     assert!(eaten.1 == "protected-label" && eaten.2.starts_with(words), "{eaten:?}");
 }
 

@@ -12,6 +12,7 @@ use crate::support;
 use layersweep::history::attempts::{self, Attempt};
 use layersweep::history::journal::{Journal, RunRecord};
 use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, OutcomeKind, Reason, Start};
+use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
 };
@@ -81,7 +82,7 @@ fn deletion(number: usize) -> Deletion {
     Deletion {
         at: at(i64::try_from(number).unwrap()),
         kind: Kind::Image,
-        store: "/var/lib/containers/storage".into(),
+        store: Some(StoreKey(store_key())),
         id: format!("{number:064x}"),
         names: vec![format!("registry.example.com/team/service:{number}")],
         reason: Reason::Space,
@@ -98,6 +99,13 @@ fn delete(journal: &mut Journal, number: usize) {
     let position = journal.gone(deletion(number), Some(&store_key()));
     assert_eq!(position, number);
     journal.measured(position, Some(5), 0, Some(70.5));
+}
+
+/// The same in a run that says so before.
+fn announced(journal: &mut Journal, number: usize) {
+    journal.begins(deletion(number));
+    let measured = Deletion { measured_bytes: Some(5), usage_after_percent: Some(70.5), ..deletion(number) };
+    journal.gone(measured, Some(&store_key()));
 }
 
 fn reached() -> End {
@@ -283,8 +291,56 @@ fn another_process() {
             foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
             wait();
         }
+        "once" => {
+            let mut journal = journal(&Place::local(&dir), "once");
+            (0..24).for_each(|number| announced(&mut journal, number));
+            assert!(journal.end(reached()).kept);
+        }
         _ => journal_for_ever(&dir),
     }
+}
+
+/// The disk is waited for when a run ends, not with each image.
+#[test]
+fn a_run_synchronises_its_records_once() {
+    if !support::require_program("strace") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    drop(Records::open(&node.place.dir, Access::Write).unwrap());
+    let trace = dir.path().join("trace");
+    let status = Command::new("strace")
+        .args(["-f", "-e", "trace=fsync,fdatasync,sync_file_range,syncfs", "-o"])
+        .arg(&trace)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "records_journal::another_process", "--ignored"])
+        .env("LAYERSWEEP_TEST_JOURNAL", "once")
+        .env("LAYERSWEEP_TEST_STATE_DIR", &node.place.dir)
+        .stdout(Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let syncs: Vec<_> = trace.lines().filter(|line| line.contains("sync")).collect();
+    assert!((1..10).contains(&syncs.len()), "{syncs:#?}");
+    assert_whole(&node.saved()[0], 24, true);
+}
+
+/// A run that is killed after it announced a deletion has left the outcome of the one before.
+#[test]
+fn what_was_announced_is_saved_before_it_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    let mut journal = node.journal("killed");
+    for number in 0..40 {
+        announced(&mut journal, number);
+        assert_eq!(journal.begins(deletion(number + 1)), Some(Vec::new()), "the keep-list is empty");
+        journal.spared();
+        // Readers take the log with the file, whatever the length of either.
+        assert_whole(&node.shown()[0], number + 1, false);
+    }
+    drop(journal);
+    assert_whole(&node.saved()[0], 40, false);
 }
 
 #[test]

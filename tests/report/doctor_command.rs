@@ -226,7 +226,7 @@ fn people_get_the_worst_first_in_80_columns() {
         assert!(line.len() <= 80 || line.split_whitespace().count() == 1, "{line}");
     }
     assert!(
-        whole.stdout.contains("    remedy: set the kubelet's imageGCHighThresholdPercent to 80"),
+        whole.stdout.contains("    fix: set the kubelet's imageGCHighThresholdPercent to 80"),
         "{whole:?}"
     );
     let quiet = disk.run(&["-q"]).expect_code(1);

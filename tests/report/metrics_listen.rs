@@ -245,5 +245,5 @@ fn an_open_address_is_pointed_out() {
     let state = tempfile::tempdir().unwrap();
     let server = Server::start(state.path(), "0.0.0.0:0");
     let rest = server.stop(Signal::SIGTERM);
-    assert!(rest.starts_with("note: whoever reaches this address can read the metrics"), "{rest}");
+    assert!(rest.starts_with("note: anyone who can reach this address can read the metrics"), "{rest}");
 }

@@ -157,7 +157,7 @@ fn a_damaged_store_keeps_the_images_that_it_borrows() {
             let disk = node([&[&crio], &[&podman]]);
             let whole = look(disk.path(), measure);
             assert_eq!(keeps(&whole, lender), None, "{case}: whole");
-            assert_eq!(whole.inventory.lent, []);
+            assert_eq!(whole.inventory.unread_users, []);
             ruin(&disk.path().join(borrower), how);
             let scan = look(disk.path(), measure);
             let (rule, detail) = keeps(&scan, lender).expect(&case);
@@ -179,9 +179,10 @@ fn a_damaged_store_keeps_the_images_of_its_imagestore() {
     fs::write(disk.path().join("etc/crio/crio.conf"), config).unwrap();
     ruin(&disk.path().join(PODMAN), "containers");
     let scan = look(disk.path(), Measure::Nothing);
-    let lent = scan.inventory.lent.iter().map(|lent| &scan.inventory.stores[lent.store.get()].root);
+    let lent = scan.inventory.unread_users.iter();
+    let lent = lent.map(|user| &scan.inventory.stores[user.store.get()].root);
     let lent: Vec<_> = lent.map(|root| root.ends_with(SHARED)).collect();
-    assert_eq!(lent, [true], "{:?}", scan.inventory.lent);
+    assert_eq!(lent, [true], "{:?}", scan.inventory.unread_users);
 }
 
 /// Records a container of the image that node() has put in `image_of`.

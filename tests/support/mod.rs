@@ -29,6 +29,7 @@ pub mod rescan;
 pub mod reserve_file;
 pub mod running;
 pub mod scan_records;
+pub mod scenario;
 pub mod schema;
 pub mod small;
 pub mod store;

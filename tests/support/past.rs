@@ -6,8 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::history::runs::{
     self, Certainty, Command, Deletion, End, Kind, OutcomeKind, Reason, RunError, Start,
 };
+use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{Access, Records, usage};
-use layersweep::model::Filesystem;
+use layersweep::model::{Filesystem, StoreId, StoreKind};
 
 const GIB: u64 = 1 << 30;
 
@@ -108,7 +109,11 @@ fn deletions(at: Timestamp) -> Vec<Deletion> {
     let image = |name: &str, predicted: u64, measured: u64| Deletion {
         at,
         kind: Kind::Image,
-        store: "/var/lib/containers/storage".into(),
+        store: Some(StoreKey(StoreId::new(
+            StoreKind::ContainersStorage,
+            "/var/lib/containers/storage".into(),
+            "overlay".into(),
+        ))),
         id: digest.clone(),
         names: vec![name.into()],
         reason: Reason::Space,

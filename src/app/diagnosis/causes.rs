@@ -12,7 +12,7 @@ use crate::model::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
     Verdict,
 };
-use crate::policy::leaks::plan::{self, Decision, Plan, Stay};
+use crate::policy::leaks::{self, Decision, Plan, Stay};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 
@@ -44,7 +44,6 @@ pub struct Context<'a> {
 }
 
 /// What fills the filesystems, the largest first.
-#[must_use]
 pub fn causes(context: &Context<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for at in 0..context.scan.inventory.filesystems.len() {
@@ -75,7 +74,23 @@ impl Context<'_> {
     }
 
     fn inside(&self, path: &Path) -> String {
-        self.scan.sysroot.display(path).to_string_lossy().into_owned()
+        self.scan.sysroot.shown(path)
+    }
+
+    /// Something that is called by its text, and that the operator has to deal with.
+    fn cause(&self, at: FilesystemIx, kind: CauseKind, bytes: u64, text: String) -> Cause {
+        Cause {
+            kind,
+            title: text.clone(),
+            text,
+            remedy: String::new(),
+            bytes,
+            filesystem: self.scan.inventory.filesystems[at.get()].mount.to_string_lossy().into_owned(),
+            id: None,
+            path: None,
+            taken_by: Action::Operator,
+            at,
+        }
     }
 
     /// Bytes that one root frees on one filesystem when it alone goes.
@@ -119,22 +134,18 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
     let is_here =
         |image: &&ImageIx| inventory.stores[inventory.images[image.get()].store.get()].filesystem == at;
     let count = unused.iter().filter(is_here).count();
+    let text = match count {
+        1 => "1 image that no container uses".into(),
+        many => format!("{many} images that no container uses"),
+    };
     (bytes >= LEAST).then(|| Cause {
-        kind: CauseKind::UnusedImages,
-        filesystem: at,
         title: "images not in use".into(),
-        text: match count {
-            1 => "1 image that no container uses".into(),
-            many => format!("{many} images that no container uses"),
-        },
         remedy: format!(
             "`{}` deletes them, least recently used first, until the policy is satisfied",
             context.command
         ),
-        bytes,
-        id: None,
-        path: None,
-        action: Action::Layersweep,
+        taken_by: Action::Layersweep,
+        ..context.cause(at, CauseKind::UnusedImages, bytes, text)
     })
 }
 
@@ -152,16 +163,12 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         };
         // Every pod needs it, whether one is there just now or not.
         let pause = facts.pinned_by.iter().any(|by| by.contains("pause_image"));
+        let text = format!("unused image {name} ({used}), pinned by {}", facts.pinned_by.join(", "));
         (bytes >= context.least(at) && !pause).then(|| Cause {
-            kind: CauseKind::PinnedImage,
-            filesystem: at,
             title: format!("pinned image {name}"),
-            text: format!("unused image {name} ({used}), pinned by {}", facts.pinned_by.join(", ")),
             remedy: "if nothing needs it, remove the pin; then `layersweep gc` can delete it".into(),
-            bytes,
             id: Some(facts.id.to_string()),
-            path: None,
-            action: Action::Operator,
+            ..context.cause(at, CauseKind::PinnedImage, bytes, text)
         })
     };
     images_of(context, Standing::Pinned).into_iter().filter_map(cause).collect()
@@ -192,23 +199,18 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         let dead = kind == CauseKind::DeadContainer;
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
+        let (name, owner) = (&container.name, container.owner.as_str());
+        let text = format!("writable layer of {name} container {owner} ({state})");
         found.push(Cause {
-            kind,
-            filesystem: at,
-            title: format!("container {}", container.name),
-            text: format!(
-                "writable layer of {} container {} ({state})",
-                container.name,
-                container.owner.as_str()
-            ),
+            title: format!("container {name}"),
             remedy: match dead {
                 true => removal(container),
                 false => "find out what it writes to its root filesystem; use a volume for that".into(),
             },
-            bytes,
             id: Some(container.id.to_string()),
             path: layer.map(|node| context.inside(&node.path)),
-            action: if dead { Action::Operator } else { Action::Nobody },
+            taken_by: if dead { Action::Operator } else { Action::Nobody },
+            ..context.cause(at, kind, bytes, text)
         });
     }
     found
@@ -241,45 +243,42 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             Decision::Stay(stay) => Some(stay),
             Decision::Delete(_) | Decision::Repair => None,
         });
-        let (action, remedy) = match leak.verdict {
-            Verdict::Reclaim if by_containerd => {
+        let class = leak.class;
+        let (taken_by, remedy) = match (leak.verdict, stays) {
+            (Verdict::Reclaim, _) if by_containerd => {
                 (Action::Operator, "containerd removes it automatically; see docs/leaks.md".to_owned())
             }
-            Verdict::Reclaim if matches!(stays, Some(Stay::Young(_))) => (
-                Action::Layersweep,
-                format!(
-                    "`layersweep sweep --delete --class {}` removes it once it is {} old",
-                    leak.class,
-                    span(context.min_age)
-                ),
-            ),
-            Verdict::Reclaim => match stays {
-                Some(stay) => (
-                    Action::Operator,
-                    format!("not deletable: {}", plan::reason(leak, stay, context.min_age)),
-                ),
-                None => (
-                    Action::Layersweep,
-                    format!("`layersweep sweep --delete --class {}` removes it", leak.class),
-                ),
-            },
-            Verdict::Repair => {
-                (Action::Operator, format!("`layersweep sweep --repair {}` fixes it", leak.class))
+            (Verdict::Reclaim, None) => {
+                (Action::Layersweep, format!("`layersweep sweep --delete --class {class}` removes it"))
+            }
+            (Verdict::Reclaim, Some(Stay::Young(_))) => {
+                let min_age = span(context.min_age);
+                let remedy = format!(
+                    "`layersweep sweep --delete --class {class}` removes it once it is {min_age} old"
+                );
+                (Action::Layersweep, remedy)
+            }
+            (Verdict::Reclaim, Some(stay)) => {
+                let why = leaks::reason(leak, stay, context.min_age);
+                (Action::Operator, format!("not deletable: {why}"))
+            }
+            (Verdict::Repair, _) => {
+                (Action::Operator, format!("`layersweep sweep --repair {class}` fixes it"))
             }
             // It looks like a leak and is none.
-            Verdict::Keep => (Action::Nobody, String::new()),
-            Verdict::Report => (Action::Operator, "needs manual inspection; see docs/leaks.md".to_owned()),
+            (Verdict::Keep, _) => (Action::Nobody, String::new()),
+            (Verdict::Report, _) => {
+                (Action::Operator, "needs manual inspection; see docs/leaks.md".to_owned())
+            }
         };
+        let name = format!("{class} {}", short(&leak.id));
         found.push(Cause {
-            kind: CauseKind::Leak,
-            filesystem: at,
-            title: format!("leak {} {}", leak.class, short(&leak.id)),
-            text: format!("{} {}: {}", leak.class, short(&leak.id), leak.evidence),
+            title: format!("leak {name}"),
             remedy,
-            bytes,
             id: Some(leak.id.clone()),
             path: Some(context.inside(&leak.path)),
-            action,
+            taken_by,
+            ..context.cause(at, CauseKind::Leak, bytes, format!("{name}: {}", leak.evidence))
         });
     }
     found
@@ -296,21 +295,17 @@ fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             (None, _) => String::new(),
         };
         Cause {
-            kind: CauseKind::Log,
-            filesystem: at,
             title: match &log.pod {
                 Some(pod) => format!("log of pod {pod}"),
                 None => format!("log {path}"),
             },
-            text: format!("log {path}{whose}"),
             remedy: match log.pod.is_some() {
                 true => "the runtime rotates logs of pods by containerLogMaxSize; `truncate -s 0` empties it at once".into(),
                 false => "rotate it; `truncate -s 0` empties it at once".into(),
             },
-            bytes: log.bytes,
             id: log.pod.clone(),
-            path: Some(path),
-            action: Action::Operator,
+            path: Some(path.clone()),
+            ..context.cause(at, CauseKind::Log, log.bytes, format!("log {path}{whose}"))
         }
     })
     .collect()
@@ -321,15 +316,16 @@ fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let pods = pods.filter(|pod| pod.filesystem == at && pod.kind == OtherUserKind::KubeletVolumes);
     pods.filter(|pod| pod.bytes >= context.least(at))
         .map(|pod| Cause {
-            kind: CauseKind::KubeletVolume,
-            filesystem: at,
             title: format!("volumes of pod {}", pod.pod),
-            text: format!("volumes of pod {} on this disk", pod.pod),
             remedy: "they are deleted with the pod; an emptyDir can have a sizeLimit".into(),
-            bytes: pod.bytes,
             id: Some(pod.pod.clone()),
             path: Some(context.inside(&pod.path)),
-            action: Action::Operator,
+            ..context.cause(
+                at,
+                CauseKind::KubeletVolume,
+                pod.bytes,
+                format!("volumes of pod {} on this disk", pod.pod),
+            )
         })
         .collect()
 }
@@ -367,25 +363,11 @@ fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 ),
                 "it is freed when that process closes it or exits",
             ),
-            OtherUserKind::PodLogs
-            | OtherUserKind::Logs
-            | OtherUserKind::KubeletVolumes
-            | OtherUserKind::Layersweep
-            | OtherUserKind::Swap
-            | OtherUserKind::Snapshotter
-            | OtherUserKind::Directory => return None,
+            // Those have causes of their own, or are among the others.
+            _ => return None,
         };
-        Some(Cause {
-            kind,
-            filesystem: at,
-            title: text.clone(),
-            text,
-            remedy: remedy.into(),
-            bytes,
-            id: None,
-            path: Some(path),
-            action: Action::Operator,
-        })
+        let cause = context.cause(at, kind, bytes, text);
+        Some(Cause { remedy: remedy.into(), path: Some(path), ..cause })
     })
     .collect()
 }
@@ -399,23 +381,13 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     parts
         .filter(|part| part.bytes >= (used / 20).max(LEAST))
         .map(|part| {
-            let path = part.path.as_deref().map(|path| context.inside(path));
-            let text =
-                path.as_ref().map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
-            let remedy = path.as_ref().map_or_else(String::new, |path| {
+            let path = part.path.as_ref();
+            let text = path.map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
+            let remedy = path.map_or_else(String::new, |path| {
                 format!("not container data; drill down with `du -xh --max-depth=1 {path} | sort -h`")
             });
-            Cause {
-                kind: CauseKind::Other,
-                filesystem: at,
-                title: text.clone(),
-                text,
-                remedy,
-                bytes: part.bytes,
-                id: None,
-                path,
-                action: Action::Nobody,
-            }
+            let cause = context.cause(at, CauseKind::Other, part.bytes, text);
+            Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }
         })
         .collect()
 }

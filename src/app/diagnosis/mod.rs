@@ -11,69 +11,114 @@ pub use causes::{Context, causes};
 pub use parts::{Divided, divide};
 pub use summary::summary;
 
+use serde::Serialize;
+
 use crate::model::display::two_decimals;
-use crate::model::names::names;
+use crate::model::names::{names, string_schema};
 use crate::model::{Filesystem, FilesystemIx, Size};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// A part of what is used on a filesystem.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PartDoc"))]
 pub struct Part {
-    /// What it is; a word that stays the same.
+    /// `images` (in use), `images-pinned`, `images-unused`, `containers`, `leaks`, `metadata`,
+    /// `store-other`, `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`,
+    /// `swap`, `deleted-open`, `directory` (another top-level directory of at least 1 %) or `other`.
     pub kind: PartKind,
     /// For people.
     pub label: String,
-    /// Its path for us, where it is in one place.
-    pub path: Option<std::path::PathBuf>,
-    /// Bytes of the filesystem's used ones.
+    /// Its path, as the node itself names it.
+    pub path: Option<String>,
+    /// Its share of the filesystem's used bytes.
     pub bytes: u64,
-    /// The same as measured, before it was made to fit.
+    /// Allocated bytes as measured; more than `bytes` only where the parts exceed what is used (a
+    /// filesystem that compresses, or that was written to meanwhile), which a warning then says.
     pub measured_bytes: u64,
-    /// Position of its store.
-    pub store: Option<usize>,
+    /// Root of its store; null for what lies in none.
+    pub store: Option<String>,
 }
 
-names! {
-    /// Kinds of parts, in the order in which they are drawn.
-    PartKind {
-        /// What images reach that a container uses, or that cannot go.
-        Images = "images",
-        /// Of the rest, what images reach that are pinned.
-        ImagesPinned = "images-pinned",
-        /// Of the rest, what unused images reach.
-        ImagesUnused = "images-unused",
-        /// What only containers reach.
-        Containers = "containers",
-        /// What only leaks reach.
-        Leaks = "leaks",
-        /// The stores' own bookkeeping.
-        Metadata = "metadata",
-        /// Everything else below a store's root.
-        StoreOther = "store-other",
-        /// Logs of pods.
-        PodLogs = "pod-logs",
-        /// Other logs.
-        Logs = "logs",
-        /// The journal.
-        Journal = "journal",
-        /// Volumes of pods.
-        KubeletVolumes = "kubelet-volumes",
-        /// Temporary files that outlive a reboot.
-        VarTmp = "var-tmp",
-        /// Our own records.
-        Layersweep = "layersweep",
-        /// Dumps of programs and of the kernel.
-        CoreDumps = "core-dumps",
-        /// Swap files.
-        Swap = "swap",
-        /// Files without a name that a process holds open.
-        DeletedOpen = "deleted-open",
-        /// Another top-level directory.
-        Directory = "directory",
-        /// The rest: small directories, what could not be read, the filesystem's own.
-        Other = "other",
+/// Kinds of parts, in the order in which they are drawn; those of the stores first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PartKind {
+    /// What images reach that a container uses, or that cannot go.
+    Images,
+    /// Of the rest, what images reach that are pinned.
+    ImagesPinned,
+    /// Of the rest, what unused images reach.
+    ImagesUnused,
+    /// What only containers reach.
+    Containers,
+    /// What only leaks reach.
+    Leaks,
+    /// The stores' own bookkeeping.
+    Metadata,
+    /// Everything else below a store's root.
+    StoreOther,
+    PodLogs,
+    Logs,
+    Journal,
+    KubeletVolumes,
+    /// Temporary files that outlive a reboot.
+    VarTmp,
+    Layersweep,
+    /// Dumps of programs and of the kernel.
+    CoreDumps,
+    Swap,
+    /// Files without a name that a process holds open.
+    DeletedOpen,
+    /// Another top-level directory.
+    Directory,
+    /// The rest: small directories, what could not be read, the filesystem's own.
+    Other,
+}
+
+impl PartKind {
+    /// Those of the stores.
+    const OF_STORES: [Self; 7] = [
+        Self::Images,
+        Self::ImagesPinned,
+        Self::ImagesUnused,
+        Self::Containers,
+        Self::Leaks,
+        Self::Metadata,
+        Self::StoreOther,
+    ];
+
+    /// Its name in documents, its label, and the group that it counts with in the summary.
+    fn words(self) -> [&'static str; 3] {
+        match self {
+            Self::Images => ["images", "images in use", "images in use"],
+            Self::ImagesPinned => ["images-pinned", "images pinned, not in use", "pinned images"],
+            Self::ImagesUnused => ["images-unused", "images not in use", "unused images"],
+            Self::Containers => ["containers", "containers", "containers' own layers"],
+            Self::Leaks => ["leaks", "leaks", "leaks"],
+            Self::Metadata => ["metadata", "stores' own files", "stores' own files"],
+            Self::StoreOther => ["store-other", "other files in stores", "stores' own files"],
+            // Where the logs lie, the path says.
+            Self::PodLogs => ["logs", "logs of pods", "logs and volumes of pods"],
+            Self::Logs => ["logs", "other logs", "other logs"],
+            Self::Journal => ["journal", "journal", "the journal"],
+            Self::KubeletVolumes => ["kubelet-volumes", "volumes of pods", "logs and volumes of pods"],
+            Self::VarTmp => ["var-tmp", "temporary files", "temporary files"],
+            Self::Layersweep => ["layersweep", "layersweep's records", "layersweep's records"],
+            Self::CoreDumps => ["core-dumps", "core dumps", "core dumps"],
+            Self::Swap => ["swap", "swap", "swap"],
+            Self::DeletedOpen => ["deleted-open", "deleted, but held open", "deleted files held open"],
+            Self::Directory => ["directory", "another directory", "other files"],
+            Self::Other => ["other", "everything else, and filesystem overhead", "other files"],
+        }
     }
 }
+
+impl Serialize for PartKind {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.words()[0])
+    }
+}
+
+string_schema!(PartKind);
 
 names! {
     /// What fills a disk.
@@ -106,26 +151,33 @@ names! {
 }
 
 /// Something that fills a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CauseDoc"))]
 pub struct Cause {
-    /// What kind.
+    /// `leak`, `pinned-image`, `dead-container`, `container`, `log`, `unused-images`, `journal`,
+    /// `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
     pub kind: CauseKind,
-    /// The filesystem.
-    pub filesystem: FilesystemIx,
     /// A name for it, in a few words.
     pub title: String,
-    /// What it is, in words, without its bytes.
+    /// What it is, in words.
     pub text: String,
-    /// What to do about it; empty where there is nothing.
+    /// What to do about it, in words; empty where there is nothing to do.
     pub remedy: String,
-    /// What it holds, or frees where that is less.
+    /// What the filesystem is expected to free if it goes; for what lies in no store, its
+    /// allocated bytes.
     pub bytes: u64,
-    /// Its id, where it has one.
+    /// Mount point of its filesystem.
+    pub filesystem: String,
+    /// Id of the object in the store, or the pod; null for the rest.
     pub id: Option<String>,
-    /// Its path, as the node itself names it.
+    /// Its path, as the node itself names it; null where it is in many places.
     pub path: Option<String>,
-    /// Who can free it.
-    pub action: Action,
+    /// Who takes it away: `layersweep` (as its policy says), `operator` (a person has to decide) or
+    /// `nobody` (it is in use, or no container's and not looked into).
+    pub taken_by: Action,
+    /// Its filesystem.
+    #[serde(skip)]
+    pub at: FilesystemIx,
 }
 
 names! {
@@ -190,14 +242,12 @@ pub struct Planned {
 impl Disk {
     /// Percent of the capacity that is not available, two decimals; `None`: the numbers contradict each
     /// other.
-    #[must_use]
     pub fn used_percent(&self) -> Option<f64> {
         self.filesystem.used_percent().map(two_decimals)
     }
 
     /// Percent of the inodes that are taken; `None` without a fixed number, or where the numbers
     /// contradict each other.
-    #[must_use]
     #[allow(clippy::cast_precision_loss)] // shown with one decimal
     pub fn inodes_percent(&self) -> Option<f64> {
         let Filesystem { inodes, inodes_free, .. } = self.filesystem;
@@ -206,14 +256,12 @@ impl Disk {
     }
 
     /// Bytes that are neither used nor available: reserved for root, as a rule.
-    #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         let Filesystem { capacity_bytes, used_bytes, available_bytes, .. } = self.filesystem;
         capacity_bytes.saturating_sub(used_bytes).saturating_sub(available_bytes)
     }
 
     /// Percent of what a threshold counts that are taken.
-    #[must_use]
     pub fn percent_of(&self, counted: Counted) -> Option<f64> {
         match counted {
             Counted::Bytes => self.used_percent(),

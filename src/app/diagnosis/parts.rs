@@ -1,8 +1,11 @@
 //! A filesystem's used bytes, divided among those who hold them: the sum is exact.
 
+use std::path::{Path, PathBuf};
+
 use crate::app::diagnosis::{Part, PartKind};
 use crate::model::refs::{Refs, Root, Standing, standing};
 use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
+use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
 
 /// Directories that hold less than this share of what is used count as `other`.
@@ -11,7 +14,7 @@ const SMALL: u64 = 100;
 /// A filesystem's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divided {
-    /// In the order of [`PartKind::ALL`], the largest first; `other` last. Their bytes add up to
+    /// In the order of [`PartKind`], the largest first; `other` last. Their bytes add up to
     /// what is used.
     pub parts: Vec<Part>,
     /// By how much the parts as measured exceed what is used: they were made smaller in
@@ -20,12 +23,12 @@ pub struct Divided {
 }
 
 /// Divides what is used on one filesystem.
-#[must_use]
-pub fn divide(inventory: &Inventory, refs: &Refs, other_users: &OtherUsers, at: FilesystemIx) -> Divided {
+pub fn divide(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Divided {
+    let (inventory, inside) = (&scan.inventory, |path: &Path| scan.sysroot.shown(path));
     let used = inventory.filesystems[at.get()].used_bytes;
-    let mut parts = of_stores(inventory, refs, at);
+    let mut parts = of_stores(inventory, &scan.refs, at, &inside);
     let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
-    parts.extend(here.filter(|user| is_named(user, used)).map(of_other_user));
+    parts.extend(here.filter(|user| is_named(user, used)).map(|user| of_other_user(user, &inside)));
     parts.retain(|part| part.bytes > 0);
     fit(parts, used)
 }
@@ -37,38 +40,44 @@ fn is_named(user: &OtherUser, used: u64) -> bool {
     }
 }
 
-fn of_other_user(user: &OtherUser) -> Part {
-    let path = user.path.display();
+fn of_other_user(user: &OtherUser, inside: &dyn Fn(&Path) -> String) -> Part {
+    let holder = user.holder.as_deref();
     let (kind, label) = match user.kind {
-        OtherUserKind::PodLogs => (PartKind::PodLogs, "logs of pods".to_owned()),
-        OtherUserKind::Logs => (PartKind::Logs, "other logs".to_owned()),
-        OtherUserKind::Journal => (PartKind::Journal, "journal".to_owned()),
-        OtherUserKind::KubeletVolumes => (PartKind::KubeletVolumes, "volumes of pods".to_owned()),
-        OtherUserKind::VarTmp => (PartKind::VarTmp, "temporary files".to_owned()),
-        OtherUserKind::Layersweep => (PartKind::Layersweep, "layersweep's records".to_owned()),
-        OtherUserKind::CoreDumps => (PartKind::CoreDumps, "core dumps".to_owned()),
-        OtherUserKind::Swap => (PartKind::Swap, "swap".to_owned()),
-        OtherUserKind::DeletedOpen => (
-            PartKind::DeletedOpen,
-            format!("deleted, but held open by {}", user.holder.as_deref().unwrap_or("a process")),
-        ),
-        OtherUserKind::Snapshotter => {
-            (PartKind::Directory, format!("snapshotter {}", user.holder.as_deref().unwrap_or("?")))
+        OtherUserKind::PodLogs => (PartKind::PodLogs, None),
+        OtherUserKind::Logs => (PartKind::Logs, None),
+        OtherUserKind::Journal => (PartKind::Journal, None),
+        OtherUserKind::KubeletVolumes => (PartKind::KubeletVolumes, None),
+        OtherUserKind::VarTmp => (PartKind::VarTmp, None),
+        OtherUserKind::Layersweep => (PartKind::Layersweep, None),
+        OtherUserKind::CoreDumps => (PartKind::CoreDumps, None),
+        OtherUserKind::Swap => (PartKind::Swap, None),
+        OtherUserKind::DeletedOpen => {
+            let holder = holder.unwrap_or("a process");
+            (PartKind::DeletedOpen, Some(format!("deleted, but held open by {holder}")))
         }
-        OtherUserKind::Directory => (PartKind::Directory, path.to_string()),
+        OtherUserKind::Snapshotter => {
+            (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
+        }
+        OtherUserKind::Directory => (PartKind::Directory, Some(user.path.display().to_string())),
     };
-    Part {
-        kind,
-        label,
-        path: Some(user.path.clone()),
-        bytes: user.bytes,
-        measured_bytes: user.bytes,
-        store: None,
+    let part = Part { path: Some(inside(&user.path)), ..Part::new(kind, user.bytes) };
+    Part { label: label.unwrap_or(part.label), ..part }
+}
+
+impl Part {
+    pub(super) fn new(kind: PartKind, bytes: u64) -> Self {
+        let label = kind.words()[1].to_owned();
+        Self { kind, label, path: None, bytes, measured_bytes: bytes, store: None }
     }
 }
 
 /// What the stores hold on a filesystem, each byte once: with the strongest of those who reach it.
-fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> {
+fn of_stores(
+    inventory: &Inventory,
+    refs: &Refs,
+    at: FilesystemIx,
+    inside: &dyn Fn(&Path) -> String,
+) -> Vec<Part> {
     let of_image = |(image, facts): (usize, &Image)| match standing(inventory, refs, image.into()) {
         _ if inventory.stores[facts.store.get()].read_only => PartKind::Images,
         Standing::InUse | Standing::ReadOnly => PartKind::Images,
@@ -89,7 +98,7 @@ fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> 
         let nodes = || inventory.nodes.iter().enumerate().filter(is_here);
         // What several share by reflink `st_blocks` counts several times, the disk once.
         let reflinks = nodes().any(|(_, node)| node.kind == NodeKind::SharedExtents);
-        let mut sums = vec![0_u64; PartKind::ALL.len()];
+        let mut sums = PartKind::OF_STORES.map(|_| 0_u64);
         for (position, node) in nodes() {
             let kind = match node.kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => PartKind::Metadata,
@@ -100,29 +109,13 @@ fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> 
             };
             sums[kind as usize] += if reflinks { node.size.frees_bytes } else { node.size.bytes };
         }
-        parts.extend(PartKind::ALL.iter().zip(sums).map(|(kind, bytes)| Part {
-            kind: *kind,
-            label: label(*kind).to_owned(),
-            path: Some(facts.root.clone()),
-            bytes,
-            measured_bytes: bytes,
-            store: Some(store),
+        parts.extend(PartKind::OF_STORES.into_iter().zip(sums).map(|(kind, bytes)| Part {
+            path: Some(inside(&facts.root)),
+            store: Some(facts.root.to_string_lossy().into_owned()),
+            ..Part::new(kind, bytes)
         }));
     }
     parts
-}
-
-fn label(kind: PartKind) -> &'static str {
-    match kind {
-        PartKind::Images => "images in use",
-        PartKind::ImagesPinned => "images pinned, not in use",
-        PartKind::ImagesUnused => "images not in use",
-        PartKind::Containers => "containers",
-        PartKind::Leaks => "leaks",
-        PartKind::Metadata => "stores' own files",
-        PartKind::StoreOther => "other files in stores",
-        _ => kind.as_str(),
-    }
 }
 
 /// Makes the sum exact: the rest is `other`; where there is less than nothing, all parts shrink in
@@ -139,16 +132,12 @@ fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
         // What rounding left.
         rest = u128::from(used) - parts.iter().map(|part| u128::from(part.bytes)).sum::<u128>();
     }
-    parts.sort_by(|a, b| a.kind.cmp(&b.kind).then(b.bytes.cmp(&a.bytes)).then_with(|| a.path.cmp(&b.path)));
-    let rest = u64::try_from(rest).unwrap_or(u64::MAX);
-    parts.push(Part {
-        kind: PartKind::Other,
-        label: "everything else, and filesystem overhead".into(),
-        path: None,
-        bytes: rest,
-        measured_bytes: rest,
-        store: None,
+    let place = |part: &Part| part.path.as_ref().map(PathBuf::from);
+    parts.sort_by(|a, b| {
+        a.kind.cmp(&b.kind).then(b.bytes.cmp(&a.bytes)).then_with(|| place(a).cmp(&place(b)))
     });
+    let rest = u64::try_from(rest).unwrap_or(u64::MAX);
+    parts.push(Part::new(PartKind::Other, rest));
     Divided { parts, excess_bytes: u64::try_from(excess).unwrap_or(u64::MAX) }
 }
 
@@ -159,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn part(kind: PartKind, bytes: u64) -> Part {
-        Part { kind, label: String::new(), path: None, bytes, measured_bytes: bytes, store: None }
+        Part::new(kind, bytes)
     }
 
     /// Two images share a layer that another store needs, and one is used there by its name.
@@ -205,7 +194,8 @@ mod tests {
             ..Inventory::default()
         };
         let bytes = |inventory: &Inventory| {
-            let parts = of_stores(inventory, &Refs::new(inventory), 0.into());
+            let parts =
+                of_stores(inventory, &Refs::new(inventory), 0.into(), &|path| path.display().to_string());
             [PartKind::Images, PartKind::ImagesUnused]
                 .map(|kind| parts.iter().find(|part| part.kind == kind).map_or(0, |part| part.bytes))
         };

@@ -2,7 +2,7 @@
 
 use crate::app::diagnosis::{Action, Back, Cause, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
-use crate::model::display::bytes;
+use crate::model::display::{bytes, listed};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// From this share on a disk whose thresholds nobody has set counts as full.
@@ -14,7 +14,6 @@ const NAMED: usize = 3;
 
 /// How full the disk is, what fills it, what can be done. `complete`: everything could be read; `foreign`:
 /// it is the disk of a node that does not run.
-#[must_use]
 pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) -> [String; 3] {
     let Some((at, disk)) = fullest(disks) else {
         return [
@@ -23,7 +22,7 @@ pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
             "How much can be freed is unknown.".into(),
         ];
     };
-    let here: Vec<_> = causes.iter().filter(|cause| cause.filesystem == at).collect();
+    let here: Vec<_> = causes.iter().filter(|cause| cause.at == at).collect();
     let mut last = done(disk, &here, foreign);
     if !complete {
         last.push_str(" Something could not be read, so figures are lower bounds.");
@@ -56,7 +55,7 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
         ([], Some(next)) => format!(", below every threshold (next: {})", next),
         (passed, _) => {
             let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
-            format!(", above {}", and(&names))
+            format!(", above {}", listed(&names))
         }
     };
     let others = match disks.len() {
@@ -107,14 +106,19 @@ fn short_of_inodes(disk: &Disk) -> bool {
 fn held(disk: &Disk, causes: &[&Cause]) -> String {
     let mut groups: Vec<(&'static str, u64)> = Vec::new();
     for part in &disk.parts {
-        let name = group(part.kind);
+        let [.., name] = part.kind.words();
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum += part.bytes,
             None => groups.push((name, part.bytes)),
         }
     }
     groups.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-    let ours: u64 = disk.parts.iter().filter(|part| is_ours(part.kind)).map(|part| part.bytes).sum();
+    let ours: u64 = disk
+        .parts
+        .iter()
+        .filter(|part| PartKind::OF_STORES.contains(&part.kind))
+        .map(|part| part.bytes)
+        .sum();
     let named: Vec<_> = groups
         .iter()
         .filter(|(_, sum)| *sum > 0)
@@ -139,17 +143,17 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
             "Most of it is not container storage, which uses only {} ({:.0}%): {}{foremost}.",
             bytes(ours),
             share(ours, disk.filesystem.used_bytes),
-            and(&named),
+            listed(&named),
         );
     }
     let what = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
-    format!("{what} used by {}{foremost}.", and(&named))
+    format!("{what} used by {}{foremost}.", listed(&named))
 }
 
 /// What can be done, and how much it gives.
 fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
-    let ours: Vec<_> = causes.iter().filter(|cause| cause.action == Action::Layersweep).collect();
-    let theirs: Vec<_> = causes.iter().filter(|cause| cause.action == Action::Operator).collect();
+    let ours: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Layersweep).collect();
+    let theirs: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Operator).collect();
     let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
     let when = if foreign { "once the node runs again, " } else { "" };
     let Planned { command, gc, none, sweep } = disk.planned;
@@ -200,7 +204,8 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
                 true => format!(" and {} inodes", back.inodes),
                 false => String::new(),
             };
-            let first = format!("{when}{} {verb} up to {}{inodes}{after}", and(&commands), bytes(back.bytes));
+            let first =
+                format!("{when}{} {verb} up to {}{inodes}{after}", listed(&commands), bytes(back.bytes));
             capital(&[vec![first], stays].concat().join("; "))
         }
     };
@@ -238,40 +243,6 @@ fn after(disk: &Disk, back: u64) -> Option<f64> {
     Some(share(taken, disk.filesystem.capacity_bytes))
 }
 
-fn group(kind: PartKind) -> &'static str {
-    match kind {
-        PartKind::Images => "images in use",
-        PartKind::ImagesPinned => "pinned images",
-        PartKind::ImagesUnused => "unused images",
-        PartKind::Containers => "containers' own layers",
-        PartKind::Leaks => "leaks",
-        PartKind::Metadata | PartKind::StoreOther => "stores' own files",
-        PartKind::PodLogs | PartKind::KubeletVolumes => "logs and volumes of pods",
-        PartKind::Logs => "other logs",
-        PartKind::Journal => "the journal",
-        PartKind::VarTmp => "temporary files",
-        PartKind::Layersweep => "layersweep's records",
-        PartKind::CoreDumps => "core dumps",
-        PartKind::Swap => "swap",
-        PartKind::DeletedOpen => "deleted files held open",
-        PartKind::Directory | PartKind::Other => "other files",
-    }
-}
-
-/// Part of containers' storage.
-fn is_ours(kind: PartKind) -> bool {
-    matches!(
-        kind,
-        PartKind::Images
-            | PartKind::ImagesPinned
-            | PartKind::ImagesUnused
-            | PartKind::Containers
-            | PartKind::Leaks
-            | PartKind::Metadata
-            | PartKind::StoreOther
-    )
-}
-
 /// One thing, not a sum of many.
 fn is_single(kind: CauseKind) -> bool {
     !matches!(kind, CauseKind::UnusedImages | CauseKind::Other)
@@ -280,15 +251,6 @@ fn is_single(kind: CauseKind) -> bool {
 #[allow(clippy::cast_precision_loss)] // shown with one decimal at most
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
-}
-
-/// `a`, `a and b`, `a, b and c`.
-fn and(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => one.clone(),
-        [front @ .., last] => format!("{} and {last}", front.join(", ")),
-    }
 }
 
 fn capital(text: &str) -> String {

@@ -9,14 +9,7 @@ const GIB: u64 = 1 << 30;
 /// A disk of 100 GiB with these parts, in GiB, under the usual thresholds.
 fn disk(parts: &[(PartKind, u64)]) -> Disk {
     let used: u64 = parts.iter().map(|(_, gib)| gib * GIB).sum();
-    let part = |(kind, gib): &(PartKind, u64)| Part {
-        kind: *kind,
-        label: kind.as_str().into(),
-        path: None,
-        bytes: gib * GIB,
-        measured_bytes: gib * GIB,
-        store: None,
-    };
+    let part = |(kind, gib): &(PartKind, u64)| Part::new(*kind, gib * GIB);
     let threshold = |name: &str, percent, source| DiskThreshold {
         name: name.into(),
         percent,
@@ -53,7 +46,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
 
 /// The plans take all that is ours, as on a disk past its thresholds.
 fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
-    for cause in causes.iter().filter(|cause| cause.action == Action::Layersweep) {
+    for cause in causes.iter().filter(|cause| cause.taken_by == Action::Layersweep) {
         let planned = &mut disk.planned;
         let back = if cause.kind == CauseKind::Leak { &mut planned.sweep } else { &mut planned.gc };
         back.add(Size { frees_bytes: cause.bytes, inodes: 10, ..Size::default() });
@@ -61,17 +54,18 @@ fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
     disk
 }
 
-fn cause(kind: CauseKind, action: Action, gib: u64, title: &str) -> Cause {
+fn cause(kind: CauseKind, taken_by: Action, gib: u64, title: &str) -> Cause {
     Cause {
         kind,
-        filesystem: FilesystemIx::from(0),
+        filesystem: "/var".into(),
+        at: 0.into(),
         title: title.into(),
         text: format!("{title}, in full"),
         remedy: String::new(),
         bytes: gib * GIB,
         id: None,
         path: None,
-        action,
+        taken_by,
     }
 }
 
@@ -253,10 +247,7 @@ fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
     let (calm, mut full) = (disk(&[(PartKind::Images, 10)]), disk(&[(PartKind::Leaks, 90)]));
     full.filesystem.mount = "/data".into();
     let elsewhere = cause(CauseKind::Leak, Action::Layersweep, 5, "leak elsewhere");
-    let here = Cause {
-        filesystem: FilesystemIx::from(1),
-        ..cause(CauseKind::Leak, Action::Layersweep, 80, "leak here")
-    };
+    let here = Cause { at: 1.into(), ..cause(CauseKind::Leak, Action::Layersweep, 80, "leak here") };
     let full = all_goes(full, std::slice::from_ref(&here));
     let sentences = summary(&[calm, full], &[here, elsewhere], true, true);
     assert!(sentences[0].starts_with("/data (the fullest of 2 filesystems"), "{sentences:?}");

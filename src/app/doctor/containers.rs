@@ -1,12 +1,11 @@
 //! Our container collection beside the kubelet's, which runs every minute.
 
-use crate::app::doctor::check::{Check, Status};
+use crate::app::doctor::examination::{Check, Status};
 use crate::node::thresholds::KubeletThresholds;
 use crate::policy::containers::Policy;
 
 /// Whether what we are to collect is left for us at all. `ours`: what is configured, `None` where
 /// ours is off.
-#[must_use]
 pub fn containers(kubelet: &KubeletThresholds, ours: Option<&Policy>) -> Check {
     const NAME: &str = "container-gc";
     let limit = |number: i64| match Policy::limit(number) {

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::check::Check;
 use super::containers;
 use super::examination::Examination;
 use super::thresholds::{Ours, thresholds as compare};
@@ -37,11 +36,11 @@ impl Examination<'_> {
                     not known here",
                 inside.describe()
             );
-            self.note(Check::note(NAME, "", message));
+            self.note(NAME, "", message);
         }
         if !kubelet.is_here() {
             if inside.is_none() {
-                self.note(Check::note(NAME, "", "no kubelet settings found: nothing evicts pods here"));
+                self.note(NAME, "", "no kubelet settings found: nothing evicts pods here");
             }
             return;
         }
@@ -57,7 +56,7 @@ impl Examination<'_> {
             true => "no kubelet configuration file, only flags".to_owned(),
             false => format!("settings from {}", files.join(", ")),
         };
-        self.note(Check::ok(NAME, "", message));
+        self.ok(NAME, "", message);
         let ours = Ours { targets: self.config.images.targets, max_age: self.config.images.max_age };
         let disks = match scan {
             Some(scan) => self.disks(kubelet, scan, own),
@@ -66,7 +65,7 @@ impl Examination<'_> {
         self.checks.extend(compare(&thresholds, &ours, &disks));
         let containers = &self.config.containers;
         let ours = containers.enabled.then_some(&containers.policy);
-        self.note(containers::containers(&thresholds, ours));
+        self.checks.push(containers::containers(&thresholds, ours));
     }
 
     /// The filesystems with images that the kubelet looks at.

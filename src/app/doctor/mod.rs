@@ -1,6 +1,5 @@
 //! `doctor`: checks the node, and changes nothing.
 
-mod check;
 mod containers;
 mod examination;
 mod kubelet;
@@ -15,15 +14,15 @@ use super::error::Error;
 use super::request::Request;
 use crate::config::{Config, Problem};
 use crate::disk::Progress;
-use crate::model::{Consistency, StoreKind};
+use crate::model::Consistency;
 use crate::node::kubelet::Kubelet;
 use crate::node::static_pods;
 use crate::stores::containers_storage::config::crio_start;
 use crate::stores::{self, Measure, Scan};
 use crate::sys::processes::Processes;
 
-pub use check::{Check, Status};
 use examination::{AS_ROOT, Examination};
+pub use examination::{Check, Status};
 
 /// Of the findings in the stores' records so many are shown; `scan` has them all.
 const MOST_FINDINGS: usize = 5;
@@ -84,7 +83,7 @@ impl Examination<'_> {
                 true => "no file: the built-in defaults apply".to_owned(),
                 false => format!("read from {}", files.join(", ")),
             };
-            self.note(Check::ok(NAME, "", message));
+            self.ok(NAME, "", message);
         }
     }
 
@@ -96,7 +95,7 @@ impl Examination<'_> {
         }
         let may_read = reads_everything();
         match may_read {
-            Ok(true) => self.note(Check::ok(NAME, "", "every file can be read")),
+            Ok(true) => self.ok(NAME, "", "every file can be read"),
             Ok(false) => self.warning(
                 NAME,
                 "",
@@ -109,12 +108,12 @@ impl Examination<'_> {
         match Processes::read_with_kubelet() {
             Ok(processes) => {
                 if !processes.sees_all() {
-                    self.note(Check::note(
+                    self.note(
                         NAME,
                         "/proc",
                         "not all processes are visible (another namespace, or hidepid): what one of them \
                             may hold open is not counted as a leak",
-                    ));
+                    );
                 }
                 Some(processes)
             }
@@ -145,22 +144,16 @@ impl Examination<'_> {
         let inventory = &scan.inventory;
         for (at, store) in inventory.stores.iter().enumerate() {
             let images = inventory.images.iter().filter(|image| image.store.get() == at).count();
-            let kind = match store.kind {
-                StoreKind::ContainersStorage => "containers-storage",
-                StoreKind::Containerd => "containerd",
-            };
             let read_only = if store.read_only { ", read-only" } else { "" };
-            let what =
-                format!("{kind}, {}{read_only}, {images} images, named by {}", store.driver, store.origin);
+            let what = format!(
+                "{}, {}{read_only}, {images} images, named by {}",
+                store.kind, store.driver, store.origin
+            );
             let object = self.shown(&store.root);
             match store.consistency {
-                Consistency::Consistent => self.note(Check::ok(NAME, object, what)),
+                Consistency::Consistent => self.ok(NAME, object, what),
                 Consistency::WriterActive => {
-                    self.note(Check::note(
-                        NAME,
-                        object,
-                        format!("{what}; other programs kept writing to it"),
-                    ));
+                    self.note(NAME, object, format!("{what}; other programs kept writing to it"));
                 }
                 Consistency::Damaged => self.error(
                     NAME,
@@ -199,18 +192,18 @@ impl Examination<'_> {
         match (set(&start.repair), &start.clean_shutdown_file) {
             (Some(false), _) => {
                 let message = "internal_repair is off: a damaged store is left as it is";
-                self.note(Check::ok(NAME, source(&start.repair), message));
+                self.ok(NAME, source(&start.repair), message);
             }
             (_, Some((named, file))) if named.as_os_str().is_empty() => {
                 let message = "clean_shutdown_file is empty: CRI-O never checks its store after a shutdown";
-                self.note(Check::ok(NAME, file.display().to_string(), message));
+                self.ok(NAME, file.display().to_string(), message);
             }
             (repair, _) => {
                 let how = match repair {
                     Some(_) => "is on",
                     None => "is on by default from CRI-O 1.31 on",
                 };
-                self.note(Check::note(
+                self.note(
                     NAME,
                     source(&start.repair),
                     format!(
@@ -218,12 +211,12 @@ impl Examination<'_> {
                             the repair fails (as on a full disk) it wipes the store with all images; free \
                             space before CRI-O is started again (docs/recovery.md)"
                     ),
-                ));
+                );
             }
         }
         if set(&start.wipe) == Some(false) {
             let message = "internal_wipe is off: containers and images from before a reboot or upgrade stay";
-            self.note(Check::note(NAME, source(&start.wipe), message));
+            self.note(NAME, source(&start.wipe), message);
         }
     }
 
@@ -231,7 +224,7 @@ impl Examination<'_> {
         const NAME: &str = "static-pods";
         let Some(place) = self.config.static_pods.as_deref() else {
             let message = "protect.static_pods is off: images of static pods are not protected";
-            self.note(Check::note(NAME, "", message));
+            self.note(NAME, "", message);
             return;
         };
         match static_pods::read(&self.stores.sysroot, place) {
@@ -241,7 +234,7 @@ impl Examination<'_> {
                     self.warning(NAME, object, finding.message.clone(), "fix the manifest");
                 }
                 let message = format!("{} images are named by static pods and protected", found.images.len());
-                self.note(Check::ok(NAME, place.display().to_string(), message));
+                self.ok(NAME, place.display().to_string(), message);
             }
             Err(unreadable) => {
                 self.unread = true;

@@ -1,7 +1,7 @@
 //! The runtime's socket, and which store is behind it.
 
-use super::check::{Check, Status};
 use super::examination::Examination;
+use super::examination::{Check, Status};
 use crate::app::runtime::{choose, hint};
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, Options, Problem};
@@ -31,7 +31,7 @@ impl Examination<'_> {
     /// The store that the node's runtime writes to, if that is known.
     pub(super) fn runtime(&mut self, kubelet: &Kubelet, scan: Option<&Scan>) -> Option<StoreIx> {
         if self.is_foreign() {
-            self.note(Check::ok(NAME, "", "not asked: this is another node's disk (--sysroot)"));
+            self.ok(NAME, "", "not asked: this is another node's disk (--sysroot)");
             return None;
         }
         let candidates = self.candidates()?;
@@ -39,7 +39,7 @@ impl Examination<'_> {
         for (candidate, client) in &answers.runtimes {
             let version = client.version();
             let message = format!("{} {} answers ({})", version.name, version.version, candidate.origin);
-            self.note(Check::ok("socket", client.endpoint().to_string(), message));
+            self.ok("socket", client.endpoint().to_string(), message);
         }
         for (candidate, error) in &answers.silent {
             let status = match (&error.problem, candidate.configured) {
@@ -55,7 +55,7 @@ impl Examination<'_> {
                 (_, hint) => hint,
             };
             let object = candidate.endpoint.to_string();
-            self.note(Check::new(
+            self.checks.push(Check::new(
                 "socket",
                 status,
                 object,
@@ -73,7 +73,7 @@ impl Examination<'_> {
                     (true, _) => self.error(NAME, "", message, remedy),
                     // Podman alone has none.
                     (false, true) => {
-                        self.note(alone(&message, timers::deletes_through_cri(&self.stores.sysroot)));
+                        self.checks.push(alone(&message, timers::deletes_through_cri(&self.stores.sysroot)));
                     }
                     (false, false) => self.warning(NAME, "", message, remedy),
                 }
@@ -98,7 +98,7 @@ impl Examination<'_> {
         }
         if self.request.has_stores() {
             let message = "not asked: a store is named, but no socket (--cri-endpoint)";
-            self.note(Check::ok(NAME, "", message));
+            self.ok(NAME, "", message);
             return None;
         }
         let found = discover::discover(&self.stores.sysroot);
@@ -119,7 +119,7 @@ impl Examination<'_> {
                 match &own {
                     Some(_) => {
                         let message = format!("gc deletes through it; its store is {root} ({})", place.origin);
-                        self.note(Check::ok(NAME, object, message));
+                        self.ok(NAME, object, message);
                     }
                     None => self.error(
                         NAME,

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::check::{Check, Status};
 use super::examination::Examination;
+use super::examination::{Check, Status};
 use crate::app::database::{self, Database};
 use crate::app::error::Error;
 use crate::disk::filesystem;
@@ -54,7 +54,7 @@ impl Examination<'_> {
         if let Some((kind, why)) = &place.unresolved {
             match kind {
                 std::io::ErrorKind::NotFound => {
-                    self.note(Check::note(DIRECTORY, object, "it does not exist"));
+                    self.note(DIRECTORY, object, "it does not exist");
                 }
                 _ => self.unread(DIRECTORY, object, &std::io::Error::new(*kind, why.clone())),
             }
@@ -63,7 +63,7 @@ impl Examination<'_> {
         match std::fs::metadata(&place.dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let message = "it does not exist yet; the first scan creates it";
-                return self.note(Check::note(DIRECTORY, object, message));
+                return self.note(DIRECTORY, object, message);
             }
             Err(error) => return self.unread(DIRECTORY, object, &error),
             Ok(facts) if !facts.is_dir() => {
@@ -73,7 +73,7 @@ impl Examination<'_> {
             Ok(_) => {}
         }
         if place.foreign {
-            return self.note(Check::ok(DIRECTORY, object, "it exists"));
+            return self.ok(DIRECTORY, object, "it exists");
         }
         if let Err(error) = rustix::fs::access(&place.dir, rustix::fs::Access::WRITE_OK) {
             let message = format!("not writable ({}): scans are not recorded", error);
@@ -102,10 +102,10 @@ impl Examination<'_> {
             };
             let remedy = "free space there, for example with `layersweep gc`; records that cannot be \
                 saved wait in /run/layersweep";
-            self.note(Check::new(DIRECTORY, status, object.clone(), message, remedy));
+            self.checks.push(Check::new(DIRECTORY, status, object.clone(), message, remedy));
         } else {
             let message = format!("{} and {} inodes free", bytes(free), facts.inodes_free);
-            self.note(Check::ok(DIRECTORY, object.clone(), message));
+            self.ok(DIRECTORY, object.clone(), message);
         }
         let beside = scan.is_some_and(|scan| {
             scan.inventory
@@ -114,12 +114,12 @@ impl Examination<'_> {
                 .any(|one| one.mount == facts.mount && one.device == facts.device)
         });
         if beside {
-            self.note(Check::note(
+            self.note(
                 DIRECTORY,
                 object,
                 "it is on a filesystem that images can fill; records then wait in /run/layersweep, which \
                     is emptied at reboot",
-            ));
+            );
         }
     }
 
@@ -140,7 +140,7 @@ impl Examination<'_> {
                 _ => Status::Warning,
             };
             self.unread |= matches!(why, Degraded::NotReadable { .. } | Degraded::NoDirectory { .. });
-            self.note(Check::new(RECORDS, status, object.clone(), why.to_string(), why.remedy()));
+            self.checks.push(Check::new(RECORDS, status, object.clone(), why.to_string(), why.remedy()));
         }
         if open.found {
             match open.read(|connection| Ok((checkup::integrity(connection)?, checkup::schema(connection)?)))
@@ -148,7 +148,7 @@ impl Examination<'_> {
                 Ok((damage, schema)) if damage.is_empty() => {
                     let length = std::fs::metadata(place.dir.join(DATABASE)).map_or(0, |facts| facts.len());
                     let message = format!("sound, schema {schema}, {}", bytes(length));
-                    self.note(Check::ok(RECORDS, object.clone(), message));
+                    self.ok(RECORDS, object.clone(), message);
                 }
                 Ok((damage, _)) => self.error(
                     RECORDS,
@@ -164,7 +164,7 @@ impl Examination<'_> {
                 true => "none were kept here: past uses of the images are unknown",
                 false => "it does not exist yet: `layersweep scan` creates it",
             };
-            self.note(Check::note(RECORDS, object.clone(), message));
+            self.note(RECORDS, object.clone(), message);
         }
         match checkup::quarantined(&place.dir) {
             Ok(aside) => {
@@ -188,8 +188,8 @@ impl Examination<'_> {
 
     fn records_failed(&mut self, object: String, failure: &Error) {
         let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
-        let remedy = "use the layersweep version that wrote it, or name another state directory with \
-            --state-dir";
+        let remedy =
+            "use the layersweep version that wrote it, or name another state directory with --state-dir";
         self.error(RECORDS, object, format!("{failure}{cause}"), remedy);
     }
 
@@ -209,7 +209,7 @@ impl Examination<'_> {
             Ok(None) => {}
             Ok(Some(holder)) => {
                 let object = place.dir.display().to_string();
-                self.note(Check::note("run", object, format!("{holder} is deleting now")));
+                self.note("run", object, format!("{holder} is deleting now"));
             }
             Err(error) => self.unread("run", "/proc/locks", &error),
         }
@@ -241,21 +241,21 @@ impl Examination<'_> {
         let at = last.ended.unwrap_or(last.started);
         let ago = Timestamp::now().duration_since(at);
         if self.is_foreign() {
-            return self.note(Check::ok(NAME, "", format!("the last scan was at {at:.0}")));
+            return self.ok(NAME, "", format!("the last scan was at {at:.0}"));
         }
         if ago > LATE {
             let ago = SignedDuration::from_mins(ago.as_mins());
             let message = format!("the last scan was {ago:#} ago: image uses since then are not recorded");
             return self.warning(NAME, "", message, remedy);
         }
-        self.note(Check::ok(NAME, "", format!("{}s ago", ago.as_secs().max(0))));
+        self.ok(NAME, "", format!("{}s ago", ago.as_secs().max(0)));
     }
 
     /// `acts`: collections, the newest first.
     fn last_gc(&mut self, acts: &[&Act]) {
         const NAME: &str = "last-runs";
         let Some(last) = acts.first() else {
-            return self.note(Check::note(NAME, "", "gc has not run yet"));
+            return self.note(NAME, "", "gc has not run yet");
         };
         let in_a_row = |wrong: &dyn Fn(&Act) -> bool| -> u64 {
             acts.iter().take_while(|act| wrong(act)).map(|act| act.runs.max(1)).sum()
@@ -279,13 +279,13 @@ impl Examination<'_> {
             let status = if failed >= IN_A_ROW { Status::Error } else { Status::Warning };
             let message = format!("{runs} failed or refused, the last one at {at:.0}: {why}");
             let remedy = "see `layersweep history`, and `layersweep gc --dry-run` for the current state";
-            self.note(Check::new(NAME, status, "", message, remedy));
+            self.checks.push(Check::new(NAME, status, "", message, remedy));
         } else if short >= IN_A_ROW {
             let message = format!("the last {short} runs of gc did not reach the low threshold");
             let remedy = "see `layersweep usage` for what fills the disk, and `layersweep gc --dry-run` for what keeps the images";
             self.warning(NAME, "", message, remedy);
         } else {
-            self.note(Check::ok(NAME, "", format!("gc ran last at {at:.0}")));
+            self.ok(NAME, "", format!("gc ran last at {at:.0}"));
         }
     }
 
@@ -323,11 +323,11 @@ impl Examination<'_> {
                     "it jumped ahead by {:#} since the last scan: the jump does not count towards image ages",
                     SignedDuration::from_secs(leap.by.as_secs())
                 );
-                self.note(Check::note(NAME, "", message));
+                self.note(NAME, "", message);
             }
         }
         if fine {
-            self.note(Check::ok(NAME, "", "synchronised"));
+            self.ok(NAME, "", "synchronised");
         }
     }
 
@@ -354,11 +354,11 @@ impl Examination<'_> {
             let object = reserve_file.path().display().to_string();
             if reserve_file.is_ready() {
                 let message = format!("{} reserved for a full disk", bytes(reserve_file.taken_bytes()));
-                self.note(Check::ok("ballast", object, message));
+                self.ok("ballast", object, message);
             } else if reserve_file.has_room_beside() {
                 let message = "no emergency reserve file yet; `gc --via direct`, `sweep --delete` and any \
                     gc on containerd create one";
-                self.note(Check::note("ballast", object, message));
+                self.note("ballast", object, message);
             } else {
                 self.warning(
                     "ballast",

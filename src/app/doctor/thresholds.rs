@@ -4,7 +4,7 @@
 //! (`pkg/kubelet/eviction`, `ImageGCPeriod`). Where eviction comes first, the kubelet deletes every
 //! unused image at once, and if that is not enough it evicts pods.
 
-use crate::app::doctor::check::{Check, Status};
+use crate::app::doctor::examination::{Check, Status};
 use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
@@ -31,7 +31,6 @@ struct Threshold {
 }
 
 /// All that the settings make of these disks.
-#[must_use]
 pub fn thresholds(kubelet: &KubeletThresholds, ours: &Ours, disks: &[Disk]) -> Vec<Check> {
     let mut checks = validity(kubelet);
     checks.push(dropped(kubelet));
@@ -255,8 +254,7 @@ fn our_bytes(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Check {
     let Some(starts) = from(&ours.targets, capacity) else {
         return check(
             Status::Warning,
-            "neither images.high_percent nor images.min_free is set: gc never deletes for lack of \
-                bytes"
+            "neither images.high_percent nor images.min_free is set: gc never deletes for lack of bytes"
                 .into(),
             lower_ours(lowest),
         );

@@ -4,7 +4,6 @@ use std::time::SystemTime;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::check::Check;
 use super::examination::Examination;
 use crate::node::timers::{self, State, Timer};
 
@@ -42,14 +41,14 @@ impl Examination<'_> {
         match (&timer.state, cron) {
             (State::Enabled, _) => self.pace(SCAN, timers::SCAN, timer),
             (_, Some(job)) => {
-                self.note(Check::ok(SCAN, job.display().to_string(), "cron runs layersweep"));
+                self.ok(SCAN, job.display().to_string(), "cron runs layersweep");
             }
-            (State::Missing, None) => self.note(Check::note(
+            (State::Missing, None) => self.note(
                 SCAN,
                 timers::SCAN,
                 "no layersweep timer or cron job is installed: image uses are recorded only when you scan \
                     (docs/installing.md)",
-            )),
+            ),
             (State::Masked(path), None) => self.warning(
                 SCAN,
                 path.display().to_string(),
@@ -70,7 +69,7 @@ impl Examination<'_> {
         match &timer.state {
             State::Missing => {}
             State::Enabled => self.pace(GC, timers::GC, timer),
-            State::Disabled | State::Masked(_) => self.note(Check::note(
+            State::Disabled | State::Masked(_) => self.note(
                 GC,
                 timers::GC,
                 format!(
@@ -78,7 +77,7 @@ impl Examination<'_> {
                         `systemctl enable --now {}` turns it on",
                     timers::GC
                 ),
-            )),
+            ),
         }
         for (path, since) in timers::holds(&self.stores.sysroot) {
             let object = path.display().to_string();
@@ -87,7 +86,7 @@ impl Examination<'_> {
             let message = format!("it blocks deletion{since}");
             match enabled {
                 true => self.warning("hold", object.clone(), message, format!("rm {object}")),
-                false => self.note(Check::note("hold", object, message)),
+                false => self.note("hold", object, message),
             }
         }
     }
@@ -95,12 +94,12 @@ impl Examination<'_> {
     /// Whether an enabled timer really elapses.
     fn pace(&mut self, name: &'static str, unit: &str, timer: &Timer) {
         if self.is_foreign() {
-            return self.note(Check::ok(name, unit, "enabled"));
+            return self.ok(name, unit, "enabled");
         }
         let ago = timer.last.map(|last| SystemTime::now().duration_since(last).unwrap_or_default());
         match ago.and_then(|ago| SignedDuration::try_from(ago).ok()) {
             Some(ago) if ago <= LATE => {
-                self.note(Check::ok(name, unit, format!("enabled; last elapsed {}s ago", ago.as_secs())));
+                self.ok(name, unit, format!("enabled; last elapsed {}s ago", ago.as_secs()));
             }
             Some(ago) => {
                 let ago = SignedDuration::from_mins(ago.as_mins());

@@ -63,7 +63,6 @@ pub struct Report {
 
 impl Report {
     /// How the command ends.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         match self.result.exit() {
             Exit::Done if !self.complete || self.unread.is_some() => Exit::Incomplete,
@@ -105,8 +104,7 @@ pub fn report(
     drop(shown);
     let inventory = &scan.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
-    let divided: Vec<_> =
-        all().map(|at| diagnosis::divide(inventory, &scan.refs, &other_users, at)).collect();
+    let divided: Vec<_> = all().map(|at| diagnosis::divide(scan, &other_users, at)).collect();
     let plans = planned::plans(request, observer, config, &result)?;
     let context = diagnosis::Context {
         scan,

@@ -14,7 +14,7 @@ use crate::execute::editors::{Editors, Keep};
 use crate::model::Plan;
 use crate::model::plan::End;
 use crate::model::{FilesystemIx, StoreIx, StoreKind};
-use crate::policy::leaks::plan::{self as leaks, Wish};
+use crate::policy::leaks::{self, Wish};
 use crate::stores::Scan;
 
 /// Both plans.

@@ -1,9 +1,11 @@
 //! The arguments of the commands that delete.
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::fmt;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::app::gc_request;
+use crate::app::gc_request::{Only, Via};
 use crate::model::{LeakClass, Recipe};
 
 #[derive(Debug, ClapArgs)]
@@ -72,7 +74,7 @@ pub(in crate::cli) struct GcArgs {
     pub(in crate::cli) max_age: Option<String>,
 
     /// Collect only these kinds, regardless of the configuration [default: images, and what is enabled]
-    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = one_of(Only::ALL, kind_help))]
     pub(in crate::cli) only: Vec<Only>,
 
     /// Which rules decide: layersweep's or the kubelet's [default: exact]
@@ -80,7 +82,7 @@ pub(in crate::cli) struct GcArgs {
     pub(in crate::cli) policy: Option<PolicyName>,
 
     /// What deletes the images [default: cri]
-    #[arg(long, value_enum, value_name = "REMOVER")]
+    #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
     pub(in crate::cli) via: Option<Via>,
 
     /// With --via direct: delete even if the runtime that owns the store is running. The store's locks keep
@@ -89,17 +91,30 @@ pub(in crate::cli) struct GcArgs {
     pub(in crate::cli) while_runtime_runs: bool,
 }
 
-/// Kinds of what `gc` collects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Only {
-    /// Images
-    Images,
-    /// Dead containers, and sandboxes without containers
-    Containers,
-    /// Logs of deleted pods, and dangling links to logs
-    Logs,
-    /// Leaks that are proven safe to delete
-    Leaks,
+/// One of these by its name.
+fn one_of<T>(all: &'static [T], help: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + fmt::Display + Send + Sync,
+{
+    let names = all.iter().map(|one| PossibleValue::new(one.to_string()).help(help(*one)));
+    let found = |name: String| all.iter().copied().find(|one| one.to_string() == name);
+    PossibleValuesParser::new(names).try_map(move |name| found(name).ok_or("no such value"))
+}
+
+fn kind_help(kind: Only) -> &'static str {
+    match kind {
+        Only::Images => "Images",
+        Only::Containers => "Dead containers, and sandboxes without containers",
+        Only::Logs => "Logs of deleted pods, and dangling links to logs",
+        Only::Leaks => "Leaks that are proven safe to delete",
+    }
+}
+
+fn remover_help(via: Via) -> &'static str {
+    match via {
+        Via::Cri => "The container runtime, through its CRI socket",
+        Via::Direct => "layersweep itself, in the graphroot: when no runtime can, for example on a full disk",
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -108,14 +123,6 @@ pub(in crate::cli) enum PolicyName {
     Exact,
     /// The kubelet's algorithm; with --dry-run, side by side with exact
     Kubelet,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Via {
-    /// The container runtime, through its CRI socket
-    Cri,
-    /// layersweep itself, in the graphroot: when no runtime can, for example on a full disk
-    Direct,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -138,33 +145,13 @@ pub(in crate::cli) struct RmArgs {
     pub(in crate::cli) min_age: Option<String>,
 
     /// What deletes the images [default: cri]
-    #[arg(long, value_enum, value_name = "REMOVER")]
+    #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
     pub(in crate::cli) via: Option<Via>,
 
     /// With --via direct: delete even if the runtime that owns the store is running. The store's locks keep
     /// it consistent, but a container that is just being created may lose its image
     #[arg(long)]
     pub(in crate::cli) while_runtime_runs: bool,
-}
-
-impl From<Via> for gc_request::Via {
-    fn from(via: Via) -> Self {
-        match via {
-            Via::Cri => Self::Cri,
-            Via::Direct => Self::Direct,
-        }
-    }
-}
-
-impl From<Only> for gc_request::Only {
-    fn from(only: Only) -> Self {
-        match only {
-            Only::Images => Self::Images,
-            Only::Containers => Self::Containers,
-            Only::Logs => Self::Logs,
-            Only::Leaks => Self::Leaks,
-        }
-    }
 }
 
 impl PolicyName {

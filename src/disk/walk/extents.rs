@@ -17,7 +17,6 @@ use super::types::SharedExtents;
 use crate::sys::beneath::{self, HANDLE, Opener};
 use crate::sys::fiemap::{self, SharedExtent};
 
-/// The shared extents of one file.
 pub type FileExtents = Vec<SharedExtent>;
 
 /// From how many allocated bytes on a probe asks a file.

@@ -49,7 +49,6 @@ pub enum Extents {
     All,
 }
 
-/// How to walk.
 #[derive(Debug, Default)]
 pub struct WalkOptions<'a> {
     /// Threads; 0 for the default, which suits a disk that is not in the page cache. Fewer

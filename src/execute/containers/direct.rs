@@ -49,7 +49,6 @@ pub struct Direct<'a> {
     pub request: &'a Request,
     /// The kubelet's directories.
     pub places: &'a Places,
-    /// The policy to apply.
     pub policy: &'a Policy,
 }
 
@@ -97,7 +96,6 @@ struct OnDisk<'a> {
 /// A rule that keeps something, and why.
 type Bar = (Rule, String);
 
-/// One look.
 #[derive(Default)]
 struct Seen {
     containers: Vec<Container>,
@@ -249,7 +247,7 @@ impl Handler for OnDisk<'_> {
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
-        self.direct.editors.ballast_bytes(device)
+        self.direct.editors.reserve_file_bytes(device)
     }
 }
 

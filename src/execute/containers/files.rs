@@ -92,11 +92,7 @@ fn directory_stays(
         if !logs::kubelet_directory(name, &seen.pods) {
             return Some((Rule::PodKnown, "its pod may still exist".into()));
         }
-        return match open {
-            Ok(None) => None,
-            Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
-            Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
-        };
+        return is_read(open);
     }
     let facts = Directory {
         pod,
@@ -115,6 +111,15 @@ fn reader(seen: &Seen, path: &Path) -> Result<Option<String>, String> {
     match &seen.processes {
         Ok(processes) => node_logs::reader(processes, path).map_err(str::to_owned),
         Err(why) => Err(why.clone()),
+    }
+}
+
+/// Whoever has it open, or may have, keeps it.
+fn is_read(reader: Result<Option<String>, String>) -> Ruling {
+    match reader {
+        Ok(None) => None,
+        Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
+        Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
     }
 }
 
@@ -153,11 +158,7 @@ pub(super) fn with_containers(collector: &Collector<'_>, seen: &Seen, plan: &mut
         // Those of a pod that is gone go with their directory.
         let Some(log) = seen.log_paths.get(&id).map(PathBuf::from).filter(|_| !whole_pod) else { continue };
         for path in files_of(collector, &log) {
-            let ruling = match reader(seen, &path) {
-                Ok(None) => None,
-                Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
-                Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
-            };
+            let ruling = is_read(reader(seen, &path));
             decide(plan, &path, Cause::WithContainer, node_logs::measure(&path).bytes, ruling);
         }
     }
@@ -197,11 +198,7 @@ pub(super) fn prove(
     let ruling = match step.cause {
         Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
             Some((id, _)) => Some((Rule::ContainerThere, format!("its container {id} still exists"))),
-            None => match reader(&seen, &path) {
-                Ok(None) => None,
-                Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
-                Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
-            },
+            None => is_read(reader(&seen, &path)),
         },
         Cause::Dangling => {
             let links = node_logs::links(&collector.request.sysroot, collector.places);

@@ -52,7 +52,6 @@ pub(super) struct Look<'a> {
     processes: Option<(Instant, Result<Processes, String>)>,
 }
 
-/// One look.
 pub(super) struct Seen {
     pub(super) listed: Vec<RuntimeContainer>,
     pub(super) listed_sandboxes: Vec<RuntimeSandbox>,

@@ -12,7 +12,6 @@ use crate::policy::Answer;
 
 /// A backend that lists and removes containers.
 pub(super) trait Source: Handler {
-    /// One look.
     type Seen;
 
     fn look(&mut self) -> Result<Self::Seen, PreconditionError>;

@@ -16,7 +16,7 @@ fn deletion(measured_bytes: Option<i64>) -> Deletion {
     Deletion {
         at: at(0),
         kind: Kind::Image,
-        store: "/s".into(),
+        store: None,
         id: "i".into(),
         names: vec![],
         reason: Reason::Space,

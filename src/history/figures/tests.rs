@@ -1,5 +1,6 @@
 use super::*;
 use crate::history::schema;
+use crate::model::StoreKind;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_772_366_400 + seconds).unwrap()

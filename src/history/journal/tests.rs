@@ -25,7 +25,7 @@ fn deletion(number: usize) -> Deletion {
     Deletion {
         at: at(number),
         kind: Kind::Image,
-        store: "/var/lib/containers/storage".into(),
+        store: Some(StoreKey(store())),
         id: format!("image {number}"),
         names: vec![format!("quay.io/a/\"b\":{number}")],
         reason: Reason::Space,

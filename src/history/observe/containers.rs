@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::{StoreRow, Writer, integer};
+use super::{StoreRow, Writer};
 use crate::history::scan_record::SeenContainer;
+use crate::history::values::signed;
 
 /// A container as stored.
 struct Stored {
@@ -117,7 +118,7 @@ impl Writer<'_> {
                 container.created.map(Timestamp::as_microsecond),
                 container.state.as_str(),
                 container.sandbox,
-                integer(container.bytes),
+                signed(container.bytes),
                 self.micros,
             ])?;
         if added == 1 {
@@ -135,7 +136,7 @@ impl Writer<'_> {
     fn update(&mut self, container: &SeenContainer, stored: &Stored) -> rusqlite::Result<()> {
         let life = self.life_of(container).or(stored.image);
         let created = container.created.map(Timestamp::as_microsecond).or(stored.created);
-        let (state, bytes) = (container.state.as_str(), integer(container.bytes));
+        let (state, bytes) = (container.state.as_str(), signed(container.bytes));
         // `ctr run` may give the same name again and again: another container.
         let is_another = created != stored.created && stored.created.is_some();
         if is_another || life != stored.image {

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use rusqlite::{Row, params};
 
-use super::{StoreRow, Writer, integer};
+use super::{StoreRow, Writer};
 use crate::history::ages::{self, Before};
+use crate::history::attempts;
 use crate::history::scan_record::SeenImage;
-use crate::history::{attempts, known};
+use crate::history::values::{json, moment, signed};
 
 /// The present life of an image, as stored.
 struct Life {
@@ -36,10 +37,10 @@ impl Shown {
     fn of(image: &SeenImage) -> rusqlite::Result<Self> {
         Ok(Self {
             names: json(&image.names)?,
-            total: integer(image.total_bytes),
-            exclusive: integer(image.exclusive_bytes),
-            frees: integer(image.frees_bytes),
-            listed: image.listed_bytes.map(integer),
+            total: signed(image.total_bytes),
+            exclusive: signed(image.exclusive_bytes),
+            frees: signed(image.frees_bytes),
+            listed: image.listed_bytes.map(signed),
             pinned: image.pinned,
         })
     }
@@ -137,8 +138,8 @@ impl Writer<'_> {
     fn was_remade(&self, store: &StoreRow, life: &Life, image: &SeenImage) -> rusqlite::Result<bool> {
         // When it dropped out of sight, the wall clock was not written down; record time is
         // as near.
-        let seen_wall = known::time(life.last_seen.unwrap_or(store.last_wall))?;
-        let before = Before { made: life.made.map(known::time).transpose()?, seen_wall };
+        let seen_wall = moment(life.last_seen.unwrap_or(store.last_wall))?;
+        let before = Before { made: life.made.map(moment).transpose()?, seen_wall };
         Ok(ages::was_remade(store.kind, &before, &image.evidence, &self.now))
     }
 
@@ -159,7 +160,7 @@ impl Writer<'_> {
             .query_row(params![store.id, image.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
         // A life that ends with this very scan says no more than that it began before it.
         let gone = gone.filter(|gone| *gone < self.micros);
-        let absent_at = absent_at.max(gone).map(known::time).transpose()?;
+        let absent_at = absent_at.max(gone).map(moment).transpose()?;
         let (first_detected, sight) = ages::first_sight(&image.evidence, absent_at, &self.now);
         let shown = Shown::of(image)?;
         self.to
@@ -231,8 +232,4 @@ impl Writer<'_> {
         self.observed.images_gone += 1;
         Ok(())
     }
-}
-
-fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::types::{Command, Deletion, Event, RunError};
-use crate::history::values::{damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
+use crate::history::scan_record::StoreKey;
+use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
 use crate::model::plan::Kind;
 
@@ -31,13 +32,10 @@ pub struct Act {
     pub started: Timestamp,
     /// When it ended; of several, the last. `None`: still under way, or killed.
     pub ended: Option<Timestamp>,
-    /// How it ended.
     pub outcome: Option<OutcomeKind>,
     /// It only showed what it would do.
     pub dry_run: bool,
-    /// Name of the policy.
     pub policy: Option<String>,
-    /// How it deleted.
     pub via: Option<String>,
     /// Space was short.
     pub trigger_space: bool,
@@ -45,9 +43,7 @@ pub struct Act {
     pub trigger_age: bool,
     /// Mount point of the filesystem that the percents are of.
     pub mount: Option<String>,
-    /// Percent used before.
     pub usage_before_percent: Option<f64>,
-    /// Percent used after.
     pub usage_after_percent: Option<f64>,
     /// Bytes to be freed.
     pub wanted_bytes: Option<u64>,
@@ -202,7 +198,7 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
     Ok(Deletion {
         at: time(row, "at")?,
         kind: row.get("kind")?,
-        store: row.get("store")?,
+        store: store(row)?,
         id: row.get("object_id")?,
         names: from_json(row, "names")?,
         reason: row.get("reason")?,
@@ -213,6 +209,13 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
         error: row.get("error")?,
         outcome: row.get("outcome")?,
     })
+}
+
+fn store(row: &Row<'_>) -> rusqlite::Result<Option<StoreKey>> {
+    match row.get::<_, Option<String>>("store_kind")? {
+        Some(_) => values::store(row, "store_kind").map(|store| Some(StoreKey(store))),
+        None => Ok(None),
+    }
 }
 
 fn from_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {

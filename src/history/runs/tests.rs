@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::history::usage::{self, Span};
 use crate::history::{Access, DATABASE, Records};
-use crate::model::Filesystem;
+use crate::model::{Filesystem, StoreId, StoreKind};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -26,7 +26,11 @@ fn deletion(at: Timestamp, kind: Kind) -> Deletion {
     Deletion {
         at,
         kind,
-        store: "/var/lib/containers/storage".into(),
+        store: Some(StoreKey(StoreId::new(
+            StoreKind::ContainersStorage,
+            "/var/lib/containers/storage".into(),
+            "overlay".into(),
+        ))),
         id: "0123456789abcdef".repeat(4),
         names: vec!["quay.io/team/app:1".into()],
         reason: Reason::Space,

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::history::scan_record::SeenFilesystem;
+use crate::history::scan_record::{SeenFilesystem, StoreKey};
 use crate::history::values::by_name;
 use crate::model::OutcomeKind;
 use crate::model::names::names;
@@ -50,11 +50,9 @@ pub struct Start {
     /// Its id, as [`new_id`] makes it.
     pub run_id: String,
     pub command: Command,
-    /// When it began.
     pub started: Timestamp,
     /// It was only to show what it would do.
     pub dry_run: bool,
-    /// Name of the policy.
     pub policy: Option<String>,
     /// How it deletes: `cri`, `direct`.
     pub via: Option<String>,
@@ -64,7 +62,6 @@ pub struct Start {
     pub trigger_age: bool,
     /// Mount point of the filesystem that the percents are of.
     pub mount: Option<String>,
-    /// Percent used before.
     pub usage_before_percent: Option<f64>,
     /// Bytes to be freed.
     pub wanted_bytes: Option<u64>,
@@ -98,7 +95,6 @@ impl Start {
 pub struct End {
     pub ended: Timestamp,
     pub outcome: OutcomeKind,
-    /// Percent used after.
     pub usage_after_percent: Option<f64>,
     /// Freed bytes as measured; negative where others wrote more.
     pub measured_bytes: Option<i64>,
@@ -150,8 +146,8 @@ pub struct RunError {
 pub struct Deletion {
     pub at: Timestamp,
     pub kind: Kind,
-    /// Root of its store; empty for what lies in none.
-    pub store: String,
+    /// `None` for what lies in none (logs).
+    pub store: Option<StoreKey>,
     pub id: String,
     pub names: Vec<String>,
     pub reason: Reason,

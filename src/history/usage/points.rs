@@ -18,7 +18,6 @@ pub enum Span {
 }
 
 impl Span {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Single, Self::Hour, Self::Day];
 
     /// Its length; 0 for a single reading.

@@ -4,35 +4,22 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Refs, Root, Weight, roots_of};
 use crate::model::LeakClass;
+use crate::model::names::names;
 use crate::model::{
     Consistency, Image, ImageIx, Inventory, Leak, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
 };
 
-/// Why an image stays, the strongest reason first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// A container was made from it or has it mounted as a volume, or something elsewhere needs it.
-    InUse,
-    /// Configuration keeps it.
-    Pinned,
-    /// It lies in an additional image store, which is not ours to delete from.
-    ReadOnly,
-    /// Nothing keeps it.
-    Unused,
-}
-
-impl Standing {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::InUse, Self::Pinned, Self::ReadOnly, Self::Unused];
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InUse => "in_use",
-            Self::Pinned => "pinned",
-            Self::ReadOnly => "read_only",
-            Self::Unused => "unused",
-        }
+names! {
+    /// Why an image stays, the strongest reason first.
+    Standing {
+        /// A container was made from it or has it mounted as a volume, or something elsewhere needs it.
+        InUse = "in_use",
+        /// Configuration keeps it.
+        Pinned = "pinned",
+        /// It lies in an additional image store, which is not ours to delete from.
+        ReadOnly = "read_only",
+        /// Nothing keeps it.
+        Unused = "unused",
     }
 }
 
@@ -69,7 +56,6 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// All of it.
     #[must_use]
     pub fn total(&self) -> Size {
         [self.images, self.containers, self.leaks, self.metadata, self.other].into_iter().sum()
@@ -96,33 +82,32 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
     sums
 }
 
-/// What a [`Row`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowKind {
-    /// Images that a container was made from.
-    ImagesInUse,
-    /// Images that nothing uses but configuration (or a read-only store) keeps.
-    ImagesPinned,
-    /// Images that nothing keeps.
-    ImagesUnused,
-    /// What images have in a snapshotter beside the store's usual one.
-    Snapshotter,
-    /// Containers.
-    Containers,
-    /// Leaks that can be deleted.
-    LeaksReclaimable,
-    /// Leaks that stay until a person or a repair has dealt with them.
-    LeaksKept,
-    /// The store's bookkeeping.
-    Metadata,
-    /// Everything else below the store's root.
-    Other,
+names! {
+    /// What a [`Row`] counts.
+    RowKind {
+        /// Images that a container was made from.
+        ImagesInUse = "images_in_use",
+        /// Images that nothing uses but configuration (or a read-only store) keeps.
+        ImagesPinned = "images_pinned",
+        /// Images that nothing keeps.
+        ImagesUnused = "images_unused",
+        /// What images have in a snapshotter beside the store's usual one.
+        Snapshotter = "snapshotter",
+        Containers = "containers",
+        /// Leaks that can be deleted.
+        LeaksReclaimable = "leaks",
+        /// Leaks that stay until a person or a repair has dealt with them.
+        LeaksKept = "leaks_kept",
+        /// The store's bookkeeping.
+        Metadata = "metadata",
+        /// Everything else below the store's root.
+        Other = "other",
+    }
 }
 
 /// A line of the summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it counts.
     pub kind: RowKind,
     /// Name of the snapshotter, of [`RowKind::Snapshotter`].
     pub name: Option<String>,
@@ -135,7 +120,6 @@ pub struct Row {
     pub weight: Weight,
 }
 
-/// The summary of one store.
 #[must_use]
 pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     let mut sets: Vec<(RowKind, Vec<Root>)> = [
@@ -329,22 +313,22 @@ pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
         leak.verdict = Verdict::Keep;
         leak.evidence.push_str("; but something that is kept depends on it");
     }
-    spare_what_is_lent(inventory, refs);
+    spare_what_others_use(inventory, refs);
 }
 
 /// The same for what is needed elsewhere, or may be.
-fn spare_what_is_lent(inventory: &mut Inventory, refs: &Refs) {
+fn spare_what_others_use(inventory: &mut Inventory, refs: &Refs) {
     let reclaimed = |leak: &&Leak| leak.verdict == Verdict::Reclaim;
     let mut spared = Vec::new();
     for (at, leak) in inventory.leaks.iter().enumerate().filter(|(_, leak)| reclaimed(leak)) {
         if let Some(user) = leak.holds.iter().find_map(|node| refs.use_of(inventory, *node)) {
             spared.push((at, Verdict::Keep, format!("; but {} needs it", user.by)));
-        } else if let Some(lent) = inventory.lent.iter().find(|lent| lent.store == leak.store)
+        } else if let Some(user) = inventory.unread_users.iter().find(|user| user.store == leak.store)
             && leak.holds.iter().any(|node| is_layer(&inventory.nodes[node.get()], leak))
         {
-            let to = lent.to.display();
+            let root = user.root.display();
             let evidence =
-                format!("; but the store {to} may use it, whose records could not be read in full");
+                format!("; but the store {root} may use it, whose records could not be read in full");
             spared.push((at, Verdict::Report, evidence));
         }
     }

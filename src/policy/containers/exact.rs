@@ -16,16 +16,12 @@ use crate::model::rules::Rule;
 use crate::policy::containers::Policy;
 use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
-/// What is decided on.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// All containers, with the deaths of those that have ended.
     pub containers: &'a [Container],
-    /// All sandboxes.
     pub sandboxes: &'a [Sandbox],
-    /// Which pods there are.
     pub pods: &'a Pods,
-    /// The settings.
     pub policy: &'a Policy,
     /// The time that ages are counted to.
     pub now: Timestamp,

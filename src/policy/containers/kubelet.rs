@@ -12,15 +12,6 @@ use crate::model::rules::Rule;
 use crate::policy::containers::Policy;
 use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
-/// Reason of the event for a failed run.
-pub const FAILED: &str = "ContainerGCFailed";
-
-/// Whether the failure of a run is reported: unlike for images, each one is.
-#[must_use]
-pub fn tells(failed: bool) -> bool {
-    failed
-}
-
 /// Which containers go. What fails later counts as removed all the same, so all of it is known
 /// beforehand. `under_pressure`: the eviction manager asks, and pods that have ended count as well.
 #[must_use]

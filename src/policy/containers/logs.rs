@@ -14,23 +14,6 @@ pub fn kubelet_directory(name: &str, pods: &Pods) -> bool {
     pods.sources_ready && pods.content_removable.contains(uid)
 }
 
-/// The kubelet's logs phase: which directories and then which links go, by position.
-///
-/// # Errors
-/// When the directories cannot be listed; then no link is looked at.
-pub fn kubelet_phase<E>(
-    directories: Result<&[&str], E>,
-    pods: &Pods,
-    links: impl FnOnce() -> Vec<(bool, Named)>,
-) -> Result<(Vec<usize>, Vec<usize>), E> {
-    let directories = directories?.iter().enumerate();
-    let directories = directories.filter(|(_, name)| kubelet_directory(name, pods)).map(|(at, _)| at);
-    let directories = directories.collect();
-    let links = links().into_iter().enumerate();
-    let links = links.filter(|(_, (dangling, named))| kubelet_link(*dangling, *named)).map(|(at, _)| at);
-    Ok((directories, links.collect()))
-}
-
 /// What the runtime says of the container that a link is named after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {

@@ -2,7 +2,6 @@
 
 use jiff::SignedDuration;
 
-/// The deciding policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Decides {
     /// What policy `exact` would do.
@@ -15,7 +14,6 @@ pub enum Decides {
 /// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The deciding policy.
     pub decides: Decides,
     /// Minimum age: counted from exit by policy `exact`, from creation by policy `kubelet`.
     pub min_age: SignedDuration,
@@ -53,19 +51,4 @@ impl Policy {
     pub fn limit(number: i64) -> Option<usize> {
         usize::try_from(number).ok()
     }
-
-    /// Whether the kubelet would start with it.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn check(&self) -> Result<(), PolicyFault> {
-        if self.min_age.is_negative() { Err(PolicyFault::NegativeMinAge) } else { Ok(()) }
-    }
-}
-
-/// Why a policy is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyFault {
-    #[error("the minimum age is negative")]
-    NegativeMinAge,
 }

@@ -20,9 +20,7 @@ pub struct Container {
     pub attempt: u32,
     /// The sandbox it lives in.
     pub sandbox: String,
-    /// Its state.
     pub state: ContainerState,
-    /// When it was made.
     pub created: Option<Timestamp>,
     /// When it exited, if known.
     pub died: Option<Timestamp>,
@@ -59,9 +57,7 @@ pub struct Sandbox {
     pub pod: String,
     /// Uid by its own metadata, also if the kubelet did not create it.
     pub uid: String,
-    /// When it was made.
     pub created: Option<Timestamp>,
-    /// It is running.
     pub ready: bool,
 }
 

@@ -11,7 +11,6 @@ use crate::policy::kubelet::settings::Gates;
 /// What is remembered of one image. `None` as a time means never, which is infinitely long ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The image's id.
     pub id: String,
     /// The handler that its removal names.
     pub handler: String,

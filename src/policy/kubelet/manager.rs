@@ -10,7 +10,6 @@ use crate::policy::kubelet::failure::{Event, Failure};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
 use crate::policy::kubelet::settings::{Gates, Policy};
 
-/// What became of the images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freed {
     /// The keys of the images that were to be removed, in order.
@@ -24,7 +23,6 @@ pub struct Freed {
 /// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The images.
     pub freed: Freed,
     /// The percentage used as the kubelet rounds it; `None`: it did not come so far.
     pub usage_percent: Option<i64>,
@@ -54,7 +52,6 @@ impl Manager {
         Self { policy, gates, began, records }
     }
 
-    /// Its records.
     #[must_use]
     pub fn records(&self) -> &Records {
         &self.records
@@ -80,13 +77,7 @@ impl Manager {
         report
     }
 
-    /// What the eviction manager asks for under disk pressure: all that is not in use, pinned or
-    /// younger than the minimum age.
-    pub fn delete_unused(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Report {
-        self.make_space(runtime, i128::MAX, now)
-    }
-
-    /// The space pass alone.
+    /// The space pass alone; under disk pressure the eviction manager asks for more than there is.
     pub fn make_space(&mut self, runtime: &mut dyn Runtime, bytes: i128, now: Timestamp) -> Report {
         let mut report = Report::default();
         report.failure = match self.eviction_order(runtime, now) {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::model::{ImageId, ImageIx, Inventory, StoreId, StoreIx};
 
-/// An image as the runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedImage {
     pub id: String,
@@ -21,7 +20,6 @@ pub struct ListedImage {
 pub struct ListedContainer {
     /// Its id, to ask for its mounts.
     pub id: String,
-    /// The id of its image.
     pub image_id: String,
     /// The runtime handler of its pod; empty for none.
     pub handler: String,
@@ -61,7 +59,6 @@ impl Listing {
 /// What the kubelet knows of the image filesystem; a number may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsStats {
-    /// Its size.
     pub capacity_bytes: Option<u64>,
     /// What an unprivileged user can still write.
     pub available_bytes: Option<u64>,

@@ -34,7 +34,6 @@ const UNANSWERED: &str = "the run ended before its outcome was known";
 pub struct Planner<'a> {
     input: Input<'a>,
     live: Live<'a>,
-    /// State of each image.
     states: Vec<ImageState>,
     /// What was passed over in a sweep, and why.
     passed_over: Vec<Option<String>>,
@@ -102,11 +101,6 @@ impl<'a> Planner<'a> {
             filesystems,
             age: false,
         }
-    }
-
-    /// The filesystems that will be judged; `measured` of [`Self::next`] is needed for these.
-    pub fn filesystems(&self) -> impl Iterator<Item = FilesystemIx> + '_ {
-        self.filesystems.iter().map(|plan| plan.filesystem)
     }
 
     /// The next deletion at these numbers, `None` when there is nothing (more) to do: one entry for each

@@ -93,7 +93,6 @@ fn fill<'a>(template: &str, value: impl Fn(&str) -> Cow<'a, str>) -> String {
 }
 
 /// The document in a page that [`page`] made; none if there is none.
-#[must_use]
 pub fn document(page: &str) -> Option<Value> {
     let (_, after) = page.split_once(assets::DOCUMENT_STARTS)?;
     serde_json::from_str(after.lines().next()?).ok()

@@ -4,28 +4,18 @@ use std::path::Path;
 
 use super::parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
-    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
+    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 use crate::model::display::two_decimals;
-use crate::model::refs::{self, Refs, Root, RowKind, Standing};
-use crate::model::{
-    Consistency, ContainerIx, Filesystem, FilesystemIx, Finding, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx,
-    Verdict,
-};
+use crate::model::refs::{self, Refs, Root, Standing};
+use crate::model::{ContainerIx, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx};
 use crate::stores::Scan;
 
-fn path(path: &Path) -> String {
+pub(super) fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The word for a verdict.
-#[must_use]
-pub fn verdict(verdict: Verdict) -> &'static str {
-    verdict.as_str()
-}
-
 /// A filesystem.
-#[must_use]
 pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
     FilesystemDoc {
         mount: path(&filesystem.mount),
@@ -53,7 +43,6 @@ fn is_layer(kind: NodeKind) -> bool {
 }
 
 /// A store.
-#[must_use]
 pub fn store(scan: &Scan, at: StoreIx) -> StoreDoc {
     let inventory = &scan.inventory;
     let store = &inventory.stores[at.get()];
@@ -89,30 +78,15 @@ pub fn store(scan: &Scan, at: StoreIx) -> StoreDoc {
         reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &[at]).frees_bytes,
         read_only: store.read_only,
         origin: store.origin.clone(),
-        consistency: match store.consistency {
-            Consistency::Consistent => "consistent",
-            Consistency::WriterActive => "writer-active",
-            Consistency::Damaged => "damaged",
-        },
+        consistency: store.consistency,
     }
 }
 
 /// A store with its summary.
-#[must_use]
 pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
     let rows = refs::rows(&scan.inventory, &scan.refs, at);
     let rows = rows.into_iter().map(|row| RowDoc {
-        kind: match row.kind {
-            RowKind::ImagesInUse => "images_in_use",
-            RowKind::ImagesPinned => "images_pinned",
-            RowKind::ImagesUnused => "images_unused",
-            RowKind::Snapshotter => "snapshotter",
-            RowKind::Containers => "containers",
-            RowKind::LeaksReclaimable => "leaks",
-            RowKind::LeaksKept => "leaks_kept",
-            RowKind::Metadata => "metadata",
-            RowKind::Other => "other",
-        },
+        kind: row.kind,
         name: row.name,
         count: row.count,
         bytes: row.weight.total.bytes,
@@ -124,7 +98,6 @@ pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
 }
 
 /// An image.
-#[must_use]
 pub fn image(scan: &Scan, at: ImageIx) -> ImageDoc {
     let inventory = &scan.inventory;
     let image = &inventory.images[at.get()];
@@ -175,7 +148,6 @@ pub fn image(scan: &Scan, at: ImageIx) -> ImageDoc {
 }
 
 /// What a root is called.
-#[must_use]
 pub fn user(scan: &Scan, root: Root) -> UserDoc {
     let inventory = &scan.inventory;
     match root {
@@ -201,7 +173,6 @@ pub fn user(scan: &Scan, root: Root) -> UserDoc {
 }
 
 /// A layer, snapshot or blob; `None` for other nodes.
-#[must_use]
 pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
     let inventory = &scan.inventory;
     let node = &inventory.nodes[at.get()];
@@ -239,7 +210,6 @@ pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
 }
 
 /// A container.
-#[must_use]
 pub fn container(scan: &Scan, at: ContainerIx) -> ContainerDoc {
     let inventory = &scan.inventory;
     let container = &inventory.containers[at.get()];
@@ -261,7 +231,6 @@ pub fn container(scan: &Scan, at: ContainerIx) -> ContainerDoc {
 }
 
 /// A leak.
-#[must_use]
 pub fn leak(scan: &Scan, at: LeakIx) -> LeakDoc {
     let inventory = &scan.inventory;
     let leak = &inventory.leaks[at.get()];
@@ -273,13 +242,12 @@ pub fn leak(scan: &Scan, at: LeakIx) -> LeakDoc {
         id: leak.id.clone(),
         bytes: leak.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
         age_seconds: age.map(|age| u64::try_from(age).unwrap_or(0)),
-        verdict: verdict(leak.verdict),
+        verdict: leak.verdict.as_str(),
         evidence: leak.evidence.clone(),
     }
 }
 
 /// Sums over all stores.
-#[must_use]
 pub fn totals(scan: &Scan) -> TotalsDoc {
     let inventory = &scan.inventory;
     let stores: Vec<_> = (0..inventory.stores.len()).map(StoreIx::from).collect();
@@ -300,7 +268,6 @@ pub fn totals(scan: &Scan) -> TotalsDoc {
 }
 
 /// How the scan was done.
-#[must_use]
 pub fn effort(scan: &Scan) -> EffortDoc {
     EffortDoc {
         seconds: (scan.effort.seconds * 1000.0).round() / 1000.0,
@@ -308,16 +275,4 @@ pub fn effort(scan: &Scan) -> EffortDoc {
         cached_layers: scan.effort.cached_layers,
         measured_layers: scan.effort.measured_layers,
     }
-}
-
-/// Warnings.
-#[must_use]
-pub fn warnings(scan: &Scan) -> Vec<WarningDoc> {
-    scan.inventory.findings.iter().map(warning).collect()
-}
-
-/// One of them.
-#[must_use]
-pub fn warning(finding: &Finding) -> WarningDoc {
-    WarningDoc { path: path(&finding.path), message: finding.message.clone(), incomplete: finding.incomplete }
 }

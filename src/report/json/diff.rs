@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::header::Header;
+use super::parts::Header;
 use crate::model::ARTIFACTS;
 use crate::model::scan_summary::{
     Change, ComparedScan, Entry, Place, ScanSummary, Sums, Turn, What, compare, difference, parted,
@@ -49,7 +49,6 @@ pub struct TakenDoc {
     /// Id of the scan in the records, or the file.
     pub id: String,
     /// When.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub at: Timestamp,
     /// Everything could be read.
     pub complete: bool,
@@ -176,7 +175,6 @@ impl SumDoc {
 }
 
 /// The document.
-#[must_use]
 pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> DiffDoc {
     let mut changes = compare(&before.summary, &after.summary);
     changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::header::Header;
+use super::parts::Header;
 use crate::app::doctor::{Check, Status};
 
 /// `layersweep doctor`.
@@ -16,11 +16,11 @@ pub struct DoctorDoc {
     /// Everything that was to be looked at could be read.
     pub complete: bool,
     /// The worst status of all checks: `ok`, `note`, `warning` or `error`.
-    pub status: &'static str,
+    pub status: Status,
     /// How many checks have which status.
     pub counts: CountsDoc,
     /// What was looked at, in the order of looking.
-    pub checks: Vec<CheckDoc>,
+    pub checks: Vec<Check>,
 }
 
 /// How many checks have which status.
@@ -37,24 +37,7 @@ pub struct CountsDoc {
     pub error: usize,
 }
 
-/// One thing that was looked at.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct CheckDoc {
-    /// What kind of check; `docs/doctor.md` has them all.
-    pub name: &'static str,
-    /// `ok`, `note`, `warning` or `error`.
-    pub status: &'static str,
-    /// What was looked at: a file, a socket, a mount point; empty for the node as a whole.
-    pub object: String,
-    /// What was found.
-    pub message: String,
-    /// What to do about it; empty where there is nothing to do.
-    pub remedy: String,
-}
-
 /// The document.
-#[must_use]
 pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     let counts = CountsDoc {
@@ -64,18 +47,5 @@ pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
         error: count(Status::Error),
     };
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
-    let entry = |check: Check| CheckDoc {
-        name: check.name,
-        status: check.status.as_str(),
-        object: check.object,
-        message: check.message,
-        remedy: check.remedy,
-    };
-    DoctorDoc {
-        header: Header::new("doctor", now),
-        complete,
-        status: worst.as_str(),
-        counts,
-        checks: checks.into_iter().map(entry).collect(),
-    }
+    DoctorDoc { header: Header::new("doctor", now), complete, status: worst, counts, checks }
 }

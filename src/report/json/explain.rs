@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{container, image, layer, leak, user, warnings};
+use super::build::{container, image, layer, leak, user};
 use super::{CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, Header, LayerDoc, RememberedDoc, RuleDoc};
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
@@ -15,7 +15,6 @@ use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 
 /// Tells everything about `subject`.
-#[must_use]
 pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
     let inventory = &scan.inventory;
     let mut document = ExplainDoc {
@@ -36,7 +35,7 @@ pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
         copies: Vec::new(),
         rules: Vec::new(),
         fate: None,
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     };
     match subject {
         Subject::Image(at) => of_image(scan, at, &mut document),
@@ -182,6 +181,28 @@ fn leaks_about(scan: &Scan, id: &str, subject: Subject) -> Vec<super::LeakDoc> {
     about.map(|(at, _)| leak(scan, LeakIx::from(at))).collect()
 }
 
+/// What a plan does with the object that `is_it` knows.
+fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<FateDoc> {
+    if let Some(place) = plan.steps.iter().position(|step| is_it(&step.target)) {
+        let step = &plan.steps[place];
+        return Some(FateDoc {
+            goes: true,
+            rule: step.cause.reason().as_str(),
+            detail: None,
+            place: Some(place + 1),
+            predicted_bytes: Some(step.predicted_bytes()),
+        });
+    }
+    let kept = plan.kept.iter().find(|kept| is_it(&kept.target))?;
+    Some(FateDoc {
+        goes: false,
+        rule: kept.rule.as_str(),
+        detail: Some(kept.detail.clone()),
+        place: None,
+        predicted_bytes: None,
+    })
+}
+
 impl ExplainDoc {
     /// Fills in what the rules say of the image, and what the plan would do with it.
     pub fn judge(&mut self, target: &Target, rulings: Vec<Ruling>, plan: &Plan) {
@@ -191,25 +212,16 @@ impl ExplainDoc {
             detail: ruling.detail,
         });
         self.rules = rules.collect();
-        let step = plan.steps.iter().enumerate().find(|(_, step)| step.target == *target);
-        let kept = plan.kept.iter().find(|kept| kept.target == *target);
-        self.fate = match (step, kept) {
-            (Some((place, step)), _) => Some(FateDoc {
-                goes: true,
-                rule: step.cause.reason().as_str(),
-                detail: None,
-                place: Some(place + 1),
-                predicted_bytes: Some(step.predicted_bytes()),
-            }),
-            (None, Some(kept)) => Some(FateDoc {
-                goes: false,
-                rule: kept.rule.as_str(),
-                detail: Some(kept.detail.clone()),
-                place: None,
-                predicted_bytes: None,
-            }),
-            (None, None) => None,
-        };
+        self.fate = fate(plan, |one| one == target);
+    }
+
+    /// Fills in what a collection of containers would do with this one.
+    pub fn judge_container(&mut self, plan: &Plan) {
+        self.fate = fate(plan, |one| one.id == self.id);
+        let step = plan.steps.iter().find(|step| step.target.id == self.id);
+        if let (Some(fate), Some(step)) = (&mut self.fate, step) {
+            fate.detail = Some(step.cause.describe().into());
+        }
     }
 
     /// Fills in what is known of the image's age and its lives.

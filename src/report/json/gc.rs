@@ -5,27 +5,22 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::SCHEMA_VERSION;
-use super::TriggerDoc;
-use super::parts::WarningDoc;
+use super::parts::{EventDoc, Header};
 use crate::app::gc::GcResult;
-use crate::model::FilesystemIx;
+use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target};
+use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target, Trigger};
 use crate::model::space::Measured;
+use crate::model::{FilesystemIx, Finding};
 use crate::policy::compare::{Comparison, Story};
 
 /// `layersweep gc`, `layersweep rm`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GcDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `gc` or `rm`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `gc` or `rm`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Names the run in `history`.
     pub run_id: String,
     /// Nothing was deleted: `deleted` is what a run would delete.
@@ -35,7 +30,7 @@ pub struct GcDoc {
     /// `cri` or `direct`.
     pub via: String,
     /// What made it act.
-    pub trigger: TriggerDoc,
+    pub trigger: Trigger,
     /// Percent used before, of the filesystem that was short of space (else of the first).
     pub usage_before_percent: Option<f64>,
     /// The same afterwards; for a dry run as predicted.
@@ -72,7 +67,7 @@ pub struct GcDoc {
     /// Both policies side by side, for a dry run of policy `kubelet`: the runtime's image filesystem.
     pub comparison: Vec<ComparisonDoc>,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// A filesystem that was judged.
@@ -121,7 +116,6 @@ pub struct DeletedDoc {
     /// Percent used afterwards; for a dry run as predicted.
     pub usage_after_percent: Option<f64>,
     /// When; null for a dry run.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub at: Option<Timestamp>,
     /// Members left of the group that it goes together with, itself included.
     pub group: Option<usize>,
@@ -159,16 +153,6 @@ pub struct GcErrorDoc {
     pub message: String,
 }
 
-/// Events that the kubelet would have recorded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct EventDoc {
-    /// `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
-    pub reason: &'static str,
-    /// In words.
-    pub message: String,
-}
-
 /// Both policies on one filesystem.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -178,55 +162,14 @@ pub struct ComparisonDoc {
     /// Percent used before.
     pub usage_before_percent: f64,
     /// What the kubelet would do.
-    pub kubelet: StoryDoc,
+    pub kubelet: Story,
     /// What policy `exact` would do.
-    pub exact: StoryDoc,
-}
-
-/// What one policy would do, in as many runs as it needs.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct StoryDoc {
-    /// The runs that would do something, or fail.
-    pub runs: Vec<RunStoryDoc>,
-    /// Images deleted in all.
-    pub deleted: usize,
-    /// Bytes that the policy would believe it freed.
-    pub believed_bytes: u64,
-    /// Bytes actually freed.
-    pub freed_bytes: u64,
-    /// Percent used in the end.
-    pub usage_after_percent: f64,
-    /// The low threshold is reached.
-    pub reached: bool,
-}
-
-/// One run of a story.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RunStoryDoc {
-    /// Ids of the images that would go, in order.
-    pub deleted: Vec<String>,
-    /// Ids of artifacts that the runtime would say are deleted, and that would still be there.
-    pub still_there: Vec<String>,
-    /// Bytes that were to be freed.
-    pub wanted_bytes: u64,
-    /// Bytes that the policy would believe it freed.
-    pub believed_bytes: u64,
-    /// Bytes actually freed.
-    pub freed_bytes: u64,
-    /// Percent used afterwards.
-    pub usage_after_percent: f64,
-    /// Why the run would fail; null if it would not.
-    pub failure: Option<String>,
-    /// Events that the kubelet would record, by its names.
-    pub events: Vec<&'static str>,
+    pub exact: Story,
 }
 
 /// Builds the document.
-#[must_use]
 pub fn gc(result: &GcResult) -> GcDoc {
-    let plan = result.plan();
+    let plan = &result.plan;
     let filesystems: Vec<_> = plan.filesystems.iter().map(|one| filesystem(result, one)).collect();
     let usage = plan.shown().map(|one| filesystem(result, one));
     let done = result.outcome.as_ref();
@@ -235,22 +178,18 @@ pub fn gc(result: &GcResult) -> GcDoc {
         Some(_) => deletions.iter().flat_map(|one| of_each(deletion(one))).collect(),
         None => plan.steps.iter().flat_map(|one| of_each(step(one))).collect(),
     };
-    let notes = plan.notes.iter().map(|message| WarningDoc {
-        path: String::new(),
+    let notes = plan.notes.iter().map(|message| Finding {
+        path: PathBuf::new(),
         message: message.clone(),
         incomplete: false,
     });
-    let findings = result.findings.iter().map(super::warning);
-    let events = result.events.iter();
     GcDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: result.command.as_str(),
-        generated_at: result.at,
+        header: Header::new(result.command.as_str(), result.at),
         run_id: result.run_id.clone(),
         dry_run: result.dry_run,
         policy: result.policy.to_owned(),
         via: result.via.as_str().to_owned(),
-        trigger: TriggerDoc { space: plan.trigger.space, age: plan.trigger.age },
+        trigger: plan.trigger,
         usage_before_percent: usage.as_ref().and_then(|one| one.usage_before_percent),
         usage_after_percent: usage.as_ref().and_then(|one| one.usage_after_percent),
         high_percent: result.targets.used.map(|thresholds| thresholds.high),
@@ -259,17 +198,17 @@ pub fn gc(result: &GcResult) -> GcDoc {
         wanted_bytes: plan.wanted_bytes(),
         predicted_bytes: deleted.iter().fold(0, |sum, one| sum.saturating_add(one.predicted_bytes)),
         measured_bytes: done.map(Outcome::measured_bytes),
-        believed_bytes: result.theirs.as_ref().map(|report| report.freed.freed_bytes),
+        believed_bytes: result.kubelet.as_ref().map(|report| report.freed.freed_bytes),
         byproduct_bytes: deletions.iter().map(|one| one.byproduct_bytes).sum(),
         filesystems,
         deleted,
         // Leaks that stay are told of by `sweep`.
         kept: plan.kept.iter().filter(|kept| kept.target.kind != Kind::Leak).map(kept).collect(),
         errors: plan.problems.iter().map(problem).collect(),
-        events: events.map(|one| EventDoc { reason: one.reason, message: one.message.clone() }).collect(),
+        events: result.events.iter().map(|one| EventDoc::new(one.reason, &one.message)).collect(),
         outcome: plan.outcome,
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
-        warnings: findings.chain(notes).collect(),
+        warnings: result.findings.iter().cloned().chain(notes).collect(),
     }
 }
 
@@ -294,30 +233,9 @@ fn problem(problem: &Problem) -> GcErrorDoc {
 fn comparison(mounts: &[PathBuf], both: &Comparison) -> ComparisonDoc {
     ComparisonDoc {
         mount: mount(mounts, both.filesystem),
-        usage_before_percent: two_decimals(both.usage_before_percent),
-        kubelet: story(&both.kubelet),
-        exact: story(&both.exact),
-    }
-}
-
-fn story(story: &Story) -> StoryDoc {
-    let runs = story.runs.iter().map(|run| RunStoryDoc {
-        deleted: run.deleted.clone(),
-        still_there: run.still_there.clone(),
-        wanted_bytes: run.wanted_bytes,
-        believed_bytes: run.believed_bytes,
-        freed_bytes: run.freed_bytes,
-        usage_after_percent: two_decimals(run.usage_after_percent),
-        failure: run.failure.clone(),
-        events: run.events.clone(),
-    });
-    StoryDoc {
-        runs: runs.collect(),
-        deleted: story.deleted,
-        believed_bytes: story.believed_bytes,
-        freed_bytes: story.freed_bytes,
-        usage_after_percent: two_decimals(story.usage_after_percent),
-        reached: story.at_low,
+        usage_before_percent: both.usage_before_percent,
+        kubelet: both.kubelet.clone(),
+        exact: both.exact.clone(),
     }
 }
 
@@ -330,15 +248,11 @@ fn percent(measured: Option<&Measured>) -> Option<f64> {
     Some(two_decimals(space.used_percent()))
 }
 
-fn two_decimals(percent: f64) -> f64 {
-    (percent * 100.0).round() / 100.0
-}
-
 fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     let before = result.before.get(plan.filesystem.get());
     let available = |measured: Option<&Measured>| Some(measured?.as_ref().ok()?.available_bytes);
     GcFilesystemDoc {
-        mount: mount(&result.plan().mounts, plan.filesystem),
+        mount: mount(&result.plan.mounts, plan.filesystem),
         usage_before_percent: percent(before),
         usage_after_percent: percent(plan.after.as_ref()),
         available_before_bytes: available(before),

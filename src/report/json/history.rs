@@ -5,12 +5,14 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::header::Header;
-use crate::app::history::{KeptScans, PastRuns, PastUsage};
-use crate::history::runs::{Act, Certainty, Deletion, Event, OutcomeKind, RunError};
+use super::parts::{EventDoc, Header};
+use crate::app::history::{KeptScans, Origin, PastRuns, PastUsage};
+use crate::history::runs::{Act, Certainty, Deletion, OutcomeKind, RunError};
+use crate::history::scan_record::StoreKey;
 use crate::history::usage::{Point, Range, Series};
 use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
+use crate::model::plan::Trigger;
 
 /// `layersweep history`.
 #[derive(Clone, Debug, Serialize)]
@@ -19,19 +21,33 @@ pub struct HistoryDoc {
     /// What every document begins with; its kind is `history`.
     #[serde(flatten)]
     pub header: Header,
-    /// The database; null where nothing was ever recorded.
-    pub database: Option<String>,
-    /// The database could be read, or there is none; if false, what it says is unknown.
-    pub complete: bool,
-    /// Only what happened since then; null for all.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    pub since: Option<Timestamp>,
+    /// Where it is from.
+    #[serde(flatten)]
+    pub origin: OriginDoc,
     /// Runs, the newest first.
     pub runs: Vec<RunDoc>,
     /// There are older runs, which the limit leaves out.
     pub more: bool,
     /// Runs with nothing to report, summed up, whether `runs` has them or not.
     pub quiet: QuietDoc,
+}
+
+/// Where something about the past is from.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OriginDoc {
+    /// The database; null where nothing was ever recorded.
+    pub database: Option<String>,
+    /// The database could be read, or there is none; if false, what it says is unknown.
+    pub complete: bool,
+    /// Only what happened since then; null for all.
+    pub since: Option<Timestamp>,
+}
+
+impl From<&Origin> for OriginDoc {
+    fn from(origin: &Origin) -> Self {
+        Self { database: origin.database.clone(), complete: origin.complete, since: origin.since }
+    }
 }
 
 /// A run, or all runs of a day with the same command and outcome that deleted nothing.
@@ -45,10 +61,8 @@ pub struct RunDoc {
     /// How many runs this stands for.
     pub runs: u64,
     /// When it began; of several, the first.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub started_at: Timestamp,
     /// When it ended; of several, the last. Null while it is under way, or if it was killed.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub ended_at: Option<Timestamp>,
     /// `done`, `incomplete`, `not_needed`, `reached`, `not_reached`, `failed` or `refused`;
     /// null as above.
@@ -60,7 +74,7 @@ pub struct RunDoc {
     /// How it deleted.
     pub via: Option<String>,
     /// What set it off.
-    pub trigger: TriggerDoc,
+    pub trigger: Trigger,
     /// Mount point of the filesystem that the percents are of.
     pub filesystem: Option<String>,
     /// Percent used before.
@@ -91,26 +105,6 @@ pub struct RunDoc {
     pub unsaved: bool,
 }
 
-/// Events that the kubelet would have recorded.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct EventDoc {
-    /// The kubelet's word: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
-    pub reason: String,
-    /// What it says.
-    pub message: String,
-}
-
-/// What set a run off.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct TriggerDoc {
-    /// Space was short.
-    pub space: bool,
-    /// Something was too old.
-    pub age: bool,
-}
-
 /// A deletion, or the try.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -136,7 +130,6 @@ pub struct DeletionDoc {
     /// Percent used after it.
     pub usage_after_percent: Option<f64>,
     /// When.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub at: Timestamp,
     /// `gone`; `failed`: it is still there; `unknown`: the run ended, or was killed, before that was
     /// known, and no scan has looked since.
@@ -170,10 +163,8 @@ pub struct QuietDoc {
     /// Runs of other commands that had nothing to do.
     pub other_runs: u64,
     /// The first.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub first_at: Option<Timestamp>,
     /// The last.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub last_at: Option<Timestamp>,
 }
 
@@ -184,13 +175,9 @@ pub struct HistoryUsageDoc {
     /// What every document begins with; its kind is `history-usage`.
     #[serde(flatten)]
     pub header: Header,
-    /// The database; null where nothing was ever recorded.
-    pub database: Option<String>,
-    /// The database could be read, or there is none; if false, what it says is unknown.
-    pub complete: bool,
-    /// Only points since then; null for all (the command always has a time).
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    pub since: Option<Timestamp>,
+    /// Where it is from.
+    #[serde(flatten)]
+    pub origin: OriginDoc,
     /// A series each.
     pub filesystems: Vec<SeriesDoc>,
     /// Runs that deleted something, the oldest first.
@@ -208,10 +195,8 @@ pub struct SeriesDoc {
     /// Its type.
     pub fstype: String,
     /// First reading ever.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub first_seen: Timestamp,
     /// Last reading.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub last_seen: Timestamp,
     /// The oldest first.
     pub points: Vec<PointDoc>,
@@ -224,13 +209,9 @@ pub struct HistoryScansDoc {
     /// What every document begins with; its kind is `history-scans`.
     #[serde(flatten)]
     pub header: Header,
-    /// The database; null where nothing was ever recorded.
-    pub database: Option<String>,
-    /// The database could be read, or there is none; if false, what it says is unknown.
-    pub complete: bool,
-    /// Only scans since then; null for all.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    pub since: Option<Timestamp>,
+    /// Where it is from.
+    #[serde(flatten)]
+    pub origin: OriginDoc,
     /// Scans that `layersweep diff` can compare, the newest first.
     pub scans: Vec<KeptScanDoc>,
 }
@@ -244,7 +225,6 @@ pub struct KeptScanDoc {
     /// What `diff` calls it besides: `last`, `last~1`.
     pub name: String,
     /// When it began.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub at: Timestamp,
     /// Everything could be read.
     pub complete: bool,
@@ -253,7 +233,6 @@ pub struct KeptScanDoc {
 }
 
 /// The document of kept scans; they come the oldest first.
-#[must_use]
 pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
     let KeptScans { origin, scans: kept } = past;
     let name = |back: usize| if back == 0 { "last".into() } else { format!("last~{back}") };
@@ -266,9 +245,7 @@ pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
     });
     HistoryScansDoc {
         header: Header::new("history-scans", now),
-        database: origin.database,
-        complete: origin.complete,
-        since: origin.since,
+        origin: OriginDoc::from(&origin),
         scans: scans.filter(|scan| origin.since.is_none_or(|since| scan.at >= since)).collect(),
     }
 }
@@ -278,7 +255,6 @@ pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PointDoc {
     /// When it was read, or when its hour or day begins.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub at: Timestamp,
     /// How long it stands for: 0 for a single reading, 3600 or 86400.
     pub span_seconds: i64,
@@ -323,14 +299,11 @@ pub struct PercentRangeDoc {
 }
 
 /// The document of runs.
-#[must_use]
 pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
     let PastRuns { origin, runs, more, quiet } = past;
     HistoryDoc {
         header: Header::new("history", now),
-        database: origin.database,
-        complete: origin.complete,
-        since: origin.since,
+        origin: OriginDoc::from(&origin),
         runs: runs.into_iter().map(|act| run(act, &origin.unsaved)).collect(),
         more,
         quiet: QuietDoc {
@@ -344,7 +317,6 @@ pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
 }
 
 /// The document of the usage series.
-#[must_use]
 pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
     let PastUsage { origin, series, runs: acts } = past;
     let of = |series: Series| SeriesDoc {
@@ -357,16 +329,13 @@ pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
     };
     HistoryUsageDoc {
         header: Header::new("history-usage", now),
-        database: origin.database,
-        complete: origin.complete,
-        since: origin.since,
+        origin: OriginDoc::from(&origin),
         filesystems: series.into_iter().map(of).collect(),
         runs: acts.into_iter().map(|act| run(act, &origin.unsaved)).collect(),
     }
 }
 
 fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
-    let event = |event: Event| EventDoc { reason: event.reason, message: event.message };
     let error = |error: RunError| RunErrorDoc { id: error.id, step: error.step, message: error.message };
     RunDoc {
         unsaved: unsaved.contains(&act.run_id),
@@ -379,7 +348,7 @@ fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
         dry_run: act.dry_run,
         policy: act.policy,
         via: act.via,
-        trigger: TriggerDoc { space: act.trigger_space, age: act.trigger_age },
+        trigger: Trigger { space: act.trigger_space, age: act.trigger_age },
         filesystem: act.mount,
         usage_before_percent: act.usage_before_percent.map(two_decimals),
         usage_after_percent: act.usage_after_percent.map(two_decimals),
@@ -390,7 +359,7 @@ fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
         believed_bytes: act.believed_bytes,
         deleted: act.deletions.into_iter().map(deletion).collect(),
         errors: act.errors.into_iter().map(error).collect(),
-        events: act.events.into_iter().map(event).collect(),
+        events: act.events.iter().map(|event| EventDoc::new(&event.reason, &event.message)).collect(),
         killed: act.killed,
     }
 }
@@ -400,7 +369,10 @@ fn deletion(deletion: Deletion) -> DeletionDoc {
         kind: deletion.kind.as_str(),
         id: deletion.id,
         names: deletion.names,
-        store: deletion.store,
+        store: deletion
+            .store
+            .map(|StoreKey(store)| store.root().to_string_lossy().into_owned())
+            .unwrap_or_default(),
         reason: deletion.reason.as_str(),
         predicted_bytes: deletion.predicted_bytes,
         measured_bytes: deletion.measured_bytes,

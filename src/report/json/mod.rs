@@ -6,8 +6,6 @@ mod diff;
 mod doctor;
 mod explain;
 mod gc;
-mod gc_containers;
-mod header;
 mod history;
 mod parts;
 mod pins;
@@ -19,34 +17,30 @@ mod sweep;
 
 use serde::Serialize;
 
-pub use build::{
-    container, effort, filesystem, image, layer, leak, store, totals, usage_store, warning, warnings,
-};
+use crate::model::Finding;
+
+pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store};
 pub use diff::{
     ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
     TakenDoc, diff,
 };
-pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
+pub use doctor::{CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
-pub use gc::{
-    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, RunStoryDoc, StoryDoc,
-    gc,
-};
-pub use header::{Header, SCHEMA_VERSION};
+pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, gc};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PercentRangeDoc, PointDoc,
-    QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history, history_scans, history_usage,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, OriginDoc, PercentRangeDoc,
+    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
 };
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
-    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
+    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FilesystemDoc, Header, ImageDoc, LayerDoc, LeakDoc,
+    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
 pub use report::{
-    CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc,
-    UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
+    LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc, UsageSeriesDoc,
+    VerdictDoc, report,
 };
 pub use scan::{EachLayer, explanation, images, known_image, known_images, layers, scan, usage};
 pub use scan_file::scan_of;
@@ -82,7 +76,7 @@ pub struct ScanDoc<L = Vec<LayerDoc>> {
     /// How it was measured.
     pub scan: EffortDoc,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// `layersweep images`.
@@ -97,7 +91,7 @@ pub struct ImagesDoc {
     /// Images, in the order asked for.
     pub images: Vec<ImageDoc>,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// `layersweep layers`.
@@ -112,7 +106,7 @@ pub struct LayersDoc {
     /// Layers, the largest first.
     pub layers: Vec<LayerDoc>,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// `layersweep usage`.
@@ -131,7 +125,7 @@ pub struct UsageDoc {
     /// Sums over all stores.
     pub totals: TotalsDoc,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// `layersweep explain`.
@@ -177,7 +171,7 @@ pub struct ExplainDoc {
     /// what is no image.
     pub fate: Option<FateDoc>,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// A part of the difference between exclusive bytes and what a deletion frees.

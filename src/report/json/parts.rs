@@ -1,8 +1,46 @@
 //! The objects that documents are made of.
 
-use crate::model::{ContainerId, ImageId, LayerId, LeakClass};
+use crate::model::refs::RowKind;
+use crate::model::{Consistency, ContainerId, ImageId, LayerId, LeakClass};
 use jiff::Timestamp;
 use serde::Serialize;
+
+/// Version of the documents' shape; a field is never renamed or removed within one.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What every document begins with.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Header {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// What kind of document this is: the name of its command, or a part of that.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    pub generated_at: Timestamp,
+}
+
+impl Header {
+    pub(super) fn new(kind: &'static str, generated_at: Timestamp) -> Self {
+        Self { schema_version: SCHEMA_VERSION, kind, generated_at }
+    }
+}
+
+/// Events that the kubelet would have recorded.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EventDoc {
+    /// The kubelet's word: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
+    pub reason: String,
+    /// What it says.
+    pub message: String,
+}
+
+impl EventDoc {
+    pub(super) fn new(reason: &str, message: &str) -> Self {
+        Self { reason: reason.to_owned(), message: message.to_owned() }
+    }
+}
 
 /// A filesystem.
 #[derive(Clone, Debug, Serialize)]
@@ -61,7 +99,7 @@ pub struct StoreDoc {
     /// What made us look here.
     pub origin: String,
     /// `consistent`, `writer-active` or `damaged`.
-    pub consistency: &'static str,
+    pub consistency: Consistency,
 }
 
 /// A store's bytes: the parts add up to the total, which is what `du` says.
@@ -124,16 +162,13 @@ pub struct ImageDoc {
     pub manifest_list: bool,
     /// As its record says: in containerd when the record was made here, in containers/storage the
     /// date of its build, for an image that was pulled or loaded.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub created_at: Option<Timestamp>,
     /// Since when it is here, as far as that is proven; null without records.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub first_detected: Option<Timestamp>,
     /// `records`: our records have it; `disk`: they do not, and the disk says so now; null
     /// without records.
     pub first_detected_from: Option<&'static str>,
     /// When a container last used it; null without records.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub last_used: Option<Timestamp>,
     /// How often it was found newly in use; null without records.
     pub use_count: Option<u64>,
@@ -149,7 +184,6 @@ pub struct ImageDoc {
     /// This configuration.
     pub pinned_by: Vec<String>,
     /// Layer ids from the top down to the base.
-    #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub layers: Vec<LayerId>,
     /// All that it reaches.
     pub total_bytes: u64,
@@ -193,17 +227,14 @@ pub struct LayerDoc {
     /// Digest of the uncompressed tar.
     pub diff_id: Option<String>,
     /// When it was made here.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub created_at: Option<Timestamp>,
     /// A container's writable layer.
     pub read_write: bool,
     /// How many images and containers reach it.
     pub refcount: u32,
     /// Ids of these images.
-    #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub images: Vec<ImageId>,
     /// Ids of these containers.
-    #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub containers: Vec<ContainerId>,
     /// Allocated bytes, files shared with other layers by hard links included.
     pub bytes: u64,
@@ -236,7 +267,6 @@ pub struct ContainerDoc {
     /// A pod sandbox.
     pub sandbox: bool,
     /// When it was made.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub created_at: Option<Timestamp>,
     /// Its writable layer and its own files.
     pub bytes: u64,
@@ -273,7 +303,7 @@ pub struct RowDoc {
     /// `images_in_use`, `images_pinned`, `images_unused`, `snapshotter` (what images have in a
     /// snapshotter of containerd beside the usual one), `containers`, `leaks`, `leaks_kept`,
     /// `metadata` or `other`.
-    pub kind: &'static str,
+    pub kind: RowKind,
     /// The snapshotter's name; null for other kinds.
     pub name: Option<String>,
     /// Number of objects.
@@ -335,16 +365,4 @@ pub struct EffortDoc {
     pub cached_layers: usize,
     /// Layers measured on the disk.
     pub measured_layers: usize,
-}
-
-/// Something that could not be read or contradicts itself.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct WarningDoc {
-    /// The file or object.
-    pub path: String,
-    /// What is wrong, and what that means.
-    pub message: String,
-    /// The figures are lower bounds because of it.
-    pub incomplete: bool,
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::header::Header;
+use super::parts::Header;
 use crate::app::pins::PinList;
 use crate::history::pins::Pin;
 
@@ -35,12 +35,10 @@ pub struct PinDoc {
     /// Why, in the operator's words; may be empty.
     pub note: String,
     /// Since when.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub added_at: Timestamp,
 }
 
 /// The document.
-#[must_use]
 pub fn pins(now: Timestamp, list: PinList) -> PinsDoc {
     let entry = |pin: Pin| PinDoc { pattern: pin.pattern, note: pin.note, added_at: pin.added };
     PinsDoc {

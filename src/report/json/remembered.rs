@@ -13,7 +13,6 @@ use crate::model::{Evidence, EvidenceKind};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RememberedDoc {
     /// Since when it is here, as far as that is proven.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub first_detected: Timestamp,
     /// `records`: our records have it; `disk`: they do not, and the disk says so now.
     pub first_detected_from: &'static str,
@@ -26,7 +25,6 @@ pub struct RememberedDoc {
     /// What the time was taken from, and what else spoke of it.
     pub evidence: Vec<EvidenceDoc>,
     /// When a container last used it; null if none was ever seen.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub last_used: Option<Timestamp>,
     /// Containers seen that were made from it.
     pub use_count: u64,
@@ -43,7 +41,6 @@ pub struct EvidenceDoc {
     /// `image-record`, `top-layer`, `metadata-directory`, `container` or `pull-record`.
     pub kind: &'static str,
     /// The time it gives.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub at: Timestamp,
     /// This decided.
     pub decides: bool,
@@ -54,23 +51,18 @@ pub struct EvidenceDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LifeDoc {
     /// Since when it was here.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub first_detected: Timestamp,
     /// When it was last seen.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub last_seen: Timestamp,
     /// Since when it was gone.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub gone_since: Option<Timestamp>,
     /// When a container last used it.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub last_used: Option<Timestamp>,
     /// Containers seen that were made from it.
     pub use_count: u64,
 }
 
 /// The word for a kind of evidence.
-#[must_use]
 pub fn evidence_kind(kind: EvidenceKind) -> &'static str {
     match kind {
         EvidenceKind::ImageRecord => "image-record",
@@ -82,7 +74,6 @@ pub fn evidence_kind(kind: EvidenceKind) -> &'static str {
 }
 
 /// Where an age comes from.
-#[must_use]
 fn basis(basis: Basis) -> &'static str {
     match basis {
         Basis::Records => "records",
@@ -91,7 +82,6 @@ fn basis(basis: Basis) -> &'static str {
 }
 
 /// Why `first_detected` is what it is.
-#[must_use]
 fn rule(rule: Rule) -> &'static str {
     match rule {
         Rule::Making => "making",
@@ -105,7 +95,6 @@ fn rule(rule: Rule) -> &'static str {
 
 impl RememberedDoc {
     /// From an image's age and its lives.
-    #[must_use]
     pub fn new(age: &ImageAge, lives: &[Life]) -> Self {
         let mut earlier: Vec<_> = lives.iter().filter(|life| life.gone_since.is_some()).collect();
         earlier.sort_by_key(|life| std::cmp::Reverse(life.age.life));

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::scan::scan_with;
-use super::{FilesystemDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc, WarningDoc};
-use crate::app::diagnosis::{Cause, Part, PartKind};
+use super::{FilesystemDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
+use crate::app::diagnosis::{Cause, Part};
 use crate::app::report::Report;
+use crate::model::Finding;
 use crate::policy::thresholds::DiskThreshold;
 use crate::stores::other_usage::{self, OtherUserKind, OtherUsers};
 
@@ -53,34 +54,7 @@ pub struct VerdictDoc {
     /// Three sentences, of the fullest filesystem.
     pub sentences: Vec<String>,
     /// What fills the filesystems, the largest first.
-    pub causes: Vec<CauseDoc>,
-}
-
-/// Something that fills a filesystem.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct CauseDoc {
-    /// `leak`, `pinned-image`, `dead-container`, `container`, `log`, `unused-images`, `journal`,
-    /// `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
-    pub kind: &'static str,
-    /// A name for it, in a few words.
-    pub title: String,
-    /// What it is, in words.
-    pub text: String,
-    /// What to do about it, in words; empty where there is nothing to do.
-    pub remedy: String,
-    /// What the filesystem is expected to free if it goes; for what lies in no store, its
-    /// allocated bytes.
-    pub bytes: u64,
-    /// Mount point of its filesystem.
-    pub filesystem: String,
-    /// Id of the object in the store, or the pod; null for the rest.
-    pub id: Option<String>,
-    /// Its path, as the node itself names it; null where it is in many places.
-    pub path: Option<String>,
-    /// Who takes it away: `layersweep` (as its policy says), `operator` (a person has to decide) or
-    /// `nobody` (it is in use, or no container's and not looked into).
-    pub taken_by: &'static str,
+    pub causes: Vec<Cause>,
 }
 
 /// A filesystem with all of its users.
@@ -93,45 +67,9 @@ pub struct ReportFilesystemDoc {
     /// Bytes that are free for root alone.
     pub reserved_bytes: u64,
     /// What uses `used_bytes`: their bytes add up to it. `other` comes last.
-    pub parts: Vec<PartDoc>,
+    pub parts: Vec<Part>,
     /// What happens when it fills.
-    pub marks: Vec<MarkDoc>,
-}
-
-/// A user of a filesystem.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PartDoc {
-    /// `images` (in use), `images-pinned`, `images-unused`, `containers`, `leaks`, `metadata`,
-    /// `store-other`, `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`,
-    /// `swap`, `deleted-open`, `directory` (another top-level directory of at least 1 %) or `other`.
-    pub kind: &'static str,
-    /// For people.
-    pub label: String,
-    /// Its path, as the node itself names it.
-    pub path: Option<String>,
-    /// Its share of the filesystem's used bytes.
-    pub bytes: u64,
-    /// Allocated bytes as measured; more than `bytes` only where the parts exceed what is used (a
-    /// filesystem that compresses, or that was written to meanwhile), which a warning then says.
-    pub measured_bytes: u64,
-    /// Root of its store; null for what lies in none.
-    pub store: Option<String>,
-}
-
-/// A share in use at which something happens.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct MarkDoc {
-    /// What happens: `image GC high`.
-    pub name: String,
-    /// From this percentage on: of the capacity that is not available (`used_percent`), or of the
-    /// inodes that are used.
-    pub percent: f64,
-    /// Who goes by it: `layersweep`, `kubelet` or `eviction`.
-    pub source: &'static str,
-    /// What it counts: `bytes` or `inodes`.
-    pub of: &'static str,
+    pub marks: Vec<DiskThreshold>,
 }
 
 /// How full a filesystem was.
@@ -151,7 +89,6 @@ pub struct UsageSeriesDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsagePointDoc {
     /// When it was read, or when its hour or day begins.
-    #[cfg_attr(test, schemars(with = "String"))]
     pub at: Timestamp,
     /// How long it stands for: 0 for a single reading, 3600 or 86400.
     pub span_seconds: i64,
@@ -220,34 +157,31 @@ pub struct MeasuredDoc {
     /// In sentences.
     pub how: Vec<String>,
     /// What could not be read: figures are lower bounds because of it.
-    pub skipped: Vec<WarningDoc>,
+    pub skipped: Vec<Finding>,
     /// What else is worth knowing.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// So many of the largest things are named.
 const TOP: usize = 20;
 
 /// The document.
-#[must_use]
 pub fn report(report: Report) -> ReportDoc {
     let document = scan_with(&report.result, |layers| layers.iter().collect());
+    let how = how(&report);
     let scan = &report.result.scan;
-    let inside = |path: &Path| scan.sysroot.display(path).to_string_lossy().into_owned();
-    let root = |store: usize| document.stores.get(store).map(|store| store.root.clone());
-    let mounts: Vec<_> = document.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect();
-    let filesystems = document.filesystems.iter().zip(&report.disks);
+    let inside = |path: &Path| scan.sysroot.shown(path);
+    let filesystems = document.filesystems.iter().zip(report.disks);
     let filesystems = filesystems.map(|(filesystem, disk)| ReportFilesystemDoc {
         reserved_bytes: disk.reserved_bytes(),
         filesystem: filesystem.clone(),
-        parts: disk.parts.iter().map(|part| part_doc(part, root, &inside)).collect(),
-        marks: disk.thresholds.iter().map(mark_doc).collect(),
+        parts: disk.parts,
+        marks: disk.thresholds,
     });
     let filesystems = filesystems.collect();
-    let all = document.warnings.iter().cloned().chain(report.findings.iter().map(super::warning));
+    let all = document.warnings.iter().cloned().chain(report.findings.iter().cloned());
     let (skipped, warnings) = all.partition(|warning| warning.incomplete);
     let (logs, pods) = (logs(&report.other_users, &inside), pods(&report.other_users, &inside));
-    let how = how(&report);
     let now = document.header.generated_at;
     ReportDoc {
         header: Header::new("report", now),
@@ -256,10 +190,7 @@ pub fn report(report: Report) -> ReportDoc {
         history_complete: report.unread.is_none(),
         sysroot: report.sysroot.map(|path| path.to_string_lossy().into_owned()),
         host: report.host,
-        verdict: VerdictDoc {
-            sentences: report.sentences.into(),
-            causes: report.causes.into_iter().map(|cause| cause_doc(cause, &mounts)).collect(),
-        },
+        verdict: VerdictDoc { sentences: report.sentences.into(), causes: report.causes },
         filesystems,
         usage: super::history_usage(now, report.usage).filesystems.into_iter().map(series).collect(),
         runs: super::history(now, report.runs).runs,
@@ -321,45 +252,6 @@ fn how(report: &Report) -> Vec<String> {
         how.push("The disk belongs to a node that is not running; nothing was written to it.".into());
     }
     how
-}
-
-fn mark_doc(threshold: &DiskThreshold) -> MarkDoc {
-    MarkDoc {
-        name: threshold.name.clone(),
-        percent: threshold.percent,
-        source: threshold.source.as_str(),
-        of: threshold.of.as_str(),
-    }
-}
-
-fn part_doc(
-    part: &Part,
-    root: impl Fn(usize) -> Option<String>,
-    inside: &dyn Fn(&std::path::Path) -> String,
-) -> PartDoc {
-    PartDoc {
-        // Where the logs lie, the path says.
-        kind: if part.kind == PartKind::PodLogs { PartKind::Logs } else { part.kind }.as_str(),
-        label: part.label.clone(),
-        path: part.path.as_deref().map(inside),
-        bytes: part.bytes,
-        measured_bytes: part.measured_bytes,
-        store: part.store.and_then(root),
-    }
-}
-
-fn cause_doc(cause: Cause, mounts: &[String]) -> CauseDoc {
-    CauseDoc {
-        kind: cause.kind.as_str(),
-        title: cause.title,
-        text: cause.text,
-        remedy: cause.remedy,
-        bytes: cause.bytes,
-        filesystem: mounts.get(cause.filesystem.get()).cloned().unwrap_or_default(),
-        id: cause.id,
-        path: cause.path,
-        taken_by: cause.action.as_str(),
-    }
 }
 
 fn series(series: SeriesDoc) -> UsageSeriesDoc {

@@ -2,7 +2,7 @@
 
 use super::{
     ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, UsageDoc, container, effort,
-    filesystem, layer, leak, store, totals, usage_store, warnings,
+    filesystem, layer, leak, store, totals, usage_store,
 };
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
@@ -13,7 +13,6 @@ use crate::stores::lookup::Subject;
 use serde::{Serialize, Serializer};
 
 /// The document of `usage`.
-#[must_use]
 pub fn usage(result: &ScanResult) -> UsageDoc {
     let scan = &result.scan;
     let inventory = &scan.inventory;
@@ -23,24 +22,22 @@ pub fn usage(result: &ScanResult) -> UsageDoc {
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| usage_store(scan, StoreIx::from(at))).collect(),
         totals: totals(scan),
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `images`, with these of them.
-#[must_use]
 pub fn images(result: &ScanResult, images: Vec<ImageDoc>) -> ImagesDoc {
     let scan = &result.scan;
     ImagesDoc {
         header: Header::new("images", scan.taken_at),
         complete: scan.is_complete(),
         images,
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `layers`; the largest come first.
-#[must_use]
 pub fn layers(result: &ScanResult) -> LayersDoc {
     let scan = &result.scan;
     let mut layers: Vec<LayerDoc> = EachLayer(scan).iter().collect();
@@ -49,12 +46,11 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
         header: Header::new("layers", scan.taken_at),
         complete: scan.is_complete(),
         layers,
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }
 
 /// The document of `explain`.
-#[must_use]
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     let Explanation { result, subject, image, containers } = explanation;
     let mut document = super::explain(&result.scan, *subject);
@@ -70,7 +66,6 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
 }
 
 /// An image, with what the database knows of it.
-#[must_use]
 pub fn known_image(result: &ScanResult, at: ImageIx) -> ImageDoc {
     let mut document = super::image(&result.scan, at);
     document.remember(result.ages.of(at));
@@ -99,7 +94,6 @@ impl Serialize for EachLayer<'_> {
 }
 
 /// The document of `scan`.
-#[must_use]
 pub fn scan(result: &ScanResult) -> ScanDoc<EachLayer<'_>> {
     scan_with(result, |layers| layers)
 }
@@ -124,6 +118,6 @@ pub(super) fn scan_with<'a, L>(
         leaks: (0..inventory.leaks.len()).map(|at| leak(scan, LeakIx::from(at))).collect(),
         totals: totals(scan),
         scan: effort(scan),
-        warnings: warnings(scan),
+        warnings: scan.inventory.findings.clone(),
     }
 }

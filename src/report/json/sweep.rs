@@ -3,26 +3,22 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::SCHEMA_VERSION;
-use super::build::leak as leak_doc;
-use super::parts::{LeakDoc, WarningDoc};
+use super::build::{leak as leak_doc, path};
+use super::parts::{Header, LeakDoc};
 use crate::app::sweep::SweepResult;
-use crate::model::LeakClass;
+use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
-use crate::policy::leaks::plan::{Decision, Stay, Wish, reason};
+use crate::model::{Finding, LeakClass};
+use crate::policy::leaks::{Decision, Stay, Wish, reason};
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SweepDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `sweep`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `sweep`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Everything was read: figures are exact.
     pub complete: bool,
     /// Names the run in `history`; null where nothing was to be deleted or mended.
@@ -59,7 +55,7 @@ pub struct SweepDoc {
     /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
     pub outcome: OutcomeKind,
     /// What could not be read or contradicts itself.
-    pub warnings: Vec<WarningDoc>,
+    pub warnings: Vec<Finding>,
 }
 
 /// A finding and what becomes of it.
@@ -103,7 +99,6 @@ pub struct SweptDoc {
     /// Percent used of its filesystem afterwards; null for a dry run.
     pub usage_after_percent: Option<f64>,
     /// When; null for a dry run.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub at: Option<Timestamp>,
 }
 
@@ -150,32 +145,19 @@ pub struct SweepErrorDoc {
 }
 
 /// Builds the document.
-#[must_use]
 pub fn sweep(facts: &SweepResult) -> SweepDoc {
     let SweepResult { wish, plan, .. } = facts;
     let scan = facts.scan();
     let acts = facts.delete || !wish.repair.is_empty();
     let mut document = SweepDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "sweep",
-        generated_at: scan.taken_at,
         complete: scan.is_complete(),
         run_id: facts.run_id.clone(),
         dry_run: facts.dry_run,
-        delete: facts.delete,
-        repair: wish.repair.clone(),
-        classes: wish.classes.clone(),
-        min_age_seconds: u64::try_from(wish.min_age.as_secs()).unwrap_or(0),
         resumed: facts.resumed,
         leaks: (0..plan.entries.len()).map(|at| finding(facts, at)).collect(),
         predicted_bytes: plan.predicted_bytes(),
-        measured_bytes: None,
-        deleted: Vec::new(),
-        repaired: Vec::new(),
-        kept: Vec::new(),
-        errors: Vec::new(),
-        outcome: OutcomeKind::Reported,
-        warnings: super::warnings(scan),
+        warnings: scan.inventory.findings.clone(),
+        ..asked(wish, facts.delete, scan.taken_at)
     };
     match &facts.outcome {
         Some(outcome) => add_outcome(&mut document, facts, outcome),
@@ -199,7 +181,7 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) 
         Some(SweptDoc {
             measured_bytes: done.measured_bytes,
             differs: done.is_off(),
-            usage_after_percent: done.usage_after_percent.map(|percent| (percent * 100.0).round() / 100.0),
+            usage_after_percent: done.usage_after_percent.map(two_decimals),
             at: Some(done.at),
             ..swept(&done.step)?
         })
@@ -222,14 +204,21 @@ fn error(problem: &Problem) -> SweepErrorDoc {
 }
 
 /// A run that was refused before it began.
-#[must_use]
 pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at: Timestamp) -> SweepDoc {
     SweepDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "sweep",
-        generated_at: at,
-        complete: false,
         run_id: Some(run_id.to_owned()),
+        errors: vec![error(&Problem::new(None, Phase::Begin, message))],
+        outcome: OutcomeKind::Refused,
+        ..asked(wish, delete, at)
+    }
+}
+
+/// What was asked for, and nothing found or done yet.
+fn asked(wish: &Wish, delete: bool, at: Timestamp) -> SweepDoc {
+    SweepDoc {
+        header: Header::new("sweep", at),
+        complete: false,
+        run_id: None,
         dry_run: false,
         delete,
         repair: wish.repair.clone(),
@@ -242,8 +231,8 @@ pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at:
         deleted: Vec::new(),
         repaired: Vec::new(),
         kept: Vec::new(),
-        errors: vec![error(&Problem::new(None, Phase::Begin, message))],
-        outcome: OutcomeKind::Refused,
+        errors: Vec::new(),
+        outcome: OutcomeKind::Reported,
         warnings: Vec::new(),
     }
 }
@@ -267,10 +256,6 @@ fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
         predicted_bytes: entry.gain.frees_bytes,
         remedy,
     }
-}
-
-fn path(path: &std::path::Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 fn swept(step: &Step) -> Option<SweptDoc> {

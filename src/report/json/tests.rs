@@ -1,4 +1,5 @@
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 
 use super::*;
 
@@ -37,5 +38,12 @@ fn schemas_are_the_committed_ones() {
 }
 
 fn schema<T: schemars::JsonSchema>() -> schemars::Schema {
-    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+    // A reader of version 1 expects no format of times.
+    let plain = |schema: &mut schemars::Schema| {
+        if schema.get("format").is_some_and(|format| format == "date-time") {
+            schema.remove("format");
+        }
+    };
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    settings.with_transform(RecursiveTransform(plain)).into_generator().into_root_schema_for::<T>()
 }

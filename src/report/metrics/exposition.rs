@@ -17,7 +17,6 @@ pub enum Type {
 
 impl Type {
     /// Its word in a `# TYPE` line.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -109,7 +108,6 @@ impl Exposition {
     }
 
     /// The text: `families` in their order, those without a sample left out.
-    #[must_use]
     pub fn text(&self, families: &[&Family]) -> String {
         let mut text = String::new();
         for family in families {

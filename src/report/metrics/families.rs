@@ -82,8 +82,9 @@ families! {
         "layersweep_filesystem_files", &["mountpoint"],
         "Inodes of the filesystem; absent if it has no fixed number of them."
     );
-    FILESYSTEM_FILES_FREE = gauge("layersweep_filesystem_files_free", &["mountpoint"], "Free inodes of \
-        the filesystem.");
+    FILESYSTEM_FILES_FREE = gauge(
+        "layersweep_filesystem_files_free", &["mountpoint"], "Free inodes of the filesystem."
+    );
     HIGH_MARK = gauge(
         "layersweep_gc_high_mark_ratio", &["resource"],
         "Configured high threshold: usage of bytes or inodes at which gc starts to delete images."

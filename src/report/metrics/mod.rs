@@ -23,7 +23,6 @@ use crate::policy::Targets;
 use crate::policy::Thresholds;
 
 /// The metrics as text.
-#[must_use]
 pub fn text(facts: &Facts) -> String {
     let mut page = Exposition::default();
     page.add(family::BUILD_INFO, &[facts.version], 1);
@@ -120,31 +119,20 @@ fn add_targets(page: &mut Exposition, targets: &Targets) {
     }
 }
 
+/// How runs end that have a target.
+const BY_TARGET: &[OutcomeKind] = &[
+    OutcomeKind::NotNeeded,
+    OutcomeKind::Reached,
+    OutcomeKind::NotReached,
+    OutcomeKind::Failed,
+    OutcomeKind::Refused,
+];
+
 /// Commands that delete, how their runs end, and what they delete: these begin at 0, so that the first
 /// one is seen to happen.
 const DELETING: [(Command, &[OutcomeKind], &[Kind]); 3] = [
-    (
-        Command::Gc,
-        &[
-            OutcomeKind::NotNeeded,
-            OutcomeKind::Reached,
-            OutcomeKind::NotReached,
-            OutcomeKind::Failed,
-            OutcomeKind::Refused,
-        ],
-        &[Kind::Image, Kind::Container, Kind::Sandbox, Kind::Log, Kind::Leak],
-    ),
-    (
-        Command::Rm,
-        &[
-            OutcomeKind::NotNeeded,
-            OutcomeKind::Reached,
-            OutcomeKind::NotReached,
-            OutcomeKind::Failed,
-            OutcomeKind::Refused,
-        ],
-        &[Kind::Image, Kind::Name],
-    ),
+    (Command::Gc, BY_TARGET, &[Kind::Image, Kind::Container, Kind::Sandbox, Kind::Log, Kind::Leak]),
+    (Command::Rm, BY_TARGET, &[Kind::Image, Kind::Name]),
     (
         Command::Sweep,
         &[

@@ -38,7 +38,6 @@ pub enum WriteError<E> {
 }
 
 /// The file that `path` names: itself, or [`FILE_NAME`] in it if it is a directory.
-#[must_use]
 pub fn file(path: &Path) -> PathBuf {
     match path.is_dir() {
         true => path.join(FILE_NAME),
@@ -73,13 +72,8 @@ pub fn write<E>(
 /// The directory, held open so that nobody can put another one in its place, and the name in it.
 fn open_parent(path: &Path) -> io::Result<(OwnedFd, String)> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the path does not name a \
-        file",
-        )
-    })?;
+    let name =
+        name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file"))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     Ok((rustix::fs::openat(CWD, parent, flags, Mode::empty())?, name.to_owned()))

@@ -10,7 +10,6 @@ use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc};
 const ROWS: usize = 15;
 
 /// The differences, the largest of each kind first.
-#[must_use]
 pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     let taken = |taken: &TakenDoc| format!("{} ({})", screen.minute(taken.at), safe(&taken.id));
     let mut out = format!("From {} to {}\n", taken(&document.before), taken(&document.after));

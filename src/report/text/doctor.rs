@@ -2,21 +2,26 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::safe;
+use super::format::{counted, safe};
 use super::screen::Screen;
 use super::table::heading;
-use crate::report::json::{CheckDoc, DoctorDoc};
+use crate::app::doctor::{Check, Status};
+use crate::report::json::DoctorDoc;
 
 /// Width where no terminal says one: what is wrapped by a log or a mail is hard to read.
 const WIDTH: usize = 80;
 const INDENT: &str = "  ";
 
 /// The findings by severity, then a line that counts them. `quiet`: only what is to be mended.
-#[must_use]
 pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
     let mut out = String::new();
-    let groups = [("error", "Errors"), ("warning", "Warnings"), ("note", "Notes"), ("ok", "Nothing wrong")];
+    let groups = [
+        (Status::Error, "Errors"),
+        (Status::Warning, "Warnings"),
+        (Status::Note, "Notes"),
+        (Status::Ok, "Nothing wrong"),
+    ];
     for (status, title) in groups.iter().take(if quiet { 2 } else { groups.len() }) {
         let checks: Vec<_> = document.checks.iter().filter(|check| check.status == *status).collect();
         if checks.is_empty() {
@@ -33,9 +38,9 @@ pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
         let unread = if document.complete { "" } else { "; something could not be read" };
         let line = format!(
             "{}, {}, {}, {} ok{unread}",
-            counted(counts.error, "error"),
-            counted(counts.warning, "warning"),
-            counted(counts.note, "note"),
+            counted(counts.error as u64, "error"),
+            counted(counts.warning as u64, "warning"),
+            counted(counts.note as u64, "note"),
             counts.ok,
         );
         out.push_str(&wrapped(&line, width, ""));
@@ -43,7 +48,7 @@ pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
     out
 }
 
-fn entry(check: &CheckDoc, width: usize) -> String {
+fn entry(check: &Check, width: usize) -> String {
     let mut head = check.name.to_owned();
     if !check.object.is_empty() {
         head.push_str("  ");
@@ -74,17 +79,12 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
 }
 
-fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::app::doctor::{Check, Status};
     use crate::report::json;
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
         ];
         let screen = |width| Screen { width, unicode: true, zone: TimeZone::UTC };
         let document = json::doctor(Timestamp::UNIX_EPOCH, false, checks);
-        assert_eq!(document.status, "error");
+        assert_eq!(document.status, Status::Error);
         let plain = |text: &str| anstream::adapter::strip_str(text).to_string();
         let shown = plain(&doctor(&document, &screen(None), false));
         assert!(

@@ -10,7 +10,6 @@ use super::table::{Table, heading};
 use crate::report::json::{EvidenceDoc, ExplainDoc, FateDoc, ImageDoc, LayerDoc, RememberedDoc, UserDoc};
 
 /// The whole story of one object.
-#[must_use]
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     let mut out = String::new();
     match (&document.image, &document.container) {

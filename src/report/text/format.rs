@@ -7,17 +7,21 @@ use jiff::Timestamp;
 pub use crate::model::display::bytes;
 
 /// Bytes freed; negative if others wrote more.
-#[must_use]
 pub(super) fn signed_bytes(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     format!("{sign}{}", bytes(number.unsigned_abs()))
 }
 
 /// Time since `since` in one unit: `45s`, `12m`, `5h`, `19d`.
-#[must_use]
 pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
-    let Some(since) = since else { return "-".into() };
-    match now.duration_since(since).as_secs().max(0) {
+    let past = |since| u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0);
+    age_of(since.map(past))
+}
+
+/// The same of a number of seconds.
+pub(super) fn age_of(seconds: Option<u64>) -> String {
+    let Some(seconds) = seconds else { return "-".into() };
+    match seconds {
         secs @ 0..120 => format!("{secs}s"),
         secs @ 120..7200 => format!("{}m", secs / 60),
         secs @ 7200..172_800 => format!("{}h", secs / 3600),
@@ -27,7 +31,6 @@ pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
 
 /// The first twelve digits of an id, as the runtimes' tools print it. A namespace or
 /// snapshotter in front of it stays.
-#[must_use]
 pub fn short_id(id: &str) -> String {
     let (qualifier, id) = match id.rsplit_once('/') {
         Some((qualifier, id)) => (format!("{qualifier}/"), id),
@@ -38,7 +41,6 @@ pub fn short_id(id: &str) -> String {
 }
 
 /// Whether a terminal would obey a character, or write in another direction after it.
-#[must_use]
 pub fn acts_on_terminal(c: char) -> bool {
     let bidi = matches!(c,
         '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -47,7 +49,6 @@ pub fn acts_on_terminal(c: char) -> bool {
 
 /// A foreign text that cannot move the cursor, ring a bell or turn the line around:
 /// control characters and those that change the direction of writing are escaped.
-#[must_use]
 pub fn safe(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -61,6 +62,10 @@ pub fn safe(text: &str) -> String {
     out
 }
 
+/// Below a table with a `!` in it.
+pub(super) const DIFFERS: &str =
+    "! predicted and measured differ by more than the filesystem's own fluctuation\n";
+
 /// The first name, and how many more there are.
 pub(super) fn names(names: &[String]) -> String {
     match names {
@@ -73,6 +78,11 @@ pub(super) fn names(names: &[String]) -> String {
 /// Its names, else the beginning of its id.
 pub(super) fn name_or_id(names: &[String], id: &str) -> String {
     if names.is_empty() { short_id(id) } else { self::names(names) }
+}
+
+/// `1 run`, `2 runs`.
+pub(super) fn counted(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// A percentage with two decimals.

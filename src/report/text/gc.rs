@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{bytes, name_or_id, names, percent, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, bytes, name_or_id, names, percent, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
+use crate::model::display::listed;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
-#[must_use]
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let mut out = String::new();
     for comparison in &document.comparison {
@@ -42,7 +42,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&ending(document));
-    if document.kind == "gc" && document.outcome == OutcomeKind::NotReached {
+    if document.header.kind == "gc" && document.outcome == OutcomeKind::NotReached {
         out.push_str(match document.believed_bytes {
             Some(believed) if believed >= document.wanted_bytes => {
                 "The kubelet's algorithm believes that this is enough.\n"
@@ -63,7 +63,7 @@ fn object(id: &str) -> String {
 
 fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     let used = percent(filesystem.usage_before_percent);
-    if document.kind == "rm" {
+    if document.header.kind == "rm" {
         return format!("{}: {used} used\n", safe(&filesystem.mount));
     }
     let thresholds = match (document.high_percent, document.low_percent) {
@@ -118,7 +118,7 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
     table.fit(screen, &[1], &[(0, 24)]);
     let mut out = table.render();
     if document.deleted.iter().any(|deleted| deleted.differs) {
-        out.push_str("! predicted and measured differ by more than the filesystem's own fluctuation\n");
+        out.push_str(DIFFERS);
     }
     out
 }
@@ -136,7 +136,7 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
         return String::new();
     }
     let mut table;
-    if document.kind == "rm" {
+    if document.header.kind == "rm" {
         table = Table::new(&["STAYS", "RULE", "WHY"]);
         for kept in &document.kept {
             table.row(vec![name_or_id(&kept.names, &kept.id), kept.rule.into(), safe(&kept.detail)]);
@@ -197,11 +197,7 @@ fn counted(document: &GcDoc) -> String {
         ("name", "names"),
     ];
     let parts: Vec<_> = kinds.into_iter().filter_map(several).collect();
-    match parts.as_slice() {
-        [] => "0 images".into(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
+    if parts.is_empty() { "0 images".into() } else { listed(&parts) }
 }
 
 fn ending(document: &GcDoc) -> String {
@@ -244,7 +240,7 @@ fn believed(document: &GcDoc) -> String {
 }
 
 fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
-    match (document.kind, outcome) {
+    match (document.header.kind, outcome) {
         ("rm", OutcomeKind::Reached) => "Done",
         ("rm", OutcomeKind::NotReached) => "NOT all done",
         (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",

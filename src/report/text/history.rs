@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{bytes, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, bytes, counted, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::report::json::{
@@ -11,7 +11,6 @@ use crate::report::json::{
 };
 
 /// Runs, the newest first, each with what it deleted.
-#[must_use]
 pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
     // One table for the deletions of all runs, so that their columns stand below each other.
     let mut table =
@@ -40,13 +39,13 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         }
     }
     if deletions().any(|deletion| deletion.differs) {
-        out.push_str("! predicted and measured differ by more than the filesystem's own fluctuation\n");
+        out.push_str(DIFFERS);
     }
     if document.more {
         out.push_str("There are older runs: --limit N or --since TIME shows them.\n");
     }
-    match (document.runs.is_empty(), &document.database) {
-        (true, None) if !document.complete => out.push_str("The records cannot be read.\n"),
+    match (document.runs.is_empty(), &document.origin.database) {
+        (true, None) if !document.origin.complete => out.push_str("The records cannot be read.\n"),
         (true, None) => out.push_str("Nothing has been recorded yet.\n"),
         (true, Some(_)) => out.push_str("Nothing was deleted and nothing failed.\n"),
         (false, _) => {}
@@ -166,18 +165,14 @@ fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
             0 => String::new(),
             some => format!(" ({some} incomplete)"),
         };
-        kinds.push(format!("{}{incomplete}", count(quiet.scans, "scan")));
+        kinds.push(format!("{}{incomplete}", counted(quiet.scans, "scan")));
     }
     if quiet.other_runs > 0 {
-        kinds.push(format!("{} with nothing to do", count(quiet.other_runs, "run")));
+        kinds.push(format!("{} with nothing to do", counted(quiet.other_runs, "run")));
     }
     let (Some(first), Some(last)) = (quiet.first_at, quiet.last_at) else { return String::new() };
     let hint = if listed { "" } else { " (--all lists them)" };
     format!("{}, {} to {}{hint}\n", kinds.join(" and "), screen.minute(first), screen.minute(last))
-}
-
-fn count(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// How long something took.
@@ -191,7 +186,6 @@ fn length(from: Timestamp, to: Timestamp) -> String {
 }
 
 /// The usage series: a chart each on a terminal, else a table each.
-#[must_use]
 pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {
     let mut out = String::new();
     for series in &document.filesystems {
@@ -216,7 +210,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
             out.push_str(&points(series, screen));
         }
     }
-    if !document.complete {
+    if !document.origin.complete {
         out.push_str("The records cannot be read.\n");
     } else if document.filesystems.is_empty() {
         out.push_str("Nothing has been recorded yet.\n");
@@ -225,10 +219,9 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
 }
 
 /// The scans that can be compared, the newest first.
-#[must_use]
 pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
     if document.scans.is_empty() {
-        return match (document.complete, document.since) {
+        return match (document.origin.complete, document.origin.since) {
             (false, _) => "The records cannot be read.\n".into(),
             (true, None) => "No scan is kept yet: `layersweep scan` keeps one.\n".into(),
             (true, Some(_)) => "No scan of this time is kept.\n".into(),
@@ -257,7 +250,7 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels
     };
     let samples: Vec<_> = series.points.iter().map(sample).collect();
     let (first, to) = window(&samples, document.header.generated_at);
-    let from = document.since.map_or(first, |since| since.min(to));
+    let from = document.origin.since.map_or(first, |since| since.min(to));
     let runs: Vec<_> = document
         .runs
         .iter()
@@ -270,7 +263,7 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels
     if !runs.is_empty() {
         let freed = runs.iter().filter_map(|run| run.measured_bytes).fold(0_i64, i64::saturating_add);
         let mark = if screen.unicode { "▴" } else { "^" };
-        let runs = count(runs.len() as u64, "run");
+        let runs = counted(runs.len() as u64, "run");
         out.push_str(&format!("{mark} {runs} that deleted something, {} measured\n", signed_bytes(freed)));
     }
     out

@@ -8,7 +8,6 @@ use super::table::Table;
 use crate::report::json::{ImageDoc, UserDoc};
 
 /// The table of images.
-#[must_use]
 pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
     // Without records nobody knows, and the columns would only take room.
     let remembered = images.iter().any(|image| image.first_detected.is_some());

@@ -18,7 +18,6 @@ pub struct Names {
 
 impl Names {
     /// Of everything in an inventory.
-    #[must_use]
     pub fn of(inventory: &Inventory) -> Self {
         let mut names = Self::default();
         let root = |store: StoreIx| inventory.stores[store.get()].root.to_string_lossy().into_owned();
@@ -47,7 +46,6 @@ impl Names {
 }
 
 /// The table of layers.
-#[must_use]
 pub fn layers(layers: &[LayerDoc], names: &Names) -> String {
     let mut table = Table::new(&["LAYER", "PARENT", "KIND", ">REFS", ">SIZE", ">INODES", "HELD BY"]);
     for layer in layers {
@@ -79,7 +77,6 @@ fn holders(layer: &LayerDoc, names: &Names) -> String {
 const WIDEST: usize = 300;
 
 /// The forest: a base layer a tree, its children below it, the largest first.
-#[must_use]
 pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
     // A layer's id is only unique within its store.
     let known: HashSet<(&str, &str)> =

@@ -6,7 +6,6 @@ use super::table::Table;
 use crate::report::json::PinsDoc;
 
 /// The table of pins.
-#[must_use]
 pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     if !document.complete {
         return "The keep-list cannot be read.\n".into();
@@ -24,7 +23,6 @@ pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
 }
 
 /// What was changed, a line each; nothing where nothing was.
-#[must_use]
 pub fn pins_changed(document: &PinsDoc) -> String {
     let lines = |done: &str, patterns: &[String]| -> String {
         patterns.iter().map(|pattern| format!("{done} {}\n", safe(pattern))).collect()

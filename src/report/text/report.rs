@@ -8,7 +8,9 @@ use super::doctor::wrapped;
 use super::format::{bytes, safe, short_id};
 use super::screen::Screen;
 use super::table::heading;
-use crate::report::json::{CauseDoc, ReportDoc, ReportFilesystemDoc, UsageSeriesDoc};
+use crate::app::diagnosis::Cause;
+use crate::policy::thresholds::Counted;
+use crate::report::json::{ReportDoc, ReportFilesystemDoc, UsageSeriesDoc};
 use bar::{bar, legend, sparkline};
 
 /// Width where no terminal says one.
@@ -27,7 +29,6 @@ const SCARCE: u64 = 50;
 const SKIPPED: usize = 3;
 
 /// The whole report.
-#[must_use]
 pub fn report(document: &ReportDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
     let mut out = heading(&title(document, screen));
@@ -85,7 +86,7 @@ fn inodes(disk: &ReportFilesystemDoc) -> String {
         return String::new();
     }
     let thresholds =
-        disk.marks.iter().filter(|threshold| threshold.of == "inodes" && !threshold.name.ends_with(" low"));
+        disk.marks.iter().filter(|threshold| threshold.of == Counted::Inodes && threshold.acts());
     let thresholds: Vec<_> = thresholds
         .map(|threshold| {
             format!("{} at {:.0}%", safe(threshold.name.trim_end_matches(" high")), threshold.percent)
@@ -114,7 +115,7 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
 /// Below the sizes of causes.
 const INDENT: &str = "            ";
 
-fn causes(causes: &[CauseDoc], screen: &Screen, width: usize) -> String {
+fn causes(causes: &[Cause], screen: &Screen, width: usize) -> String {
     if causes.is_empty() {
         return String::new();
     }
@@ -146,7 +147,7 @@ fn causes(causes: &[CauseDoc], screen: &Screen, width: usize) -> String {
 }
 
 /// A cause where there is room for one line: in full, or its name and as much of its path as fits.
-fn in_a_line(cause: &CauseDoc, screen: &Screen, room: usize) -> String {
+fn in_a_line(cause: &Cause, screen: &Screen, room: usize) -> String {
     const LEAST: usize = 16;
     let text = safe(&cause.text);
     if text.width() <= room {
@@ -210,7 +211,7 @@ fn skipped(document: &ReportDoc, width: usize) -> String {
     for (title, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
         out.push_str(&format!("\n{}", heading(title)));
         for one in list.iter().take(SKIPPED) {
-            out.push_str(&wrapped(&safe(&format!("{}: {}", one.path, one.message)), width, "  "));
+            out.push_str(&wrapped(&safe(&format!("{}: {}", one.path.display(), one.message)), width, "  "));
         }
         let more = list.len().saturating_sub(SKIPPED);
         if more > 0 {

@@ -1,6 +1,6 @@
 //! The whole scan.
 
-use super::format::{bytes, safe, short_id};
+use super::format::{age_of, bytes, safe, short_id};
 use super::images::images;
 use super::screen::Screen;
 use super::table::Table;
@@ -8,7 +8,6 @@ use super::usage::{filesystem_line, store_line};
 use crate::report::json::{LeakDoc, ScanDoc};
 
 /// The whole scan.
-#[must_use]
 pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
@@ -76,31 +75,20 @@ fn containers<L>(document: &ScanDoc<L>) -> String {
 }
 
 /// The table of leaks; nothing where there are none.
-#[must_use]
 pub fn leaks(leaks: &[LeakDoc]) -> String {
     if leaks.is_empty() {
         return String::new();
     }
     let mut table = Table::new(&["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", "EVIDENCE"]);
     for leak in leaks {
-        let age = leak.age_seconds.map_or_else(|| "-".into(), age);
         table.row(vec![
             leak.class.to_string(),
             short_id(&leak.id),
             bytes(leak.bytes),
-            age,
+            age_of(leak.age_seconds),
             leak.verdict.into(),
             safe(&leak.evidence),
         ]);
     }
     format!("\n{}", table.render())
-}
-
-fn age(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }

@@ -22,7 +22,6 @@ impl Screen {
     }
 
     /// Date and time to the minute.
-    #[must_use]
     pub fn minute(&self, at: Timestamp) -> String {
         at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
     }

@@ -1,13 +1,12 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
-use super::format::{bytes, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, age_of, bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::OutcomeKind;
 use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
 
 /// A report, a plan, or what a run did.
-#[must_use]
 pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     let acts = document.delete || !document.repair.is_empty();
     let planned = document.dry_run || document.outcome == OutcomeKind::Reported || !acts;
@@ -40,21 +39,17 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     let (mending, mendable): (Vec<_>, Vec<_>) =
         mends.partition(|one| document.repair.iter().any(|class| class == one.leak.class.as_str()));
     let staying: Vec<_> = document.leaks.iter().filter(|one| one.action == "none").collect();
-    if !going.is_empty() {
-        out.push_str(&heading(if document.delete { "To delete" } else { "What --delete would delete" }));
-        out.push_str(&table(&going, screen, true));
-    }
-    if !mending.is_empty() {
-        out.push_str(&heading("To repair"));
-        out.push_str(&table(&mending, screen, true));
-    }
-    if !mendable.is_empty() {
-        out.push_str(&heading("What --repair CLASS would repair"));
-        out.push_str(&table(&mendable, screen, true));
-    }
-    if !staying.is_empty() {
-        out.push_str(&heading("What stays"));
-        out.push_str(&table(&staying, screen, false));
+    let deletes = if document.delete { "To delete" } else { "What --delete would delete" };
+    for (title, leaks, goes) in [
+        (deletes, &going, true),
+        ("To repair", &mending, true),
+        ("What --repair CLASS would repair", &mendable, true),
+        ("What stays", &staying, false),
+    ] {
+        if !leaks.is_empty() {
+            out.push_str(&heading(title));
+            out.push_str(&table(leaks, screen, goes));
+        }
     }
     out.push_str(&format!(
         "\n{}: {} can be deleted, freeing about {}; {} can be repaired; {} stay{}\n",
@@ -86,7 +81,7 @@ fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
             leak.class.to_string(),
             short_id(&leak.id),
             bytes(leak.bytes),
-            leak.age_seconds.map_or_else(|| "-".into(), age),
+            age_of(leak.age_seconds),
             leak.verdict.into(),
             safe(words),
         ]);
@@ -132,7 +127,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         ));
     }
     if document.deleted.iter().any(|one| one.differs) {
-        out.push_str("! predicted and measured differ by more than the filesystem's own fluctuation\n");
+        out.push_str(DIFFERS);
     }
     let going = document.leaks.iter().filter(|one| one.action == "delete").count();
     let stay = document.leaks.len().saturating_sub(going);
@@ -159,13 +154,4 @@ fn row(one: &SweptDoc) -> Vec<String> {
 
 fn counted(count: usize, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
-}
-
-fn age(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }

@@ -2,10 +2,11 @@
 
 use super::format::{bytes, safe};
 use super::table::{Table, heading};
+use crate::model::Consistency;
+use crate::model::refs::RowKind;
 use crate::report::json::{FilesystemDoc, RowDoc, StoreDoc, UsageDoc};
 
 /// The summary of every filesystem and store.
-#[must_use]
 pub fn usage(document: &UsageDoc) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
@@ -26,7 +27,7 @@ pub fn usage(document: &UsageDoc) -> String {
             bytes(store.store.reclaimable_bytes),
         ]);
         out.push_str(&table.render());
-        if store.rows.iter().any(|row| row.kind == "snapshotter") {
+        if store.rows.iter().any(|row| row.kind == RowKind::Snapshotter) {
             out.push_str(
                 "Snapshots of a second snapshotter are copies of image layers: they are deleted with their \
                  images, whose RECLAIMABLE includes them.\n",
@@ -68,7 +69,7 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
 pub(super) fn store_line(store: &StoreDoc) -> String {
     let read_only = if store.read_only { ", read-only" } else { "" };
     let state = match store.consistency {
-        "consistent" => String::new(),
+        Consistency::Consistent => String::new(),
         other => format!(", records {other}"),
     };
     format!(
@@ -83,15 +84,15 @@ pub(super) fn store_line(store: &StoreDoc) -> String {
 
 fn cells(row: &RowDoc) -> Vec<String> {
     let (name, counted, goes) = match row.kind {
-        "images_in_use" => ("Images in use", true, false),
-        "images_pinned" => ("Images pinned, not in use", true, false),
-        "images_unused" => ("Images not in use", true, true),
-        "snapshotter" => ("", true, false),
-        "containers" => ("Containers", true, true),
-        "leaks" => ("Leaks", true, true),
-        "leaks_kept" => ("Findings that stay", true, false),
-        "metadata" => ("Store metadata", false, false),
-        _ => ("Other files", false, false),
+        RowKind::ImagesInUse => ("Images in use", true, false),
+        RowKind::ImagesPinned => ("Images pinned, not in use", true, false),
+        RowKind::ImagesUnused => ("Images not in use", true, true),
+        RowKind::Snapshotter => ("", true, false),
+        RowKind::Containers => ("Containers", true, true),
+        RowKind::LeaksReclaimable => ("Leaks", true, true),
+        RowKind::LeaksKept => ("Findings that stay", true, false),
+        RowKind::Metadata => ("Store metadata", false, false),
+        RowKind::Other => ("Other files", false, false),
     };
     let dash = || "-".to_owned();
     // A snapshotter's name is a foreign text.

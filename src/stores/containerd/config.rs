@@ -11,28 +11,7 @@ use std::path::{Path, PathBuf};
 use super::places::{ConfiguredPin, Places, Proxy};
 use crate::sys::quiet::{self, Kind, Within};
 use crate::sys::sysroot::Sysroot;
-
-use file::Settings;
-
-/// One configured containerd. Paths are absolute inside the sysroot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RootConfig {
-    /// Its root directory (persistent).
-    pub root: PathBuf,
-    /// Its state directory (cleared by a reboot).
-    pub state: PathBuf,
-    /// Snapshotters whose directory is configured: name and directory.
-    pub snapshotters: Vec<(String, PathBuf)>,
-    /// Snapshotters that run beside containerd (proxy plugins): name and directory, as exported or as
-    /// it is by default.
-    pub proxies: Vec<(String, PathBuf)>,
-    /// Directories where the erofs snapshotter finds layers that somebody else put there.
-    pub layer_caches: Vec<PathBuf>,
-    /// The sandbox image.
-    pub pins: Vec<ConfiguredPin>,
-    /// The source of this path, for messages: a file, a flag, a built-in default.
-    pub origin: String,
-}
+pub use file::RootConfig;
 
 /// What the configuration of a node says.
 #[derive(Clone, Debug, Default)]
@@ -92,13 +71,6 @@ const FLAVOURS: [Flavour; 6] = [
     },
 ];
 
-/// Where snapshotters beside containerd keep their files if containerd's configuration does not say.
-const PROXY_ROOTS: [(&str, &str); 3] = [
-    ("soci", "/var/lib/soci-snapshotter-grpc"),
-    ("stargz", "/var/lib/containerd-stargz-grpc"),
-    ("nydus", "/var/lib/containerd-nydus"),
-];
-
 /// Where in such a directory the snapshots and their database are.
 const PROXY_DATA: [&str; 2] = ["", "snapshotter"];
 
@@ -155,15 +127,15 @@ impl RootConfig {
         let elsewhere =
             elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
         let root = sysroot.resolve(&self.root)?;
+        let has_state = !sysroot.is_foreign() && !self.state.as_os_str().is_empty();
+        // No root is inside of these.
+        let is_apart = |directory: &Path| !root.starts_with(directory);
+        let caches = self.layer_caches.iter().filter_map(|path| directory(sysroot, path));
         Ok(Places {
-            state: Some(&self.state)
-                .filter(|_| !sysroot.is_foreign() && !self.state.as_os_str().is_empty())
-                .cloned(),
+            state: has_state.then(|| self.state.clone()),
             snapshotters: elsewhere.collect(),
-            proxies: self.proxies(sysroot).filter(|proxy| apart(&root, &proxy.directory)).collect(),
-            layer_caches: directories(sysroot, &self.layer_caches)
-                .filter(|path| apart(&root, path))
-                .collect(),
+            proxies: self.proxies(sysroot).filter(|proxy| is_apart(&proxy.directory)).collect(),
+            layer_caches: caches.filter(|path| is_apart(path)).collect(),
             root,
             pins: self.pins.clone(),
             foreign: sysroot.is_foreign(),
@@ -173,7 +145,7 @@ impl RootConfig {
     /// The proxies whose directory is there.
     fn proxies<'a>(&'a self, sysroot: &'a Sysroot) -> impl Iterator<Item = Proxy> + 'a {
         self.proxies.iter().filter_map(|(name, path)| {
-            let directory = directories(sysroot, std::slice::from_ref(path)).next()?;
+            let directory = directory(sysroot, path)?;
             let within = Within::at([directory.as_path()]);
             let is_data = |below: &&&str| {
                 let database = directory.join(below).join("metadata.db");
@@ -185,48 +157,28 @@ impl RootConfig {
     }
 }
 
-/// Those that exist, where they lie for us.
-fn directories<'a>(sysroot: &'a Sysroot, paths: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
-    let found = paths.iter().filter_map(|path| sysroot.resolve(path).ok());
+/// Where a directory lies for us, if it exists.
+fn directory(sysroot: &Sysroot, path: &Path) -> Option<PathBuf> {
+    let found = sysroot.resolve(path).ok();
     found.filter(|path| quiet::facts(path).is_ok_and(|facts| facts.kind == Kind::Directory))
-}
-
-/// Whether a directory is separate: no root is inside it.
-fn apart(root: &Path, directory: &Path) -> bool {
-    !root.starts_with(directory)
 }
 
 impl Flavour {
     fn read(&self, sysroot: &Sysroot, problems: &mut Vec<(PathBuf, String)>) -> RootConfig {
-        let mut settings = Settings::default();
-        file::read(sysroot, Path::new(self.file), &mut settings, problems);
-        let origin = match settings.root_origin {
-            Some(file) => file.display().to_string(),
-            None => self.name.to_owned(),
+        let mut config = RootConfig {
+            root: self.root.into(),
+            state: self.state.into(),
+            origin: self.name.into(),
+            ..RootConfig::default()
         };
-        if settings.pins.is_empty() {
-            settings.pins = DEFAULT_SANDBOXES
-                .map(|image| ConfiguredPin {
-                    image: image.into(),
-                    origin: "containerd's built-in defaults".into(),
-                })
-                .into();
+        file::read(sysroot, Path::new(self.file), &mut config, problems);
+        if config.pins.is_empty() {
+            let pin = |image: &str| ConfiguredPin {
+                image: image.into(),
+                origin: "containerd's built-in defaults".into(),
+            };
+            config.pins = DEFAULT_SANDBOXES.map(pin).into();
         }
-        RootConfig {
-            root: settings.root.unwrap_or_else(|| self.root.into()),
-            state: settings.state.unwrap_or_else(|| self.state.into()),
-            snapshotters: settings.snapshotters,
-            proxies: settings
-                .proxies
-                .into_iter()
-                .filter_map(|(name, root)| {
-                    let usual = PROXY_ROOTS.iter().find(|(known, _)| *known == name);
-                    Some((name, root.or_else(|| Some(usual?.1.into()))?))
-                })
-                .collect(),
-            layer_caches: settings.layer_caches,
-            pins: settings.pins,
-            origin,
-        }
+        config
     }
 }

@@ -8,7 +8,7 @@ pub(super) mod volumes;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::gc::{Graph, Ref};
 use super::metadata::Namespace;
@@ -16,9 +16,8 @@ use super::places::META_DB;
 use super::snapshot::Snapshot;
 use super::units::{Unit, What};
 use crate::disk::Tally;
-use crate::model::{LayerFacts, LeakClass, NodeIx, NodeKind, Verdict};
+use crate::model::{LayerFacts, NodeIx, NodeKind};
 use crate::stores::inventory_writer::InventoryWriter;
-use crate::stores::leaks::Judgement;
 
 /// The namespace of CRI, and so of the kubelet.
 pub const KUBERNETES: &str = "k8s.io";
@@ -36,15 +35,14 @@ pub fn fill(
     let namespaces = &snapshot.metadata.namespaces;
     // The schema of containerd 2.0, which was the first to let them.
     let images_expire = snapshot.metadata.version >= Some(4);
+    let graphs: Vec<_> =
+        namespaces.iter().map(|namespace| (namespace, Graph::new(namespace, images_expire))).collect();
     let mut filler = Filler {
         writer,
         snapshot,
         platform,
         in_flight,
-        graphs: namespaces
-            .iter()
-            .map(|namespace| (namespace, Graph::new(namespace).with_expiring_images(images_expire)))
-            .collect(),
+        graphs: &graphs,
         blobs: HashMap::new(),
         directories: HashMap::new(),
         cached: HashMap::new(),
@@ -82,7 +80,7 @@ pub(super) struct Filler<'a> {
     pub(super) platform: &'a str,
     /// What changed more recently than this is work in progress.
     pub(super) in_flight: SignedDuration,
-    pub(super) graphs: Vec<(&'a Namespace, Graph<'a>)>,
+    pub(super) graphs: &'a [(&'a Namespace, Graph<'a>)],
     /// Blobs by digest.
     pub(super) blobs: HashMap<&'a str, NodeIx>,
     /// Snapshots' directories by snapshotter and position of the entry.
@@ -140,7 +138,7 @@ impl<'a> Filler<'a> {
         for namespace in &self.snapshot.metadata.namespaces {
             for blob in &namespace.blobs {
                 let Some(node) = self.blobs.get(blob.digest.as_str()) else { continue };
-                let facts = self.writer.inventory.nodes[node.get()].layer.get_or_insert_default();
+                let facts = self.writer.inventory[*node].layer.get_or_insert_default();
                 let LayerFacts { created, diff_id, .. } = &mut **facts;
                 *created = created.iter().copied().chain(blob.created).min();
                 if let Some(digest) = blob.labels.get("containerd.io/uncompressed") {
@@ -175,24 +173,16 @@ impl<'a> Filler<'a> {
     pub(super) fn meta_db(&self) -> PathBuf {
         self.snapshot.places.root.join(META_DB)
     }
-
-    pub(super) fn leak(&mut self, class: LeakClass, verdict: Verdict, about: About, holds: Vec<NodeIx>) {
-        let About { id, path, since, evidence } = about;
-        self.writer.leak(Judgement { class, verdict, evidence }, &id, &path, since, holds);
-    }
-}
-
-/// What a leak is about.
-pub(super) struct About {
-    pub(super) id: String,
-    pub(super) path: PathBuf,
-    pub(super) since: Option<Timestamp>,
-    pub(super) evidence: String,
 }
 
 /// `name` in CRI's namespace, `namespace/name` in any other.
 pub(super) fn qualified(namespace: &str, name: &str) -> String {
     if namespace == KUBERNETES { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// The namespace and the hexadecimal digest in an image's id, as [`qualified`] made it.
+pub(in crate::stores) fn unqualified(id: &str) -> (&str, &str) {
+    id.split_once('/').unwrap_or((KUBERNETES, id))
 }
 
 #[cfg(test)]

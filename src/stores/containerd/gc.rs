@@ -70,14 +70,14 @@ pub struct Graph<'a> {
 impl<'a> Graph<'a> {
     /// The edges of `namespace`.
     #[must_use]
-    pub fn new(namespace: &'a Namespace) -> Self {
+    pub fn new(namespace: &'a Namespace, images_expire: bool) -> Self {
         let mut graph = Self {
             namespace,
             images: namespace.images.iter().map(|image| (image.name.as_str(), image)).collect(),
             blobs: namespace.blobs.iter().map(|blob| (blob.digest.as_str(), blob)).collect(),
             ingests: namespace.ingests.iter().map(|ingest| (ingest.key.as_str(), ingest)).collect(),
             snapshots: namespace.snapshots.iter().map(|one| (key_of(one), one)).collect(),
-            images_expire: false,
+            images_expire,
             back: HashMap::new(),
         };
         for blob in &namespace.blobs {
@@ -91,12 +91,6 @@ impl<'a> Graph<'a> {
             graph.back_edges(Ref::Image(&image.name), &image.labels);
         }
         graph
-    }
-
-    /// The same, with images that may expire, as containerd 2 has it.
-    #[must_use]
-    pub fn with_expiring_images(self, images_expire: bool) -> Self {
-        Self { images_expire, ..self }
     }
 
     /// When an image expired, if it has: its record waits for the next

@@ -3,17 +3,17 @@
 
 mod damage;
 mod orphans;
-mod volumes;
 
 use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::fill::images::Groups;
-use super::fill::{About, Filler, qualified, volumes as image_volumes};
+use super::fill::{Filler, qualified, volumes as image_volumes};
 use super::gc::{Ref, Term, term};
 use super::metadata::{LeaseRecord, Namespace};
 use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
+use crate::stores::leaks::Judgement;
 
 /// A lease that lasts longer than this was not made for a pull, whose leases last a day.
 const FAR: SignedDuration = SignedDuration::from_hours(48);
@@ -42,12 +42,19 @@ impl<'a> Filler<'a> {
         if self.in_flight(since) || !self.records_are_whole() { Verdict::Keep } else { Verdict::Report }
     }
 
+    /// With that verdict.
+    pub(super) fn judged(
+        &self,
+        class: LeakClass,
+        since: Option<Timestamp>,
+        evidence: impl Into<String>,
+    ) -> Judgement {
+        Judgement::of(class, evidence).with(self.verdict(since))
+    }
+
     /// Leases that keep content without a known user.
     pub(super) fn leases(&mut self) {
-        for at in 0..self.graphs.len() {
-            let (namespace, graph) = &self.graphs[at];
-            let namespace = *namespace;
-            let mut found = Vec::new();
+        for (namespace, graph) in self.graphs {
             let mut marked = None;
             for lease in &namespace.leases {
                 let mut refs = graph.lease(lease);
@@ -60,44 +67,35 @@ impl<'a> Filler<'a> {
                 }
                 let newest =
                     lease.ingests.iter().filter_map(|key| self.ingest_modified(namespace, key)).max();
-                found.push((lease, term, newest, self.nodes(namespace, &refs)));
-            }
-            for (lease, term, newest, holds) in found {
-                if self.owned(namespace, lease, &holds) || is_of_volumes(lease) {
-                    continue;
+                let holds = self.nodes(namespace, &refs);
+                if !self.owned(namespace, lease, &holds) && !is_of_volumes(lease) {
+                    self.lease(&namespace.name, lease, term, newest, holds);
                 }
-                self.lease(&namespace.name, lease, term, newest, holds);
             }
         }
     }
 
     /// Expired image names, and what only they would hold.
     pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
-        let mut found = Vec::new();
-        for (namespace, graph) in &self.graphs {
+        let now = self.writer.present.now();
+        for (namespace, graph) in self.graphs {
             let mut marked = None;
-            let expired = namespace.images.iter();
-            let expired =
-                expired.filter_map(|name| Some((name, graph.expired(name, self.writer.present.now())?)));
-            for (name, end) in expired {
-                let marked = marked.get_or_insert_with(|| graph.marked(self.writer.present.now()));
+            for name in &namespace.images {
+                let Some(end) = graph.expired(name, now) else { continue };
+                let marked = marked.get_or_insert_with(|| graph.marked(now));
                 let mut refs = graph.image(name);
                 refs.retain(|one| !marked.contains(one));
-                found.push((*namespace, name, end, self.nodes(namespace, &refs)));
+                let holds = self.nodes(namespace, &refs);
+                let group = groups.named(&namespace.name, &name.name);
+                let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
+                let evidence = format!(
+                    "this name expired at {end}; it no longer keeps image {image}, and containerd \
+                     deletes it in its next garbage collection"
+                );
+                let judged = self.judged(LeakClass::ImageExpired, Some(end), evidence);
+                let id = qualified(&namespace.name, &name.name);
+                self.writer.leak(judged, &id, &self.meta_db(), Some(end), holds);
             }
-        }
-        for (namespace, name, end, holds) in found {
-            let group = groups.all.iter().find(|group| {
-                group.namespace.name == namespace.name && group.names.iter().any(|one| one.name == name.name)
-            });
-            let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
-            let evidence = format!(
-                "this name expired at {end}; it no longer keeps image {image}, and containerd \
-                 deletes it in its next garbage collection"
-            );
-            let (id, path) = (qualified(&namespace.name, &name.name), self.meta_db());
-            let about = About { id, path, since: Some(end), evidence };
-            self.leak(LeakClass::ImageExpired, self.verdict(Some(end)), about, holds);
         }
     }
 
@@ -158,39 +156,34 @@ impl<'a> Filler<'a> {
                 format!("expired at {end}; containerd collects garbage only after the next deletion"),
             ),
         };
-        let path = self.meta_db();
-        let about = About { id: qualified(namespace, &lease.id), path, since, evidence };
-        self.leak(class, verdict, about, holds);
+        let judged = Judgement { class, verdict, evidence };
+        self.writer.leak(judged, &qualified(namespace, &lease.id), &self.meta_db(), since, holds);
     }
 
     /// Blobs and snapshots that a label keeps: leaks if nothing else references them.
     pub(super) fn labelled_roots(&mut self) {
         let used = self.reached_by_images_and_containers();
-        for at in 0..self.graphs.len() {
-            let (namespace, graph) = &self.graphs[at];
-            let namespace = *namespace;
-            let blobs = namespace.blobs.iter().map(|blob| {
-                (LeakClass::ContentGcRoot, blob.digest.clone(), blob.created, graph.rooted_blob(blob))
-            });
-            let snapshots = namespace.snapshots.iter().map(|one| {
-                (LeakClass::SnapshotGcRoot, one.key.clone(), one.created, graph.rooted_snapshot(one))
-            });
-            let rooted: Vec<_> = blobs
-                .chain(snapshots)
-                .map(|(class, id, since, refs)| (class, id, since, self.nodes(namespace, &refs)))
-                .filter(|(.., holds)| !holds.is_empty())
-                .collect();
-            for (class, id, since, holds) in rooted {
+        for (namespace, graph) in self.graphs {
+            let blobs = namespace
+                .blobs
+                .iter()
+                .map(|blob| (LeakClass::ContentGcRoot, &blob.digest, blob.created, graph.rooted_blob(blob)));
+            let snapshots = namespace
+                .snapshots
+                .iter()
+                .map(|one| (LeakClass::SnapshotGcRoot, &one.key, one.created, graph.rooted_snapshot(one)));
+            for (class, id, since, refs) in blobs.chain(snapshots) {
+                let holds = self.nodes(namespace, &refs);
                 // The labelled thing itself is the first that it holds.
-                if holds.first().is_some_and(|first| used.contains(first)) {
+                let Some(first) = holds.first().copied() else { continue };
+                if used.contains(&first) {
                     self.writer.inventory.anchored.extend(holds);
                     continue;
                 }
-                let path = self.writer.inventory.nodes[holds[0].get()].path.clone();
-                let evidence =
-                    "kept by the label containerd.io/gc.root; no image or container references it".into();
-                let about = About { id: qualified(&namespace.name, &id), path, since, evidence };
-                self.leak(class, self.verdict(since), about, holds);
+                let path = self.writer.inventory[first].path.clone();
+                let evidence = "kept by the label containerd.io/gc.root; no image or container references it";
+                let judged = self.judged(class, since, evidence);
+                self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, holds);
             }
         }
     }
@@ -207,7 +200,7 @@ impl<'a> Filler<'a> {
         let mut reached = HashSet::new();
         while let Some(node) = waiting.pop() {
             if reached.insert(node) {
-                waiting.extend(&self.writer.inventory.nodes[node.get()].needs);
+                waiting.extend(&self.writer.inventory[node].needs);
             }
         }
         reached
@@ -219,38 +212,26 @@ impl<'a> Filler<'a> {
         let held = held.flat_map(|leak| &leak.holds).chain(&self.writer.inventory.anchored);
         let mut reached = self.reach(held.copied());
         reached.extend(self.reached_by_images_and_containers());
-        for at in 0..self.graphs.len() {
-            let namespace = self.graphs[at].0;
+        for (namespace, _) in self.graphs {
             let blobs = namespace.blobs.iter().map(|blob| {
-                (
-                    LeakClass::ContentUnreferenced,
-                    blob.digest.as_str(),
-                    blob.created,
-                    Ref::Content(&blob.digest),
-                )
+                (LeakClass::ContentUnreferenced, &blob.digest, blob.created, Ref::Content(&blob.digest))
             });
             let snapshots = namespace.snapshots.iter().map(|one| {
                 let node = Ref::Snapshot(&one.snapshotter, &one.key);
-                (LeakClass::SnapshotUnreferenced, one.key.as_str(), one.created, node)
+                (LeakClass::SnapshotUnreferenced, &one.key, one.created, node)
             });
-            let left: Vec<_> = blobs
-                .chain(snapshots)
-                .filter_map(|(class, id, since, one)| Some((class, id, since, self.node(namespace, one)?)))
-                .filter(|(.., node)| !reached.contains(node))
-                .collect();
-            for (class, id, since, node) in left {
-                let made = &self.writer.inventory.nodes[node.get()];
+            for (class, id, since, one) in blobs.chain(snapshots) {
+                let Some(node) = self.node(namespace, one) else { continue };
+                let made = &self.writer.inventory[node];
                 if made.size.inodes == 0 || !reached.insert(node) {
-                    // No directory, or another namespace has the same blob.
+                    // No directory, or used, or another namespace has the same blob.
                     continue;
                 }
                 let path = made.path.clone();
-                let evidence = "no image, container, lease or label references it; containerd deletes \
-                    it with \
-                                the next object of its kind"
-                    .into();
-                let about = About { id: qualified(&namespace.name, id), path, since, evidence };
-                self.leak(class, self.verdict(since), about, vec![node]);
+                let evidence = "no image, container, lease or label references it; containerd deletes it \
+                                with the next object of its kind";
+                let judged = self.judged(class, since, evidence);
+                self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, vec![node]);
             }
         }
     }

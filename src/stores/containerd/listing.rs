@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::places::{CONTENT, CRI, Places, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
-use super::snapshot::{BlobFile, IngestDirectory, Listing};
+use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing};
 use crate::model::Finding;
 use crate::sys::quiet::{self, Entry, Kind, Within};
 
@@ -24,32 +24,22 @@ pub struct Listed {
     pub damaged: bool,
 }
 
-/// The directories of a snapshotter.
-#[derive(Clone, Debug)]
-pub struct Snapshotter {
-    pub name: String,
-    pub directory: PathBuf,
-    /// What has its database and its snapshots; most have them in the directory itself.
-    pub data: PathBuf,
-    /// It runs beside containerd, and keeps files of its own there.
-    pub is_proxy: bool,
-}
-
 /// The snapshotters by name: those below the root, those that were configured to be elsewhere, and
-/// those that run beside containerd and have a database.
-pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<Snapshotter> {
+/// those that run beside containerd and have a database. Without what their databases say.
+pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<Backend> {
     let mut found: Vec<_> = directories(places, root)
         .into_iter()
-        .map(|(name, directory)| Snapshotter { name, data: directory.clone(), directory, is_proxy: false })
+        .map(|(name, directory)| Backend { name, data: directory.clone(), directory, ..Backend::default() })
         .collect();
     for proxy in &places.proxies {
         let Some(data) = &proxy.data else { continue };
         found.retain(|known| known.name != proxy.name && known.directory != proxy.directory);
-        found.push(Snapshotter {
+        found.push(Backend {
             name: proxy.name.clone(),
             directory: proxy.directory.clone(),
             data: data.clone(),
             is_proxy: true,
+            ..Backend::default()
         });
     }
     found
@@ -99,7 +89,7 @@ pub fn list(places: &Places) -> io::Result<Listed> {
     }
     listed.listing.insert(places.root.clone(), root);
     listed.content(&places.root.join(CONTENT));
-    for Snapshotter { directory, data, .. } in snapshotters {
+    for Backend { directory, data, .. } in snapshotters {
         if data != directory {
             listed.directory(&directory);
         }
@@ -161,9 +151,8 @@ impl Listed {
             }
             let directory = blobs.join(&algorithm.name);
             for file in self.directory(&directory) {
-                let digest = algorithm.name.to_str().zip(file.name.to_str());
-                if let Some(digest) =
-                    digest.and_then(|(algorithm, name)| digest_of_file(algorithm, name, file.kind))
+                let names = algorithm.name.to_str().zip(file.name.to_str());
+                if let Some(digest) = names.and_then(|(algorithm, name)| digest(algorithm, name))
                     && let Some(found) = blob_file(&self.within, &directory.join(&file.name))
                 {
                     self.blobs.insert(digest, found);
@@ -177,10 +166,6 @@ impl Listed {
             }
         }
     }
-}
-
-fn digest_of_file(algorithm: &str, name: &str, kind: Kind) -> Option<String> {
-    digest(algorithm, name).filter(|_| kind == Kind::File)
 }
 
 /// A blob's file, if it is there.

@@ -5,17 +5,15 @@
 //! what containerd's own garbage collection would keep, and for which root; [`fill`] builds the inventory
 //! from these and the measured bytes.
 
-pub mod committed;
 pub mod config;
 pub mod content;
 pub mod fill;
 pub mod gc;
-mod labels;
 mod leaks;
 mod listing;
 pub mod metadata;
 pub mod places;
 pub mod read;
 pub mod snapshot;
-pub(in crate::stores) mod store;
+pub(crate) mod store;
 pub mod units;

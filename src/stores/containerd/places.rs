@@ -97,18 +97,14 @@ impl Places {
 pub fn is_root(root: &Path) -> io::Result<bool> {
     let within = match Root::open_in(root, Path::new("/")) {
         Ok(root) => Within::new([&root]),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(false);
-        }
+        Err(error) if quiet::is_absent(&error) => return Ok(false),
         Err(error) => return Err(error),
     };
     match within.facts(&root.join(META_DB)) {
         Ok(_) => Ok(true),
         // Something was here; the reading says what.
         Err(error) if quiet::is_symlink(&error) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(false)
-        }
+        Err(error) if quiet::is_absent(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }

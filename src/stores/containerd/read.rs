@@ -4,7 +4,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use std::{io, thread};
 
 use super::content::{self, Document};
 use super::listing::{self, Listed};
-use super::metadata::{Metadata, Oddity, snapshotter};
+use super::metadata::{ImageRecord, Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, Places, digest_of_cached};
 use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
 use super::units;
@@ -81,6 +80,27 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     Ok(snapshot)
 }
 
+/// Whether `meta.db` has an image record that `is_of_image` is true of; `None` where it has none and
+/// not all of it could be read. Nothing else is read.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn has_image(
+    places: &Places,
+    namespace: &str,
+    is_of_image: impl Fn(&ImageRecord) -> bool,
+) -> io::Result<Option<bool>> {
+    let path = places.meta_db();
+    let failed = |error: BoltError| io::Error::other(format!("{}: {error}", path.display()));
+    let found = database(&places.within(), &path).map_err(failed)?;
+    let database = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
+    let metadata = Metadata::read(&database);
+    let mut images = metadata.namespace(namespace).into_iter().flat_map(|one| &one.images);
+    let is_there = images.any(is_of_image);
+    let is_whole = database.damage().is_none() && metadata.oddities.is_empty();
+    Ok((is_there || is_whole).then_some(is_there))
+}
+
 /// What has no record.
 fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
     units::sort(snapshot).into_iter().filter(|unit| unit.what.is_orphan()).map(|unit| unit.path)
@@ -117,12 +137,8 @@ fn transactions(places: &Places) -> io::Result<Transactions> {
     let within = places.within();
     let snapshotters = listing::snapshotters(places, &within.list(&places.root)?);
     let databases = snapshotters.into_iter().map(|snapshotter| snapshotter.data.join("metadata.db"));
-    let peek = |path: &Path| -> Result<u64, BoltError> { bolt::newest_txid(&within.open_file(path)?) };
-    Ok(databases
-        .chain([places.meta_db()])
-        .map(|path| (peek(&path).ok(), path))
-        .map(|(id, path)| (path, id))
-        .collect())
+    let newest = |path: &Path| bolt::newest_txid(&within.open_file(path).ok()?).ok();
+    Ok(databases.chain([places.meta_db()]).map(|path| (newest(&path), path)).collect())
 }
 
 /// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
@@ -147,9 +163,8 @@ fn read_once(places: &Places) -> io::Result<Snapshot> {
         transactions: Vec::new(),
     };
     let root = snapshot.entries(&places.root).to_vec();
-    for found in listing::snapshotters(places, &root) {
-        let backend = snapshot.backend(found);
-        snapshot.backends.push(backend);
+    for backend in listing::snapshotters(places, &root) {
+        snapshot.backend(backend);
     }
     if !places.layer_caches.is_empty() {
         snapshot.cached_layers();
@@ -163,12 +178,8 @@ fn read_once(places: &Places) -> io::Result<Snapshot> {
 
 /// Opens and reads a database; a missing one is `None`.
 fn database(within: &Within, path: &Path) -> Result<Option<Database>, BoltError> {
-    let file: File = match within.open_file(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    Database::read(&file, &Limits::default()).map(Some)
+    let file = quiet::if_present(within.open_file(path))?;
+    file.map(|file| Database::read(&file, &Limits::default())).transpose()
 }
 
 /// Where the symlink to a layer in a cache leads; `None` where that cannot be read without a trace.
@@ -208,10 +219,9 @@ impl Snapshot {
         }
     }
 
-    fn backend(&mut self, found: listing::Snapshotter) -> Backend {
-        let listing::Snapshotter { name, directory, data, is_proxy } = found;
-        let path = data.join("metadata.db");
-        let mut backend = Backend { name, directory, data, is_proxy, ..Backend::default() };
+    /// Adds a snapshotter, with what its database says.
+    fn backend(&mut self, mut backend: Backend) {
+        let path = backend.data.join("metadata.db");
         match database(&self.places.within(), &path) {
             Ok(None) => {}
             Ok(Some(database)) => {
@@ -222,7 +232,7 @@ impl Snapshot {
             }
             Err(error) => self.unreadable(&path, &error),
         }
-        backend
+        self.backends.push(backend);
     }
 
     /// Which layers the erofs snapshotter has in a cache: containerd 2.4 has a label with the path, its
@@ -264,7 +274,7 @@ impl Snapshot {
     }
 
     /// The path of a blob's file; `None` if the name is not a digest.
-    pub(in crate::stores::containerd) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
+    pub(crate) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
         let (algorithm, hex) = digest.split_once(':')?;
         // Only what is shaped like a digest becomes a path.
         places::digest(algorithm, hex)?;

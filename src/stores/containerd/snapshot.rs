@@ -89,7 +89,7 @@ pub struct Snapshot {
 }
 
 /// The newest transaction of each database.
-pub(super) type Transactions = Vec<(PathBuf, Option<u64>)>;
+pub(super) type Transactions = Vec<(Option<u64>, PathBuf)>;
 
 impl Snapshot {
     /// What other stores call the driver: overlayfs where it is used, else the first

@@ -26,8 +26,8 @@ pub enum What {
     Ingest(usize),
     /// CRI's directory of a container or sandbox.
     Container(String),
-    /// Something without a record.
-    Orphan(Orphan),
+    /// Something without a record: the class that it is listed under.
+    Orphan(LeakClass),
     /// The store's bookkeeping.
     Metadata,
     /// Something else, by name.
@@ -53,60 +53,9 @@ impl UnitKind for What {
             Self::CachedLayer(_) => "cached-layer",
             Self::Ingest(_) => "ingest",
             Self::Container(_) => "container",
-            Self::Orphan(orphan) => orphan.class().as_str(),
+            Self::Orphan(class) => class.as_str(),
             Self::Metadata => "metadata",
             Self::Other(_) => "other",
-        }
-    }
-}
-
-/// What kind of thing has no record. The names of the classes are in [`Orphan::class`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Orphan {
-    /// A blob that no namespace knows.
-    Blob,
-    /// A name in the blobs' directory that is not a digest: containerd stops there whenever
-    /// it deletes blobs.
-    StrayName,
-    /// A download that no namespace knows.
-    Ingest,
-    /// A download's directory without the file `ref`.
-    IngestWithoutRef,
-    /// A snapshot's directory without an entry in the snapshotter's database.
-    SnapshotDirectory,
-    /// A snapshot's directory from a crash while it was prepared.
-    NewSnapshot,
-    /// A snapshot's directory from a crash while it was removed.
-    RemovedSnapshot,
-    /// All of a snapshotter that no namespace uses.
-    Snapshotter,
-    /// A mount point for unpacking that has files in it.
-    TmpMount,
-    /// CRI's directory of a container that is not there.
-    CriContainer,
-    /// CRI's directory of a sandbox that is not there.
-    CriSandbox,
-    /// A runtime's directory of a container that is not there.
-    Task,
-}
-
-impl Orphan {
-    /// The class that leaks are listed under.
-    #[must_use]
-    pub fn class(self) -> LeakClass {
-        match self {
-            Self::Blob => LeakClass::OrphanBlob,
-            Self::StrayName => LeakClass::StrayBlobName,
-            Self::Ingest => LeakClass::OrphanIngest,
-            Self::IngestWithoutRef => LeakClass::IngestWithoutRef,
-            Self::SnapshotDirectory => LeakClass::OrphanSnapshotDir,
-            Self::NewSnapshot => LeakClass::OrphanNewDir,
-            Self::RemovedSnapshot => LeakClass::OrphanRmDir,
-            Self::Snapshotter => LeakClass::ForeignSnapshotterDir,
-            Self::TmpMount => LeakClass::TmpMount,
-            Self::CriContainer => LeakClass::CriContainerDir,
-            Self::CriSandbox => LeakClass::CriSandboxDir,
-            Self::Task => LeakClass::TaskDir,
         }
     }
 }
@@ -197,7 +146,7 @@ impl<'a> Sorter<'a> {
                 TASKS => self.tasks(&path),
                 TMP_MOUNTS => {
                     for (name, _, path) in self.directory(ROOT_AREA, &path) {
-                        self.add(What::Orphan(Orphan::TmpMount), &name, ROOT_AREA, path);
+                        self.add(What::Orphan(LeakClass::TmpMount), &name, ROOT_AREA, path);
                     }
                 }
                 _ if name.starts_with(SNAPSHOTTER) => {}
@@ -212,8 +161,8 @@ impl<'a> Sorter<'a> {
     fn cri(&mut self, path: &Path) {
         for (name, _, path) in self.directory(ROOT_AREA, path) {
             let orphan = match name.as_str() {
-                "containers" => Orphan::CriContainer,
-                "sandboxes" => Orphan::CriSandbox,
+                "containers" => LeakClass::CriContainerDir,
+                "sandboxes" => LeakClass::CriSandboxDir,
                 _ => {
                     self.bookkeeping(ROOT_AREA, path, TreeScope::Whole);
                     continue;
@@ -231,7 +180,7 @@ impl<'a> Sorter<'a> {
         for (namespace, _, path) in self.directory(ROOT_AREA, path) {
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
                 let known = self.containers.contains(id.as_str());
-                let what = if known { What::Container(id.clone()) } else { What::Orphan(Orphan::Task) };
+                let what = if known { What::Container(id.clone()) } else { What::Orphan(LeakClass::TaskDir) };
                 let id = if known { id } else { format!("{namespace}/{id}") };
                 self.add(what, &id, ROOT_AREA, path);
             }
@@ -265,9 +214,9 @@ impl<'a> Sorter<'a> {
             if self.blobs.contains(digest.as_str()) {
                 self.add(What::Blob(digest.clone()), &digest, CONTENT_AREA, path);
             } else if self.snapshot.blobs.contains_key(&digest) {
-                self.add(What::Orphan(Orphan::Blob), &digest, CONTENT_AREA, path);
+                self.add(What::Orphan(LeakClass::OrphanBlob), &digest, CONTENT_AREA, path);
             } else {
-                self.add(What::Orphan(Orphan::StrayName), &name, CONTENT_AREA, path);
+                self.add(What::Orphan(LeakClass::StrayBlobName), &name, CONTENT_AREA, path);
             }
         }
     }
@@ -283,8 +232,10 @@ impl<'a> Sorter<'a> {
                 (Some(at), Some(one)) if self.ingests.contains(one) => {
                     self.add(What::Ingest(at), one, CONTENT_AREA, path);
                 }
-                (Some(_), Some(one)) => self.add(What::Orphan(Orphan::Ingest), one, CONTENT_AREA, path),
-                _ => self.add(What::Orphan(Orphan::IngestWithoutRef), &name, CONTENT_AREA, path),
+                (Some(_), Some(one)) => {
+                    self.add(What::Orphan(LeakClass::OrphanIngest), one, CONTENT_AREA, path)
+                }
+                _ => self.add(What::Orphan(LeakClass::IngestWithoutRef), &name, CONTENT_AREA, path),
             }
         }
     }
@@ -311,7 +262,7 @@ impl<'a> Sorter<'a> {
             let name = format!("snapshotter {}", backend.name);
             self.add(What::Other(name.clone()), &name, area, PathBuf::new());
         } else {
-            self.add(What::Orphan(Orphan::Snapshotter), &backend.name, area, PathBuf::new());
+            self.add(What::Orphan(LeakClass::ForeignSnapshotterDir), &backend.name, area, PathBuf::new());
         }
     }
 
@@ -386,9 +337,9 @@ impl<'a> Sorter<'a> {
                 let what = match by_id.get(&name) {
                     Some(entry) => What::Snapshot(at, *entry),
                     None if kind != Kind::Directory => What::Other(id.clone()),
-                    None if name.starts_with("new-") => What::Orphan(Orphan::NewSnapshot),
-                    None if name.starts_with("rm-") => What::Orphan(Orphan::RemovedSnapshot),
-                    None => What::Orphan(Orphan::SnapshotDirectory),
+                    None if name.starts_with("new-") => What::Orphan(LeakClass::OrphanNewDir),
+                    None if name.starts_with("rm-") => What::Orphan(LeakClass::OrphanRmDir),
+                    None => What::Orphan(LeakClass::OrphanSnapshotDir),
                 };
                 self.add(what, &id, area, path);
             }

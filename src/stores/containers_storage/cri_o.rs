@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{Within, if_present};
 
 /// The annotations are small, but the system call filter beside them is not.
 const MAX_BYTES: u64 = 16 << 20;
@@ -90,11 +90,8 @@ pub struct ImageVolumes {
 /// # Errors
 /// When the configuration cannot be read or understood: then what it uses is unknown.
 pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<ImageVolumes> {
-    match within.read(&directory.join("userdata/config.json"), MAX_BYTES) {
-        Ok(config) => volumes_of(&config),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ImageVolumes::default()),
-        Err(error) => Err(error),
-    }
+    let config = if_present(within.read(&directory.join("userdata/config.json"), MAX_BYTES))?;
+    config.map_or_else(|| Ok(ImageVolumes::default()), |config| volumes_of(&config))
 }
 
 fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {

@@ -45,11 +45,8 @@ impl Ids {
         if let Some(image) = self.images.get(reference) {
             return vec![*image];
         }
-        let meant = self.images.values().copied().filter(|at| {
-            let image = &inventory.images[at.get()];
-            means(reference, &image.id, &image.names)
-        });
-        meant.collect()
+        let means = |at: &ImageIx| means(reference, &inventory[*at].id, &inventory[*at].names);
+        self.images.values().copied().filter(means).collect()
     }
 }
 
@@ -108,16 +105,21 @@ pub fn fill(
     filler.layers_without_directory();
     filler.chain_layers();
     let images = filler.images();
-    let read_only = filler.writer.inventory.stores[filler.writer.store.get()].read_only;
+    let read_only = filler.writer.inventory[filler.writer.store].read_only;
     filler.containers(&images);
     if read_only {
         let all = filler.nodes.iter().copied();
         filler.writer.inventory.anchored.extend(all);
     } else {
+        let is_measured = MEASURED.contains(&snapshot.places.driver.as_str());
         if filler.writer.leaks {
-            filler.leaks();
+            filler.orphans();
         }
-        if !is_measured(snapshot) {
+        if filler.writer.leaks && is_measured {
+            filler.unused_layers();
+            filler.recorded();
+        }
+        if !is_measured {
             filler.unmeasured_driver();
         }
     }
@@ -139,10 +141,6 @@ pub fn fill(
     Filled { nodes, ids }
 }
 
-fn is_measured(snapshot: &Snapshot) -> bool {
-    MEASURED.contains(&snapshot.places.driver.as_str())
-}
-
 /// What of a layer stands in the listing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilesOfLayer {
@@ -151,7 +149,6 @@ pub struct FilesOfLayer {
 }
 
 /// The files of each layer of the records.
-#[must_use]
 pub fn files_of_layers(snapshot: &Snapshot) -> Vec<FilesOfLayer> {
     let places = &snapshot.places;
     let names = |directories: Vec<PathBuf>| -> HashSet<&OsStr> {
@@ -193,12 +190,12 @@ struct Filler<'a> {
 impl Filler<'_> {
     fn layer_node(&mut self, at: usize, area: usize, path: &Path, size: Size) -> NodeIx {
         if let Some(node) = self.layers[at] {
-            self.writer.inventory.nodes[node.get()].size += size;
+            self.writer.inventory[node].size += size;
             return node;
         }
         let record: &LayerRecord = &self.snapshot.layers[at];
         let node = self.writer.add(NodeKind::Layer, &record.id, area, path, size);
-        self.writer.inventory.nodes[node.get()].layer = Some(Box::new(LayerFacts {
+        self.writer.inventory[node].layer = Some(Box::new(LayerFacts {
             parent: record.parent.clone(),
             diff_id: record.diff_id.clone(),
             created: record.created,
@@ -213,42 +210,29 @@ impl Filler<'_> {
     fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
-        match &unit.what {
-            What::Layer(at) => self.layer_node(*at, area, &unit.path, size),
+        let kind = match unit.what {
+            What::Layer(at) => return self.layer_node(at, area, &unit.path, size),
             What::LayerContent(at) => {
-                self.contents.insert(*at, tally.apparent_bytes);
-                self.layer_node(*at, area, &unit.path, size)
+                self.contents.insert(at, tally.apparent_bytes);
+                return self.layer_node(at, area, &unit.path, size);
             }
-            What::Image(at) => {
-                let node = self.writer.add(NodeKind::ImageMetadata, &unit.id, area, &unit.path, size);
-                self.images[*at] = Some(node);
-                node
-            }
-            What::Container(at) => {
-                let node = self.writer.add(NodeKind::ContainerMetadata, &unit.id, area, &unit.path, size);
-                self.containers[*at] = Some(node);
-                node
-            }
-            What::Orphan(Orphan::VarTmp) => {
-                self.writer.add(NodeKind::TemporaryFile, &unit.id, area, &unit.path, size)
-            }
-            What::Orphan(_) => self.writer.add(NodeKind::Orphan, &unit.id, area, &unit.path, size),
-            What::Metadata | What::ReserveFile => {
-                let node = self.writer.add(NodeKind::StoreMetadata, &unit.id, area, &unit.path, size);
-                self.writer.inventory.anchored.push(node);
-                node
-            }
-            What::Records => {
-                let node = self.writer.add(NodeKind::StoreRecords, &unit.id, area, &unit.path, size);
-                self.writer.inventory.anchored.push(node);
-                node
-            }
-            What::Other(name) => {
-                let node = self.writer.add(NodeKind::Other, name, area, &unit.path, size);
-                self.writer.inventory.anchored.push(node);
-                node
-            }
+            What::Image(_) => NodeKind::ImageMetadata,
+            What::Container(_) => NodeKind::ContainerMetadata,
+            What::Orphan(Orphan::VarTmp) => NodeKind::TemporaryFile,
+            What::Orphan(_) => NodeKind::Orphan,
+            What::Metadata | What::ReserveFile => NodeKind::StoreMetadata,
+            What::Records => NodeKind::StoreRecords,
+            What::Other(_) => NodeKind::Other,
+        };
+        let id = if let What::Other(name) = &unit.what { name } else { &unit.id };
+        let node = self.writer.add(kind, id, area, &unit.path, size);
+        match unit.what {
+            What::Image(at) => self.images[at] = Some(node),
+            What::Container(at) => self.containers[at] = Some(node),
+            What::Orphan(_) => {}
+            _ => self.writer.inventory.anchored.push(node),
         }
+        node
     }
 
     fn find_layer(&self, id: &str) -> Option<NodeIx> {
@@ -260,13 +244,10 @@ impl Filler<'_> {
     fn carve(&mut self, host: NodeIx, id: &str, path: &Path) -> Option<NodeIx> {
         let (bytes, length) = self.within.weight(path).ok()?;
         let tally = Tally { bytes, apparent_bytes: length, inodes: 1, ..Tally::default() };
-        let cost = self
-            .writer
-            .areas
-            .iter()
-            .find(|area| area.0 == self.writer.inventory.nodes[host.get()].filesystem);
+        let filesystem = self.writer.inventory[host].filesystem;
+        let cost = self.writer.areas.iter().find(|area| area.0 == filesystem);
         let frees_bytes = cost.map_or(bytes, |area| area.1.frees(&tally));
-        let whole = &mut self.writer.inventory.nodes[host.get()].size;
+        let whole = &mut self.writer.inventory[host].size;
         if whole.inodes == 0 || whole.bytes < bytes {
             // Not measured, or not that file.
             return None;
@@ -275,19 +256,10 @@ impl Filler<'_> {
         whole.apparent_bytes = whole.apparent_bytes.saturating_sub(length);
         whole.inodes -= 1;
         whole.frees_bytes = whole.frees_bytes.saturating_sub(frees_bytes);
-        let filesystem = self.writer.inventory.nodes[host.get()].filesystem;
         let size = Size { bytes, apparent_bytes: length, inodes: 1, frees_bytes };
         let node = self.writer.add(NodeKind::Orphan, id, 0, path, size);
-        self.writer.inventory.nodes[node.get()].filesystem = filesystem;
+        self.writer.inventory[node].filesystem = filesystem;
         Some(node)
-    }
-
-    fn leaks(&mut self) {
-        self.orphans();
-        if is_measured(self.snapshot) {
-            self.unused_layers();
-            self.recorded();
-        }
     }
 
     /// Of another driver we know the records, but not where the bytes of each layer are.

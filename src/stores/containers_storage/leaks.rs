@@ -3,8 +3,6 @@
 //! Nothing is called reclaimable if the records are damaged or another program is
 //! writing.
 
-pub(super) mod recorded;
-
 use jiff::SignedDuration;
 
 use crate::model::{Consistency, LeakClass, Orphan, Verdict};
@@ -233,6 +231,58 @@ pub(super) fn human(age: SignedDuration) -> String {
         secs @ 7200..172_800 => format!("{} h", secs / 3600),
         secs => format!("{} days", secs / 86_400),
     }
+}
+
+/// Judges a layer flagged incomplete that cannot be deleted now.
+pub(super) fn stuck(mounted: bool) -> Judgement {
+    let why = if mounted { "something is mounted on it" } else { "its directory is marked immutable" };
+    let evidence =
+        format!("flagged incomplete, and {why}: every tool tries to delete it first, fails and stops");
+    Judgement::of(LeakClass::IncompleteStuck, evidence)
+}
+
+/// Judges a buildah working container: `podman` sees only that it blocks the image.
+/// `None` while it may be in use.
+pub(super) fn external_container(
+    age: Option<SignedDuration>,
+    mounted: bool,
+    presence: &Presence,
+) -> Option<Judgement> {
+    let age = age.filter(|age| *age >= GRACE)?;
+    let used = match presence {
+        Presence::Somebody(_) => return None,
+        _ if mounted => return None,
+        Presence::Nobody { .. } => "no process names it and nothing of it is mounted".to_owned(),
+        Presence::Unknown(why) => format!("a process may be using it: {why}"),
+    };
+    let evidence =
+        format!("a working container of buildah, {} old; {used}; its image cannot be removed", human(age));
+    Some(Judgement::of(LeakClass::ExternalContainer, evidence))
+}
+
+/// Judges a podman container that podman's database does not have. `None` while it may
+/// be in the making.
+pub(super) fn unknown_to_podman(age: Option<SignedDuration>) -> Option<Judgement> {
+    age.filter(|age| *age >= SETTLED)?;
+    let evidence = "podman's database does not have it: its name stays in use; remove it with `podman rm \
+                    --force` or `podman container rm --storage`";
+    Some(Judgement::of(LeakClass::UnknownToPodman, evidence))
+}
+
+/// Judges a sandbox or container of CRI-O without `userdata/config.json`. `None` while
+/// it may be in the making.
+pub(super) fn without_config(
+    sandbox: bool,
+    age: Option<SignedDuration>,
+    presence: &Presence,
+) -> Option<Judgement> {
+    let settled = age.is_some_and(|age| age >= SETTLED);
+    if !settled && matches!(presence, Presence::Nobody { maker: Some(_) } | Presence::Somebody(_)) {
+        return None;
+    }
+    let what = if sandbox { "a sandbox" } else { "a container" };
+    let evidence = format!("{what} of CRI-O without userdata/config.json: CRI-O deletes it when it starts");
+    Some(Judgement::of(LeakClass::CrioPod, evidence))
 }
 
 #[cfg(test)]

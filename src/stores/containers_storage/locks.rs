@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{Within, if_present};
 
 /// An existing lock file, opened read-only.
 #[derive(Debug)]
@@ -37,11 +37,8 @@ pub(super) fn whole_file(kind: libc::c_int) -> libc::flock {
 impl LockFile {
     /// Opens the lock file at `path`; `None` where there is none. Never creates one.
     pub(super) fn open(within: &Within, path: &Path) -> io::Result<Option<Self>> {
-        match within.open_file(path) {
-            Ok(file) => Ok(Some(Self { path: path.to_path_buf(), file })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let file = if_present(within.open_file(path))?;
+        Ok(file.map(|file| Self { path: path.to_path_buf(), file }))
     }
 
     /// Its path.

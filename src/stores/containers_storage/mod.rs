@@ -6,7 +6,6 @@
 
 pub mod artifacts;
 mod chains;
-pub mod committed;
 pub mod config;
 pub mod cri_o;
 pub mod edit;
@@ -21,6 +20,6 @@ pub mod places;
 pub mod records;
 mod since;
 pub mod snapshot;
-pub(in crate::stores) mod store;
+pub(crate) mod store;
 pub mod temporary_files;
 pub mod units;

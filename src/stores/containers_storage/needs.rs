@@ -69,12 +69,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         }
     }
     for (id, container) in snapshot.inspection.engine.containers() {
-        let mut images = container.image_volumes.clone();
-        if !own.has_container(id) {
-            images.extend(container.image.clone());
-        }
-        images.retain(|image| !own.has_image(image));
-        needs.push(Need { by: by_podman(id, container), images, ..Need::default() });
+        needs.push(own.images_of_podman(id, container, false));
     }
     for layer in snapshot.layers.iter().filter(|layer| !reached.contains(layer.id.as_str())) {
         let parent = layer.parent.iter().filter(|parent| !own.layers.contains_key(parent.as_str()));
@@ -93,12 +88,7 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     let own = Own::new(snapshot);
     let mut needs: Vec<_> = Need::perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
-        let mut images = container.image_volumes.clone();
-        if !own.has_container(id) {
-            images.extend(container.image.clone());
-        }
-        images.retain(|image| own.has_image(image));
-        needs.push(Need { by: by_podman(id, container), images, ..Need::default() });
+        needs.push(own.images_of_podman(id, container, true));
     }
     if snapshot.places.driver == "vfs" {
         let of_container =
@@ -116,9 +106,9 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
 pub fn beside(places: &Places) -> Vec<Need> {
     let engine = engine::read(places);
     let mut needs: Vec<_> = Need::perhaps(&engine).into_iter().collect();
-    needs.extend(engine.containers().map(|(id, container)| {
+    needs.extend(engine.containers().map(|(_, container)| {
         let images = container.image.iter().chain(&container.image_volumes).cloned().collect();
-        Need { by: by_podman(id, container), images, ..Need::default() }
+        Need { by: by_podman(container), images, ..Need::default() }
     }));
     if places.driver == "vfs" {
         needs.extend(mountpoints::counted(places).into_iter().map(mounted));
@@ -149,9 +139,8 @@ pub(super) fn lost_containers(snapshot: &Snapshot) -> Vec<(&str, &PodmanContaine
     snapshot.inspection.engine.containers().filter(|(id, _)| !known.contains(id)).collect()
 }
 
-fn by_podman(id: &str, container: &PodmanContainer) -> String {
-    let name = if container.name.is_empty() { id } else { &container.name };
-    format!("the podman container {name}")
+fn by_podman(container: &PodmanContainer) -> String {
+    format!("the podman container {}", container.name)
 }
 
 /// Whether `reference` (an id, a prefix of one, or a short name) means the image.
@@ -190,8 +179,13 @@ impl<'a> Own<'a> {
             || self.images.iter().any(|image| means(reference, &image.id, &image.names))
     }
 
-    fn has_container(&self, id: &str) -> bool {
-        self.containers.contains(id)
+    /// The images of a container in podman's database that are here, or those that are not: its
+    /// volumes, and what it was made from if no record names the container.
+    fn images_of_podman(&self, id: &str, container: &PodmanContainer, are_here: bool) -> Need {
+        let made_from = container.image.iter().filter(|_| !self.containers.contains(id));
+        let images = container.image_volumes.iter().chain(made_from);
+        let images = images.filter(|image| self.has_image(image) == are_here).cloned().collect();
+        Need { by: by_podman(container), images, ..Need::default() }
     }
 
     /// The first layer below `top`, itself included, that is not here; notes those that are.

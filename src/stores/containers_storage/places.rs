@@ -37,6 +37,23 @@ pub struct Places {
 }
 
 impl Places {
+    /// A store with nothing but a graphroot.
+    #[must_use]
+    pub fn new(graphroot: Root, driver: &str) -> Self {
+        Self {
+            graphroot,
+            imagestores: Vec::new(),
+            runroots: Vec::new(),
+            databases: Vec::new(),
+            temporary: Vec::new(),
+            driver: driver.to_owned(),
+            other_drivers: Vec::new(),
+            primary: false,
+            read_only: false,
+            foreign: false,
+        }
+    }
+
     /// The directories that hold this store: the graphroot, then the imagestores.
     pub fn areas(&self) -> impl Iterator<Item = &Root> + Clone {
         std::iter::once(&self.graphroot).chain(&self.imagestores)
@@ -65,6 +82,11 @@ impl Places {
     #[must_use]
     pub fn records_dir(&self, area: &Path, what: &str) -> PathBuf {
         area.join(format!("{}-{what}", self.driver))
+    }
+
+    /// `<graphroot>/<driver>-<what>/<what>.json`.
+    pub(super) fn record_file(&self, what: &str) -> PathBuf {
+        self.records_dir(&self.graphroot, what).join(format!("{what}.json"))
     }
 
     /// The directory that holds a directory for each layer.
@@ -177,17 +199,6 @@ pub fn drivers_in(area: &Root) -> io::Result<Vec<String>> {
 impl Places {
     /// A store of overlay's with nothing but a graphroot.
     pub(super) fn for_tests(graphroot: Root) -> Self {
-        Self {
-            graphroot,
-            imagestores: vec![],
-            runroots: vec![],
-            databases: vec![],
-            temporary: vec![],
-            driver: "overlay".into(),
-            other_drivers: vec![],
-            primary: true,
-            read_only: false,
-            foreign: false,
-        }
+        Self { primary: true, ..Self::new(graphroot, "overlay") }
     }
 }

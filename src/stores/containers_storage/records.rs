@@ -123,10 +123,7 @@ pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
             layer: image.text("layer")?,
             mapped_layers: image.texts("mapped-layers")?,
             created: image.time("created")?,
-            big_data: names
-                .map(|name| (sizes.get(&name).copied(), name))
-                .map(|(size, name)| (name, size))
-                .collect(),
+            big_data: names.map(|name| (name.clone(), sizes.get(&name).copied())).collect(),
         })
     })
 }

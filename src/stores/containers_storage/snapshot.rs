@@ -108,7 +108,7 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
         }
         _ => {}
     }
-    let Locks { files: locks, findings: mut blind } = open_locks(places);
+    let (locks, mut blind) = open_locks(places);
     let started = Instant::now();
     let mut snapshot = loop {
         let busy = any_writer(&locks)?;
@@ -148,14 +148,9 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
 }
 
 /// The lock files that are there and can be asked, and a finding for each that cannot.
-struct Locks {
-    files: Vec<LockFile>,
-    findings: Vec<Finding>,
-}
-
-fn open_locks(places: &Places) -> Locks {
+fn open_locks(places: &Places) -> (Vec<LockFile>, Vec<Finding>) {
     let within = places.within();
-    let mut locks = Locks { files: Vec::new(), findings: Vec::new() };
+    let (mut locks, mut findings) = (Vec::new(), Vec::new());
     for path in places.lock_files() {
         let opened = LockFile::open(&within, &path).and_then(|found| {
             if let Some(lock) = &found {
@@ -165,8 +160,8 @@ fn open_locks(places: &Places) -> Locks {
             Ok(found)
         });
         match opened {
-            Ok(found) => locks.files.extend(found),
-            Err(error) => locks.findings.push(Finding {
+            Ok(found) => locks.extend(found),
+            Err(error) => findings.push(Finding {
                 message: format!(
                     "cannot query the lock file: {error}; another program may be writing, so nothing \
                      in this store is reported as reclaimable"
@@ -176,7 +171,7 @@ fn open_locks(places: &Places) -> Locks {
             }),
         }
     }
-    locks
+    (locks, findings)
 }
 
 fn any_writer(locks: &[LockFile]) -> io::Result<bool> {
@@ -209,15 +204,13 @@ fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> 
             early.signature = Signature::take(places, locks)?;
             // All are in memory at once here, so the limit is one for all of them.
             let mut left = MOST_RECORD_BYTES;
-            let contents: Vec<_> = places
-                .record_files()
-                .into_iter()
-                .map(|file| {
-                    let content = read_file(places, &file.1, left);
-                    left -= content.as_ref().map_or(0, |content| content.len() as u64);
-                    (file, content)
-                })
-                .collect();
+            let within = places.within();
+            let contents = places.record_files().into_iter().map(|file| {
+                let content = within.read(&file.1, left);
+                left -= content.as_ref().map_or(0, |content| content.len() as u64);
+                (file, content)
+            });
+            let contents: Vec<_> = contents.collect();
             locks.iter().rev().for_each(LockFile::unlock);
             parse_all(&mut early, contents);
             list_again(&mut early);
@@ -240,7 +233,7 @@ fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> 
 /// # Errors
 /// When a lock file can no longer be asked.
 pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
-    let locks = open_locks(&snapshot.places).files;
+    let (locks, _) = open_locks(&snapshot.places);
     if snapshot.consistency == Consistency::Consistent && any_writer(&locks)? {
         return Ok(true);
     }
@@ -250,20 +243,14 @@ pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
 fn read_once(places: &Places, signature: Signature, consistency: Consistency) -> Snapshot {
     let mut snapshot = Snapshot { consistency, signature, ..Snapshot::empty(places) };
     list_all(&mut snapshot);
-    let files = places.record_files().into_iter();
-    parse_all(
-        &mut snapshot,
-        files.map(|file| {
-            let content = read_file(places, &file.1, MOST_RECORD_BYTES);
-            (file, content)
-        }),
-    );
+    let within = places.within();
+    let contents = places.record_files().into_iter().map(|file| {
+        let content = within.read(&file.1, MOST_RECORD_BYTES);
+        (file, content)
+    });
+    parse_all(&mut snapshot, contents);
     complete(&mut snapshot);
     snapshot
-}
-
-fn read_file(places: &Places, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    places.within().read(path, limit)
 }
 
 fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (RecordFile, io::Result<Vec<u8>>)>) {
@@ -312,26 +299,20 @@ fn complete(snapshot: &mut Snapshot) {
             snapshot.repeated.push((what, id));
         }
     }
-    let Snapshot { places, images, containers, .. } = &mut *snapshot;
-    let records = |what: &str| places.records_dir(&places.graphroot, what).join(format!("{what}.json"));
-    let too_many = [
-        (records("images"), cut_off(images, MOST_IMAGES), MOST_IMAGES),
-        (records("containers"), cut_off(containers, MOST_CONTAINERS), MOST_CONTAINERS),
-    ];
-    for (path, _, most) in too_many.into_iter().filter(|(_, is_cut, _)| *is_cut) {
-        snapshot.damage(&path, &format!("more than {most} records; the rest are ignored"));
+    for (what, count, most) in [
+        ("images", snapshot.images.len(), MOST_IMAGES),
+        ("containers", snapshot.containers.len(), MOST_CONTAINERS),
+    ] {
+        if count > most {
+            let wrong = format!("more than {most} records; the rest are ignored");
+            snapshot.damage(&snapshot.places.record_file(what), &wrong);
+        }
     }
+    snapshot.images.truncate(MOST_IMAGES);
+    snapshot.containers.truncate(MOST_CONTAINERS);
     if let Some(wrong) = chains::cut(&mut snapshot.layers, &snapshot.images, &snapshot.containers) {
-        let records = snapshot.places.records_dir(&snapshot.places.graphroot, "layers");
-        snapshot.damage(&records.join("layers.json"), &wrong);
+        snapshot.damage(&snapshot.places.record_file("layers"), &wrong);
     }
-}
-
-/// Whether there were more.
-fn cut_off<T>(records: &mut Vec<T>, most: usize) -> bool {
-    let is_more = records.len() > most;
-    records.truncate(most);
-    is_more
 }
 
 /// Makes the directories, listed before the records were read, fit what was recorded.
@@ -464,14 +445,9 @@ fn list_container_layers(snapshot: &mut Snapshot) {
         return;
     }
     let driver = snapshot.places.layer_directories(&snapshot.places.graphroot);
-    let layers: Vec<_> = snapshot
-        .containers
-        .iter()
-        .filter_map(|container| container.layer.as_ref())
-        .map(|id| driver.join(id))
-        .filter(|path| path.parent() == Some(&driver))
-        .collect();
-    for layer in layers {
+    let ids = snapshot.containers.iter().filter_map(|container| container.layer.as_ref());
+    let layers = ids.map(|id| driver.join(id)).filter(|path| path.parent() == Some(&driver));
+    for layer in layers.collect::<Vec<_>>() {
         list_one(snapshot, layer);
     }
 }

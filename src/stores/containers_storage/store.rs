@@ -1,23 +1,23 @@
 //! A graphroot as a store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
 use super::config::pinned_by;
 use super::edit::Watch;
-use super::fill::FilesOfLayer;
-use super::inspect::{Closeness, inspect};
+use super::fill::{self, FilesOfLayer};
+use super::inspect::inspect;
 use super::needs;
 use super::places::Places;
+use super::records::LayerRecord;
 use super::snapshot::{self, Snapshot};
 use super::units::{self, Unit, What};
-use super::{committed, fill};
 use crate::disk::filesystem::CostModel;
-use crate::disk::{Fingerprint, Tally};
+use crate::disk::{Fingerprint, Fingerprinter, Tally};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
-use crate::stores::request::{Measure, Request};
+use crate::stores::request::Request;
 use crate::stores::store::{Borrower, Filling, Reassigned, Store, UnitView};
 use crate::stores::unit::views;
 
@@ -25,17 +25,17 @@ use crate::stores::unit::views;
 #[derive(Clone, Debug)]
 pub struct Graphroot {
     /// Without its listing, which is what the units are sorted from.
-    pub(in crate::stores) snapshot: Snapshot,
+    pub(crate) snapshot: Snapshot,
     units: Vec<Unit>,
     /// By position of the layer.
     files: Vec<FilesOfLayer>,
-    pub(in crate::stores) origin: String,
+    pub(crate) origin: String,
     /// Graphroots of the additional image stores that it reads from.
-    pub(in crate::stores) additional: Vec<PathBuf>,
+    pub(crate) additional: Vec<PathBuf>,
     /// There may be more of these.
-    pub(in crate::stores) has_more_lenders: bool,
+    pub(crate) has_more_lenders: bool,
     /// From before it was read.
-    pub(in crate::stores) watch: Watch,
+    pub(crate) watch: Watch,
 }
 
 impl Graphroot {
@@ -59,11 +59,11 @@ impl Graphroot {
     }
 
     /// As one that takes images from others; `at` is its place among those that are shown.
-    pub(in crate::stores) fn borrower(&self, at: Option<usize>) -> Borrower<'_> {
+    pub(crate) fn borrower(&self, at: Option<usize>) -> Borrower<'_> {
         Borrower {
             at,
             root: self.snapshot.places.graphroot.to_path_buf(),
-            driver: &self.snapshot.places.driver,
+            driver: Some(&self.snapshot.places.driver),
             is_damaged: self.has_more_lenders || !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
             borrows_from_any: self.has_more_lenders,
@@ -101,7 +101,7 @@ impl Store for Graphroot {
     }
 
     fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
-        committed::fingerprints(&self.snapshot, &self.units)
+        fingerprints(&self.snapshot, &self.units)
     }
 
     fn places(&self) -> Option<&Places> {
@@ -180,14 +180,10 @@ impl Store for Graphroot {
 }
 
 /// Reads the records, and marks them as damaged where they cannot be all.
-pub(in crate::stores) fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
+pub(crate) fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
     let mut snapshot = snapshot::read(places, request.patience)?;
     snapshot::validate(&mut snapshot);
-    let closeness = match request.measure {
-        Measure::Everything => Closeness::Everything,
-        Measure::Nothing => Closeness::Engine,
-    };
-    inspect(&mut snapshot, closeness);
+    inspect(&mut snapshot, request.measure);
     tracing::info!(
         "{}: {} images, {} layers, {} containers ({}, {:?})",
         places.graphroot.display(),
@@ -198,4 +194,64 @@ pub(in crate::stores) fn read(places: &Places, request: &Request) -> io::Result<
         snapshot.consistency,
     );
     Ok(snapshot)
+}
+
+/// For each unit a fingerprint of its record, if it is a layer that is no longer written to. A finished
+/// layer has a digest or a length of its tar; both are written when its content is complete, and
+/// containers' layers have neither (container-libs, `storage/layers.go`).
+fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
+    let writable: HashSet<&str> =
+        snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect();
+    let of = |unit: &Unit| match unit.what {
+        What::Layer(at) => {
+            let layer = snapshot.layers.get(at)?;
+            (is_finished(layer) && !writable.contains(layer.id.as_str())).then(|| fingerprint(layer))
+        }
+        _ => None,
+    };
+    units.iter().map(of).collect()
+}
+
+fn is_finished(layer: &LayerRecord) -> bool {
+    !layer.incomplete && !layer.volatile && (layer.diff_id.is_some() || layer.diff_size.is_some())
+}
+
+fn fingerprint(layer: &LayerRecord) -> Fingerprint {
+    let created = layer.created.map(|time| time.to_string());
+    let size = layer.diff_size.map(|size| size.to_le_bytes());
+    let mut all = Fingerprinter::new("containers/storage layer, 1");
+    all.bytes(layer.id.as_bytes());
+    all.maybe(layer.parent.as_deref().map(str::as_bytes));
+    all.maybe(created.as_deref().map(str::as_bytes));
+    all.maybe(layer.diff_id.as_deref().map(str::as_bytes));
+    all.maybe(size.as_ref().map(<[u8; 8]>::as_slice));
+    all.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_of_finished_layers() {
+        let base = LayerRecord { id: "a".into(), diff_id: Some("sha256:1".into()), ..LayerRecord::default() };
+        let cases = [
+            ("committed", base.clone(), true),
+            ("a partial pull", LayerRecord { diff_id: None, diff_size: Some(0), ..base.clone() }, true),
+            ("a container's", LayerRecord { diff_id: None, ..base.clone() }, false),
+            ("being made or deleted", LayerRecord { incomplete: true, ..base.clone() }, false),
+            ("volatile", LayerRecord { volatile: true, ..base.clone() }, false),
+        ];
+        for (what, layer, finished) in cases {
+            assert_eq!(is_finished(&layer), finished, "{what}");
+        }
+        let others = [
+            LayerRecord { id: "b".into(), ..base.clone() },
+            LayerRecord { parent: Some("sha256:1".into()), diff_id: None, ..base.clone() },
+            LayerRecord { diff_size: Some(5), ..base.clone() },
+            LayerRecord { created: "2026-01-01T00:00:00Z".parse().ok(), ..base.clone() },
+        ];
+        assert_eq!(fingerprint(&base), fingerprint(&base.clone()));
+        assert!(others.iter().all(|other| fingerprint(other) != fingerprint(&base)));
+    }
 }

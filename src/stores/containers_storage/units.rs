@@ -12,7 +12,7 @@ use super::records::is_id;
 use super::snapshot::Snapshot;
 use crate::disk::TreeScope;
 use crate::model::Orphan;
-use crate::stores::unit::{self, Part, UnitKind};
+use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::{Entry, Kind};
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
@@ -65,7 +65,8 @@ impl UnitKind for What {
 pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
     let mut sorter = Sorter::new(snapshot);
     for (area, root) in snapshot.places.areas().enumerate() {
-        sorter.area(area, root);
+        (sorter.area, sorter.root) = (area, root);
+        sorter.area();
     }
     sorter.temporary_files();
     sorter.units
@@ -73,6 +74,9 @@ pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
 
 struct Sorter<'a> {
     snapshot: &'a Snapshot,
+    /// The area that is being sorted: its position, and its path.
+    area: usize,
+    root: &'a Path,
     layers: HashMap<&'a OsStr, usize>,
     images: HashMap<&'a OsStr, usize>,
     containers: HashMap<&'a OsStr, usize>,
@@ -93,6 +97,8 @@ impl<'a> Sorter<'a> {
     fn new(snapshot: &'a Snapshot) -> Self {
         Self {
             snapshot,
+            area: 0,
+            root: &snapshot.places.graphroot,
             layers: by_id(&snapshot.layers, |layer| &layer.id),
             images: by_id(&snapshot.images, |image| &image.id),
             containers: by_id(&snapshot.containers, |container| &container.id),
@@ -101,13 +107,12 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// `part` comes with the position of its area; the driver's directory is a root of its own.
-    fn add(&mut self, what: What, id: String, root: &Path, part: Part) {
-        let (area, below, scope) = part;
-        let path = root.join(&below);
+    /// What is at `below` in the area; the driver's directory is a root of its own.
+    fn add(&mut self, what: What, id: &str, below: PathBuf, scope: TreeScope) {
+        let path = self.root.join(&below);
         let part = match below.strip_prefix(&self.snapshot.places.driver) {
-            Ok(below) => (2 * area + 1, below.to_path_buf(), scope),
-            Err(_) => (2 * area, below, scope),
+            Ok(below) => (2 * self.area + 1, below.to_path_buf(), scope),
+            Err(_) => (2 * self.area, below, scope),
         };
         let alone = matches!(what, What::Orphan(_));
         if let (false, Some(at)) = (alone, self.known.get(&what)) {
@@ -117,41 +122,45 @@ impl<'a> Sorter<'a> {
         if !alone {
             self.known.insert(what.clone(), self.units.len());
         }
-        self.units.push(Unit { what, id, path, parts: vec![part] });
+        self.units.push(Unit { what, id: id.to_owned(), path, parts: vec![part] });
     }
 
-    fn metadata(&mut self, area: usize, root: &Path, path: PathBuf, scope: TreeScope) {
-        self.add(What::Metadata, "store metadata".into(), root, (area, path, scope));
+    fn metadata(&mut self, path: PathBuf, scope: TreeScope) {
+        self.add(What::Metadata, "store metadata", path, scope);
     }
 
-    fn whole(&mut self, what: What, id: String, area: usize, root: &Path, path: PathBuf) {
-        self.add(what, id, root, (area, path, TreeScope::Whole));
+    fn whole(&mut self, what: What, id: &str, path: PathBuf) {
+        self.add(what, id, path, TreeScope::Whole);
     }
 
-    fn area(&mut self, area: usize, root: &Path) {
+    /// The entries of a directory of the area, with their names for people and their paths in it.
+    fn entries(&self, below: &Path) -> impl Iterator<Item = (String, &'a Entry, PathBuf)> + use<'a> {
+        let entries = self.snapshot.entries(&self.root.join(below)).iter();
+        let below = below.to_path_buf();
+        entries.map(move |entry| (text(&entry.name), entry, below.join(&entry.name)))
+    }
+
+    fn area(&mut self) {
         let snapshot = self.snapshot;
         let driver = snapshot.places.driver.as_str();
         if snapshot.places.primary {
-            self.metadata(area, root, PathBuf::new(), TreeScope::EntryOnly);
+            self.metadata(PathBuf::new(), TreeScope::EntryOnly);
         }
-        for entry in snapshot.entries(root) {
-            let Some(name) = entry.name.to_str() else {
-                self.top_level(area, root, entry);
-                continue;
-            };
-            let records = name.strip_prefix(driver).and_then(|rest| rest.strip_prefix('-'));
-            match (records, entry.kind) {
-                _ if name == driver && entry.kind == Kind::Directory => self.driver(area, root, driver),
-                (Some("layers"), Kind::Directory) => self.layer_records(area, root, name),
-                (Some("images"), Kind::Directory) => self.records(area, root, name, What::Image),
-                (Some("containers"), Kind::Directory) => self.records(area, root, name, What::Container),
-                _ => self.top_level(area, root, entry),
+        for entry in snapshot.entries(self.root) {
+            // A name that is no text is nobody's.
+            let name = entry.name.to_str().filter(|_| entry.kind == Kind::Directory).unwrap_or_default();
+            match name.strip_prefix(driver) {
+                Some("") => self.driver(driver),
+                Some("-layers") => self.layer_records(name),
+                Some("-images") => self.records(name, What::Image),
+                Some("-containers") => self.records(name, What::Container),
+                _ => self.top_level(entry),
             }
         }
     }
 
     /// Something at the top of the graphroot that is not this driver's.
-    fn top_level(&mut self, area: usize, root: &Path, entry: &Entry) {
+    fn top_level(&mut self, entry: &Entry) {
         let name = text(&entry.name);
         let snapshot = self.snapshot;
         let places = &snapshot.places;
@@ -159,37 +168,31 @@ impl<'a> Sorter<'a> {
             name.strip_prefix(other.as_str())
                 .is_some_and(|rest| ["", "-layers", "-images", "-containers"].contains(&rest))
         });
-        let counted_apart = || places.roots().contains(&root.join(&entry.name));
+        let counted_apart = || places.roots().contains(&self.root.join(&entry.name));
         if !places.primary || of_other_driver || (entry.kind == Kind::Directory && counted_apart()) {
             return;
         }
-        let children = snapshot.entries(&root.join(&entry.name));
+        let path = PathBuf::from(&entry.name);
+        let children = snapshot.entries(&self.root.join(&entry.name));
         match name.as_str() {
-            "tmp" if area == 0 && !children.is_empty() => return self.temporary(root, children),
-            "volumes" if area == 0 && children.iter().any(|one| self.is_unknown_volume(one)) => {
-                return self.volumes(root, children);
+            "tmp" if self.area == 0 && !children.is_empty() => self.temporary(path),
+            "volumes" if self.area == 0 && children.iter().any(|one| self.is_unknown_volume(one)) => {
+                self.volumes(path);
             }
-            _ => {}
+            RESERVE_FILE => self.whole(What::ReserveFile, "layersweep's reserve file", path),
+            "storage.lock" | "userns.lock" | "defaultNetworkBackend" => {
+                self.whole(What::Metadata, &name, path)
+            }
+            _ if self.area == 0 => self.whole(What::Other(name.clone()), &name, path),
+            _ => self.whole(What::Other(format!("imagestore/{name}")), &name, path),
         }
-        let what = match name.as_str() {
-            RESERVE_FILE => {
-                let id = "layersweep's reserve file".into();
-                return self.whole(What::ReserveFile, id, area, root, PathBuf::from(&entry.name));
-            }
-            "storage.lock" | "userns.lock" | "defaultNetworkBackend" => What::Metadata,
-            _ if area == 0 => What::Other(name.clone()),
-            _ => What::Other(format!("imagestore/{name}")),
-        };
-        self.whole(what, name, area, root, PathBuf::from(&entry.name));
     }
 
     /// The graphroot's own `tmp`, one unit an entry.
-    fn temporary(&mut self, root: &Path, children: &[Entry]) {
-        let top = PathBuf::from("tmp");
-        self.add(What::Other("tmp".into()), "tmp".into(), root, (0, top.clone(), TreeScope::EntryOnly));
-        for child in children {
-            let id = text(&child.name);
-            self.whole(What::Orphan(Orphan::GraphrootTmp), id, 0, root, top.join(&child.name));
+    fn temporary(&mut self, top: PathBuf) {
+        self.add(What::Other("tmp".into()), "tmp", top.clone(), TreeScope::EntryOnly);
+        for (id, _, path) in self.entries(&top) {
+            self.whole(What::Orphan(Orphan::GraphrootTmp), &id, path);
         }
     }
 
@@ -199,16 +202,12 @@ impl<'a> Sorter<'a> {
         name.is_some_and(|name| inspection.engine.has_volume(name) == Some(false))
     }
 
-    fn volumes(&mut self, root: &Path, children: &[Entry]) {
-        let top = PathBuf::from("volumes");
+    fn volumes(&mut self, top: PathBuf) {
         let known = What::Other("volumes".into());
-        self.add(known.clone(), "volumes".into(), root, (0, top.clone(), TreeScope::EntryOnly));
-        for child in children {
-            let what = match self.is_unknown_volume(child) {
-                true => What::Orphan(Orphan::Volume),
-                false => known.clone(),
-            };
-            self.whole(what, text(&child.name), 0, root, top.join(&child.name));
+        self.add(known.clone(), "volumes", top.clone(), TreeScope::EntryOnly);
+        for (id, entry, path) in self.entries(&top) {
+            let is_unknown = self.is_unknown_volume(entry);
+            self.whole(if is_unknown { What::Orphan(Orphan::Volume) } else { known.clone() }, &id, path);
         }
     }
 
@@ -228,163 +227,143 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    fn driver(&mut self, area: usize, root: &Path, driver: &str) {
-        let snapshot = self.snapshot;
+    fn driver(&mut self, driver: &str) {
         let top = PathBuf::from(driver);
+        self.metadata(top.clone(), TreeScope::EntryOnly);
+        if driver != "vfs" {
+            return self.layers(&top);
+        }
         // vfs keeps its layers one level further down.
-        let (below, others) = match driver {
-            "vfs" => (top.join("dir"), Some(top.clone())),
-            _ => (top.clone(), None),
-        };
-        self.metadata(area, root, top, TreeScope::EntryOnly);
-        if let Some(others) = others {
-            for entry in snapshot.entries(&root.join(&others)) {
-                let path = others.join(&entry.name);
-                match entry.name.to_str() {
-                    Some("dir") => self.metadata(area, root, path, TreeScope::EntryOnly),
-                    Some("tempdirs") => self.temp_directories(area, root, path),
-                    _ => self.whole(What::Other(text(&entry.name)), text(&entry.name), area, root, path),
-                }
+        for (name, entry, path) in self.entries(&top) {
+            match entry.name.to_str() {
+                Some("dir") => self.metadata(path, TreeScope::EntryOnly),
+                Some("tempdirs") => self.temp_directories(path),
+                _ => self.whole(What::Other(name.clone()), &name, path),
             }
         }
-        for entry in snapshot.entries(&root.join(&below)) {
-            self.driver_entry(area, root, &below, entry);
-        }
+        self.layers(&top.join("dir"));
     }
 
-    fn driver_entry(&mut self, area: usize, root: &Path, below: &Path, entry: &Entry) {
-        let path = below.join(&entry.name);
-        let id = text(&entry.name);
-        if let Some(layer) = self.layers.get(entry.name.as_os_str()).copied() {
-            return self.layer(area, root, path, layer, id);
-        }
-        let is_directory = entry.kind == Kind::Directory;
-        match entry.name.to_str() {
-            Some("l") if is_directory => self.metadata(area, root, path, TreeScope::Whole),
-            Some("staging") if is_directory => {
-                self.metadata(area, root, path.clone(), TreeScope::EntryOnly);
-                for child in self.snapshot.entries(&root.join(&path)) {
-                    let id = text(&child.name);
-                    self.whole(What::Orphan(Orphan::Staging), id, area, root, path.join(&child.name));
+    /// The directory that has a directory for each layer.
+    fn layers(&mut self, top: &Path) {
+        for (id, entry, path) in self.entries(top) {
+            if let Some(layer) = self.layers.get(entry.name.as_os_str()).copied() {
+                self.layer(path, layer, &id);
+                continue;
+            }
+            // Marker files and whatever else the driver keeps are never a layer.
+            match (entry.name.to_str(), entry.kind) {
+                (Some("l"), Kind::Directory) => self.metadata(path, TreeScope::Whole),
+                (Some("staging"), Kind::Directory) => {
+                    self.metadata(path.clone(), TreeScope::EntryOnly);
+                    for (id, _, path) in self.entries(&path) {
+                        self.whole(What::Orphan(Orphan::Staging), &id, path);
+                    }
                 }
-            }
-            Some("tempdirs") if is_directory => self.temp_directories(area, root, path),
-            Some(name) if is_directory && is_feature_test(name) => {
-                self.whole(What::Orphan(Orphan::FeatureTest), id, area, root, path);
-            }
-            Some(name) if is_directory && is_id(name) => {
-                self.whole(What::Orphan(Orphan::LayerDirectory), id, area, root, path);
-            }
-            // Marker files and whatever else the driver keeps: never a layer.
-            Some(".has-mount-program") => self.metadata(area, root, path, TreeScope::Whole),
-            // Recreated whenever a program opens the driver.
-            Some("backingFsBlockDev") => {
-                self.whole(What::Records, "store records".into(), area, root, path);
-            }
-            _ => {
-                let name = path.to_string_lossy().into_owned();
-                self.whole(What::Other(name.clone()), name, area, root, path);
+                (Some("tempdirs"), Kind::Directory) => self.temp_directories(path),
+                (Some(name), Kind::Directory) if is_feature_test(name) => {
+                    self.whole(What::Orphan(Orphan::FeatureTest), &id, path);
+                }
+                (Some(name), Kind::Directory) if is_id(name) => {
+                    self.whole(What::Orphan(Orphan::LayerDirectory), &id, path);
+                }
+                (Some(".has-mount-program"), _) => self.metadata(path, TreeScope::Whole),
+                // Recreated whenever a program opens the driver.
+                (Some("backingFsBlockDev"), _) => self.whole(What::Records, "store records", path),
+                _ => {
+                    let name = path.to_string_lossy().into_owned();
+                    self.whole(What::Other(name.clone()), &name, path);
+                }
             }
         }
     }
 
-    fn layer(&mut self, area: usize, root: &Path, path: PathBuf, layer: usize, id: String) {
-        let parts = self.snapshot.entries(&root.join(&path));
-        if parts.is_empty() {
-            return self.whole(What::Layer(layer), id, area, root, path);
+    fn layer(&mut self, path: PathBuf, layer: usize, id: &str) {
+        if self.snapshot.entries(&self.root.join(&path)).is_empty() {
+            return self.whole(What::Layer(layer), id, path);
         }
         // A container's layer: its content apart, since that is what podman calls its size.
-        self.add(What::Layer(layer), id.clone(), root, (area, path.clone(), TreeScope::EntryOnly));
-        for part in parts {
+        self.add(What::Layer(layer), id, path.clone(), TreeScope::EntryOnly);
+        for (_, part, path) in self.entries(&path) {
             let is_content = part.name.to_str().is_some_and(|name| name.starts_with("diff"));
             let what = if is_content { What::LayerContent(layer) } else { What::Layer(layer) };
-            self.whole(what, id.clone(), area, root, path.join(&part.name));
+            self.whole(what, id, path);
         }
     }
 
     /// `lock-N` and `temp-dir-N` belong together.
-    fn temp_directories(&mut self, area: usize, root: &Path, path: PathBuf) {
-        let snapshot = self.snapshot;
-        self.metadata(area, root, path.clone(), TreeScope::EntryOnly);
+    fn temp_directories(&mut self, top: PathBuf) {
+        self.metadata(top.clone(), TreeScope::EntryOnly);
         let mut by_number: HashMap<String, usize> = HashMap::new();
-        for entry in snapshot.entries(&root.join(&path)) {
-            let name = text(&entry.name);
+        for (name, _, path) in self.entries(&top) {
             let number = name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"));
-            let number = number.unwrap_or(&name).to_owned();
-            let part = (area, path.join(&entry.name), TreeScope::Whole);
+            let number = number.unwrap_or(&name);
             let at = self.units.len();
-            self.add(What::Orphan(Orphan::TempDirectory), number.clone(), root, part);
-            match by_number.get(&number) {
+            self.whole(What::Orphan(Orphan::TempDirectory), number, path);
+            match by_number.get(number) {
                 Some(pair) => {
                     let parts = self.units.pop().into_iter().flat_map(|unit| unit.parts);
                     self.units[*pair].parts.extend(parts);
                 }
                 None => {
-                    by_number.insert(number, at);
+                    by_number.insert(number.to_owned(), at);
                 }
             }
         }
     }
 
-    fn layer_records(&mut self, area: usize, root: &Path, name: &str) {
-        let snapshot = self.snapshot;
+    fn layer_records(&mut self, name: &str) {
         let top = PathBuf::from(name);
-        self.metadata(area, root, top.clone(), TreeScope::EntryOnly);
-        for entry in snapshot.entries(&root.join(&top)) {
-            let path = top.join(&entry.name);
+        self.metadata(top.clone(), TreeScope::EntryOnly);
+        for (shown, entry, path) in self.entries(&top) {
             let Some(name) = entry.name.to_str() else {
-                self.whole(What::Other(text(&entry.name)), text(&entry.name), area, root, path);
+                self.whole(What::Other(shown.clone()), &shown, path);
                 continue;
             };
             let (id, orphan) = match (name.strip_suffix(".tar-split.gz"), entry.kind) {
                 (Some(id), Kind::File) => (id, Orphan::TarSplit),
                 (None, Kind::Directory) if name == "tmp" => {
-                    self.temp_directories(area, root, path);
+                    self.temp_directories(path);
                     continue;
                 }
                 (None, Kind::Directory) if is_id(name) => (name, Orphan::LayerData),
                 _ => {
-                    self.bookkeeping(area, root, path, name);
+                    self.bookkeeping(path, name);
                     continue;
                 }
             };
-            match self.layers.get(OsStr::new(id)).copied() {
-                Some(layer) => self.whole(What::Layer(layer), id.to_owned(), area, root, path),
-                None => self.whole(What::Orphan(orphan), id.to_owned(), area, root, path),
-            }
+            let layer = self.layers.get(OsStr::new(id)).copied();
+            self.whole(layer.map_or(What::Orphan(orphan), What::Layer), id, path);
         }
     }
 
     /// `D-images` and `D-containers`: a directory an object, and the record files.
-    fn records(&mut self, area: usize, root: &Path, name: &str, what: fn(usize) -> What) {
-        let snapshot = self.snapshot;
+    fn records(&mut self, name: &str, what: fn(usize) -> What) {
         let top = PathBuf::from(name);
-        self.metadata(area, root, top.clone(), TreeScope::EntryOnly);
+        self.metadata(top.clone(), TreeScope::EntryOnly);
         let (known, orphan) = match what(0) {
             What::Image(_) => (self.images.clone(), Orphan::ImageDirectory),
             _ => (self.containers.clone(), Orphan::ContainerDirectory),
         };
-        for entry in snapshot.entries(&root.join(&top)) {
-            let path = top.join(&entry.name);
-            let id = text(&entry.name);
+        for (id, entry, path) in self.entries(&top) {
             match known.get(entry.name.as_os_str()) {
-                Some(at) => self.whole(what(*at), id, area, root, path),
+                Some(at) => self.whole(what(*at), &id, path),
                 None if entry.kind == Kind::Directory && is_id(&id) => {
-                    self.whole(What::Orphan(orphan), id, area, root, path);
+                    self.whole(What::Orphan(orphan), &id, path);
                 }
-                None => self.bookkeeping(area, root, path, &id),
+                None => self.bookkeeping(path, &id),
             }
         }
     }
 
     /// A file beside the records: bookkeeping, or a temporary file of an atomic write.
-    fn bookkeeping(&mut self, area: usize, root: &Path, path: PathBuf, name: &str) {
+    fn bookkeeping(&mut self, path: PathBuf, name: &str) {
         if name.starts_with(".tmp-") {
-            self.whole(What::Orphan(Orphan::TempRecord), name.to_owned(), area, root, path);
+            self.whole(What::Orphan(Orphan::TempRecord), name, path);
         } else if name.ends_with(".json") {
-            self.whole(What::Records, "store records".into(), area, root, path);
+            self.whole(What::Records, "store records", path);
         } else {
-            self.metadata(area, root, path, TreeScope::Whole);
+            self.metadata(path, TreeScope::Whole);
         }
     }
 }

@@ -1,30 +1,32 @@
 //! Finds and reads containerd roots.
 
-use std::io::ErrorKind;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::model::Finding;
+use crate::model::{Finding, Image};
 use crate::stores::containerd::config::{self, RootConfig};
+use crate::stores::containerd::fill::unqualified;
 use crate::stores::containerd::places::{Places, is_root};
 use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
 use crate::stores::request::{Error, Request};
 use crate::stores::store::Store;
+use crate::sys::quiet::is_absent;
 
 /// containerd roots that have been read.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct Found {
+pub(crate) struct Found {
     stores: Vec<Containerd>,
-    pub(in crate::stores) findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
-    pub(in crate::stores) looked: Vec<PathBuf>,
+    pub(crate) looked: Vec<PathBuf>,
     /// The first store that could not be read.
     unreadable: Option<Error>,
 }
 
 impl Found {
     /// The stores, and why the first of the others could not be read.
-    pub(in crate::stores) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
+    pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter();
         (stores.map(|store| Box::new(store) as Box<dyn Store>).collect(), self.unreadable)
     }
@@ -39,9 +41,7 @@ impl Found {
         let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
         let places: Places = match config.places(&request.sysroot) {
             Ok(places) => places,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(false);
-            }
+            Err(error) if is_absent(&error) => return Ok(false),
             Err(error) => return Err(unreadable(error)),
         };
         if self.knows(&places.root) {
@@ -63,12 +63,28 @@ impl Found {
     }
 }
 
+/// Whether the store still has `image` of an earlier reading: one of its names, or what they led to.
+/// `None` where it is not found and the records are damaged.
+pub(in crate::stores) fn has_image(
+    request: &Request,
+    root: &Path,
+    image: &Image,
+) -> io::Result<Option<bool>> {
+    let places = config::named(&request.sysroot, root).places(&request.sysroot)?;
+    let (namespace, hex) = unqualified(&image.id);
+    // CRI makes a name of the configuration's digest.
+    let is_digest = |text: &str| text.split_once(':').is_some_and(|(_, digest)| digest == hex);
+    read::has_image(&places, namespace, |record| {
+        is_digest(&record.name) || is_digest(&record.target) || image.digests.contains(&record.target)
+    })
+}
+
 /// Reads the roots that the request names; without any name (of whatever kind of store),
 /// those that the configuration names and those in the usual places.
 ///
 /// # Errors
 /// When a named root is none or cannot be read.
-pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
+pub(crate) fn find(request: &Request) -> Result<Found, Error> {
     let mut found = Found::default();
     if request.names_stores() {
         for root in &request.containerd_roots {

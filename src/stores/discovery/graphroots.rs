@@ -16,38 +16,38 @@ use crate::stores::containers_storage::store::{Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
 use crate::stores::request::{Error, Measure, Request};
 use crate::stores::store::Store;
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{Within, is_absent};
 use crate::sys::root::Root;
 
 /// Graphroots that have been read. Additional image stores come before the stores that
 /// read from them.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct Found {
+pub(crate) struct Found {
     stores: Vec<Graphroot>,
     /// Stores that were not requested but use images of those above: only their records.
     others: Vec<Graphroot>,
     /// What is beside the images.
     artifacts: Vec<Artifacts>,
-    pub(in crate::stores) pins: Vec<Pin>,
-    pub(in crate::stores) findings: Vec<Finding>,
+    pub(crate) pins: Vec<Pin>,
+    pub(crate) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
-    pub(in crate::stores) looked: Vec<PathBuf>,
+    pub(crate) looked: Vec<PathBuf>,
     /// The stores that could not be read.
-    pub(in crate::stores) unread: Vec<Unread>,
+    pub(crate) unread: Vec<Unread>,
     /// Why the first of them could not be read.
     unreadable: Option<Error>,
 }
 
 impl Found {
     /// The stores, and why the first of the others could not be read.
-    pub(in crate::stores) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
+    pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
         let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
         (stores.chain(artifacts).collect(), self.unreadable)
     }
 
     /// The stores that were not requested.
-    pub(in crate::stores) fn others(&mut self) -> Vec<Graphroot> {
+    pub(crate) fn others(&mut self) -> Vec<Graphroot> {
         std::mem::take(&mut self.others)
     }
 }
@@ -58,7 +58,7 @@ impl Found {
 ///
 /// # Errors
 /// When a named store is none or cannot be read.
-pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
+pub(crate) fn find(request: &Request) -> Result<Found, Error> {
     let named = request.names_stores();
     let Discovery { stores, others, pins, artifact_stores, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
@@ -100,8 +100,7 @@ pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
             return Err(Error::NotAStore {
                 path: store.graphroot.clone(),
                 hint: "pass the directory that contains `overlay-layers` or `vfs-layers` (graphRoot in \
-                    `podman \
-                       info`)",
+                       `podman info`)",
             });
         }
         found.looked.push(store.graphroot.clone());
@@ -141,8 +140,9 @@ fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
 }
 
 /// What is needed of the store at `places` by others, and by what is in none of its records: read
-/// now, and with the means to see that it has changed.
-pub(in crate::stores) fn outside(request: &Request, places: &Places) -> OutsideUse {
+/// now, right before a deletion, and with the means to see that it has changed.
+#[must_use]
+pub fn outside(request: &Request, places: &Places) -> OutsideUse {
     let mut outside = OutsideUse::default();
     let discovered = config::discover(&request.sysroot, &request.environment).stores;
     // The store itself comes first, as it was read: a shared imagestore is this one's.
@@ -163,7 +163,7 @@ pub(in crate::stores) fn outside(request: &Request, places: &Places) -> OutsideU
         }
         let mut found = Found::default();
         let absent = Watch::absent(&placed(request, store));
-        match found.drivers(request, at, known, false) {
+        match found.drivers(request, at, known) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
             Err(_) => outside.add_unknown(store.graphroot.clone()),
@@ -182,8 +182,12 @@ pub(in crate::stores) fn outside(request: &Request, places: &Places) -> OutsideU
     outside
 }
 
-/// Whether the store has the image; `None` where it is not found and the records are damaged.
-pub(in crate::stores) fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
+/// Whether the store at `places` has the image now; `None` where it is not found and the records are
+/// damaged. No other store is read, and none is looked for.
+///
+/// # Errors
+/// When the records cannot be read at all.
+pub fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
     // One that was moved aside or exchanged tells nothing of what others find.
     let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
     if !places.areas().all(in_place) {
@@ -274,14 +278,11 @@ impl Found {
     /// # Errors
     /// When the store at position `additional_store`, whose images `store` may use, could not be read.
     fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), Error> {
-        let Some(additional_store) = self.unread.iter().find(|unread| unread.at == additional_store) else {
+        let Some(unread) = self.unread.iter().find(|unread| unread.at == additional_store) else {
             return Ok(());
         };
-        let additional_store = additional_store.graphroot.display();
-        let source = io::Error::other(format!(
-            "its additional image store {additional_store} could not \
-            be read"
-        ));
+        let unread = unread.graphroot.display();
+        let source = io::Error::other(format!("its additional image store {unread} could not be read"));
         Err(Error::Unreadable { path: store.graphroot.clone(), source })
     }
 
@@ -313,14 +314,12 @@ impl Found {
                     self.drivers_of(request, &config, Vec::new(), true)?;
                 }
             }
-            let additional_store = self
-                .known(&place)
-                .map(|additional_store| additional_store.snapshot.places.graphroot.to_path_buf());
-            // In a circle the additional_store has yet to be read.
-            additional.push(additional_store.unwrap_or_else(|| path.to_path_buf()));
+            // In a circle it has yet to be read.
+            let graphroot = self.known(&place).map_or(&path, |known| &known.snapshot.places.graphroot);
+            additional.push(graphroot.to_path_buf());
         }
         let first = self.stores.len();
-        self.drivers(request, at, known, false)?;
+        self.drivers(request, at, known)?;
         for store in &mut self.stores[first..] {
             let Places { graphroot, driver, .. } = &store.snapshot.places;
             let reach = |path: &&PathBuf| additional::may_reach(&request.sysroot, graphroot, (path, driver));
@@ -346,7 +345,7 @@ impl Found {
         let Some(additional_store) = takes else { return };
         let request = &records_of_another(request, &additional_store.snapshot.places);
         let mut found = Self::default();
-        if found.drivers(request, at, known, false).is_err() {
+        if found.drivers(request, at, known).is_err() {
             self.unread.push(unread(request, &known.all[at], at));
         }
         let additional = paths(known.borrowed(request, at));
@@ -374,15 +373,8 @@ impl Found {
     }
 
     /// Reads the store at position `at` once for each driver that has records in it.
-    fn drivers(
-        &mut self,
-        request: &Request,
-        at: usize,
-        known: Configured<'_>,
-        read_only: bool,
-    ) -> Result<(), Error> {
-        let imagestores = known.imagestores(request, at);
-        self.drivers_of(request, &known.all[at], imagestores, read_only)
+    fn drivers(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
+        self.drivers_of(request, &known.all[at], known.imagestores(request, at), false)
     }
 
     fn drivers_of(
@@ -413,12 +405,10 @@ impl Found {
         };
         let first = store.driver.as_ref().filter(|driver| drivers.contains(driver)).or(drivers.first());
         for driver in &drivers {
-            let runroots = match (&request.runroot, read_only) {
-                (_, true) => Vec::new(),
-                (Some(named), false) => opened(request, [named]),
-                (None, false) => {
-                    opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
-                }
+            let runroots = match &request.runroot {
+                _ if read_only => Vec::new(),
+                Some(named) => opened(request, [named]),
+                None => opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots)),
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
             let mut places = Places {
@@ -459,18 +449,8 @@ impl Found {
     /// Reads the artifacts in a graphroot. That they cannot be read is no reason to skip the images
     /// by.
     fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
-        let places = Places {
-            graphroot: graphroot.clone(),
-            imagestores: Vec::new(),
-            runroots: Vec::new(),
-            databases: Vec::new(),
-            temporary: Vec::new(),
-            driver: artifacts::DRIVER.into(),
-            other_drivers: Vec::new(),
-            primary: false,
-            read_only,
-            foreign: request.sysroot.is_foreign(),
-        };
+        let foreign = request.sysroot.is_foreign();
+        let places = Places { read_only, foreign, ..Places::new(graphroot.clone(), artifacts::DRIVER) };
         match Artifacts::find(&places, origin, request) {
             Ok(found) => self.artifacts.extend(found),
             Err(error) => self.findings.push(Finding {
@@ -525,8 +505,4 @@ fn is_of_root(request: &Request, path: &Path, error: &io::Error) -> bool {
     request.environment.uid != 0
         && error.kind() == ErrorKind::PermissionDenied
         && found.next().is_some_and(|nearest| nearest.owner() != uid)
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

@@ -1,8 +1,8 @@
 //! Facts from the configuration alone, without reading any store: where a scan would look, and the sandbox
 //! images.
 
-pub(in crate::stores) mod containerds;
-pub(in crate::stores) mod graphroots;
+pub(crate) mod containerds;
+pub(crate) mod graphroots;
 
 use std::path::PathBuf;
 

@@ -12,9 +12,9 @@ use crate::model::StoreId;
 
 /// What the filesystems of a scan make necessary.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::stores) struct Wanted {
-    pub(in crate::stores) extents: Extents,
-    pub(in crate::stores) inode_chunks: bool,
+pub(crate) struct Wanted {
+    pub(crate) extents: Extents,
+    pub(crate) inode_chunks: bool,
 }
 
 /// A finished layer that is about to be measured.

@@ -56,7 +56,6 @@ const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// The mounts of all.
     pub(crate) mounts: bool,
     /// What they have open.
     pub(crate) files: bool,

@@ -44,6 +44,24 @@ pub fn is_symlink(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Symlink>())
 }
 
+/// There is nothing at the path, nor can there be.
+#[must_use]
+pub fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// `None` for what is not there.
+///
+/// # Errors
+/// Every other error of `result`.
+pub fn if_present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Within {
     /// Reads below `roots`; a path in several of them is taken from the innermost.
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Root>) -> Self {

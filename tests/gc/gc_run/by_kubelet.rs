@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use layersweep::execute::kubelet::{self, Theirs};
+use layersweep::execute::kubelet::{self, Settings};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{Gauges, Looked, Means, PreconditionError, Run};
 use layersweep::model::plan::Reason;
@@ -26,8 +26,8 @@ use super::policy;
 use crate::cri_server::Removal;
 use crate::support::loopfs::Fs;
 
-fn theirs(policy: &Policy) -> Theirs {
-    Theirs { policy: kubelet_policy(policy).unwrap(), gates: Gates::default() }
+fn theirs(policy: &Policy) -> Settings {
+    Settings { policy: kubelet_policy(policy).unwrap(), gates: Gates::default() }
 }
 
 impl Node {

@@ -48,7 +48,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
                 Report { failure, ..Report::default() }
             }
             (Operation::FreeSpace, Some(bytes)) => manager.make_space(&mut fake, bytes.into(), now),
-            (Operation::DeleteUnused, None) => manager.delete_unused(&mut fake, now),
+            (Operation::DeleteUnused, None) => manager.make_space(&mut fake, i128::MAX, now),
             (Operation::GarbageCollect, None) => manager.garbage_collect(&mut fake, now),
             (operation, bytes) => return Err(format!("{operation:?} with bytes_to_free {bytes:?}")),
         };

@@ -3,12 +3,12 @@
 
 use std::fs::File;
 
+use crate::support::scenario::Scenario;
 use jiff::Timestamp;
 use layersweep::model::refs::Refs;
 use layersweep::policy::Policy;
 use layersweep::policy::compare::{Comparison, compare, kubelet_policy};
 use layersweep::policy::input::Input;
-use layersweep::policy::scenario::Scenario;
 use layersweep::policy::space::{Targets, Thresholds};
 use rusqlite::Connection;
 

@@ -1,6 +1,7 @@
 //! Both policies side by side, then the kubelet's runs one by one.
 
-use crate::report::json::{ComparisonDoc, GcDoc, RunStoryDoc, StoryDoc};
+use crate::policy::compare::{RunStory, Story};
+use crate::report::json::{ComparisonDoc, GcDoc};
 use crate::report::text::format::{bytes, name_or_id, percent, safe};
 use crate::report::text::table::{Table, heading};
 
@@ -24,7 +25,7 @@ pub(super) fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
 
 fn totals(both: &ComparisonDoc) -> String {
     let mut table = Table::new(&["", ">KUBELET", ">EXACT"]);
-    let mut row = |what: &str, of: &dyn Fn(&StoryDoc) -> String| {
+    let mut row = |what: &str, of: &dyn Fn(&Story) -> String| {
         table.row(vec![what.into(), of(&both.kubelet), of(&both.exact)]);
     };
     row("runs", &|story| story.runs.len().to_string());
@@ -36,7 +37,7 @@ fn totals(both: &ComparisonDoc) -> String {
     table.render()
 }
 
-fn runs(runs: &[RunStoryDoc]) -> String {
+fn runs(runs: &[RunStory]) -> String {
     let mut table =
         Table::new(&[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">ACTUALLY FREED", ">USED AFTER"]);
     for (at, run) in runs.iter().enumerate() {
@@ -66,7 +67,7 @@ fn runs(runs: &[RunStoryDoc]) -> String {
 }
 
 /// What comes after the last run that is shown.
-fn then(document: &GcDoc, kubelet: &StoryDoc) -> String {
+fn then(document: &GcDoc, kubelet: &Story) -> String {
     let Some(last) = kubelet.runs.last() else { return String::new() };
     let used = percent(Some(kubelet.usage_after_percent));
     match (&last.failure, document.high_percent) {

@@ -2,7 +2,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::report::json::{ComparisonDoc, EventDoc, GcErrorDoc, RunStoryDoc, StoryDoc, TriggerDoc};
+use crate::model::plan::Trigger;
+use crate::policy::compare::{RunStory, Story};
+use crate::report::json::{ComparisonDoc, EventDoc, GcErrorDoc, Header, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, zone: TimeZone::UTC }
@@ -42,14 +44,12 @@ fn kept(name: &str, rule: &'static str) -> KeptDoc {
 /// A run that reached its end.
 fn document() -> GcDoc {
     GcDoc {
-        schema_version: 1,
-        kind: "gc",
-        generated_at: Timestamp::UNIX_EPOCH,
+        header: Header { schema_version: SCHEMA_VERSION, kind: "gc", generated_at: Timestamp::UNIX_EPOCH },
         run_id: "r".into(),
         dry_run: false,
         policy: "exact".into(),
         via: "cri".into(),
-        trigger: TriggerDoc { space: true, age: false },
+        trigger: Trigger { space: true, age: false },
         usage_before_percent: Some(77.0),
         usage_after_percent: Some(68.0),
         high_percent: Some(74),
@@ -134,7 +134,7 @@ fn what_went_wrong_comes_before_the_end() {
             step: "remove-image".into(),
             message: "no\u{1b}[31m".into(),
         }],
-        events: vec![EventDoc { reason: "FreeDiskSpaceFailed", message: "/var: too little".into() }],
+        events: vec![EventDoc { reason: "FreeDiskSpaceFailed".into(), message: "/var: too little".into() }],
         ..document()
     };
     let expected = "\
@@ -149,8 +149,8 @@ The remaining images are in use or protected; `layersweep usage` shows what uses
     assert_eq!(shown(&document, None), expected);
 }
 
-fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> StoryDoc {
-    let run = |(deleted, believed, freed, used): &(&[&str], u64, u64, f64)| RunStoryDoc {
+fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Story {
+    let run = |(deleted, believed, freed, used): &(&[&str], u64, u64, f64)| RunStory {
         deleted: deleted.iter().map(|id| id.repeat(32)).collect(),
         still_there: vec![],
         wanted_bytes: 96 << 20,
@@ -160,7 +160,7 @@ fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> StoryDoc {
         failure: None,
         events: vec![],
     };
-    StoryDoc {
+    Story {
         runs: runs.iter().map(run).collect(),
         deleted: runs.iter().map(|run| run.0.len()).sum(),
         believed_bytes: runs.iter().map(|run| run.1 << 20).sum(),
@@ -170,7 +170,7 @@ fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> StoryDoc {
     }
 }
 
-fn compared(kubelet: StoryDoc) -> GcDoc {
+fn compared(kubelet: Story) -> GcDoc {
     let exact = story(&[(&["aa"], 100, 100, 68.0)], true);
     GcDoc {
         dry_run: true,
@@ -233,7 +233,7 @@ Every run after it fails in the same way.
 
 #[test]
 fn what_goes_by_age_alone_is_said_on_top() {
-    let mut document = GcDoc { dry_run: true, trigger: TriggerDoc { space: false, age: true }, ..document() };
+    let mut document = GcDoc { dry_run: true, trigger: Trigger { space: false, age: true }, ..document() };
     (document.high_percent, document.low_percent) = (None, None);
     document.filesystems[0].started = vec![];
     document.deleted[0].reason = "age";

@@ -13,7 +13,7 @@ fn act() -> Act {
     let deletion = |id: &str, predicted_bytes, measured_bytes, error: Option<&str>| Deletion {
         at: at("2026-11-21T13:00:05Z"),
         kind: Kind::Image,
-        store: "/s".into(),
+        store: None,
         id: id.into(),
         names: vec![],
         reason: Reason::Age,

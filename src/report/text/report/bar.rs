@@ -2,6 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
+use crate::policy::thresholds::{Counted, Source};
 use crate::report::json::{ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
 use crate::report::text::doctor::wrapped;
 use crate::report::text::format::{bytes, safe};
@@ -77,11 +78,8 @@ fn hold(screen: &Screen) -> char {
 /// Where the thresholds are, and what they are.
 fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
     // The bar is made of bytes; inode thresholds are listed with the inode figures, above it.
-    let shown: Vec<_> = disk
-        .marks
-        .iter()
-        .filter(|threshold| threshold.of == "bytes" && !threshold.name.ends_with(" low"))
-        .collect();
+    let shown: Vec<_> =
+        disk.marks.iter().filter(|threshold| threshold.of == Counted::Bytes && threshold.acts()).collect();
     if shown.is_empty() {
         return String::new();
     }
@@ -93,7 +91,7 @@ fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width
         // columns of a terminal
         let place = (threshold.percent.clamp(0.0, 100.0) * columns as f64 / 100.0) as usize;
         line[place.min(columns - 1)] = sign;
-        let whose = if threshold.source == "kubelet" { "kubelet's " } else { "" };
+        let whose = if threshold.source == Source::Kubelet { "kubelet's " } else { "" };
         let name = format!("{whose}{}", safe(threshold.name.trim_end_matches(" high")));
         match percents.last_mut().filter(|(percent, _)| (*percent - threshold.percent).abs() < 0.5) {
             Some((_, names)) => names.push(name),

@@ -2,7 +2,9 @@ use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::report::json::{FilesystemDoc, MarkDoc, PartDoc, UsagePointDoc};
+use crate::app::diagnosis::{Action, CauseKind, Part, PartKind};
+use crate::policy::thresholds::{DiskThreshold, Source};
+use crate::report::json::{FilesystemDoc, UsagePointDoc};
 
 fn screen(width: Option<usize>, unicode: bool) -> Screen {
     Screen { width, unicode, zone: TimeZone::UTC }
@@ -10,15 +12,20 @@ fn screen(width: Option<usize>, unicode: bool) -> Screen {
 
 fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
     let used = parts.iter().sum();
-    let part = |bytes: &u64| PartDoc {
-        kind: "directory",
+    let part = |bytes: &u64| Part {
+        kind: PartKind::Directory,
         label: format!("part \u{1b}[31m{bytes}"),
         path: Some(format!("/{bytes}")),
         bytes: *bytes,
         measured_bytes: *bytes,
         store: None,
     };
-    let mark = |name: &str, percent, source| MarkDoc { name: name.into(), percent, source, of: "bytes" };
+    let mark = |name: &str, percent, source| DiskThreshold {
+        name: name.into(),
+        percent,
+        source,
+        of: Counted::Bytes,
+    };
     ReportFilesystemDoc {
         filesystem: FilesystemDoc {
             mount: "/var".into(),
@@ -34,10 +41,10 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         reserved_bytes: 0,
         parts: parts.iter().map(part).collect(),
         marks: vec![
-            mark("gc low", 10.0, "layersweep"),
-            mark("gc high", 50.0, "layersweep"),
-            mark("image GC high", 75.0, "kubelet"),
-            mark("hard eviction", 75.0, "eviction"),
+            mark("gc low", 10.0, Source::Layersweep),
+            mark("gc high", 50.0, Source::Layersweep),
+            mark("image GC high", 75.0, Source::Kubelet),
+            mark("hard eviction", 75.0, Source::Eviction),
         ],
     }
 }
@@ -130,8 +137,8 @@ fn the_legend_says_of_what_and_what_the_dashes_are() {
 
 #[test]
 fn evidence_is_wrapped_where_nobody_looks_and_cut_where_somebody_does() {
-    let cause = CauseDoc {
-        kind: "leak",
+    let cause = Cause {
+        kind: CauseKind::Leak,
         title: "leak orphan-dir 0123".into(),
         text: format!("leak orphan-dir 0123: {}", "nothing names it; ".repeat(20)),
         remedy: "look at it ".repeat(20),
@@ -139,7 +146,8 @@ fn evidence_is_wrapped_where_nobody_looks_and_cut_where_somebody_does() {
         filesystem: "/".into(),
         id: None,
         path: Some(format!("/{}", "p".repeat(90))),
-        taken_by: "operator",
+        taken_by: Action::Operator,
+        at: 0.into(),
     };
     for width in [None, Some(80)] {
         let drawn = causes(std::slice::from_ref(&cause), &screen(width, true), 80);

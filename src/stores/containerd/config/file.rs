@@ -4,13 +4,13 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use globset::GlobBuilder;
 use toml::{Table, Value};
 
 use crate::stores::containerd::places::{ConfiguredPin, SNAPSHOTTER};
+use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
 /// No configuration file is longer than this.
@@ -20,26 +20,38 @@ const MAX_FILES: usize = 1000;
 /// Snapshotters that version 1 configures by id alone.
 const BY_ID: [&str; 6] = ["overlayfs", "native", "btrfs", "devmapper", "erofs", "blockfile"];
 
-/// What of a configuration matters here.
-#[derive(Debug, Default)]
-pub(super) struct Settings {
-    pub(super) root: Option<PathBuf>,
-    pub(super) root_origin: Option<PathBuf>,
-    pub(super) state: Option<PathBuf>,
-    pub(super) snapshotters: Vec<(String, PathBuf)>,
-    /// Snapshotters in processes of their own, and the directories that these export, where they do.
-    pub(super) proxies: Vec<(String, Option<PathBuf>)>,
-    pub(super) layer_caches: Vec<PathBuf>,
-    /// All sandbox images of all files: which of them is in effect differs between
-    /// versions of containerd, and one pin too many does no harm.
-    pub(super) pins: Vec<ConfiguredPin>,
+/// Where snapshotters beside containerd keep their files if containerd's configuration does not say.
+const PROXY_ROOTS: [(&str, &str); 3] = [
+    ("soci", "/var/lib/soci-snapshotter-grpc"),
+    ("stargz", "/var/lib/containerd-stargz-grpc"),
+    ("nydus", "/var/lib/containerd-nydus"),
+];
+
+/// One configured containerd. Paths are absolute inside the sysroot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RootConfig {
+    /// Its root directory (persistent).
+    pub root: PathBuf,
+    /// Its state directory (cleared by a reboot).
+    pub state: PathBuf,
+    /// Snapshotters whose directory is configured: name and directory.
+    pub snapshotters: Vec<(String, PathBuf)>,
+    /// Snapshotters that run beside containerd (proxy plugins): name and directory, as exported or as
+    /// it is by default.
+    pub proxies: Vec<(String, PathBuf)>,
+    /// Directories where the erofs snapshotter finds layers that somebody else put there.
+    pub layer_caches: Vec<PathBuf>,
+    /// The sandbox image.
+    pub pins: Vec<ConfiguredPin>,
+    /// The source of this path, for messages: a file, a flag, a built-in default.
+    pub origin: String,
 }
 
-/// Reads `file` and its imports; what comes later overrides. A missing file says nothing.
+/// Reads `file` and its imports into `config`; what comes later overrides. A missing file says nothing.
 pub(super) fn read(
     sysroot: &Sysroot,
     file: &Path,
-    settings: &mut Settings,
+    config: &mut RootConfig,
     problems: &mut Vec<(PathBuf, String)>,
 ) {
     let mut seen = HashSet::new();
@@ -60,7 +72,7 @@ pub(super) fn read(
         };
         match text.parse::<Table>() {
             Ok(table) => {
-                settings.take(&table, &path);
+                config.take(&table, &path);
                 waiting.extend(imports(sysroot, &table, &path, problems));
             }
             Err(error) => {
@@ -70,10 +82,6 @@ pub(super) fn read(
             }
         }
     }
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// The files that `imports` names, in order. Relative ones are beside the file; the last
@@ -110,20 +118,22 @@ fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a str> {
     table.get(*last)?.as_str().filter(|text| !text.is_empty())
 }
 
-impl Settings {
+impl RootConfig {
     fn take(&mut self, table: &Table, file: &Path) {
         if let Some(root) = text(table, &["root"]) {
-            self.root = Some(root.into());
-            self.root_origin = Some(file.to_path_buf());
+            self.root = root.into();
+            self.origin = file.display().to_string();
         }
         if let Some(state) = text(table, &["state"]) {
-            self.state = Some(state.into());
+            self.state = state.into();
         }
         let sandboxes: [&[&str]; 3] = [
             &["plugins", "cri", "sandbox_image"],
             &["plugins", "io.containerd.grpc.v1.cri", "sandbox_image"],
             &["plugins", "io.containerd.cri.v1.images", "pinned_images", "sandbox"],
         ];
+        // All of all files: which of them is in effect differs between versions of containerd, and one
+        // pin too many does no harm.
         for image in sandboxes.iter().filter_map(|path| text(table, path)) {
             let pin = ConfiguredPin { image: image.into(), origin: file.display().to_string() };
             if !self.pins.contains(&pin) {
@@ -155,7 +165,9 @@ impl Settings {
                 continue;
             };
             self.proxies.retain(|(known, _)| known != name);
-            self.proxies.push((name.clone(), text(proxy, &["exports", "root"]).map(PathBuf::from)));
+            let usual = || PROXY_ROOTS.iter().find(|(known, _)| known == name).map(|(_, root)| *root);
+            let root = text(proxy, &["exports", "root"]).or_else(usual);
+            self.proxies.extend(root.map(|root| (name.clone(), root.into())));
         }
     }
 }

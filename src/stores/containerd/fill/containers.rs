@@ -10,11 +10,10 @@ use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
-    pub(in crate::stores::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
-        for at in 0..self.graphs.len() {
-            let namespace = self.graphs[at].0;
+    pub(crate) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
+        for (namespace, graph) in self.graphs {
             for record in &namespace.containers {
-                let refs = self.graphs[at].1.container(record);
+                let refs = graph.container(record);
                 let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
                 holds.extend(self.nodes(namespace, &refs));
                 let group = groups.of(&namespace.name, record);
@@ -40,7 +39,7 @@ impl<'a> Filler<'a> {
             }
             // Edges of containerd's own sandbox store; nothing of ours deletes those.
             for sandbox in &namespace.sandboxes {
-                let held = self.nodes(namespace, &self.graphs[at].1.sandbox(sandbox));
+                let held = self.nodes(namespace, &graph.sandbox(sandbox));
                 self.writer.inventory.anchored.extend(held);
             }
             for sandbox in namespace.bare_sandboxes() {
@@ -89,7 +88,7 @@ impl<'a> Filler<'a> {
 
     /// Whether the container's bundle (below the state directory, wherever that is) has its
     /// root filesystem mounted.
-    pub(in crate::stores::containerd) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
+    pub(crate) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
         let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
         self.writer.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }

@@ -7,29 +7,32 @@ use super::{Filler, KUBERNETES, qualified};
 use crate::model::{Image, ImageIx, Labels};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
-use crate::stores::containerd::labels;
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
+use crate::stores::containerd::snapshot::Snapshot;
 
 /// CRI's label for pinned images; any of an image's names may have it.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
 /// Before the label that leads to a configuration's top snapshot.
 const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
 
+/// No configuration is longer: containerd reads blobs like it of at most 8 MiB.
+const MOST_CONFIG_BYTES: u64 = 8 << 20;
+
 /// One image and its names.
-pub(in crate::stores::containerd) struct Group<'a> {
-    pub(in crate::stores::containerd) namespace: &'a Namespace,
-    pub(in crate::stores::containerd) names: Vec<&'a ImageRecord>,
-    pub(in crate::stores::containerd) resolved: Resolved,
-    pub(in crate::stores::containerd) image: ImageIx,
+pub(crate) struct Group<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) names: Vec<&'a ImageRecord>,
+    pub(crate) resolved: Resolved,
+    pub(crate) image: ImageIx,
     /// Id of the image in the inventory.
-    pub(in crate::stores::containerd) id: String,
+    pub(crate) id: String,
     /// Its top snapshots: snapshotter and key, recorded or not.
-    pub(in crate::stores::containerd) tops: Vec<(&'a str, &'a str)>,
+    pub(crate) tops: Vec<(&'a str, &'a str)>,
 }
 
 /// All images of the root, and how to find them.
-pub(in crate::stores::containerd) struct Groups<'a> {
-    pub(in crate::stores::containerd) all: Vec<Group<'a>>,
+pub(crate) struct Groups<'a> {
+    pub(crate) all: Vec<Group<'a>>,
     /// By namespace and name.
     by_name: HashMap<(&'a str, &'a str), usize>,
     /// By namespace and digest of the configuration.
@@ -39,11 +42,7 @@ pub(in crate::stores::containerd) struct Groups<'a> {
 impl<'a> Groups<'a> {
     /// The image that a container was made from: by the configuration that CRI noted, else
     /// by name.
-    pub(in crate::stores::containerd) fn of(
-        &self,
-        namespace: &str,
-        container: &ContainerRecord,
-    ) -> Option<&Group<'a>> {
+    pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&Group<'a>> {
         let cri = container.cri.as_ref();
         let by_config = cri.and_then(|cri| cri.image_ref.clone());
         let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
@@ -60,11 +59,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The image that a configured reference means.
-    pub(in crate::stores::containerd) fn named(
-        &self,
-        namespace: &str,
-        reference: &str,
-    ) -> Option<&Group<'a>> {
+    pub(crate) fn named(&self, namespace: &str, reference: &str) -> Option<&Group<'a>> {
         let normal = normal(reference);
         let at = [reference, &normal].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
         at.map(|at| &self.all[*at])
@@ -72,13 +67,12 @@ impl<'a> Groups<'a> {
 }
 
 impl<'a> Filler<'a> {
-    pub(in crate::stores::containerd) fn images(&mut self) -> Groups<'a> {
+    pub(crate) fn images(&mut self) -> Groups<'a> {
         let mut groups = Groups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
-        for at in 0..self.graphs.len() {
-            let namespace = self.graphs[at].0;
+        for (namespace, graph) in self.graphs {
             let mut by_id: BTreeMap<String, (Vec<&ImageRecord>, Resolved)> = BTreeMap::new();
             for record in &namespace.images {
-                let resolved = self.resolve(&self.graphs[at].1, record);
+                let resolved = self.resolve(graph, record);
                 let id = resolved.config.as_ref().map_or(&record.target, |config| &config.digest);
                 by_id.entry(id.clone()).or_insert_with(|| (Vec::new(), resolved)).0.push(record);
             }
@@ -90,7 +84,7 @@ impl<'a> Filler<'a> {
                 if resolved.config.is_some() {
                     groups.by_config.insert((&namespace.name, digest.clone()), place);
                 }
-                let group = self.image(at, &digest, names, resolved);
+                let group = self.image((namespace, graph), &digest, names, resolved);
                 groups.all.push(group);
             }
         }
@@ -116,13 +110,11 @@ impl<'a> Filler<'a> {
 
     fn image(
         &mut self,
-        at: usize,
+        (namespace, graph): (&'a Namespace, &Graph<'a>),
         digest: &str,
         names: Vec<&'a ImageRecord>,
         resolved: Resolved,
     ) -> Group<'a> {
-        let (namespace, graph) = &self.graphs[at];
-        let namespace = *namespace;
         let mut refs = Vec::new();
         // A name whose time is over holds nothing, but CRI lists its image until it is collected.
         for name in names.iter().filter(|name| graph.expired(name, self.writer.present.now()).is_none()) {
@@ -153,7 +145,7 @@ impl<'a> Filler<'a> {
             is_list: resolved.index && resolved.config.is_none(),
             pinned_by: self.pinned_by(namespace, &names),
             labels: match self.writer.labels.covers(&id) {
-                true => labels::of_image(self.snapshot, &names, &resolved),
+                true => labels(self.snapshot, &names, &resolved),
                 false => Labels::NotRead,
             },
             layers: layers.into_iter().map(Into::into).collect(),
@@ -184,7 +176,7 @@ impl<'a> Filler<'a> {
         let mut next = tops.filter_map(|top| self.node(namespace, top)).next();
         let mut chain = Vec::new();
         while let Some(at) = next.filter(|at| seen.insert(*at)) {
-            let node = &self.writer.inventory.nodes[at.get()];
+            let node = &self.writer.inventory[at];
             chain.push(node.id.clone());
             // The parent is the first of what a snapshot needs, if it has one.
             let has_parent = node.layer.as_ref().is_some_and(|layer| layer.parent.is_some());
@@ -199,12 +191,9 @@ impl<'a> Filler<'a> {
             let mut next = self.node(namespace, Ref::Snapshot(snapshotter, key));
             for layer in resolved.layers.iter().rev() {
                 let Some(at) = next else { break };
-                let blob = self
-                    .blobs
-                    .get(layer.digest.as_str())
-                    .map(|node| &self.writer.inventory.nodes[node.get()]);
+                let blob = self.blobs.get(layer.digest.as_str()).map(|node| &self.writer.inventory[*node]);
                 let diff_id = blob.and_then(|node| node.layer.as_ref()?.diff_id.clone());
-                let node = &mut self.writer.inventory.nodes[at.get()];
+                let node = &mut self.writer.inventory[at];
                 next = node.needs.first().copied();
                 if let (Some(facts), Some(diff_id)) = (&mut node.layer, diff_id) {
                     facts.diff_id = Some(diff_id);
@@ -238,6 +227,24 @@ impl<'a> Filler<'a> {
             reasons.push(format!("a pod sandbox uses {used}"));
         }
         reasons
+    }
+}
+
+/// The labels of the image that has these `names`. A name that cannot be resolved to a
+/// configuration leaves them unknown.
+fn labels(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &Resolved) -> Labels {
+    let Some(config) = &resolved.config else {
+        return Labels::Unknown("its manifest could not be read".into());
+    };
+    let Some(path) = snapshot.blob_path(&config.digest) else {
+        return Labels::Unknown(format!("its configuration {:?} is not a digest", config.digest));
+    };
+    let recorded = names.iter().flat_map(|name| &name.labels);
+    match snapshot.places.within().read(&path, MOST_CONFIG_BYTES) {
+        Ok(bytes) => {
+            Labels::of_configuration(&bytes).and(recorded.map(|(key, value)| (key.clone(), value.clone())))
+        }
+        Err(error) => Labels::Unknown(format!("reading its configuration {}: {error}", config.digest)),
     }
 }
 

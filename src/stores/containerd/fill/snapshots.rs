@@ -35,7 +35,7 @@ impl<'a> Filler<'a> {
                     true => qualified(&namespace.name, key),
                     false => qualified(&namespace.name, &format!("{snapshotter}/{key}")),
                 };
-                let made = &mut self.writer.inventory.nodes[node.get()];
+                let made = &mut self.writer.inventory[node];
                 made.id = id(&record.key);
                 made.layer = Some(Box::new(LayerFacts {
                     // As its node is called, if there is one.
@@ -64,9 +64,7 @@ impl<'a> Filler<'a> {
             for node in self.cached.get(diff_id).into_iter().flatten().copied() {
                 used.insert(node);
                 // Behind its parent, which is what a snapshot needs first.
-                holder
-                    .into_iter()
-                    .for_each(|holder| self.writer.inventory.nodes[holder.get()].needs.push(node));
+                holder.into_iter().for_each(|holder| self.writer.inventory[holder].needs.push(node));
             }
         }
         self.writer.inventory.anchored.extend(&used);
@@ -97,17 +95,13 @@ impl<'a> Filler<'a> {
     }
 
     fn edges(&mut self) {
-        for at in 0..self.graphs.len() {
-            let (namespace, graph) = &self.graphs[at];
-            let namespace = *namespace;
-            let mut edges = Vec::new();
+        for (namespace, graph) in self.graphs {
             for record in &namespace.snapshots {
                 let key = (namespace.name.as_str(), record.snapshotter.as_str(), record.key.as_str());
                 let needs = self.nodes(namespace, &graph.needs(record));
-                edges.extend(self.snapshots.get(&key).map(|node| (*node, needs)));
-            }
-            for (node, needs) in edges {
-                self.writer.inventory.nodes[node.get()].needs = needs;
+                if let Some(node) = self.snapshots.get(&key) {
+                    self.writer.inventory[*node].needs = needs;
+                }
             }
         }
     }
@@ -128,8 +122,8 @@ impl<'a> Filler<'a> {
             let found = &backend.snapshots[entry];
             let parent = found.parent.as_deref().and_then(|key| entries.get(&(backend.name.as_str(), key)));
             let parent = parent.and_then(|entry| self.directories.get(entry)).copied();
-            let name = parent.map(|parent| self.writer.inventory.nodes[parent.get()].id.clone());
-            let made = &mut self.writer.inventory.nodes[node.get()];
+            let name = parent.map(|parent| self.writer.inventory[parent].id.clone());
+            let made = &mut self.writer.inventory[node];
             made.needs.extend(parent);
             made.layer = Some(Box::new(LayerFacts {
                 parent: name.or_else(|| found.parent.clone()),

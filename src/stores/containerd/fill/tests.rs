@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::disk::filesystem::CostModel;
-use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass, Owner, StoreIx};
+use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass, Owner, StoreIx, Verdict};
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::stores::bolt::{Database, Limits};
 use crate::stores::containerd::places::{CRI, META_DB, Places};

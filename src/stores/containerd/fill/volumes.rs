@@ -4,29 +4,33 @@
 //! `<state>/io.containerd.grpc.v1.cri/image-volumes/<sandbox>/<hex of the image's digest>`
 //! (containerd `internal/cri/server/helpers.go`). A lease by the id of the sandbox holds it.
 
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::Filler;
 use super::images::Groups;
-use crate::model::ImageIx;
+use super::{Filler, KUBERNETES, qualified};
+use crate::model::{ImageIx, LeakClass};
+use crate::stores::containerd::gc::Ref;
 use crate::stores::containerd::metadata::{Namespace, SnapshotRecord};
+use crate::stores::containerd::places::CRI;
+use crate::sys::quiet;
 
 /// The directory of the mounts, below CRI's state directory.
-pub(in crate::stores::containerd) const DIRECTORY: &str = "image-volumes";
+const DIRECTORY: &str = "image-volumes";
 
 /// One image volume of one pod.
-pub(in crate::stores::containerd) struct Volume<'a> {
-    pub(in crate::stores::containerd) namespace: &'a Namespace,
-    pub(in crate::stores::containerd) record: &'a SnapshotRecord,
+struct Volume<'a> {
+    namespace: &'a Namespace,
+    record: &'a SnapshotRecord,
     /// Id of the pod's sandbox, which need not exist any more.
-    pub(in crate::stores::containerd) sandbox: &'a str,
+    sandbox: &'a str,
     /// The images that it can be of; none where the image is gone.
     images: Vec<ImageIx>,
 }
 
 /// All image volumes of a root.
-pub(in crate::stores::containerd) struct Volumes<'a>(pub(in crate::stores::containerd) Vec<Volume<'a>>);
+pub(crate) struct Volumes<'a>(Vec<Volume<'a>>);
 
 impl Volumes<'_> {
     /// The images that are mounted for a sandbox.
@@ -40,7 +44,7 @@ impl Volumes<'_> {
 }
 
 /// Sandbox and digest in the path of an image volume: a snapshot's key, or a mount point.
-pub(in crate::stores::containerd) fn parse(path: &str) -> Option<(&str, &str)> {
+pub(crate) fn parse(path: &str) -> Option<(&str, &str)> {
     let path = Path::new(path);
     let pod = path.parent()?;
     let is_volume = pod.parent()?.file_name() == Some(OsStr::new(DIRECTORY));
@@ -50,7 +54,7 @@ pub(in crate::stores::containerd) fn parse(path: &str) -> Option<(&str, &str)> {
 
 impl<'a> Filler<'a> {
     /// Finds the image volumes, and the images that they are of.
-    pub(in crate::stores::containerd) fn volumes(&self, groups: &Groups<'a>) -> Volumes<'a> {
+    pub(crate) fn volumes(&self, groups: &Groups<'a>) -> Volumes<'a> {
         let mut volumes = Vec::new();
         for namespace in &self.snapshot.metadata.namespaces {
             for record in &namespace.snapshots {
@@ -60,6 +64,60 @@ impl<'a> Filler<'a> {
             }
         }
         Volumes(volumes)
+    }
+
+    /// Snapshots of image volumes whose pod is gone, and mounts of such volumes without a snapshot.
+    pub(crate) fn orphan_volumes(&mut self, volumes: &Volumes<'a>) {
+        for volume in &volumes.0 {
+            if volume.namespace.has_pod(volume.sandbox) {
+                continue;
+            }
+            let key = volume.record.key.as_str();
+            let node = self.node(volume.namespace, Ref::Snapshot(&volume.record.snapshotter, key));
+            let is_mounted = self.writer.mounts.iter().any(|mount| mount == Path::new(key));
+            let unmount = if is_mounted { format!("`umount {key}`, then ") } else { String::new() };
+            let namespace = &volume.namespace.name;
+            let has_lease = volume.namespace.leases.iter().any(|lease| lease.id == volume.sandbox);
+            let remove = match has_lease {
+                true => format!("`ctr -n {namespace} leases rm {}`", volume.sandbox),
+                false => format!("`ctr -n {namespace} snapshots rm {key}`"),
+            };
+            let evidence = format!(
+                "an image volume of pod {}, which no longer exists{}: {unmount}{remove}",
+                volume.sandbox,
+                if is_mounted { "; it is still mounted" } else { "" },
+            );
+            let path = node.map_or_else(|| self.meta_db(), |node| self.writer.inventory[node].path.clone());
+            let since = volume.record.created;
+            let judged = self.judged(LeakClass::OrphanImageVolume, since, evidence);
+            self.writer.leak(judged, &qualified(namespace, key), &path, since, node.into_iter().collect());
+        }
+        self.volume_mounts(volumes);
+    }
+
+    fn volume_mounts(&mut self, volumes: &Volumes<'a>) {
+        let Some(state) = &self.snapshot.places.state else { return };
+        let directory = state.join(CRI).join(DIRECTORY);
+        let recorded: HashSet<&Path> = volumes.0.iter().map(|one| Path::new(&one.record.key)).collect();
+        let mounts = self.writer.mounts.iter().filter(|mount| mount.starts_with(&directory));
+        let alone = mounts.filter(|mount| !recorded.contains(mount.as_path())).cloned();
+        for mount in alone.collect::<BTreeSet<PathBuf>>() {
+            let Some((sandbox, _)) = mount.to_str().and_then(parse) else { continue };
+            let namespace = self.snapshot.metadata.namespace(KUBERNETES);
+            if namespace.is_some_and(|namespace| namespace.has_pod(sandbox)) {
+                continue;
+            }
+            // Not of the mount itself: that is the image's own directory.
+            let pod = mount.parent().and_then(|pod| quiet::facts(pod).ok());
+            let since = pod.and_then(|pod| pod.modified);
+            let evidence = format!(
+                "an image volume of the pod {sandbox} is mounted, but neither the pod nor the snapshot \
+                 exists: `umount {}`",
+                mount.display()
+            );
+            let judged = self.judged(LeakClass::OrphanImageVolume, since, evidence);
+            self.writer.leak(judged, &mount.display().to_string(), &mount, since, Vec::new());
+        }
     }
 }
 

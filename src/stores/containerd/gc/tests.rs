@@ -61,7 +61,7 @@ fn now() -> Timestamp {
 #[test]
 fn an_image_reaches_its_blobs_and_its_top_snapshot() {
     let namespace = namespace();
-    let graph = Graph::new(&namespace);
+    let graph = Graph::new(&namespace, false);
     let expected = ["index", "manifest", "config"].map(Ref::Content);
     let expected =
         [expected.as_slice(), &[Ref::Snapshot("overlayfs", "top"), Ref::Content("layer")]].concat();
@@ -103,7 +103,7 @@ fn edges_that_stand_at_their_target() {
         ("containerd.io/gc.bref.container", "c1"),
     ]);
     namespace.containers.push(ContainerRecord { id: "c1".into(), ..ContainerRecord::default() });
-    let graph = Graph::new(&namespace);
+    let graph = Graph::new(&namespace, false);
     assert_eq!(graph.needs(&namespace.snapshots[1]), [Ref::Content("alone")]);
     assert_eq!(graph.container(&namespace.containers[0]), [Ref::Content("alone")]);
 }
@@ -132,13 +132,13 @@ fn leases_hold_until_they_expire() {
         let mut namespace = namespace();
         namespace.images.clear();
         namespace.leases.push(lease(expire, false));
-        let marked = Graph::new(&namespace).marked(now());
+        let marked = Graph::new(&namespace, false).marked(now());
         let count = if matches!(expected, Term::Expired(_)) { 0 } else { 5 };
         assert_eq!(marked.len(), count, "{expire:?}: manifest, config, layer, two snapshots");
     }
     let mut namespace = namespace();
     namespace.leases.push(lease(None, true));
-    assert_eq!(Graph::new(&namespace).lease(&namespace.leases[0]), [Ref::Content("manifest")], "flat");
+    assert_eq!(Graph::new(&namespace, false).lease(&namespace.leases[0]), [Ref::Content("manifest")], "flat");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn images_hold_until_they_expire() {
     ] {
         let mut namespace = namespace();
         namespace.images[0].labels = labels(&[(EXPIRE, expire)]);
-        let graph = Graph::new(&namespace).with_expiring_images(since_2);
+        let graph = Graph::new(&namespace, since_2);
         assert_eq!(graph.marked(now()).len(), count, "{expire}, {since_2}");
         assert_eq!(graph.expired(&namespace.images[0], now()).is_some(), count == 0, "{expire}, {since_2}");
     }
@@ -174,7 +174,7 @@ fn roots_by_label_and_by_time() {
         ingest("over", Some("2026-01-01T23:00:00Z")),
         ingest("of a lease", None),
     ];
-    let marked = Graph::new(&namespace).marked(now());
+    let marked = Graph::new(&namespace, false).marked(now());
     let mut marked: Vec<_> = marked.into_iter().collect();
     marked.sort();
     assert_eq!(marked, [Ref::Content("alone"), Ref::Snapshot("overlayfs", "base"), Ref::Ingest("running")]);
@@ -185,5 +185,5 @@ fn chains_that_bite_their_tail_end() {
     let mut namespace = namespace();
     namespace.blobs[3].labels = labels(&[("containerd.io/gc.ref.content.x", "index")]);
     namespace.snapshots[1].parent = Some("top".into());
-    assert_eq!(Graph::new(&namespace).marked(now()).len(), 6);
+    assert_eq!(Graph::new(&namespace, false).marked(now()).len(), 6);
 }

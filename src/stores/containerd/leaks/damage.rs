@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::model::{LeakClass, NodeIx, NodeKind, Verdict, display};
+use crate::model::{LeakClass, NodeKind, Verdict, display};
 use crate::stores::containerd::fill::images::{Group, Groups};
-use crate::stores::containerd::fill::{About, Filler, KUBERNETES, qualified};
+use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
+use crate::stores::containerd::metadata::Namespace;
+use crate::stores::containerd::places::PLAIN;
+use crate::stores::leaks::Judgement;
+use crate::sys::quiet;
 
 /// A database that is much longer than its content, and long enough for somebody to care.
 fn is_oversized(used: u64, length: u64) -> bool {
@@ -13,15 +17,14 @@ fn is_oversized(used: u64, length: u64) -> bool {
 }
 
 impl<'a> Filler<'a> {
-    fn report(&mut self, class: LeakClass, id: String, evidence: String, holds: Vec<NodeIx>) {
+    fn report(&mut self, class: LeakClass, id: &str, evidence: String) {
         let verdict = if self.records_are_whole() { Verdict::Report } else { Verdict::Keep };
-        let about = About { id, path: self.meta_db(), since: None, evidence };
-        self.leak(class, verdict, about, holds);
+        self.writer.leak(Judgement { class, verdict, evidence }, id, &self.meta_db(), None, Vec::new());
     }
 
     /// Images that lack blobs, blobs that are cut off, snapshots without a directory,
     /// containers that CRI does not know.
-    pub(in crate::stores::containerd) fn damage(&mut self, groups: &Groups<'a>) {
+    pub(crate) fn damage(&mut self, groups: &Groups<'a>) {
         for group in &groups.all {
             self.image_damage(group);
         }
@@ -41,9 +44,9 @@ impl<'a> Filler<'a> {
                 "{used} of its {length} bytes are in use; the file never shrinks by itself: stop containerd \
                  and run `bbolt compact`"
             );
-            let name = path.strip_prefix(&self.snapshot.places.root).unwrap_or(path);
-            let about = About { id: name.display().to_string(), path: path.clone(), since: None, evidence };
-            self.leak(LeakClass::OversizedDatabase, Verdict::Report, about, Vec::new());
+            let name = path.strip_prefix(&self.snapshot.places.root).unwrap_or(path).display().to_string();
+            let judged = Judgement::of(LeakClass::OversizedDatabase, evidence).with(Verdict::Report);
+            self.writer.leak(judged, &name, path, None, Vec::new());
         }
     }
 
@@ -53,14 +56,12 @@ impl<'a> Filler<'a> {
         if let Some(digest) = group.resolved.missing.first() {
             let evidence = format!(
                 "{names}: the blob {digest} is missing: CRI can neither show nor remove the image, and \
-                 containerd \
-                 keeps the rest of it; remove it through containerd's own API (`ctr images rm`)"
+                 containerd keeps the rest of it; remove it through containerd's own API (`ctr images rm`)"
             );
-            return self.report(LeakClass::MissingManifestBlob, group.id.clone(), evidence, Vec::new());
+            return self.report(LeakClass::MissingManifestBlob, &group.id, evidence);
         }
-        let at = self.graphs.iter().position(|(namespace, _)| namespace.name == group.namespace.name);
-        let Some(at) = at else { return };
-        let graph = &self.graphs[at].1;
+        let of_this = |(namespace, _): &&(&Namespace, _)| namespace.name == group.namespace.name;
+        let Some((_, graph)) = self.graphs.iter().find(of_this) else { return };
         // A layer without record is one that was never fetched, or discarded on purpose.
         let lost: Vec<_> = group
             .resolved
@@ -79,47 +80,33 @@ impl<'a> Filler<'a> {
                 "it is not unpacked: pulling or starting it fails until the record is removed"
             };
             let evidence = format!("{names}: the record of layer {} has no file; {effect}", lost.join(", "));
-            self.report(LeakClass::MissingLayerBlob, group.id.clone(), evidence, Vec::new());
+            self.report(LeakClass::MissingLayerBlob, &group.id, evidence);
         }
         if !unpacked && !group.tops.is_empty() {
             let evidence = format!("{names}: it was unpacked, but its top snapshot has no record");
-            self.report(LeakClass::ImageSnapshotMissing, group.id.clone(), evidence, Vec::new());
+            self.report(LeakClass::ImageSnapshotMissing, &group.id, evidence);
         }
     }
 
     fn short_blobs(&mut self) {
         let mut seen = HashSet::new();
-        let mut short = Vec::new();
-        for namespace in &self.snapshot.metadata.namespaces {
-            for blob in &namespace.blobs {
-                let file = self.snapshot.blobs.get(&blob.digest);
-                if let (Some(file), Some(size)) = (file, blob.size)
-                    && file.length != size
-                    && seen.insert(blob.digest.as_str())
-                {
-                    short.push((blob.digest.clone(), file.length, size, file.modified));
-                }
+        for blob in self.snapshot.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
+            let (Some(file), Some(size)) = (self.snapshot.blobs.get(&blob.digest), blob.size) else {
+                continue;
+            };
+            if file.length == size || !seen.insert(&blob.digest) {
+                continue;
             }
-        }
-        for (digest, length, size, since) in short {
-            let path = self
-                .blobs
-                .get(digest.as_str())
-                .map(|node| self.writer.inventory.nodes[node.get()].path.clone());
-            let evidence = format!("{length} bytes, but its record says {size}: unpacking it fails");
-            let path = path.unwrap_or_else(|| self.meta_db());
-            self.leak(
-                LeakClass::TruncatedBlob,
-                Verdict::Report,
-                About { id: digest, path, since, evidence },
-                Vec::new(),
-            );
+            let node = self.blobs.get(blob.digest.as_str());
+            let path = node.map_or_else(|| self.meta_db(), |node| self.writer.inventory[*node].path.clone());
+            let evidence = format!("{} bytes, but its record says {size}: unpacking it fails", file.length);
+            let judged = Judgement::of(LeakClass::TruncatedBlob, evidence).with(Verdict::Report);
+            self.writer.leak(judged, &blob.digest, &path, file.modified, Vec::new());
         }
     }
 
     fn snapshots_without_directory(&mut self) {
-        let mut missing = Vec::new();
-        for (namespace, _) in &self.graphs {
+        for (namespace, _) in self.graphs {
             for record in &namespace.snapshots {
                 // While an unpacked snapshot is committed, its entry has the new name already
                 // and its record still the old one.
@@ -130,62 +117,43 @@ impl<'a> Filler<'a> {
                 // Of a snapshotter whose database we do not have we cannot tell.
                 let Some(backend) = known.filter(|backend| backend.known) else { continue };
                 let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
-                let Some(node) = node.map(|node| &self.writer.inventory.nodes[node.get()]) else { continue };
-                let plain = crate::stores::containerd::places::PLAIN.contains(&backend.name.as_str());
-                if node.kind != NodeKind::Snapshot
-                    || node.size.inodes > 0
-                    || !plain
-                    || Self::exists(&node.path) && node.path != backend.directory
-                {
+                let Some(node) = node.map(|node| &self.writer.inventory[node]) else { continue };
+                let is_plain = PLAIN.contains(&backend.name.as_str());
+                if node.kind != NodeKind::Snapshot || node.size.inodes > 0 || !is_plain {
                     continue;
                 }
-                let what = if node.path == backend.directory {
-                    "no entry in its snapshotter"
-                } else {
-                    "no directory"
+                let what = match node.path == backend.directory {
+                    true => "no entry in its snapshotter",
+                    false if quiet::facts(&node.path).is_ok() => continue,
+                    false => "no directory",
                 };
-                missing.push((
-                    node.id.clone(),
-                    format!("the snapshot is recorded but has {what}: containers on it do not start"),
-                ));
+                let evidence =
+                    format!("the snapshot is recorded but has {what}: containers on it do not start");
+                self.report(LeakClass::SnapshotMissing, &node.id.clone(), evidence);
             }
-        }
-        for (id, evidence) in missing {
-            self.report(LeakClass::SnapshotMissing, id, evidence, Vec::new());
         }
     }
 
     /// In CRI's namespace everything is CRI's, or was left there by somebody.
     fn containers_without_cri(&mut self) {
-        let mut found = Vec::new();
-        for (namespace, _) in self.graphs.iter().filter(|(namespace, _)| namespace.name == KUBERNETES) {
-            for record in namespace.containers.iter().filter(|record| record.cri.is_none()) {
-                if !self.is_mounted(namespace, &record.id) {
-                    found.push((record.id.clone(), record.created));
-                }
+        let Some(namespace) = self.snapshot.metadata.namespace(KUBERNETES) else { return };
+        for record in namespace.containers.iter().filter(|record| record.cri.is_none()) {
+            if !self.is_mounted(namespace, &record.id) {
+                let evidence =
+                    "a container in CRI's namespace that CRI does not know; nothing of it is mounted";
+                let judged = self.judged(LeakClass::ContainerWithoutCri, record.created, evidence);
+                self.writer.leak(judged, &record.id, &self.meta_db(), record.created, Vec::new());
             }
-        }
-        for (id, since) in found {
-            let evidence =
-                "a container in CRI's namespace that CRI does not know; nothing of it is mounted".into();
-            let path = self.meta_db();
-            self.leak(
-                LeakClass::ContainerWithoutCri,
-                self.verdict(since),
-                About { id, path, since, evidence },
-                Vec::new(),
-            );
         }
     }
 
     /// Images and snapshots that CRI cannot see: other namespaces, other snapshotters.
-    pub(in crate::stores::containerd) fn other_namespaces(&mut self, groups: &Groups<'a>) {
+    pub(crate) fn other_namespaces(&mut self, groups: &Groups<'a>) {
         let cri_is_used =
             self.snapshot.metadata.namespace(KUBERNETES).is_some_and(|one| !one.images.is_empty());
         if !cri_is_used {
             return;
         }
-        let mut reports = Vec::new();
         for namespace in self.snapshot.metadata.namespaces.iter().filter(|one| one.name != KUBERNETES) {
             let images = groups.all.iter().filter(|group| group.namespace.name == namespace.name).count();
             let snapshots = namespace.snapshots.len();
@@ -193,7 +161,7 @@ impl<'a> Filler<'a> {
                 let evidence = format!(
                     "{images} images and {snapshots} snapshots that neither CRI nor the kubelet sees"
                 );
-                reports.push((LeakClass::ForeignNamespace, namespace.name.clone(), evidence));
+                self.report(LeakClass::ForeignNamespace, &namespace.name, evidence);
             }
         }
         for namespace in &self.snapshot.metadata.namespaces {
@@ -202,28 +170,21 @@ impl<'a> Filler<'a> {
                 let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
                 let of_this = by_snapshotter.entry(&record.snapshotter).or_default();
                 of_this.0 += 1;
-                of_this.1 += node.map_or(0, |node| self.writer.inventory.nodes[node.get()].size.bytes);
+                of_this.1 += node.map_or(0, |node| self.writer.inventory[node].size.bytes);
             }
             let used: HashSet<_> =
                 namespace.containers.iter().filter_map(|one| one.snapshotter.as_deref()).collect();
             for (snapshotter, (count, bytes)) in by_snapshotter {
                 if snapshotter != self.primary && !used.contains(snapshotter) {
                     let evidence = format!(
-                        "{count} snapshots of {} that no container uses: copies of the same layers; \
-                         their bytes \
-                         are counted with the images that they belong to and are freed with them",
+                        "{count} snapshots of {} that no container uses: copies of the same layers; their \
+                         bytes are counted with the images that they belong to and are freed with them",
                         display::bytes(bytes)
                     );
-                    reports.push((
-                        LeakClass::SecondSnapshotter,
-                        qualified(&namespace.name, snapshotter),
-                        evidence,
-                    ));
+                    let id = qualified(&namespace.name, snapshotter);
+                    self.report(LeakClass::SecondSnapshotter, &id, evidence);
                 }
             }
-        }
-        for (class, id, evidence) in reports {
-            self.report(class, id, evidence, Vec::new());
         }
     }
 }

@@ -1,53 +1,55 @@
 //! Files without a record, and incomplete downloads.
 
-use std::path::Path;
-
 use jiff::Timestamp;
 
 use crate::model::{LeakClass, NodeIx, Verdict};
-use crate::stores::containerd::fill::{About, Filler, qualified};
+use crate::stores::containerd::fill::{Filler, qualified};
 use crate::stores::containerd::metadata::Namespace;
-use crate::stores::containerd::units::{Orphan, Unit, What};
+use crate::stores::containerd::units::{Unit, What};
+use crate::stores::leaks::Judgement;
 
-fn evidence(what: Orphan) -> &'static str {
-    match what {
-        Orphan::Blob => "no namespace has a record of this blob; containerd deletes it with the next blob",
-        Orphan::StrayName => {
-            "this name is not a digest: containerd's deletion of blobs stops here, so blobs that sort \
-             after it \
-             stay on the disk although every removal reports success; move it out of the directory"
+/// What [`What::Orphan`] of a class says.
+fn evidence(class: LeakClass) -> &'static str {
+    match class {
+        LeakClass::OrphanBlob => {
+            "no namespace has a record of this blob; containerd deletes it with the next blob"
         }
-        Orphan::Ingest => {
+        LeakClass::StrayBlobName => {
+            "this name is not a digest: containerd's deletion of blobs stops here, so blobs that sort after \
+             it stay on the disk although every removal reports success; move it out of the directory"
+        }
+        LeakClass::OrphanIngest => {
             "no namespace has a record of this download; containerd deletes it with the next content"
         }
-        Orphan::IngestWithoutRef => {
+        LeakClass::IngestWithoutRef => {
             "a download without its file `ref`, left by a crash or a full disk; containerd never deletes it"
         }
-        Orphan::SnapshotDirectory => {
+        LeakClass::OrphanSnapshotDir => {
             "the snapshotter's database has no snapshot with this number; it is deleted with the next \
              snapshot"
         }
-        Orphan::NewSnapshot => {
+        LeakClass::OrphanNewDir => {
             "containerd was interrupted while creating this snapshot; it is deleted with the next one"
         }
-        Orphan::RemovedSnapshot => {
+        LeakClass::OrphanRmDir => {
             "containerd was interrupted while deleting this snapshot; it is deleted with the next one"
         }
-        Orphan::Snapshotter => "a snapshotter's directory, but no namespace has a snapshot of it",
-        Orphan::TmpMount => {
+        LeakClass::ForeignSnapshotterDir => {
+            "a snapshotter's directory, but no namespace has a snapshot of it"
+        }
+        LeakClass::TmpMount => {
             "a mount point for unpacking that holds files but has nothing mounted; it is never deleted"
         }
-        Orphan::CriContainer | Orphan::CriSandbox | Orphan::Task => {
-            "no record of this container; containerd deletes the directory when it starts"
-        }
+        // `CriContainerDir`, `CriSandboxDir`, `TaskDir`.
+        _ => "no record of this container; containerd deletes the directory when it starts",
     }
 }
 
 impl<'a> Filler<'a> {
-    pub(in crate::stores::containerd) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
+    pub(crate) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
-            let What::Orphan(what) = unit.what else { continue };
-            if what == Orphan::TmpMount && self.writer.inventory.nodes[node.get()].size.inodes <= 1 {
+            let What::Orphan(class) = unit.what else { continue };
+            if class == LeakClass::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
                 // Empty mount points are normal.
                 self.writer.inventory.anchored.push(*node);
                 continue;
@@ -59,66 +61,53 @@ impl<'a> Filler<'a> {
             let verdict = if confirmed && !mounted { self.verdict(since) } else { Verdict::Keep };
             let evidence = match (mounted, verdict) {
                 (true, _) => "in use: something is mounted on it".to_owned(),
-                (false, Verdict::Keep) => format!("{}; it may be work in progress", evidence(what)),
-                _ => evidence(what).to_owned(),
+                (false, Verdict::Keep) => format!("{}; it may be work in progress", evidence(class)),
+                _ => evidence(class).to_owned(),
             };
-            let about = About { id: unit.id.clone(), path: unit.path.clone(), since, evidence };
-            self.leak(what.class(), verdict, about, vec![*node]);
+            let judged = Judgement { class, verdict, evidence };
+            self.writer.leak(judged, &unit.id, &unit.path, since, vec![*node]);
         }
     }
 
     /// A snapshot that only its snapshotter knows.
-    pub(in crate::stores::containerd) fn unknown_entry(
-        &mut self,
-        backend: usize,
-        entry: usize,
-        node: NodeIx,
-    ) {
+    pub(crate) fn unknown_entry(&mut self, backend: usize, entry: usize, node: NodeIx) {
         let found = &self.snapshot.backends[backend].snapshots[entry];
         let name = &self.snapshot.backends[backend].name;
-        let evidence =
-            "the snapshotter knows it, but no namespace of meta.db does; it is deleted with the next \
-                        snapshot, unless its parent is missing"
-                .into();
-        let path = self.writer.inventory.nodes[node.get()].path.clone();
-        let about = About { id: format!("{name}/{}", found.key), path, since: found.created, evidence };
-        self.leak(LeakClass::BackendSnapshotUnknown, self.verdict(found.created), about, vec![node]);
+        let evidence = "the snapshotter knows it, but no namespace of meta.db does; it is deleted with the \
+                        next snapshot, unless its parent is missing";
+        let judged = self.judged(LeakClass::BackendSnapshotUnknown, found.created, evidence);
+        let path = self.writer.inventory[node].path.clone();
+        self.writer.leak(judged, &format!("{name}/{}", found.key), &path, found.created, vec![node]);
     }
 
     /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
-    pub(in crate::stores::containerd) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
-        let path = self.writer.inventory.nodes[node.get()].path.clone();
+    pub(crate) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
+        let path = self.writer.inventory[node].path.clone();
         let since = self.snapshot.places.within().facts(&path).ok().and_then(|facts| facts.modified);
         let evidence = "no snapshot of this containerd uses this file of a layer cache; containerd never \
-                        deletes from the cache, and another machine or program may use the file"
-            .into();
-        let about = About { id: diff_id.to_owned(), path, since, evidence };
-        self.leak(LeakClass::ErofsCacheUnused, self.verdict(since), about, vec![node]);
+                        deletes from the cache, and another machine or program may use the file";
+        let judged = self.judged(LeakClass::ErofsCacheUnused, since, evidence);
+        self.writer.leak(judged, diff_id, &path, since, vec![node]);
     }
 
     /// When a download last grew.
-    pub(in crate::stores::containerd) fn ingest_modified(
-        &self,
-        namespace: &Namespace,
-        key: &str,
-    ) -> Option<Timestamp> {
+    pub(crate) fn ingest_modified(&self, namespace: &Namespace, key: &str) -> Option<Timestamp> {
         let record = namespace.ingests.iter().find(|ingest| ingest.key == key)?;
         let mut directories = self.snapshot.ingests.iter();
         directories.find(|one| one.backend_ref.is_some() && one.backend_ref == record.backend_ref)?.modified
     }
 
     /// Downloads with a record: in progress, or left by a writer that is gone.
-    pub(in crate::stores::containerd) fn ingests(&mut self) {
-        for at in 0..self.graphs.len() {
-            let namespace = self.graphs[at].0;
+    pub(crate) fn ingests(&mut self) {
+        for namespace in &self.snapshot.metadata.namespaces {
             for record in &namespace.ingests {
                 let Some(node) = record.backend_ref.as_deref().and_then(|one| self.ingests.get(one)).copied()
                 else {
                     continue;
                 };
                 let modified = self.ingest_modified(namespace, &record.key);
-                let (class, verdict, evidence) = if self.in_flight(modified) {
-                    (LeakClass::IngestActive, Verdict::Keep, "a download that is still growing".to_owned())
+                let judged = if self.in_flight(modified) {
+                    self.judged(LeakClass::IngestActive, modified, "a download that is still growing")
                 } else {
                     let until = match record.expires {
                         Some(end) if end > self.writer.present.now() => {
@@ -127,20 +116,13 @@ impl<'a> Filler<'a> {
                         Some(end) => format!("it expired at {end}"),
                         None => "only a lease holds it".to_owned(),
                     };
-                    (
-                        LeakClass::StaleIngest,
-                        self.verdict(modified),
-                        format!("a download that has stopped growing; {until}"),
-                    )
+                    let evidence = format!("a download that has stopped growing; {until}");
+                    self.judged(LeakClass::StaleIngest, modified, evidence)
                 };
-                let path = self.writer.inventory.nodes[node.get()].path.clone();
+                let path = self.writer.inventory[node].path.clone();
                 let id = qualified(&namespace.name, &record.key);
-                self.leak(class, verdict, About { id, path, since: modified, evidence }, vec![node]);
+                self.writer.leak(judged, &id, &path, modified, vec![node]);
             }
         }
-    }
-
-    pub(in crate::stores::containerd) fn exists(path: &Path) -> bool {
-        crate::sys::quiet::facts(path).is_ok()
     }
 }

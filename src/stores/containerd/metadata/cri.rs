@@ -26,8 +26,6 @@ pub struct CriContainer {
     pub image_ref: Option<String>,
     /// The image as it was asked for.
     pub image_asked: Option<String>,
-    /// Namespace and uid of the pod (sandboxes).
-    pub pod: Option<(String, String)>,
 }
 
 fn text(value: &Value, path: &str) -> Option<String> {
@@ -66,6 +64,5 @@ fn of_json(json: &Value, sandbox: bool) -> CriContainer {
         sandbox_id: of("/Metadata/SandboxID"),
         image_ref: of("/Metadata/ImageRef"),
         image_asked: of("/Metadata/Config/image/image"),
-        pod: of("/Metadata/Config/metadata/namespace").zip(of("/Metadata/Config/metadata/uid")),
     }
 }

@@ -1,11 +1,12 @@
 //! The records of one namespace.
 
 use super::cri::{self, KIND_LABEL};
-use super::fields::{Fields, Oddity, buckets};
+use super::fields::{Fields, Oddity, buckets, text};
 use super::records::{
     BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SandboxRecord,
     SnapshotRecord,
 };
+use super::values;
 use crate::stores::bolt::{Bucket, Entry};
 
 /// Reads the namespace `name`.
@@ -55,8 +56,8 @@ impl Reader<'_, '_> {
         for (key, entry) in old.into_iter().flat_map(|old| old.entries()) {
             if let Entry::Value(backend) = entry {
                 ingests.push(IngestRecord {
-                    key: super::fields::text(key),
-                    backend_ref: Some(super::fields::text(backend)),
+                    key: text(key),
+                    backend_ref: Some(text(backend)),
                     ..IngestRecord::default()
                 });
             }
@@ -69,15 +70,12 @@ fn image(fields: &mut Fields<'_, '_>, name: String) -> ImageRecord {
     let mut image = ImageRecord {
         name,
         created: fields.time("createdat"),
-        updated: fields.time("updatedat"),
         labels: fields.labels("labels"),
         ..ImageRecord::default()
     };
     if let Some(target) = fields.bucket("target") {
-        let bytes = |key: &str| target.value(key).map(super::fields::text).unwrap_or_default();
-        image.target = bytes("digest");
-        image.media_type = bytes("mediatype");
-        let size = target.value("size").and_then(super::values::varint);
+        image.target = target.value("digest").map(text).unwrap_or_default();
+        let size = target.value("size").and_then(values::varint);
         image.target_size = size.and_then(|size| u64::try_from(size).ok());
     }
     if image.target.is_empty() {
@@ -120,14 +118,11 @@ fn snapshot(fields: &mut Fields<'_, '_>, snapshotter: &str, key: String) -> Snap
 
 fn container(fields: &mut Fields<'_, '_>, id: String) -> ContainerRecord {
     let labels = fields.labels("labels");
-    let runtime = fields.bucket("runtime").and_then(|runtime| runtime.value("name"));
     ContainerRecord {
         id,
         image: fields.text("image"),
         snapshotter: fields.text("snapshotter"),
         snapshot_key: fields.text("snapshotKey"),
-        sandbox_id: fields.text("sandboxid"),
-        runtime: runtime.map(super::fields::text),
         created: fields.time("createdat"),
         cri: cri::read(fields, labels.get(KIND_LABEL).map(String::as_str)),
         labels,
@@ -138,7 +133,7 @@ fn lease(fields: &mut Fields<'_, '_>, id: String) -> LeaseRecord {
     let mut snapshots = Vec::new();
     for (snapshotter, bucket) in buckets(fields.bucket("snapshots")) {
         for (key, _) in bucket.entries() {
-            snapshots.push((snapshotter.clone(), super::fields::text(key)));
+            snapshots.push((snapshotter.clone(), text(key)));
         }
     }
     LeaseRecord {

@@ -34,13 +34,10 @@ pub struct ImageRecord {
     pub name: String,
     /// Digest of the manifest or index.
     pub target: String,
-    pub media_type: String,
     /// Its length in bytes, as recorded.
     pub target_size: Option<u64>,
     /// When the name was first made here.
     pub created: Option<Timestamp>,
-    /// When the name last changed.
-    pub updated: Option<Timestamp>,
     pub labels: Labels,
 }
 
@@ -94,10 +91,6 @@ pub struct ContainerRecord {
     pub snapshotter: Option<String>,
     /// Key of its writable snapshot.
     pub snapshot_key: Option<String>,
-    /// The sandbox that it belongs to, by containerd's own record (2.0 and later).
-    pub sandbox_id: Option<String>,
-    /// Runtime, for example `io.containerd.runc.v2`.
-    pub runtime: Option<String>,
     /// When it was created.
     pub created: Option<Timestamp>,
     pub labels: Labels,

@@ -59,7 +59,6 @@ fn namespaces_and_images() {
         let images = &metadata.namespace("k8s.io").expect("k8s.io").images;
         let app_c = images.iter().find(|image| image.name == "reg.local/app-c:1").expect("app-c");
         assert_eq!(app_c.target, format!("sha256:{}", noted(version, "digests", "manifest_app_c")));
-        assert_eq!(app_c.media_type, "application/vnd.oci.image.manifest.v1+json");
         assert_eq!(app_c.target_size, Some(563));
         assert_eq!(app_c.labels.get("io.cri-containerd.image").map(String::as_str), Some("managed"));
         assert!(app_c.created.expect("time").to_string().starts_with("2026-11-21T00:"));
@@ -110,7 +109,6 @@ fn containers_and_what_cri_says_of_them() {
         assert_eq!(sandbox.image.as_deref(), Some("reg.local/pause:1"));
         let cri = sandbox.cri.clone().expect("CRI's");
         assert!(cri.sandbox);
-        assert_eq!(cri.pod, Some(("default".into(), "uid-pod1".into())));
         let ghost = containers.iter().find(|container| container.id == "ghost").expect("ghost");
         assert_eq!(ghost.cri, None);
         assert_eq!(ghost.snapshot_key.as_deref(), Some("ghost"));

@@ -68,7 +68,7 @@ impl<'a> Filler<'a> {
         let node = self.writer.add(kind, &unit.id, 0, &unit.path, size);
         if kind == NodeKind::Blob {
             let facts = Box::new(self.facts(&unit.path, tally));
-            self.writer.inventory.nodes[node.get()].layer = Some(facts);
+            self.writer.inventory[node].layer = Some(facts);
         }
         if let What::Blob(digest) = &unit.what {
             self.blobs.insert(digest, node);

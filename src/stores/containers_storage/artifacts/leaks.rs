@@ -6,7 +6,7 @@ use crate::model::{Consistency, LeakClass, Verdict};
 use crate::stores::leaks::{GRACE, Judgement};
 
 /// Temporary files of pulls (`oci-put-blob123`), and of our own writes of the index.
-pub(in crate::stores::containers_storage) fn is_temporary(name: &str) -> bool {
+pub(crate) fn is_temporary(name: &str) -> bool {
     name.starts_with("oci-put-blob") || name.starts_with(".tmp-index.json")
 }
 

@@ -17,7 +17,7 @@ mod fill;
 pub mod layout;
 mod leaks;
 mod read;
-pub(in crate::stores) mod store;
+pub(crate) mod store;
 mod users;
 
 use std::path::{Path, PathBuf};

@@ -17,15 +17,15 @@ use crate::stores::containers_storage::snapshot::Patience;
 use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::{self, Facts, Kind};
 
-pub(in crate::stores::containers_storage) const INDEX: &str = "index.json";
-pub(in crate::stores::containers_storage) const LOCK: &str = "index.lock";
-pub(in crate::stores::containers_storage) const BLOBS: &str = "blobs";
+pub(crate) const INDEX: &str = "index.json";
+pub(crate) const LOCK: &str = "index.lock";
+pub(crate) const BLOBS: &str = "blobs";
 
 /// An index of 100,000 entries has some 30 MB.
-pub(in crate::stores::containers_storage) const MOST_INDEX_BYTES: u64 = 256 << 20;
+pub(crate) const MOST_INDEX_BYTES: u64 = 256 << 20;
 
 /// The libraries read no longer manifest (container-libs, `image/internal/iolimits`).
-pub(in crate::stores::containers_storage) const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
+pub(crate) const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
 
 const PAUSE: Duration = Duration::from_millis(10);
 

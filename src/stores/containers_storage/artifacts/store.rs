@@ -29,11 +29,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// When it cannot be listed.
-    pub(in crate::stores) fn find(
-        places: &Places,
-        origin: &str,
-        request: &Request,
-    ) -> io::Result<Option<Self>> {
+    pub(crate) fn find(places: &Places, origin: &str, request: &Request) -> io::Result<Option<Self>> {
         if !artifacts::exists(places) {
             return Ok(None);
         }
@@ -42,12 +38,12 @@ impl Artifacts {
     }
 
     /// As one that CRI-O's configuration names beside its own.
-    pub(in crate::stores) fn into_additional(self) -> Self {
+    pub(crate) fn into_additional(self) -> Self {
         Self { is_additional: true, ..self }
     }
 
     /// Its path.
-    pub(in crate::stores) fn directory(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         self.layout.directory()
     }
 }

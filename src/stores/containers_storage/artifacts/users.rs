@@ -15,21 +15,21 @@ use crate::sys::quiet::{Kind, Within};
 
 /// A container that has volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) struct VolumeUse {
+pub(crate) struct VolumeUse {
     /// Who, for messages.
-    pub(in crate::stores::containers_storage) by: String,
+    pub(crate) by: String,
     /// What it calls the artifact: an id, a digest or a name. `None`: it is unknown, and may be
     /// any.
-    pub(in crate::stores::containers_storage) reference: Option<String>,
+    pub(crate) reference: Option<String>,
 }
 
 impl VolumeUse {
     /// Whether it is, or may be, this artifact.
-    pub(in crate::stores::containers_storage) fn means(&self, artifact: &Artifact) -> bool {
+    pub(crate) fn means(&self, artifact: &Artifact) -> bool {
         self.means_one_of(&artifact.digest, &artifact.names)
     }
 
-    pub(in crate::stores::containers_storage) fn means_one_of(&self, digest: &str, names: &[String]) -> bool {
+    pub(crate) fn means_one_of(&self, digest: &str, names: &[String]) -> bool {
         let Some(reference) = &self.reference else { return true };
         let hex = digest.rsplit(':').next().unwrap_or(digest);
         let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
@@ -47,25 +47,23 @@ impl VolumeUse {
 }
 
 /// All that the containers of the graphroot say, whichever driver they have.
-pub(in crate::stores::containers_storage) fn of(places: &Places) -> Vec<VolumeUse> {
+pub(crate) fn of(places: &Places) -> Vec<VolumeUse> {
     let within = places.within();
     let mut found = of_crio(&within, &places.graphroot);
     match engine::read(places) {
         Engine::Unreadable(why) => {
             found.push(VolumeUse { by: format!("possibly a podman container ({why})"), reference: None });
         }
-        engine => found.extend(engine.containers().flat_map(|(id, container)| of_podman(id, container))),
+        engine => found.extend(engine.containers().flat_map(|(_, container)| of_podman(container))),
     }
     found
 }
 
-fn of_podman(id: &str, container: &PodmanContainer) -> Vec<VolumeUse> {
-    let name = if container.name.is_empty() { id } else { &container.name };
-    let uses = container.artifact_volumes.iter().map(|source| VolumeUse {
-        by: format!("podman container {name}, which has it as a volume"),
+fn of_podman(container: &PodmanContainer) -> impl Iterator<Item = VolumeUse> {
+    container.artifact_volumes.iter().map(|source| VolumeUse {
+        by: format!("podman container {}, which has it as a volume", container.name),
         reference: Some(source.clone()),
-    });
-    uses.collect()
+    })
 }
 
 fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
@@ -77,19 +75,12 @@ fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
             continue;
         }
         let records = graphroot.join(&entry.name);
-        let unlisted = |error: io::Error| {
+        let containers = within.list(&records).unwrap_or_else(|error| {
             let by = format!("a container of {}, which cannot be listed ({error})", records.display());
-            vec![VolumeUse { by, reference: None }]
-        };
-        let containers = match within.list(&records) {
-            Ok(containers) => containers,
-            Err(error) => {
-                found.extend(unlisted(error));
-                continue;
-            }
-        };
-        for container in containers {
-            let Some(id) = container.name.to_str().filter(|name| is_id(name)) else { continue };
+            found.push(VolumeUse { by, reference: None });
+            Vec::new()
+        });
+        for id in containers.iter().filter_map(|one| one.name.to_str()).filter(|name| is_id(name)) {
             found.extend(of_container(id, cri_o::image_volumes(within, &records.join(id))));
         }
     }

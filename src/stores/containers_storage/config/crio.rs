@@ -42,8 +42,8 @@ pub(super) struct Crio {
     pinned_images: Vec<Pin>,
     pause_image: Option<Pin>,
     /// Read-only ones, from 1.36 on.
-    artifact_stores: Vec<Pin>,
-    start: CrioStart,
+    pub(super) artifact_stores: Vec<Pin>,
+    pub(super) start: CrioStart,
 }
 
 /// What CRI-O does to its store when it starts. `None`: not configured, CRI-O's default applies.
@@ -107,39 +107,25 @@ impl Crio {
             self.storage_options.extend(options.values);
         }
         let origin = path.display().to_string();
+        let pin = |pattern| Pin { pattern, origin: origin.clone() };
         let runtime = crio.table("runtime", problems);
-        let named = runtime.and_then(|runtime| runtime.strings("additional_artifact_stores", problems));
-        if let Some(named) = named {
-            let store = |pattern| Pin { pattern, origin: origin.clone() };
-            self.artifact_stores = named.values.into_iter().map(store).collect();
+        if let Some(named) = runtime.and_then(|table| table.strings("additional_artifact_stores", problems)) {
+            self.artifact_stores = named.values.into_iter().map(pin).collect();
         }
         let Some(image) = crio.table("image", problems) else {
             return;
         };
         if let Some(pinned) = image.strings("pinned_images", problems) {
-            let pin = |pattern| Pin { pattern, origin: origin.clone() };
             self.pinned_images = pinned.values.into_iter().map(pin).collect();
         }
         if let Some(pattern) = image.string("pause_image", problems) {
-            self.pause_image = Some(Pin { pattern, origin });
+            self.pause_image = Some(pin(pattern));
         }
-    }
-
-    /// What it does when it starts.
-    pub(super) fn start(&self) -> CrioStart {
-        self.start.clone()
     }
 
     /// What CRI-O keeps: `pinned_images` of the last file that has it, and the pause image.
     pub(super) fn pins(&self) -> Vec<Pin> {
-        let mut pins = self.pinned_images.clone();
-        pins.extend(self.sandboxes());
-        pins
-    }
-
-    /// Its additional stores of artifacts.
-    pub(super) fn artifact_stores(&self) -> Vec<Pin> {
-        self.artifact_stores.clone()
+        [self.pinned_images.clone(), self.sandboxes()].concat()
     }
 
     /// What CRI-O makes pod sandboxes from.

@@ -83,17 +83,11 @@ impl<'a> Stores<'a> {
 impl Found {
     /// Takes in what another candidate says of the same graphroot.
     fn unite(&mut self, other: StoreConfig) {
-        if let Some(driver) = &other.driver
-            && !self.drivers.contains(driver)
-        {
-            self.drivers.push(driver.clone());
-        }
+        self.drivers.extend(other.driver.clone());
         unite(&mut self.store, other);
         // Two drivers may both have been used: then the graphroot has to show which.
-        self.store.driver = match &self.drivers[..] {
-            [only] => Some(only.clone()),
-            _ => None,
-        };
+        let first = self.drivers.first();
+        self.store.driver = first.filter(|first| self.drivers.iter().all(|one| one == *first)).cloned();
     }
 }
 
@@ -108,18 +102,14 @@ fn unite(store: &mut StoreConfig, other: StoreConfig) {
         (Some(one), Some(two)) if *one != two => add_once(&mut store.other_imagestores, two),
         _ => {}
     }
-    other.other_runroots.into_iter().for_each(|path| add_once(&mut store.other_runroots, path));
-    for path in other.other_imagestores {
-        add_once(&mut store.other_imagestores, path);
-    }
-    for path in other.podman_dirs {
-        add_once(&mut store.podman_dirs, path);
-    }
-    for path in other.additional_image_stores {
-        add_once(&mut store.additional_image_stores, path);
-    }
-    for path in other.additional_layer_stores {
-        add_once(&mut store.additional_layer_stores, path);
+    for (paths, more) in [
+        (&mut store.other_runroots, other.other_runroots),
+        (&mut store.other_imagestores, other.other_imagestores),
+        (&mut store.podman_dirs, other.podman_dirs),
+        (&mut store.additional_image_stores, other.additional_image_stores),
+        (&mut store.additional_layer_stores, other.additional_layer_stores),
+    ] {
+        more.into_iter().for_each(|path| add_once(paths, path));
     }
     let writable =
         |path: &PathBuf| Some(path) == store.imagestore.as_ref() || store.other_imagestores.contains(path);

@@ -110,7 +110,7 @@ pub fn sandboxes(sysroot: &Sysroot) -> Vec<Pin> {
 /// read is a problem of every [`Discovery`].
 #[must_use]
 pub fn crio_start(sysroot: &Sysroot) -> Option<CrioStart> {
-    Crio::read(&Files::new(sysroot), &mut Problems::default()).map(|crio| crio.start())
+    Crio::read(&Files::new(sysroot), &mut Problems::default()).map(|crio| crio.start)
 }
 
 /// The configuration as it was read.
@@ -204,7 +204,7 @@ impl From<Configuration<'_>> for Discovery {
         let crio = read.crio.as_ref();
         Self {
             pins: crio.map(Crio::pins).unwrap_or_default(),
-            artifact_stores: crio.map(Crio::artifact_stores).unwrap_or_default(),
+            artifact_stores: crio.map(|crio| crio.artifact_stores.clone()).unwrap_or_default(),
             stores: read.stores.into_list(),
             others: Vec::new(),
             problems: read.problems.0,

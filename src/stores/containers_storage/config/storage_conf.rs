@@ -83,8 +83,8 @@ fn merge(into: &mut Strings, later: Strings) {
 /// else `$XDG_CONFIG_HOME/containers/storage.conf` if it exists; else the administrator's; else
 /// the vendor's. No file if there is none.
 pub(super) fn legacy_file(all: &Files<'_>, environment: &Environment) -> Option<PathBuf> {
-    if let Some(named) = named_file(environment.containers_storage_conf.as_ref()) {
-        return Some(named);
+    if let Some(named) = &environment.containers_storage_conf {
+        return Some(named.clone());
     }
     let home = environment.xdg_config_home.as_ref().map(|home| home.join("containers"));
     let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
@@ -94,8 +94,8 @@ pub(super) fn legacy_file(all: &Files<'_>, environment: &Environment) -> Option<
 /// The one file of libraries up to 1.62 that is the user's own, which exists or not:
 /// `$CONTAINERS_STORAGE_CONF`, else the file in the configuration home.
 pub(super) fn legacy_file_of_user(environment: &Environment) -> Option<PathBuf> {
-    named_file(environment.containers_storage_conf.as_ref())
-        .or_else(|| Some(config_home(environment)?.join("storage.conf")))
+    let named = environment.containers_storage_conf.clone();
+    named.or_else(|| Some(config_home(environment)?.join("storage.conf")))
 }
 
 /// The files of libraries from 1.63 on, in the order in which they are applied: the first main
@@ -108,14 +108,14 @@ pub(super) fn drop_in_files(
     problems: &mut Problems,
 ) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    if let Some(named) = named_file(environment.containers_storage_conf.as_ref()) {
-        files.push(named);
+    if let Some(named) = &environment.containers_storage_conf {
+        files.push(named.clone());
     } else {
         let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
         files.extend(first_existing(all, config_home(environment).into_iter().chain(system)));
         files.extend(drop_ins(all, environment, problems));
     }
-    files.extend(named_file(environment.containers_storage_conf_override.as_ref()));
+    files.extend(environment.containers_storage_conf_override.clone());
     files
 }
 
@@ -200,9 +200,4 @@ pub(super) fn config_home(environment: &Environment) -> Option<PathBuf> {
 /// the library stops at it too, and reading it will say why.
 fn first_existing(all: &Files<'_>, directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     directories.map(|directory| directory.join("storage.conf")).find(|file| all.exists(file))
-}
-
-/// A path from the environment; an empty variable names nothing.
-fn named_file(variable: Option<&PathBuf>) -> Option<PathBuf> {
-    variable.filter(|path| !path.as_os_str().is_empty()).cloned()
 }

@@ -367,7 +367,7 @@ impl<'e> Session<'e> {
             done.note(top.remove_tree(&name));
             editor.step("blob removed");
         }
-        editor.restore_ballast();
+        editor.restore_reserve_file();
         let result = match done.interrupted {
             true => result.and(Err(Error::Interrupted)),
             false => result,

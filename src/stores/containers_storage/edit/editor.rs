@@ -188,7 +188,7 @@ impl Editor {
     }
 
     /// Recreates the reserve file after a deletion has freed space.
-    pub(super) fn restore_ballast(&self) {
+    pub(super) fn restore_reserve_file(&self) {
         if stop::is_asked() {
             return;
         }

@@ -35,7 +35,6 @@ mod trash;
 mod unused;
 mod write;
 
-pub use crate::sys::removal;
 pub use deleted::Deleted;
 pub use editor::{Editor, Marking, Observer, Options};
 pub use error::{Bar, Error, Fault, Holder, NO_SPACE, Refusal};

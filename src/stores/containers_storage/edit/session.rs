@@ -159,7 +159,7 @@ impl<'e> Session<'e> {
             editor.forget_intent(intent);
         }
         log_hold(&done);
-        editor.restore_ballast();
+        editor.restore_reserve_file();
         (done, result)
     }
 

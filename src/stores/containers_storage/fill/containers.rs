@@ -5,10 +5,9 @@ use std::path::Path;
 
 use super::Filler;
 use crate::model::{
-    Consistency, Container, ContainerState, Finding, ImageIx, LeakClass, NodeIx, NodeKind, Owner, Size,
+    Consistency, Container, ContainerState, Finding, ImageIx, LeakClass, NodeKind, Owner, Size,
 };
 use crate::stores::containers_storage::inspect::engine::Engine;
-use crate::stores::containers_storage::records::ContainerRecord;
 use crate::stores::containers_storage::{cri_o, owner};
 use crate::stores::leaks::Judgement;
 
@@ -30,12 +29,12 @@ impl Filler<'_> {
             if let Some(id) = &record.layer {
                 if let Some(node) = self.find_layer(id) {
                     holds.push(node);
-                    if let Some(facts) = &mut self.writer.inventory.nodes[node.get()].layer {
+                    if let Some(facts) = &mut self.writer.inventory[node].layer {
                         facts.read_write = true;
                     }
                     listed_bytes =
                         self.layer_at.get(id.as_str()).and_then(|at| self.contents.get(at)).copied();
-                    mounted = self.writer.is_mounted(&self.writer.inventory.nodes[node.get()].path);
+                    mounted = self.writer.is_mounted(&self.writer.inventory[node].path);
                 } else if self.is_sound() {
                     let evidence = format!("its layer {id} is in none of the stores read");
                     let judged = Judgement::of(LeakClass::ContainerLayerMissing, evidence);
@@ -48,49 +47,40 @@ impl Filler<'_> {
                 let judged = Judgement::of(LeakClass::ContainerImageMissing, evidence);
                 self.broken(judged, &record.id, metadata, record.created);
             }
-            self.container(record, &directory, image, listed_bytes, mounted, holds);
-            self.image_volumes(images, &directory);
+            let origin = owner::origin(&self.within, record, &directory);
+            let state = match (mounted, self.state_by_podman(&record.id)) {
+                (true, _) => ContainerState::Running,
+                // A database that says "running" may be of before the last boot.
+                (false, Some(state)) if origin.owner == Owner::Podman && state != ContainerState::Running => {
+                    state
+                }
+                (false, _) => origin.state,
+            };
+            let volumes = match origin.owner {
+                Owner::CriO => self.image_volumes(images, &directory),
+                _ => Vec::new(),
+            };
+            self.writer.inventory.containers.push(Container {
+                id: record.id.as_str().into(),
+                store: self.writer.store,
+                name: origin.name,
+                owner: origin.owner,
+                image_id: record.image.as_deref().map(Into::into),
+                image,
+                created: record.created,
+                state,
+                sandbox: origin.sandbox,
+                sandbox_id: origin.sandbox_id,
+                volumes,
+                listed_bytes,
+                holds,
+            });
         }
     }
 
     /// Whether what the records do not list is missing: not where they are damaged.
     fn is_sound(&self) -> bool {
-        self.writer.inventory.stores[self.writer.store.get()].consistency != Consistency::Damaged
-    }
-
-    fn container(
-        &mut self,
-        record: &ContainerRecord,
-        directory: &Path,
-        image: Option<ImageIx>,
-        listed_bytes: Option<u64>,
-        mounted: bool,
-        holds: Vec<NodeIx>,
-    ) {
-        let origin = owner::origin(&self.within, record, directory);
-        let state = match (mounted, self.state_by_podman(&record.id)) {
-            (true, _) => ContainerState::Running,
-            // A database that says "running" may be of before the last boot.
-            (false, Some(state)) if origin.owner == Owner::Podman && state != ContainerState::Running => {
-                state
-            }
-            (false, _) => origin.state,
-        };
-        self.writer.inventory.containers.push(Container {
-            id: record.id.as_str().into(),
-            store: self.writer.store,
-            name: origin.name,
-            owner: origin.owner,
-            image_id: record.image.as_deref().map(Into::into),
-            image,
-            created: record.created,
-            state,
-            sandbox: origin.sandbox,
-            sandbox_id: origin.sandbox_id,
-            volumes: Vec::new(),
-            listed_bytes,
-            holds,
-        });
+        self.writer.inventory[self.writer.store].consistency != Consistency::Damaged
     }
 
     fn find_image(&self, images: &HashMap<String, ImageIx>, id: &str) -> Option<ImageIx> {
@@ -98,24 +88,10 @@ impl Filler<'_> {
         images.get(id).or_else(elsewhere).copied()
     }
 
-    /// Adds the images that the newest container, if it is CRI-O's, has mounted as volumes. Ids of OCI
-    /// artifacts are skipped.
-    fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) {
-        let newest =
-            self.writer.inventory.containers.last().filter(|container| container.owner == Owner::CriO);
-        if newest.is_none() {
-            return;
-        }
+    /// The images that a container of CRI-O's has mounted as volumes. Ids of OCI artifacts are skipped.
+    fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) -> Vec<ImageIx> {
         match cri_o::image_volumes(&self.within, directory) {
-            Ok(found) => {
-                let volumes: Vec<_> = found.ids.iter().filter_map(|id| self.find_image(images, id)).collect();
-                self.writer
-                    .inventory
-                    .containers
-                    .last_mut()
-                    .into_iter()
-                    .for_each(|one| one.volumes.extend(&volumes));
-            }
+            Ok(found) => found.ids.iter().filter_map(|id| self.find_image(images, id)).collect(),
             // It may use any image.
             Err(error) => {
                 self.writer.inventory.findings.push(Finding {
@@ -124,6 +100,7 @@ impl Filler<'_> {
                     incomplete: true,
                 });
                 self.writer.inventory.stores[self.writer.store.get()].consistency = Consistency::Damaged;
+                Vec::new()
             }
         }
     }

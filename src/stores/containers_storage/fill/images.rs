@@ -28,7 +28,7 @@ impl Filler<'_> {
             let record = &self.snapshot.layers[at];
             let (Some(parent), Some(node)) = (&record.parent, self.layers[at]) else { continue };
             if let Some(parent) = self.find_layer(parent) {
-                self.writer.inventory.nodes[node.get()].needs.push(parent);
+                self.writer.inventory[node].needs.push(parent);
             } else {
                 let evidence = format!("its parent layer {parent} is in none of the stores read");
                 let judged = Judgement::of(LeakClass::ParentMissing, evidence);
@@ -63,7 +63,7 @@ impl Filler<'_> {
             let layers = self.chain(record.layer.as_deref()).into_iter();
             // Many images have the same layers: each id is held once.
             let layers = layers.map(|node| {
-                let id = || self.writer.inventory.nodes[node.get()].id.as_str().into();
+                let id = || self.writer.inventory[node].id.as_str().into();
                 layer_ids.entry(node).or_insert_with(id).clone()
             });
             let layers = layers.collect();
@@ -95,7 +95,7 @@ impl Filler<'_> {
         while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && seen.insert(*node)) {
             chain.push(node);
             // What a layer needs first is its parent, and nothing else yet.
-            next = self.writer.inventory.nodes[node.get()].needs.first().copied();
+            next = self.writer.inventory[node].needs.first().copied();
         }
         chain
     }
@@ -110,7 +110,7 @@ impl Filler<'_> {
             self.find_layer(top)?;
             for node in self.chain(Some(top)) {
                 if seen.insert(node) {
-                    let layer = self.writer.inventory.nodes[node.get()].layer.as_ref()?;
+                    let layer = self.writer.inventory[node].layer.as_ref()?;
                     sum = sum.checked_add(layer.listed_bytes?)?;
                 }
             }

@@ -26,16 +26,12 @@ impl Filler<'_> {
 
     /// A record without its object, or a dangling one.
     pub(super) fn broken(&mut self, judged: Judgement, id: &str, at: NodeIx, since: Option<Timestamp>) {
-        let path = self.writer.inventory.nodes[at.get()].path.clone();
-        self.broken_at(judged, id, &path, since);
-    }
-
-    pub(super) fn broken_at(&mut self, judged: Judgement, id: &str, path: &Path, since: Option<Timestamp>) {
+        let path = self.writer.inventory[at].path.clone();
         let judged = match self.snapshot.consistency {
             Consistency::Consistent => judged,
             _ => judged.with(Verdict::Report),
         };
-        self.writer.leak(judged, id, path, since, Vec::new());
+        self.writer.leak(judged, id, &path, since, Vec::new());
     }
 
     pub(super) fn circumstances(&self, path: &Path, since: Option<Timestamp>) -> Circumstances {
@@ -66,10 +62,8 @@ impl Filler<'_> {
                 thing >= container.saturating_sub(APART).unwrap_or(container)
             })
         });
-        lost.map(|(id, container)| {
-            let name = if container.name.is_empty() { id } else { &container.name };
-            format!("podman's database has a container {name} without any record")
-        })
+        let name = &lost?.1.name;
+        Some(format!("podman's database has a container {name} without any record"))
     }
 
     pub(super) fn orphans(&mut self) {
@@ -128,16 +122,14 @@ impl Filler<'_> {
         }
         for (at, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[at] else { continue };
-            let path = self.writer.inventory.nodes[node.get()].path.clone();
+            let path = self.writer.inventory[node].path.clone();
             let missing = !self.files[at].directory;
             if record.incomplete {
                 let known = self.circumstances(&path, record.created);
                 let immutable =
                     || [path.clone(), path.join("diff")].iter().any(|one| self.within.is_immutable(one));
                 let judged = match known.consistency {
-                    Consistency::Consistent if known.mounted || immutable() => {
-                        leaks::recorded::stuck(known.mounted)
-                    }
+                    Consistency::Consistent if known.mounted || immutable() => leaks::stuck(known.mounted),
                     _ => leaks::incomplete(!missing, &known),
                 };
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
@@ -147,12 +139,7 @@ impl Filler<'_> {
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             } else if missing {
                 let evidence = "the layer has a record and is in use, but its directory does not exist";
-                self.broken_at(
-                    Judgement::of(LeakClass::LayerNoDir, evidence),
-                    &record.id,
-                    &path,
-                    record.created,
-                );
+                self.broken(Judgement::of(LeakClass::LayerNoDir, evidence), &record.id, node, record.created);
             }
         }
     }
@@ -166,16 +153,16 @@ impl Filler<'_> {
         let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
             return Presence::Unknown("/proc cannot be read");
         };
-        let user = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path)));
-        match user {
-            Some(process) => Presence::Somebody(process.describe()),
-            None if !path
-                .and_then(Path::parent)
-                .map_or_else(|| all.sees_all(), |at| all.sees_all_that_reach(at)) =>
-            {
-                Presence::Unknown("not all processes can be inspected")
-            }
-            None => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
+        if let Some(user) = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path))) {
+            return Presence::Somebody(user.describe());
+        }
+        let sees_all = match path.and_then(Path::parent) {
+            Some(directory) => all.sees_all_that_reach(directory),
+            None => all.sees_all(),
+        };
+        match sees_all {
+            true => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
+            false => Presence::Unknown("not all processes can be inspected"),
         }
     }
 }

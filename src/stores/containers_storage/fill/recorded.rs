@@ -9,10 +9,9 @@ use jiff::Timestamp;
 use super::Filler;
 use crate::model::{Consistency, Finding, ImageIx, LeakClass, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
-use crate::stores::containers_storage::inspect::found::DataWrong;
-use crate::stores::containers_storage::inspect::found::LinkFault;
+use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::inspect::mountpoints;
-use crate::stores::containers_storage::leaks::{Presence, recorded};
+use crate::stores::containers_storage::leaks::{self, Presence};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::leaks::{GRACE, Judgement, age};
 
@@ -26,8 +25,7 @@ impl Filler<'_> {
         self.repeated();
         self.shared_names();
         if self.snapshot.inspection.valid {
-            self.links();
-            self.image_data();
+            self.faults();
             self.engines();
         }
         self.mount_tables();
@@ -49,9 +47,7 @@ impl Filler<'_> {
                 if !seen.insert(node) {
                     continue;
                 }
-                let Some(at) =
-                    self.layer_at.get(self.writer.inventory.nodes[node.get()].id.as_str()).copied()
-                else {
+                let Some(at) = self.layer_at.get(self.writer.inventory[node].id.as_str()).copied() else {
                     continue;
                 };
                 let record = &snapshot.layers[at];
@@ -61,13 +57,12 @@ impl Filler<'_> {
                     continue;
                 }
                 // A layer that another program serves (stargz) never came as a tar.
-                let node = self.layers[at].map(|node| &self.writer.inventory.nodes[node.get()].path);
+                let node = self.layers[at].map(|node| &self.writer.inventory[node].path);
                 if node.is_some_and(|path| self.within.facts(&path.join("additionallayer")).is_ok()) {
                     continue;
                 }
-                let evidence = "containers still run on the image, but this layer can be neither pushed \
-                    nor verified: \
-                                pull the image again";
+                let evidence = "containers still run on the image, but this layer can be neither pushed nor \
+                                verified: pull the image again";
                 let judged = Judgement::of(LeakClass::TarSplitMissing, evidence);
                 let name = format!("{id}.tar-split.gz");
                 let path = directory.as_ref().map(|directory| directory.join(name)).unwrap_or_default();
@@ -112,46 +107,25 @@ impl Filler<'_> {
         }
     }
 
-    fn links(&mut self) {
+    /// What the inspection found. A file of its own is taken out of what it was measured with.
+    fn faults(&mut self) {
         let snapshot = self.snapshot;
-        for fault in &snapshot.inspection.links {
-            match fault {
-                LinkFault::Stray { path, leads, used_by } => {
-                    let name = path.file_name().unwrap_or_default().to_string_lossy();
-                    let node = self.metadata.and_then(|host| self.carve(host, &name, path));
-                    let judged = recorded::stray_link(leads, used_by.as_deref());
-                    self.writer.leak(judged, &name, path, self.changed(path), node.into_iter().collect());
-                }
-                LinkFault::Missing { layer, path, needed_by } => {
-                    let name = path.file_name().unwrap_or_default().to_string_lossy();
-                    let record = &snapshot.layers[*layer];
-                    let judged = recorded::missing_link(&name, needed_by.as_deref());
-                    self.note(judged, &record.id, path, record.created);
-                }
-                LinkFault::Blank { layer, path, name } => {
-                    let record = &snapshot.layers[*layer];
-                    let judged = recorded::blank_link(name.as_deref());
-                    self.note(judged, &record.id, path, self.changed(path).or(record.created));
-                }
-            }
-        }
-    }
-
-    fn image_data(&mut self) {
-        let snapshot = self.snapshot;
-        for fault in &snapshot.inspection.data {
-            let record = &snapshot.images[fault.image];
-            let judged = recorded::data(&fault.what);
+        for Fault { of, path, judged } in &snapshot.inspection.faults {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let changed = self.changed(path);
             // What is missing was taken out of the directory.
-            let since = self.changed(&fault.path).or_else(|| self.changed(fault.path.parent()?));
-            if fault.what == DataWrong::Unfinished {
-                let name = fault.path.file_name().unwrap_or_default().to_string_lossy();
-                let host = self.images[fault.image];
-                let node = host.and_then(|host| self.carve(host, &name, &fault.path));
-                self.writer.leak(judged, &name, &fault.path, since, node.into_iter().collect());
-            } else {
-                self.note(judged, &record.id, &fault.path, since);
-            }
+            let in_directory = || changed.or_else(|| self.changed(path.parent()?));
+            let (id, since, host) = match *of {
+                FaultOf::StrayName => (&*name, changed, self.metadata),
+                FaultOf::Layer(at) => {
+                    let record = &snapshot.layers[at];
+                    (record.id.as_str(), changed.or(record.created), None)
+                }
+                FaultOf::Image(at) => (snapshot.images[at].id.as_str(), in_directory(), None),
+                FaultOf::ImageFile(at) => (&*name, in_directory(), self.images[at]),
+            };
+            let node = host.and_then(|host| self.carve(host, &name, path));
+            self.writer.leak(judged.clone(), id, path, since, node.into_iter().collect());
         }
     }
 
@@ -178,21 +152,20 @@ impl Filler<'_> {
             let judged = match owner {
                 Owner::Buildah => {
                     let layer = record.layer.as_deref().and_then(|id| self.find_layer(id));
-                    let mounted = layer.is_some_and(|node| {
-                        self.writer.is_mounted(&self.writer.inventory.nodes[node.get()].path)
-                    });
+                    let mounted =
+                        layer.is_some_and(|node| self.writer.is_mounted(&self.writer.inventory[node].path));
                     let presence = || self.presence(&record.id, Some(&path), &[]);
                     let old = age.is_some_and(|age| age >= GRACE);
-                    old.then(|| recorded::external_container(age, mounted, &presence())).flatten()
+                    old.then(|| leaks::external_container(age, mounted, &presence())).flatten()
                 }
                 Owner::Podman => match &snapshot.inspection.engine {
                     Engine::Known(known) if !known.containers.contains_key(&record.id) => {
-                        recorded::unknown_to_podman(age)
+                        leaks::unknown_to_podman(age)
                     }
                     _ => None,
                 },
                 Owner::CriO if without_config.contains(&at) => {
-                    recorded::without_config(sandbox, age, &self.presence(&record.id, None, &["crio"]))
+                    leaks::without_config(sandbox, age, &self.presence(&record.id, None, &["crio"]))
                 }
                 _ => None,
             };
@@ -208,10 +181,7 @@ impl Filler<'_> {
         if places.foreign || places.driver != "overlay" {
             return;
         }
-        let Some(tables) = mountpoints::read(places) else { return };
-        if tables.files.is_empty() {
-            return;
-        }
+        let Some(tables) = mountpoints::read(places).filter(|tables| tables.is_kept) else { return };
         let mut by_layer: HashMap<String, PathBuf> = HashMap::new();
         for area in places.areas() {
             let driver = places.layer_directories(area);
@@ -241,17 +211,16 @@ impl Filler<'_> {
             if !is_merged || !ours || by_layer.contains_key(&entry.layer) {
                 continue;
             }
+            let of = |evidence: String| Judgement::of(LeakClass::StaleMountpoints, evidence);
             let judged = match self.presence("", None, &[]) {
-                Presence::Unknown(why) => Judgement::of(
-                    LeakClass::StaleMountpoints,
-                    format!("counted as mounted, but no visible mount is there: {why}"),
-                )
-                .with(Verdict::Report),
-                _ => Judgement::of(
-                    LeakClass::StaleMountpoints,
-                    "counted as mounted, but mounted in no mount namespace: the library refuses to \
-                     delete the \
-                     layer",
+                Presence::Unknown(why) => {
+                    of(format!("counted as mounted, but no visible mount is there: {why}"))
+                        .with(Verdict::Report)
+                }
+                _ => of(
+                    "counted as mounted, but mounted in no mount namespace: the library refuses to delete \
+                         the layer"
+                        .into(),
                 ),
             };
             self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
@@ -268,23 +237,19 @@ impl Filler<'_> {
             return;
         }
         let is_used = |id: &str| {
-            let named = |image: &ImageIx| self.writer.inventory.images[image.get()].id == id;
+            let named = |image: &ImageIx| self.writer.inventory[*image].id == id;
             containers().any(|container| container.volumes.iter().any(named))
         };
-        let mut unused = Vec::new();
-        for image in &self.snapshot.images {
-            let layer = image.layer.as_deref().filter(|layer| mounted.contains(layer));
-            if let Some(path) = layer.and_then(|layer| paths.get(layer))
-                && !self.snapshot.images.iter().any(|other| other.layer == image.layer && is_used(&other.id))
-            {
-                unused.push((image.id.clone(), path.clone()));
-            }
-        }
-        for (id, path) in unused {
-            let evidence = "the image is mounted, but no CRI-O container has it as a volume: the image \
-                cannot be \
-                            deleted until it is unmounted";
-            self.note(Judgement::of(LeakClass::CrioImageVolume, evidence), &id, &path, None);
+        let images = &self.snapshot.images;
+        let unused = images.iter().filter_map(|image| {
+            let layer = image.layer.as_deref().filter(|layer| mounted.contains(layer))?;
+            let is_used = images.iter().any(|other| other.layer == image.layer && is_used(&other.id));
+            (!is_used).then_some((&image.id, paths.get(layer)?))
+        });
+        for (id, path) in unused.collect::<Vec<_>>() {
+            let evidence = "the image is mounted, but no CRI-O container has it as a volume: the image cannot \
+                            be deleted until it is unmounted";
+            self.note(Judgement::of(LeakClass::CrioImageVolume, evidence), id, path, None);
         }
     }
 }

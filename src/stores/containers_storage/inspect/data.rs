@@ -8,11 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rayon::prelude::*;
 
-use super::found::{DataFault, DataWrong};
-use crate::model::Owner;
+use super::found::{Fault, FaultOf};
+use crate::model::{LeakClass, Owner};
+use crate::stores::containers_storage::leaks::unfinished_write;
 use crate::stores::containers_storage::owner;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::snapshot::Snapshot;
+use crate::stores::leaks::Judgement;
 use crate::sys::quiet::{Kind, Within};
 
 /// How much of a file is looked at for the zeroes that a power cut leaves.
@@ -22,7 +24,7 @@ const BEGINNING: usize = 64;
 /// `makeBigDataBaseName`): the key itself if it is made of lower-case letters, digits and
 /// dots. The test ends at the first other character, so a key where only the last one is
 /// another still counts as plain.
-pub(in crate::stores::containers_storage) fn file_name(key: &str) -> String {
+pub(crate) fn file_name(key: &str) -> String {
     let other = key.bytes().position(|byte| !matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z'));
     match other {
         Some(at) if at + 1 < key.len() => format!("={}", STANDARD.encode(key)),
@@ -31,25 +33,18 @@ pub(in crate::stores::containers_storage) fn file_name(key: &str) -> String {
 }
 
 /// Looks at the files of every image.
-pub(super) fn faults(snapshot: &Snapshot) -> Vec<DataFault> {
+pub(super) fn faults(snapshot: &Snapshot) -> Vec<Fault> {
     let within = snapshot.places.within();
-    let found: Vec<Vec<DataFault>> = snapshot
-        .images
-        .par_iter()
-        .enumerate()
-        .map(|(at, image)| {
-            let wrong = directory(snapshot, &image.id).map_or_else(
-                || without_directory(snapshot, image),
-                |directory| of_image(&within, &directory, image),
-            );
-            wrong.into_iter().map(|(path, what)| DataFault { image: at, path, what }).collect()
-        })
-        .collect();
-    found.into_iter().flatten().collect()
+    let images = snapshot.images.par_iter().enumerate();
+    let found = images.flat_map_iter(|(at, image)| match directory(snapshot, &image.id) {
+        Some(directory) => of_image(&within, &directory, at, image),
+        None => without_directory(snapshot, at, image),
+    });
+    found.collect()
 }
 
 /// An image's directory; with a split imagestore it is in one of several places.
-pub(in crate::stores::containers_storage) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
+pub(crate) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
     let places = &snapshot.places;
     let mut all = places.areas().map(|area| places.records_dir(area, "images"));
     let has = |directory: &PathBuf| {
@@ -60,34 +55,44 @@ pub(in crate::stores::containers_storage) fn directory(snapshot: &Snapshot, id: 
     all.find(has).map(|directory| directory.join(id))
 }
 
-fn without_directory(snapshot: &Snapshot, image: &ImageRecord) -> Vec<(PathBuf, DataWrong)> {
-    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "images").join(&image.id);
+fn without_directory(snapshot: &Snapshot, at: usize, image: &ImageRecord) -> Vec<Fault> {
+    let path = snapshot.places.records_dir(&snapshot.places.graphroot, "images").join(&image.id);
     let first = image.big_data.first();
-    first.map(|(name, _)| (directory, DataWrong::Missing(name.clone()))).into_iter().collect()
+    first.map(|(name, _)| Fault { of: FaultOf::Image(at), path, judged: missing(name) }).into_iter().collect()
 }
 
-fn of_image(within: &Within, directory: &Path, image: &ImageRecord) -> Vec<(PathBuf, DataWrong)> {
+const AGAIN: &str = "remove the image and pull it again";
+
+fn missing(name: &str) -> Judgement {
+    let evidence = format!("the record names {name:?}, which is missing: {AGAIN}");
+    Judgement::of(LeakClass::ImageDataMissing, evidence)
+}
+
+fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -> Vec<Fault> {
     let mut wrong = Vec::new();
     // What cannot be looked at is not wrong; the walk that measures it says so.
     for entry in within.list(directory).unwrap_or_default() {
         if entry.kind == Kind::File && entry.name.to_str().is_some_and(|name| name.starts_with(".tmp-")) {
-            wrong.push((directory.join(&entry.name), DataWrong::Unfinished));
+            let path = directory.join(&entry.name);
+            wrong.push(Fault { of: FaultOf::ImageFile(at), path, judged: unfinished_write() });
         }
     }
     for (name, recorded) in &image.big_data {
         let path = directory.join(file_name(name));
-        let what = match (within.facts(&path), recorded) {
-            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => DataWrong::Missing(name.clone()),
+        let size = |evidence| Judgement::of(LeakClass::ImageDataSize, evidence);
+        let judged = match (within.facts(&path), recorded) {
+            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => missing(name),
             (Err(_), _) => continue,
             (Ok(facts), Some(recorded)) if facts.length != *recorded => {
-                DataWrong::Length { name: name.clone(), found: facts.length, recorded: *recorded }
+                size(format!("{name:?} has {} bytes, its record says {recorded}: {AGAIN}", facts.length))
             }
+            // What none of these files begins with.
             (Ok(facts), _) if facts.length > 0 && begins_with_zeroes(within, &path) => {
-                DataWrong::Zeroes(name.clone())
+                size(format!("{name:?} begins with zeroes, typical after a power failure: {AGAIN}"))
             }
             _ => continue,
         };
-        wrong.push((path, what));
+        wrong.push(Fault { of: FaultOf::Image(at), path, judged });
     }
     wrong
 }
@@ -158,15 +163,17 @@ mod tests {
             ..ImageRecord::default()
         };
         let within = Within::at([dir.path()]);
-        let wrong: Vec<_> = of_image(&within, dir.path(), &image).into_iter().map(|(_, what)| what).collect();
-        assert_eq!(
-            wrong,
-            [
-                DataWrong::Unfinished,
-                DataWrong::Length { name: "short".into(), found: 1, recorded: 2 },
-                DataWrong::Zeroes("zeroes".into()),
-                DataWrong::Missing("gone".into()),
-            ]
-        );
+        let wrong = of_image(&within, dir.path(), 7, &image);
+        let expected = [
+            (FaultOf::ImageFile(7), LeakClass::TmpJson, "an unfinished write"),
+            (FaultOf::Image(7), LeakClass::ImageDataSize, "\"short\" has 1 bytes, its record says 2"),
+            (FaultOf::Image(7), LeakClass::ImageDataSize, "\"zeroes\" begins with zeroes"),
+            (FaultOf::Image(7), LeakClass::ImageDataMissing, "\"gone\", which is missing"),
+        ];
+        assert_eq!(wrong.len(), expected.len(), "{wrong:?}");
+        for (fault, (of, class, words)) in wrong.iter().zip(expected) {
+            assert_eq!((fault.of, fault.judged.class), (of, class), "{fault:?}");
+            assert!(fault.judged.evidence.contains(words), "{fault:?}");
+        }
     }
 }

@@ -28,7 +28,7 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// What podman's database says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) enum Engine {
+pub(crate) enum Engine {
     /// There is none: podman was never used here, or the database was removed.
     #[default]
     Absent,
@@ -39,31 +39,31 @@ pub(in crate::stores::containers_storage) enum Engine {
 
 /// The content of the database, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) struct Known {
+pub(crate) struct Known {
     /// Containers by id.
-    pub(in crate::stores::containers_storage) containers: HashMap<String, PodmanContainer>,
+    pub(crate) containers: HashMap<String, PodmanContainer>,
     /// Volumes by name.
-    pub(in crate::stores::containers_storage) volumes: HashSet<String>,
+    pub(crate) volumes: HashSet<String>,
 }
 
 /// Podman's own data of a container, independent of the store's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) struct PodmanContainer {
-    pub(in crate::stores::containers_storage) state: ContainerState,
-    /// Its name; empty where it has none.
-    pub(in crate::stores::containers_storage) name: String,
+pub(crate) struct PodmanContainer {
+    pub(crate) state: ContainerState,
+    /// Its name, or its id.
+    pub(crate) name: String,
     /// The id of the image that it was made from.
-    pub(in crate::stores::containers_storage) image: Option<String>,
+    pub(crate) image: Option<String>,
     /// Names or ids of the images that are mounted into it: `--mount type=image`.
-    pub(in crate::stores::containers_storage) image_volumes: Vec<String>,
+    pub(crate) image_volumes: Vec<String>,
     /// Names or digests of the artifacts that are mounted into it: `--mount type=artifact`.
-    pub(in crate::stores::containers_storage) artifact_volumes: Vec<String>,
-    pub(in crate::stores::containers_storage) created: Option<Timestamp>,
+    pub(crate) artifact_volumes: Vec<String>,
+    pub(crate) created: Option<Timestamp>,
 }
 
 impl PodmanContainer {
     /// From the number of its state, and its configuration (podman, `libpod/container_config.go`).
-    fn new(number: Option<u64>, config: Option<&[u8]>) -> Self {
+    fn new(id: &str, number: Option<u64>, config: Option<&[u8]>) -> Self {
         let config: Value = config.and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
         let text = |name: &str| config[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let volumes = |key: &str| {
@@ -72,7 +72,7 @@ impl PodmanContainer {
         };
         Self {
             state: state(number),
-            name: text("name").unwrap_or_default(),
+            name: text("name").unwrap_or_else(|| id.to_owned()),
             image: text("rootfsImageID"),
             image_volumes: volumes("ctrImageVolumes"),
             artifact_volumes: volumes("artifactVolumes"),
@@ -83,18 +83,13 @@ impl PodmanContainer {
 
 impl Engine {
     /// The containers, where podman has any.
-    pub(in crate::stores::containers_storage) fn containers(
-        &self,
-    ) -> impl Iterator<Item = (&str, &PodmanContainer)> {
-        let known = match self {
-            Self::Known(known) => Some(known),
-            Self::Absent | Self::Unreadable(_) => None,
-        };
-        known.into_iter().flat_map(|known| &known.containers).map(|(id, found)| (id.as_str(), found))
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (&str, &PodmanContainer)> {
+        let known = if let Self::Known(known) = self { Some(&known.containers) } else { None };
+        known.into_iter().flatten().map(|(id, found)| (id.as_str(), found))
     }
 
     /// Whether podman has this volume; `None` if unknown.
-    pub(in crate::stores::containers_storage) fn has_volume(&self, name: &str) -> Option<bool> {
+    pub(crate) fn has_volume(&self, name: &str) -> Option<bool> {
         match self {
             Self::Absent => Some(false),
             Self::Unreadable(_) => None,
@@ -105,7 +100,7 @@ impl Engine {
 
 /// Reads all databases of the graphroot and merges them, since podman migrates from one
 /// kind to the other.
-pub(in crate::stores::containers_storage) fn read(places: &Places) -> Engine {
+pub(crate) fn read(places: &Places) -> Engine {
     let within = places.within();
     let [bolts, sqlites] = places.podman_databases();
     let bolts = bolts.iter().map(|path| bolt(&within, path));
@@ -155,7 +150,8 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
         let bytes = details.and_then(|bucket| bucket.value("state"));
         let number = bytes.and_then(|state| Object::of(state).get("state").ok().flatten());
         let config = details.and_then(|bucket| bucket.value("config"));
-        known.containers.insert(id, PodmanContainer::new(number, config));
+        let container = PodmanContainer::new(&id, number, config);
+        known.containers.insert(id, container);
     }
     // Pods' and volumes' buckets came later than containers'.
     for bucket in ["allVolumes", "vol"] {
@@ -225,7 +221,9 @@ fn tables(bytes: Vec<u8>) -> Result<Known, TableError> {
         let number: Option<u64> = row.get::<_, Option<i64>>(1)?.and_then(|number| number.try_into().ok());
         let config: Option<String> = row.get(2)?;
         let config = config.as_deref().map(str::as_bytes);
-        known.containers.insert(row.get(0)?, PodmanContainer::new(number, config));
+        let id: String = row.get(0)?;
+        let container = PodmanContainer::new(&id, number, config);
+        known.containers.insert(id, container);
     }
     let mut statement = connection.prepare("SELECT Name FROM VolumeConfig")?;
     let mut rows = statement.query([])?;
@@ -294,7 +292,7 @@ mod tests {
             };
             assert_eq!(known.containers["aa"], web);
             assert_eq!(known.containers["bb"].state, ContainerState::Exited);
-            assert_eq!(known.containers["cc"], PodmanContainer::default());
+            assert_eq!(known.containers["cc"], PodmanContainer { name: "cc".into(), ..Default::default() });
             assert_eq!(engine.has_volume("data"), Some(true));
             assert_eq!(engine.has_volume("other"), Some(false));
             assert_eq!(names(), before, "nothing is made beside it");

@@ -9,28 +9,31 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::found::{Leads, LinkFault, ShortName};
+use super::found::{Fault, FaultOf, ShortName};
+use crate::model::{LeakClass, Verdict};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
-use crate::sys::quiet::{Below, Kind, Within};
+use crate::stores::leaks::Judgement;
+use crate::sys::quiet::{Below, Kind, Within, if_present};
 use crate::sys::readlink::Untraced;
 
 /// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
 const MOST_LOWER_BYTES: u64 = 1 << 20;
 
 /// What the `link` file of a directory says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Name {
     Known(String),
     Blank,
 }
 
 /// Looks at every area. An area where something could not be read has no faults, and no names.
-pub(super) fn look(snapshot: &Snapshot) -> (Vec<LinkFault>, Vec<ShortName>) {
+pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
     if snapshot.places.driver != "overlay" {
         return (Vec::new(), Vec::new());
     }
@@ -53,7 +56,7 @@ pub(super) fn look(snapshot: &Snapshot) -> (Vec<LinkFault>, Vec<ShortName>) {
             }
         }
         let stray = area.unclaimed();
-        let targets = if stray.is_empty() { HashMap::new() } else { area.targets(&stray) };
+        let targets = area.targets(&stray);
         let used = |name: &str| {
             let lowers = lowers.get_or_insert_with(|| all_lowers(&areas));
             lowers.get(name).cloned()
@@ -81,10 +84,9 @@ impl Area {
         let within = snapshot.places.within();
         let driver = area.join(&snapshot.places.driver);
         let links = driver.join("l");
-        let (names, device) = match within.symlinks(&links) {
-            Ok(names) => (names, within.facts(&links)?.device),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (HashMap::new(), 0),
-            Err(error) => return Err(error),
+        let (names, device) = match if_present(within.symlinks(&links))? {
+            Some(names) => (names, within.facts(&links)?.device),
+            None => (HashMap::new(), 0),
         };
         let directories: Vec<_> = snapshot
             .entries(&driver)
@@ -105,41 +107,31 @@ impl Area {
 
     /// Names that no `link` file has, in order.
     pub(super) fn unclaimed(&self) -> Vec<String> {
-        let claimed: HashSet<&str> = self
-            .directories
-            .values()
-            .filter_map(|name| match name {
-                Name::Known(name) => Some(name.as_str()),
-                Name::Blank => None,
-            })
-            .collect();
-        let mut stray: Vec<_> =
-            self.names.keys().filter(|name| !claimed.contains(name.as_str())).cloned().collect();
-        stray.sort_unstable();
-        stray
+        let claimed: HashSet<&Name> = self.directories.values().collect();
+        let unclaimed = self.names.keys().filter(|name| !claimed.contains(&Name::Known((*name).clone())));
+        let mut unclaimed: Vec<_> = unclaimed.cloned().collect();
+        unclaimed.sort_unstable();
+        unclaimed
     }
 
     /// Where names lead, as far as that can be read.
     fn targets(&self, names: &[String]) -> HashMap<String, OsString> {
-        let untraced = self.within.directory(&self.driver.join("l")).and_then(|directory| {
-            use std::os::fd::AsFd;
-            Untraced::of(directory.as_fd())
-        });
-        let Ok(untraced) = untraced else { return HashMap::new() };
+        if names.is_empty() {
+            return HashMap::new();
+        }
+        let directory = self.within.directory(&self.driver.join("l"));
+        let Ok(untraced) = directory.and_then(|directory| Untraced::of(directory.as_fd())) else {
+            return HashMap::new();
+        };
         let read = |name: &String| Some((name.clone(), untraced.target(OsStr::new(name)).ok()?));
         names.iter().filter_map(read).collect()
     }
 }
 
 fn name_of(below: &Below, id: &str) -> io::Result<Name> {
-    match below.read(&Path::new(id).join("link"), 256) {
-        Ok(text) => {
-            let text = String::from_utf8_lossy(&text).trim().to_owned();
-            Ok(if text.is_empty() { Name::Blank } else { Name::Known(text) })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Name::Blank),
-        Err(error) => Err(error),
-    }
+    let text = if_present(below.read(&Path::new(id).join("link"), 256))?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Ok(if text.is_empty() { Name::Blank } else { Name::Known(text) })
 }
 
 /// A directory that has a name in its `lower` file.
@@ -190,7 +182,7 @@ pub(super) fn judge(
     stray: &[String],
     targets: &HashMap<String, OsString>,
     mut used: impl FnMut(&str) -> Option<User>,
-) -> Vec<LinkFault> {
+) -> Vec<Fault> {
     let links = area.driver.join("l");
     let mut found = Vec::new();
     let mut names_of_blank: HashMap<&str, &str> = HashMap::new();
@@ -211,28 +203,86 @@ pub(super) fn judge(
             },
         };
         let used_by = used(name).map(|user| user.id);
-        found.push(LinkFault::Stray { path: links.join(name), leads, used_by });
+        let judged = stray_name(&leads, used_by.as_deref());
+        found.push(Fault { of: FaultOf::StrayName, path: links.join(name), judged });
     }
     let mut directories: Vec<_> = area.directories.iter().collect();
     directories.sort_unstable_by_key(|(id, _)| *id);
     for (id, name) in directories {
         let Some(layer) = layers.get(id.as_str()).copied() else { continue };
-        match name {
-            Name::Known(name) if area.names.contains_key(name) => {}
+        let (path, judged) = match name {
+            Name::Known(name) if area.names.contains_key(name) => continue,
             // A name with a slash leads elsewhere and is none of ours.
-            Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {}
+            Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,
             Name::Known(name) => {
                 let needed_by = used(name).filter(|user| user.needs_name).map(|user| user.id);
-                found.push(LinkFault::Missing { layer, path: links.join(name), needed_by });
+                (links.join(name), missing_name(name, needed_by.as_deref()))
             }
-            Name::Blank => found.push(LinkFault::Blank {
-                layer,
-                path: area.driver.join(id).join("link"),
-                name: names_of_blank.get(id.as_str()).map(|name| (*name).to_owned()),
-            }),
-        }
+            Name::Blank => {
+                let name = names_of_blank.get(id.as_str()).copied();
+                (area.driver.join(id).join("link"), blank_link(name))
+            }
+        };
+        found.push(Fault { of: FaultOf::Layer(layer), path, judged });
     }
     found
+}
+
+/// Where a stray name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leads {
+    /// To no directory of a layer.
+    Nowhere,
+    /// To the directory of the layer with this id, which has another name.
+    Layer(String),
+    /// It could not be read without moving its access time.
+    Unread,
+}
+
+/// Judges a name in `l/` that belongs to no layer; `used_by` has it in its `lower` file.
+fn stray_name(leads: &Leads, used_by: Option<&str>) -> Judgement {
+    let class = match leads {
+        Leads::Nowhere => LeakClass::DanglingL,
+        Leads::Layer(_) => LeakClass::DupL,
+        Leads::Unread => LeakClass::StrayL,
+    };
+    let what = match leads {
+        Leads::Nowhere => "it leads to no layer's directory".to_owned(),
+        Leads::Layer(id) => format!("it leads to layer {id}, which has another name"),
+        Leads::Unread => {
+            "no layer has this name; its target cannot be read without changing its access time".into()
+        }
+    };
+    let (verdict, rest) = match (leads, used_by) {
+        (Leads::Unread, None) => (Verdict::Report, String::new()),
+        (_, None) => (Verdict::Reclaim, ", and no layer is built on this name".into()),
+        (leads, Some(child)) => {
+            let verdict = if *leads == Leads::Nowhere { Verdict::Report } else { Verdict::Keep };
+            (verdict, format!(", but layer {child} is built on this name"))
+        }
+    };
+    Judgement::of(class, format!("{what}{rest}")).with(verdict)
+}
+
+/// Judges a layer's empty `link` file; `name` is what `l/` has for the layer.
+fn blank_link(name: Option<&str>) -> Judgement {
+    let what = "the layer's `link` file is empty or missing, so the layer cannot be mounted";
+    let evidence = match name {
+        Some(name) => format!("{what}; its name is {name}"),
+        None => format!("{what}; it needs a new name"),
+    };
+    Judgement::of(LeakClass::EmptyLinkFile, evidence)
+}
+
+/// Judges a layer's name that is not in `l/`; `needed_by` is a layer that is mounted by that name.
+/// Library versions up to 1.62 recreate the name at a mount; later ones fail.
+fn missing_name(name: &str, needed_by: Option<&str>) -> Judgement {
+    let what = format!("the layer's short name {name} is missing");
+    let evidence = match needed_by {
+        Some(child) => format!("{what}; Podman 6 cannot mount layer {child}, which needs it, without repair"),
+        None => format!("{what}; no layer needs it to be mounted"),
+    };
+    Judgement::of(LeakClass::MissingL, evidence)
 }
 
 #[cfg(test)]

@@ -12,34 +12,27 @@ pub(super) mod mountpoints;
 
 use super::snapshot::{Snapshot, moved};
 use crate::model::Consistency;
+use crate::stores::request::Measure;
 use found::Inspection;
 
-/// The depth of the inspection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closeness {
-    /// Only podman's database, which knows the states of its containers: one small file.
-    Engine,
-    /// Everything: some files of every layer and image.
-    Everything,
-}
-
-/// Looks closer at a consistent reading; of every other only podman's database is read.
-pub fn inspect(snapshot: &mut Snapshot, closeness: Closeness) {
+/// Looks at some files of every layer and image. Where nothing is measured, or the reading is not
+/// consistent, only podman's database is read, which knows the states of its containers.
+pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
     snapshot.inspection = Inspection::default();
     if snapshot.places.read_only {
         return;
     }
     let engine = engine::read(&snapshot.places);
-    if snapshot.consistency != Consistency::Consistent || closeness == Closeness::Engine {
+    if snapshot.consistency != Consistency::Consistent || measure == Measure::Nothing {
         snapshot.inspection.engine = engine;
         return;
     }
-    let (links, short_names) = links::look(snapshot);
+    let (mut faults, short_names) = links::look(snapshot);
+    faults.extend(data::faults(snapshot));
     let found = Inspection {
         valid: true,
-        links,
+        faults,
         short_names,
-        data: data::faults(snapshot),
         without_config: data::without_config(snapshot),
         engine,
     };

@@ -10,7 +10,7 @@ use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::records::lenient;
 use crate::sys::namespaces;
-use crate::sys::quiet::Facts;
+use crate::sys::quiet::{Facts, if_present};
 
 /// A mount of every layer of a node that runs a thousand containers fits many times.
 const MOST_BYTES: u64 = 64 << 20;
@@ -21,27 +21,27 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// One entry of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) struct Mounted {
+pub(crate) struct Mounted {
     /// The file that says so.
-    pub(in crate::stores::containers_storage) file: PathBuf,
-    pub(in crate::stores::containers_storage) layer: String,
+    pub(crate) file: PathBuf,
+    pub(crate) layer: String,
     /// Where it is said to be mounted.
-    pub(in crate::stores::containers_storage) path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 /// What the library says and what the kernel says, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) struct MountTables {
-    /// The library's files that are there.
-    pub(in crate::stores::containers_storage) files: Vec<PathBuf>,
+pub(crate) struct MountTables {
+    /// The library keeps such a file here.
+    pub(crate) is_kept: bool,
     /// Their entries with a count above 0.
-    pub(in crate::stores::containers_storage) recorded: Vec<Mounted>,
+    pub(crate) recorded: Vec<Mounted>,
     /// Mount points below the store, of all mount namespaces that we may look into.
-    pub(in crate::stores::containers_storage) mounts: Vec<PathBuf>,
+    pub(crate) mounts: Vec<PathBuf>,
 }
 
 /// Only the library's own word, of the files that can be read.
-pub(in crate::stores::containers_storage) fn counted(places: &Places) -> Vec<Mounted> {
+pub(crate) fn counted(places: &Places) -> Vec<Mounted> {
     let within = places.within();
     let mut found = Vec::new();
     for file in places.mountpoint_files() {
@@ -53,7 +53,7 @@ pub(in crate::stores::containers_storage) fn counted(places: &Places) -> Vec<Mou
 }
 
 /// Reads both; `None` where the library kept mounting, or something cannot be read.
-pub(in crate::stores::containers_storage) fn read(places: &Places) -> Option<MountTables> {
+pub(crate) fn read(places: &Places) -> Option<MountTables> {
     for _ in 0..TRIES {
         match read_once(places) {
             Ok(Some(tables)) => return Some(tables),
@@ -68,41 +68,30 @@ pub(in crate::stores::containers_storage) fn read(places: &Places) -> Option<Mou
 /// ended holds the lock.
 fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
     let within = places.within();
-    let directories = places.runroots.iter().map(|runroot| places.records_dir(runroot, "layers"));
-    let directories: Vec<_> = directories.collect();
+    let files = places.mountpoint_files();
     let identities = || -> io::Result<Vec<Option<Facts>>> {
-        let files = directories.iter().map(|directory| directory.join("mountpoints.json"));
-        files.map(|file| found(within.facts(&file))).collect()
+        files.iter().map(|file| if_present(within.facts(file))).collect()
     };
     let before = identities()?;
     let mut tables = MountTables::default();
-    for directory in &directories {
-        let file = directory.join("mountpoints.json");
-        if let Some(content) = found(within.read(&file, MOST_BYTES))? {
+    for file in &files {
+        if let Some(content) = if_present(within.read(file, MOST_BYTES))? {
             let entries =
                 parse(&content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
             tables.recorded.extend(entries.into_iter().map(of_file));
-            tables.files.push(file);
+            tables.is_kept = true;
         }
     }
     let areas: Vec<_> = places.areas().map(|root| root.to_path_buf()).collect();
     tables.mounts = namespaces::points_below(&areas)?;
-    for directory in &directories {
-        let lock = LockFile::open(&within, &directory.join("mountpoints.lock"))?;
+    for file in &files {
+        let lock = LockFile::open(&within, &file.with_file_name("mountpoints.lock"))?;
         if lock.is_some_and(|lock| lock.has_writer().unwrap_or(true)) {
             return Ok(None);
         }
     }
     Ok((identities()? == before).then_some(tables))
-}
-
-fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Layer and path of each entry that counts.

@@ -199,3 +199,22 @@ fn volumes() {
         assert_eq!(volume(age, has_database).verdict, verdict, "{age:?} {has_database}");
     }
 }
+
+#[test]
+fn containers_in_the_making_are_left_alone() {
+    let nobody = || Presence::Nobody { maker: None };
+    let crio = || Presence::Nobody { maker: Some("crio (pid 1)".into()) };
+    let hours = |hours| Some(SignedDuration::from_hours(hours));
+    assert!(external_container(hours(30), false, &nobody()).is_some());
+    assert!(external_container(hours(30), true, &nobody()).is_none());
+    assert!(external_container(hours(30), false, &Presence::Somebody("buildah".into())).is_none());
+    assert!(external_container(hours(23), false, &nobody()).is_none());
+    assert!(external_container(None, false, &nobody()).is_none());
+    assert!(unknown_to_podman(hours(1)).is_some());
+    assert!(unknown_to_podman(Some(SignedDuration::from_secs(3))).is_none());
+    assert!(unknown_to_podman(None).is_none());
+    let moment = Some(SignedDuration::from_secs(3));
+    assert!(without_config(true, moment, &nobody()).is_some(), "nobody could be making it");
+    assert!(without_config(true, moment, &crio()).is_none());
+    assert!(without_config(true, hours(1), &crio()).is_some());
+}

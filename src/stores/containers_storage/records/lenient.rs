@@ -14,11 +14,11 @@ use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
 /// More members than any record or any field of one has. Beyond it the record is left out.
-pub(in crate::stores::containers_storage) const MOST_MEMBERS: usize = 1 << 16;
+pub(crate) const MOST_MEMBERS: usize = 1 << 16;
 
 /// What a flag is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) enum Truth {
+pub(crate) enum Truth {
     /// `false`, `null`, or not there.
     No,
     /// `true` itself.
@@ -29,7 +29,7 @@ pub(in crate::stores::containers_storage) enum Truth {
 
 /// The fields of a JSON object, unparsed. Of two with one name the last counts, as in Go.
 #[derive(Default)]
-pub(in crate::stores::containers_storage) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Object<'a> {
     /// `None` where the value is not an object.
@@ -44,7 +44,7 @@ impl<'a> Object<'a> {
     }
 
     /// The object in `content`; one without fields where there is none.
-    pub(in crate::stores::containers_storage) fn of(content: &'a [u8]) -> Self {
+    pub(crate) fn of(content: &'a [u8]) -> Self {
         let value = serde_json::from_slice::<&RawValue>(content).ok();
         value.and_then(|value| Self::parse(value).ok().flatten()).unwrap_or_default()
     }
@@ -54,10 +54,7 @@ impl<'a> Object<'a> {
     }
 
     /// A field of type `T`.
-    pub(in crate::stores::containers_storage) fn get<T: DeserializeOwned>(
-        &self,
-        name: &str,
-    ) -> Result<Option<T>, String> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, String> {
         self.field(name).map_or(Ok(None), of_type)
     }
 
@@ -72,7 +69,7 @@ impl<'a> Object<'a> {
         Ok(time.filter(|time| *time > Timestamp::UNIX_EPOCH))
     }
 
-    pub(in crate::stores::containers_storage) fn truth(&self, name: &str) -> Truth {
+    pub(crate) fn truth(&self, name: &str) -> Truth {
         match self.field(name).map(RawValue::get) {
             None | Some("null" | "false") => Truth::No,
             Some("true") => Truth::Yes,
@@ -201,7 +198,7 @@ impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Visitor<'de> for Each<F> {
 /// # Errors
 /// In words, when the content is not one array and nothing else. The elements before the
 /// fault have been handed over by then.
-pub(in crate::stores::containers_storage) fn each_element(
+pub(crate) fn each_element(
     content: &[u8],
     mut each: impl FnMut(Result<Object<'_>, String>),
 ) -> Result<(), String> {

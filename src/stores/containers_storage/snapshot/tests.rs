@@ -178,7 +178,7 @@ fn listings_around_the_records_are_merged() {
 #[test]
 fn a_reading_under_locks_is_whole_and_lets_go_of_them() {
     let bed = Bed::new();
-    let locks = open_locks(&bed.places).files;
+    let (locks, _) = open_locks(&bed.places);
     let snapshot = read_under_locks(&bed.places, &locks, Duration::ZERO).unwrap();
     let without = read(&bed.places, SHORT).unwrap();
     assert_eq!(snapshot.consistency, Consistency::Consistent);

@@ -17,7 +17,7 @@ fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area {
 }
 
 /// Layers `a` and `b` are recorded; `e` is not.
-fn found(area: &Area, targets: &[(&str, char)], lowers: &[&str]) -> Vec<LinkFault> {
+fn found(area: &Area, targets: &[(&str, char)], lowers: &[&str]) -> Vec<Fault> {
     let (a, b) = (id('a'), id('b'));
     let layers = HashMap::from([(a.as_str(), 0), (b.as_str(), 1)]);
     let targets: HashMap<_, _> = targets
@@ -32,16 +32,14 @@ fn found(area: &Area, targets: &[(&str, char)], lowers: &[&str]) -> Vec<LinkFaul
     judge(area, &layers, &area.unclaimed(), &targets, used)
 }
 
-fn stray(name: &str, leads: Leads, used_by: Option<&str>) -> LinkFault {
-    LinkFault::Stray {
-        path: Path::new("/g/overlay/l").join(name),
-        leads,
-        used_by: used_by.map(str::to_owned),
-    }
+fn stray(name: &str, leads: Leads, used_by: Option<&str>) -> Fault {
+    let path = Path::new("/g/overlay/l").join(name);
+    Fault { of: FaultOf::StrayName, path, judged: stray_name(&leads, used_by) }
 }
 
-fn missing(needed_by: Option<&str>) -> LinkFault {
-    LinkFault::Missing { layer: 1, path: "/g/overlay/l/B".into(), needed_by: needed_by.map(str::to_owned) }
+fn missing(needed_by: Option<&str>) -> Fault {
+    let path = "/g/overlay/l/B".into();
+    Fault { of: FaultOf::Layer(1), path, judged: missing_name("B", needed_by) }
 }
 
 #[test]
@@ -64,12 +62,12 @@ fn every_fault_of_a_short_name() {
     let link: PathBuf = format!("/g/overlay/{}/link", id('b')).into();
     assert_eq!(
         found(&area(&["A", "B"], &blank), &[("B", 'b')], &[]),
-        [LinkFault::Blank { layer: 1, path: link.clone(), name: Some("B".into()) }]
+        [Fault { of: FaultOf::Layer(1), path: link.clone(), judged: blank_link(Some("B")) }]
     );
     // The owner of the name is unknown, so nothing is said of it.
     assert_eq!(
         found(&area(&["A", "B"], &blank), &[], &[]),
-        [LinkFault::Blank { layer: 1, path: link, name: None }]
+        [Fault { of: FaultOf::Layer(1), path: link, judged: blank_link(None) }]
     );
 }
 
@@ -89,4 +87,21 @@ fn targets_that_are_no_layers() {
         assert_eq!(layer_of(OsStr::new(target)), None, "{target}");
     }
     assert_eq!(layer_of(OsStr::new(&format!("../{}/diff", id('a')))), Some(id('a').as_str()));
+}
+
+#[test]
+fn stray_names() {
+    use Verdict::{Keep, Reclaim, Report};
+    let live = || Leads::Layer("abc".into());
+    for (leads, used_by, class, verdict) in [
+        (Leads::Nowhere, None, LeakClass::DanglingL, Reclaim),
+        (Leads::Nowhere, Some("x"), LeakClass::DanglingL, Report),
+        (live(), None, LeakClass::DupL, Reclaim),
+        (live(), Some("x"), LeakClass::DupL, Keep),
+        (Leads::Unread, None, LeakClass::StrayL, Report),
+        (Leads::Unread, Some("x"), LeakClass::StrayL, Keep),
+    ] {
+        let judged = stray_name(&leads, used_by);
+        assert_eq!((judged.class, judged.verdict), (class, verdict), "{leads:?} {used_by:?}");
+    }
 }

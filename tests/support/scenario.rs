@@ -2,13 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::space::Space;
-use crate::model::{
+use layersweep::model::space::Space;
+use layersweep::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeIx,
     NodeKind, Owner, Size, Store, StoreId, StoreKind,
 };
-use crate::policy::input::Ages;
-use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
+use layersweep::policy::input::Ages;
+use layersweep::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
 const MIB: u64 = 1 << 20;
 

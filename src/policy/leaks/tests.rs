@@ -1,7 +1,7 @@
 use jiff::ToSpan;
 
 use crate::model::{Consistency, FilesystemIx, Image, Node, NodeKind, Orphan, Store};
-use crate::policy::leaks::plan::*;
+use crate::policy::leaks::*;
 
 fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()

@@ -35,9 +35,7 @@ impl Wish {
 pub enum Decision {
     /// It is deleted.
     Delete(Recipe),
-    /// It is repaired.
     Repair,
-    /// It stays.
     Stay(Stay),
 }
 
@@ -62,13 +60,11 @@ pub enum Stay {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub leak: LeakIx,
-    /// The decision.
     pub decision: Decision,
     /// What its deletion is expected to free at its turn; 0 if it stays.
     pub gain: Size,
 }
 
-/// What is planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Every leak of the classes asked for, in the order of the inventory.

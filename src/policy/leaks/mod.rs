@@ -1,3 +1,0 @@
-//! Policy for leaks. Pure.
-
-pub mod plan;
