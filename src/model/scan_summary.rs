@@ -82,14 +82,39 @@ mod shared {
 
 /// JSON has no map whose keys are objects.
 mod pairs {
-    use super::{BTreeMap, Deserialize, Deserializer, Entry, Key, Serializer};
+    use serde::de::{SeqAccess, Visitor};
+
+    use super::{Arc, BTreeMap, Deserializer, Entry, Key, Serializer};
 
     pub(super) fn serialize<S: Serializer>(entries: &BTreeMap<Key, Entry>, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(entries)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Key, Entry>, D::Error> {
-        Ok(Vec::deserialize(from)?.into_iter().collect())
+        from.deserialize_seq(Pairs)
+    }
+
+    struct Pairs;
+
+    impl<'de> Visitor<'de> for Pairs {
+        type Value = BTreeMap<Key, Entry>;
+
+        fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            to.write_str("pairs of a key and an entry")
+        }
+
+        /// Entries of one store follow each other, and share its place.
+        fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Self::Value, A::Error> {
+            let (mut entries, mut place) = (BTreeMap::new(), Arc::default());
+            while let Some((mut key, entry)) = pairs.next_element::<(Key, Entry)>()? {
+                if key.place != place {
+                    place = key.place;
+                }
+                key.place = Arc::clone(&place);
+                entries.insert(key, entry);
+            }
+            Ok(entries)
+        }
     }
 }
 
@@ -376,6 +401,17 @@ mod tests {
         ) {
             prop_assert_eq!(parted(&joined(&names)), names);
         }
+    }
+
+    #[test]
+    fn read_entries_of_one_store_share_its_place() {
+        let entries = [9, 10, 11].map(|id| (key(id), Entry::default()));
+        let summary = ScanSummary { complete: true, entries: entries.into() };
+        let text = serde_json::to_vec(&summary).unwrap();
+        let read: ScanSummary = serde_json::from_slice(&text).unwrap();
+        assert_eq!(read, summary);
+        let place = |id| &read.entries.get_key_value(&key(id)).unwrap().0.place;
+        assert!(Arc::ptr_eq(place(9), place(11)));
     }
 
     #[test]
