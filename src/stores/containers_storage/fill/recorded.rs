@@ -43,10 +43,9 @@ impl Filler<'_> {
             snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, "layers"));
         let mut seen = HashSet::new();
         for image in &snapshot.images {
-            for node in self.chain(image.layer.as_deref()) {
-                if !seen.insert(node) {
-                    continue;
-                }
+            let mut next = image.layer.as_deref().and_then(|id| self.find_layer(id));
+            while let Some(node) = next.filter(|node| seen.insert(*node)) {
+                next = self.writer.inventory[node].needs.first().copied();
                 let Some(at) = self.layer_at.get(self.writer.inventory[node].id.as_str()).copied() else {
                     continue;
                 };
