@@ -127,6 +127,16 @@ impl Database {
         Ok((database, unsaved, unread))
     }
 
+    /// Opens it once more, with what waits to be saved; what is wrong with it was said the first time.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn open_again(place: Place) -> Result<Self, Error> {
+        let (mut database, _) = Self::open_at(place, Access::Read)?;
+        database.apply_waiting()?;
+        Ok(database)
+    }
+
     /// Applies what waits to be saved to a copy of it; ids of the runs among that, and what is wrong with it.
     ///
     /// # Errors
@@ -165,11 +175,11 @@ impl Database {
             source => failed(&self.place, source),
         })
     }
+}
 
-    /// A finding about it.
-    pub(super) fn finding(&self, message: String) -> Finding {
-        Finding { path: self.place.dir.join(DATABASE), message, incomplete: false }
-    }
+/// A finding about the database at `place`.
+pub(super) fn finding(place: &Place, message: String) -> Finding {
+    Finding { path: place.dir.join(DATABASE), message, incomplete: false }
 }
 
 /// Where the request says that the database is; inside the sysroot, if there is one.

@@ -3,6 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 
+use super::database::Database;
+use super::request::Request;
+use crate::history::Access;
 use crate::history::usage::{self, Span};
 use crate::history::{clock, known, runs};
 use crate::model::Filesystem;
@@ -10,6 +13,15 @@ use crate::policy::forecast::{Forecast, Freed, Reading, forecast};
 
 /// The longest window of a forecast.
 const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// When these filesystems are full, as far as their past says; never of another machine's disk.
+/// What is wrong with the database is reported elsewhere.
+pub fn read(request: &Request, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
+    let opened = Database::open_quietly(request, Access::Read).ok();
+    let own = opened.filter(|(database, _)| !database.place.foreign);
+    own.and_then(|(database, _)| database.read(|from| of(from, filesystems)).ok())
+        .unwrap_or_else(|| vec![None; filesystems.len()])
+}
 
 /// A forecast for each of these filesystems, where there is one. They are as they are now.
 ///

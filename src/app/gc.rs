@@ -364,7 +364,7 @@ impl<'a> Gc<'a> {
     fn plan_all(&self, planned: &mut Planned, through: &mut Through) -> Result<(), Error> {
         let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred } = planned;
         let scan = &scanned.scan;
-        let mut context = NodeContext::new(self.asked.request, &scanned.state, config)?;
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         // Containers first: what they hold is free then.
         let pending = containers.as_ref().map(|(_, plan)| {
             context.releases(&scan.inventory, plan);
@@ -454,7 +454,7 @@ impl<'a> Gc<'a> {
     fn carry_out(&self, through: &mut Through, planned: Planned) -> Result<GcResult, Error> {
         let Planned { mut result, mut scanned, editors, config, stores, named, containers, leaks, barred } =
             planned;
-        let mut context = NodeContext::new(self.asked.request, &scanned.state, &config)?;
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, &config);
         let scan = &mut scanned.scan;
         if let Some((_, plan)) = &containers {
             context.releases(&scan.inventory, plan);
@@ -550,8 +550,7 @@ impl<'a> Gc<'a> {
             by_hand::advise(&mut plan, self.asked.request, &config, scan);
         }
         let outcome = run.finish(plan, before);
-        let failed_before =
-            self.asked.command == Command::Gc && scanned.state.last_failed(self.asked.command);
+        let failed_before = self.asked.command == Command::Gc && scanned.state.last_gc_failed();
         result.events = events(&outcome, result.kubelet.as_ref(), failed_before);
         let believed = result.kubelet.as_ref().map(|report| report.freed.freed_bytes);
         let kind = outcome.kind();

@@ -30,7 +30,7 @@ pub struct NodeContext<'a> {
     request: &'a Request,
     state: &'a State,
     /// Images that earlier runs could not remove, by store and id.
-    attempts: HashMap<(StoreId, String), Attempt>,
+    attempts: &'a HashMap<(StoreId, String), Attempt>,
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
     config: &'a Config,
@@ -40,12 +40,9 @@ pub struct NodeContext<'a> {
 
 impl<'a> NodeContext<'a> {
     /// What the records say at the beginning of a run.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Result<Self, Error> {
-        let (attempts, released) = (state.attempts()?, HashSet::new());
-        Ok(Self { request, state, attempts, released, config, keep_list: RefCell::default() })
+    pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Self {
+        let (attempts, released) = (state.attempts(), HashSet::new());
+        Self { request, state, attempts, released, config, keep_list: RefCell::default() }
     }
 
     /// Our keep-list as of now, so that the next proof does not read it; `None` where that is unknown.
@@ -165,7 +162,7 @@ fn planned<T>(
     // Whoever only asks is told what a run would do about it: keep everything.
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> = unknown.iter().map(unknown_names).collect();
-    let context = NodeContext::new(request, &scanned.state, &config)?;
+    let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
     // Our keep-list is in the inventory already.

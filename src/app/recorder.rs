@@ -240,7 +240,7 @@ pub(super) fn refusal(
         ..Start::of(command, started(state, began))
     };
     let mut journal = Journal::begin(state.place(), start);
-    if command == Command::Gc && state.last_failed(command) {
+    if command == Command::Gc && state.last_gc_failed() {
         let reason = kubelet::Event::ImageGCFailed.as_str();
         let event =
             Event { reason, message: format!("failed again (2 or more consecutive runs): {message}") };

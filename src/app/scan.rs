@@ -11,7 +11,6 @@ use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::Ages;
 use crate::model::{Finding, LabelsOf};
-use crate::policy::forecast::Forecast;
 use crate::stores::{self, Scan};
 
 /// A scan, and what is known of what it found.
@@ -28,11 +27,6 @@ pub struct ScanResult {
 }
 
 impl ScanResult {
-    /// When each filesystem is full, as far as the records say.
-    pub fn forecasts(&self) -> Vec<Option<Forecast>> {
-        self.state.forecasts(&self.scan.inventory.filesystems)
-    }
-
     /// Done, done with lower bounds, or what was seen could be saved nowhere.
     pub fn exit(&self) -> Exit {
         if !self.kept {

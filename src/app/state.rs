@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use jiff::Timestamp;
+use rusqlite::Connection;
 
-use super::database::{Database, failed, warn};
+use super::database::{Database, failed, finding, warn};
 use super::error::Error;
-use super::forecast;
 use super::kept_scans;
 use super::observer::Observer;
 use super::paths::{own_path, own_paths};
@@ -23,8 +23,7 @@ use crate::history::scans::ScanRun;
 use crate::history::{self, Access, Degraded, Note, Pending, Place, Queue, RunLock, clock, figures, sizes};
 use crate::model::refs::Refs;
 use crate::model::scan_summary::ScanSummary;
-use crate::model::{Consistency, Filesystem, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
-use crate::policy::forecast::Forecast;
+use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
 use crate::stores::Scan;
 use crate::sys::clock::{Leap, Reading};
 
@@ -38,8 +37,15 @@ pub fn pins_now(request: &Request) -> Option<Pins> {
 /// What is known before a scan, and about what it finds.
 #[derive(Debug)]
 pub struct State {
-    database: Database,
+    place: Place,
+    /// There are records that cannot be read.
+    unreadable: bool,
+    /// The copy that has what could not be saved.
+    unsaved: Option<Database>,
     known: KnownImages,
+    attempts: HashMap<(StoreId, String), Attempt>,
+    /// The last `gc` before this run failed.
+    gc_failed: bool,
     pins: Pins,
     sizes: SizeCache,
     /// Of the wall clock, by which dates on the disk are corrected.
@@ -76,7 +82,8 @@ impl State {
     pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded, newer) = Database::open_for_report(request)?;
         let newer = newer.map(|why| {
-            database.finding(format!("{why}; there is no history, and image ages come from the disk alone"))
+            let message = format!("{why}; there is no history, and image ages come from the disk alone");
+            finding(&database.place, message)
         });
         let (state, findings) = Self::of(database, degraded)?;
         Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
@@ -85,12 +92,14 @@ impl State {
     fn of(mut database: Database, degraded: Vec<Degraded>) -> Result<(Self, Vec<Finding>), Error> {
         let clock = read_clocks()?;
         let (_, notes) = database.apply_waiting()?;
-        let findings = notes.iter().map(|note| database.finding(note.to_string())).collect();
+        let findings = notes.iter().map(|note| finding(&database.place, note.to_string())).collect();
         // Which size is measured again: another one in each process.
         let seed = RandomState::new().build_hasher().finish();
         let (known, pins, sizes) = database.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
+        let attempts = database.read(attempts::load)?;
+        let gc_failed = last_gc_failed(&database);
         let advanced = clock::advance(known.clock(), &clock).state;
         let scanned = advanced.record_time;
         let mut leaps = advanced.leaps;
@@ -101,10 +110,14 @@ impl State {
             );
             leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
         }
-        let (found, unreadable) = (database.found, database.unreadable);
+        let Database { place, found, unreadable, .. } = database;
         let state = Self {
-            database,
+            place,
+            unreadable,
+            unsaved: None,
             known,
+            attempts,
+            gc_failed,
             pins: Pins::new(&pins),
             sizes,
             leaps,
@@ -121,7 +134,7 @@ impl State {
 
     /// Adds what is wrong with the records to the scan's findings, each once.
     pub fn add_findings(&mut self, scan: &mut Scan) {
-        let finding = |why: Degraded| self.database.finding(format!("{why}; {}", why.remedy()));
+        let finding = |why: Degraded| finding(&self.place, format!("{why}; {}", why.remedy()));
         scan.inventory.findings.extend(self.degraded.drain(..).map(finding));
     }
 
@@ -138,7 +151,7 @@ impl State {
     /// Adds our own keep-list to what keeps the images.
     pub fn pin(&self, scan: &mut Scan) {
         for image in &mut scan.inventory.images {
-            if self.database.unreadable && !self.decides_nothing {
+            if self.unreadable && !self.decides_nothing {
                 image.pinned_by.push("the keep-list may name it, but cannot be read".into());
             }
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
@@ -148,7 +161,7 @@ impl State {
 
     /// Whether there are records that cannot be read: then what they pin is unknown.
     pub fn is_unreadable(&self) -> bool {
-        self.database.unreadable
+        self.unreadable
     }
 
     /// Whether there were records that could not be read, maybe set aside since: then what lies
@@ -169,29 +182,25 @@ impl State {
 
     /// Where the records lie.
     pub fn place(&self) -> &Place {
-        &self.database.place
+        &self.place
+    }
+
+    /// Reads from the records as they are now. A copy of them is large, and few need it after the scan.
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+        match &self.unsaved {
+            Some(database) => database.read(work),
+            None => Database::open_again(self.place.clone())?.read(work),
+        }
     }
 
     /// Images that earlier runs could not remove.
-    pub fn attempts(&self) -> Result<HashMap<(StoreId, String), Attempt>, Error> {
-        self.database.read(attempts::load)
+    pub fn attempts(&self) -> &HashMap<(StoreId, String), Attempt> {
+        &self.attempts
     }
 
-    /// Whether the last run of a command that deletes failed. Unknown is no.
-    pub fn last_failed(&self, command: Command) -> bool {
-        self.database.read(|connection| runs::last_failed(connection, command)).unwrap_or(false)
-    }
-
-    /// When these filesystems are full, as far as their past says; never of another machine's disk.
-    pub fn forecasts(&self, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
-        let none = || vec![None; filesystems.len()];
-        if self.database.place.foreign {
-            return none();
-        }
-        self.database.read(|from| forecast::of(from, filesystems)).unwrap_or_else(|error| {
-            tracing::warn!("no forecast: {}", error.line());
-            none()
-        })
+    /// Whether the last `gc` before this run failed. Unknown is no.
+    pub fn last_gc_failed(&self) -> bool {
+        self.gc_failed
     }
 
     /// The present in record time.
@@ -238,15 +247,15 @@ impl State {
         let mut store = scan.inventory.stores[image.store.get()].clone();
         store.root = own_path(scan, &store.root);
         let store = StoreId::of(&store);
-        self.database.read(|connection| known::lives(connection, &store, &image.id))
+        self.read(|connection| known::lives(connection, &store, &image.id))
     }
 
     /// Records that a scan of all stores has found none where there were some: what is remembered of
     /// them is no figure of this node any more. That it cannot is told, and changes nothing else.
     pub fn save_none(&self, request: &Request, observer: &dyn Observer) {
-        let remembered = self.database.read(figures::all);
+        let remembered = self.read(figures::all);
         let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
-        if self.database.place.foreign || self.database.unreadable || !remembered {
+        if self.place.foreign || self.unreadable || !remembered {
             return;
         }
         let nothing = Inventory::default();
@@ -281,7 +290,7 @@ impl State {
     ///
     /// `false`: some of it is lost.
     pub fn save(&mut self, request: &Request, scan: &mut Scan) -> Result<bool, Error> {
-        if self.database.place.foreign {
+        if self.place.foreign {
             return Ok(true);
         }
         let run = ScanRun {
@@ -330,12 +339,12 @@ impl State {
         let findings = &mut scan.inventory.findings;
         if let Some(recorded) = saved.recorded.as_ref().filter(|_| saved.kept) {
             let kept = kept_scans::keep(&mut database, recorded, all_stores, &summary);
-            findings.extend(kept.map(|message| database.finding(message)));
+            findings.extend(kept.map(|message| finding(&database.place, message)));
         }
         findings.extend(saved.notes.iter().map(|note| match note {
             // What it saw is too much to wait with it.
-            Note::Kept { .. } => database.finding(format!("{note}; `diff` will not know this scan")),
-            note => database.finding(note.to_string()),
+            Note::Kept { .. } => finding(&database.place, format!("{note}; `diff` will not know this scan")),
+            note => finding(&database.place, note.to_string()),
         }));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans and runs that were waiting", saved.caught_up);
@@ -344,20 +353,22 @@ impl State {
             // Only a cache: what is not kept is measured again.
             let kept = database.records.write(|tx| sizes::store(tx, &changes, taken_at));
             if let Err(error) = kept {
-                findings.push(database.finding(format!("layer sizes were not cached: {error}")));
+                findings.push(finding(&database.place, format!("layer sizes were not cached: {error}")));
             }
         }
         let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
         self.known = database.read(known::images)?;
+        self.attempts = database.read(attempts::load)?;
+        self.gc_failed = last_gc_failed(&database);
+        self.unreadable = database.unreadable;
         // Others wait for the right to write; what is left to do here may take as long as a pager.
-        self.database = if database.records.is_kept() {
-            drop(database);
-            Database::open_quietly(request, Access::Read)?.0
-        } else {
-            database
-        };
+        self.unsaved = Some(database).filter(|database| !database.records.is_kept());
         Ok(!lost)
     }
+}
+
+fn last_gc_failed(database: &Database) -> bool {
+    database.read(|connection| runs::last_failed(connection, Command::Gc)).unwrap_or(false)
 }
 
 fn read_clocks() -> Result<Reading, Error> {

@@ -2,6 +2,7 @@
 
 use super::diagnosis::Part;
 use super::error::{Error, Exit};
+use super::forecast;
 use super::observer::Observer;
 use super::outside;
 use super::request::Request;
@@ -9,6 +10,7 @@ use super::scan::{self, ScanResult};
 use crate::config::Config;
 use crate::model::refs::{self, By, Fair, Group, Line};
 use crate::model::{FilesystemIx, Finding};
+use crate::policy::forecast::Forecast;
 
 /// Where the stores' filesystems have at most so many inodes besides the stores', every directory is
 /// measured, in a few seconds; else the usual places of logs, dumps and volumes are.
@@ -20,6 +22,8 @@ pub struct Usage {
     pub result: ScanResult,
     /// In the order of the scan.
     pub disks: Vec<DiskUsage>,
+    /// When each is full, as far as the records say.
+    pub forecasts: Vec<Option<Forecast>>,
     /// What images and containers are grouped by, besides.
     pub by: Option<By>,
     /// What could not be read outside of the stores.
@@ -102,7 +106,8 @@ pub fn usage(
     let filled = scan.inventory.filesystems.iter().zip(&disks);
     let excess = filled.filter_map(|(filesystem, disk)| outside::excess(filesystem, disk.excess_bytes));
     let findings = unread.chain(excess).chain(outside::part_of_a_filesystem(request, scan)).collect();
-    Ok(Usage { disks, by, findings, result })
+    let forecasts = forecast::read(request, &scan.inventory.filesystems);
+    Ok(Usage { disks, forecasts, by, findings, result })
 }
 
 /// The fair column, made to fit as the lines are.

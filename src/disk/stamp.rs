@@ -30,13 +30,13 @@ const INSIDE: [&str; 4] = ["diff", "fs", "work", "merged"];
 pub fn gather(
     roots: &[PathBuf],
     within: &Within,
-    trees: &[Tree],
+    trees: &[Tree<'_>],
     threads: usize,
 ) -> HashMap<usize, Fingerprint> {
     let roots = Top::all(roots, within);
     let opener = Top::opener(&roots);
-    let units: Vec<&[Tree]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
-    let one = |trees: &&[Tree]| match of_unit(opener, &roots, trees) {
+    let units: Vec<&[Tree<'_>]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
+    let one = |trees: &&[Tree<'_>]| match of_unit(opener, &roots, trees) {
         Ok(stamp) => Some((trees.first()?.unit, stamp)),
         Err(error) => {
             tracing::debug!(%error, path = ?trees.first().map(|tree| &tree.path), "no stamp");
@@ -53,7 +53,7 @@ pub fn gather(
     }
 }
 
-fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree]) -> Result<Fingerprint> {
+fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<Fingerprint> {
     let mut all = Fingerprinter::new("layer on the disk, 2");
     for tree in trees {
         let root = match roots.get(tree.root) {
@@ -109,9 +109,13 @@ mod tests {
     use std::path::Path;
 
     fn of(root: &Path, parts: &[(&str, TreeScope)]) -> Option<Fingerprint> {
-        let tree =
-            |(path, scope): &(&str, TreeScope)| Tree { root: 0, path: path.into(), unit: 7, scope: *scope };
-        let trees: Vec<_> = parts.iter().map(tree).collect();
+        let trees = parts.iter().map(|(path, scope)| Tree {
+            root: 0,
+            path: Path::new(path).into(),
+            unit: 7,
+            scope: *scope,
+        });
+        let trees: Vec<_> = trees.collect();
         gather(&[root.to_path_buf()], &Within::default(), &trees, 2).remove(&7)
     }
 

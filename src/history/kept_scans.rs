@@ -5,7 +5,7 @@
 //! oldest scans go earlier.
 
 use std::borrow::Cow;
-use std::io::{BufWriter, IntoInnerError, Read};
+use std::io::{BufReader, BufWriter, IntoInnerError, Read};
 
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
@@ -125,9 +125,9 @@ fn packed(summary: &ScanSummary) -> rusqlite::Result<Vec<u8>> {
 }
 
 fn unpacked(packed: &[u8]) -> rusqlite::Result<ScanSummary> {
-    let mut text = Vec::new();
-    DeflateDecoder::new(packed).take(LONGEST).read_to_end(&mut text).map_err(damaged)?;
-    serde_json::from_slice(&text).map_err(damaged)
+    // The text of a large store is ten times as long: it is not in memory at once.
+    let text = BufReader::with_capacity(1 << 16, DeflateDecoder::new(packed).take(LONGEST));
+    serde_json::from_reader(text).map_err(damaged)
 }
 
 /// Ids of the scans that are no longer kept at `now`; `scans` are sorted by id.

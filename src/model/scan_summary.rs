@@ -1,6 +1,7 @@
 //! Summary of a scan for comparison: its objects and their bytes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -42,7 +43,8 @@ pub struct Place {
 /// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    pub place: Place,
+    #[serde(with = "shared")]
+    pub place: Arc<Place>,
     pub what: What,
     pub id: String,
 }
@@ -65,16 +67,54 @@ pub struct ScanSummary {
     pub entries: BTreeMap<Key, Entry>,
 }
 
+/// A place that many keys share.
+mod shared {
+    use super::{Arc, Deserialize, Deserializer, Place, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Error> {
+        place.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Place>, D::Error> {
+        Place::deserialize(from).map(Arc::new)
+    }
+}
+
 /// JSON has no map whose keys are objects.
 mod pairs {
-    use super::{BTreeMap, Deserialize, Deserializer, Entry, Key, Serializer};
+    use serde::de::{SeqAccess, Visitor};
+
+    use super::{Arc, BTreeMap, Deserializer, Entry, Key, Serializer};
 
     pub(super) fn serialize<S: Serializer>(entries: &BTreeMap<Key, Entry>, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(entries)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Key, Entry>, D::Error> {
-        Ok(Vec::deserialize(from)?.into_iter().collect())
+        from.deserialize_seq(Pairs)
+    }
+
+    struct Pairs;
+
+    impl<'de> Visitor<'de> for Pairs {
+        type Value = BTreeMap<Key, Entry>;
+
+        fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            to.write_str("pairs of a key and an entry")
+        }
+
+        /// Entries of one store follow each other, and share its place.
+        fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Self::Value, A::Error> {
+            let (mut entries, mut place) = (BTreeMap::new(), Arc::default());
+            while let Some((mut key, entry)) = pairs.next_element::<(Key, Entry)>()? {
+                if key.place != place {
+                    place = key.place;
+                }
+                key.place = Arc::clone(&place);
+                entries.insert(key, entry);
+            }
+            Ok(entries)
+        }
     }
 }
 
@@ -92,8 +132,8 @@ impl ScanSummary {
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = BTreeMap::new();
-        let mut add = |place: &Place, what, id: String, entry: Entry| {
-            let key = Key { place: place.clone(), what, id };
+        let mut add = |place: &Arc<Place>, what, id: String, entry: Entry| {
+            let key = Key { place: Arc::clone(place), what, id };
             // Two of one id (a layer in two records) count together, so that sums stay right.
             let known: &mut Entry = entries.entry(key).or_default();
             known.bytes = known.bytes.saturating_add(entry.bytes);
@@ -106,10 +146,10 @@ impl ScanSummary {
                 extra: filesystem.capacity_bytes,
                 name: filesystem.fstype.clone(),
             };
-            add(&Place::default(), What::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
+            add(&Arc::default(), What::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
         }
-        let places: Vec<_> =
-            inventory.stores.iter().map(|store| Place::of(&super::StoreId::of(store))).collect();
+        let places = inventory.stores.iter().map(|store| Arc::new(Place::of(&super::StoreId::of(store))));
+        let places: Vec<_> = places.collect();
         for (at, place) in places.iter().enumerate() {
             let sums = refs::breakdown(inventory, refs, StoreIx::from(at));
             for (id, size) in [
@@ -161,7 +201,7 @@ impl ScanSummary {
 
     #[must_use]
     pub fn places(&self) -> BTreeSet<&Place> {
-        self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
+        self.entries.keys().map(|key| &*key.place).filter(|place| !place.root.is_empty()).collect()
     }
 
     /// Removes stores and filesystems that the other one does not have.
@@ -169,7 +209,7 @@ impl ScanSummary {
         let places = other.places();
         self.entries.retain(|key, _| match key.what {
             What::Filesystem => other.entries.contains_key(key),
-            _ => places.contains(&key.place),
+            _ => places.contains(&*key.place),
         });
     }
 
@@ -325,7 +365,7 @@ mod tests {
     fn key(id: u8) -> Key {
         let place =
             Place { kind: "containers-storage".into(), root: format!("/{}", id % 2), driver: String::new() };
-        Key { place, what: if id < 8 { What::Share } else { What::Layer }, id: format!("{id}") }
+        Key { place: place.into(), what: if id < 8 { What::Share } else { What::Layer }, id: format!("{id}") }
     }
 
     fn summaries() -> impl Strategy<Value = ScanSummary> {
@@ -361,6 +401,17 @@ mod tests {
         ) {
             prop_assert_eq!(parted(&joined(&names)), names);
         }
+    }
+
+    #[test]
+    fn read_entries_of_one_store_share_its_place() {
+        let entries = [9, 10, 11].map(|id| (key(id), Entry::default()));
+        let summary = ScanSummary { complete: true, entries: entries.into() };
+        let text = serde_json::to_vec(&summary).unwrap();
+        let read: ScanSummary = serde_json::from_slice(&text).unwrap();
+        assert_eq!(read, summary);
+        let place = |id| &read.entries.get_key_value(&key(id)).unwrap().0.place;
+        assert!(Arc::ptr_eq(place(9), place(11)));
     }
 
     #[test]

@@ -40,6 +40,8 @@ const MOST_ERRORS: usize = 20;
 pub(super) struct Measurement {
     readings: Vec<Box<dyn Store>>,
     stores: Vec<StoreId>,
+    /// Of the units of each reading, their names.
+    units: Vec<Vec<Fingerprint>>,
     /// By name.
     slots: HashMap<Fingerprint, usize>,
     /// Of each unit of each reading.
@@ -60,8 +62,11 @@ pub(super) struct Measurement {
 impl Measurement {
     pub(super) fn new(readings: Vec<Box<dyn Store>>) -> Self {
         let stores = readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0))));
+        let stores: Vec<_> = stores.collect();
+        let units = readings.iter().zip(&stores).map(|(reading, store)| names(reading.as_ref(), store));
         Self {
-            stores: stores.collect(),
+            units: units.collect(),
+            stores,
             readings,
             slots: HashMap::new(),
             of_units: Vec::new(),
@@ -87,8 +92,9 @@ impl Measurement {
         shares::share_chunks(&self.chunks, inventory, nodes);
     }
 
-    pub(super) fn readings(&self) -> &[Box<dyn Store>] {
-        &self.readings
+    /// The stores as they were when they were measured.
+    pub(super) fn take_readings(&mut self) -> Vec<Box<dyn Store>> {
+        std::mem::take(&mut self.readings)
     }
 
     /// Tallies of a reading's units, one by one.
@@ -171,7 +177,12 @@ impl Measurement {
         if self.cached.is_on() {
             let subjects = self.subjects(&fresh, &roots);
             let slots: HashSet<usize> = subjects.iter().map(|subject| subject.slot).collect();
-            let stamps = stamp::gather(&roots, &within, &self.trees(&slots), request.threads);
+            let stamps = stamp::gather(
+                &roots,
+                &within,
+                &trees(&self.readings, &self.of_units, &slots),
+                request.threads,
+            );
             let mut inodes = Vec::new();
             for (slot, size) in self.cached.take(&subjects, &stamps, wanted, started) {
                 fresh.remove(&slot);
@@ -180,7 +191,7 @@ impl Measurement {
             }
             self.chunks.add(inodes);
         }
-        let trees = self.trees(&fresh);
+        let trees = trees(&self.readings, &self.of_units, &fresh);
         if trees.is_empty() {
             return;
         }
@@ -249,8 +260,7 @@ impl Measurement {
 
     /// What to leave for later scans, by store; `None` where nothing is wanted, and for a store as
     /// it was.
-    pub(super) fn leave(mut self) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
-        drop(std::mem::take(&mut self.readings));
+    pub(super) fn leave(self) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
         let in_one_walk = self.looked.len() == 1 && self.cached.taken().next().is_none();
         let outside = in_one_walk.then(|| self.outside());
         let alive: HashSet<usize> = self.of_units.iter().flatten().copied().collect();
@@ -282,14 +292,14 @@ impl Measurement {
     fn assign(&mut self) -> HashSet<usize> {
         let mut fresh = HashSet::new();
         self.of_units.clear();
-        for (reading, store) in self.readings.iter().zip(&self.stores) {
-            let mut slots = Vec::new();
-            for name in names(reading.as_ref(), store) {
+        for units in &self.units {
+            let mut slots = Vec::with_capacity(units.len());
+            for name in units {
                 let next = self.slots.len();
-                let slot = *self.slots.entry(name).or_insert(next);
+                let slot = *self.slots.entry(*name).or_insert(next);
                 if slot == self.tallies.len() {
                     self.tallies.push(Tally::default());
-                    self.names.push(name);
+                    self.names.push(*name);
                     fresh.insert(slot);
                 }
                 slots.push(slot);
@@ -297,24 +307,6 @@ impl Measurement {
             self.of_units.push(slots);
         }
         fresh
-    }
-
-    fn trees(&self, fresh: &HashSet<usize>) -> Vec<Tree> {
-        let mut trees = Vec::new();
-        let mut first_root = 0;
-        for (reading, slots) in self.readings.iter().zip(&self.of_units) {
-            let units = reading.units();
-            for (view, slot) in units.iter().zip(slots).filter(|(_, slot)| fresh.contains(slot)) {
-                trees.extend(view.parts.iter().map(|(root, path, scope)| Tree {
-                    root: first_root + root,
-                    path: path.clone(),
-                    unit: *slot,
-                    scope: *scope,
-                }));
-            }
-            first_root += reading.roots().len();
-        }
-        trees
     }
 
     /// The open directories of all stores.
@@ -361,7 +353,6 @@ impl Measurement {
             if !reading.moved() {
                 continue;
             }
-            let before = names(reading.as_ref(), store);
             if let Err(error) = reading.read_again(request) {
                 self.stale.insert(position, error.to_string());
                 continue;
@@ -369,7 +360,8 @@ impl Measurement {
             self.stale.remove(&position);
             // A token that moved without a record moving (every podman command does that)
             // changes nothing.
-            if names(reading.as_ref(), store) != before {
+            let now = names(reading.as_ref(), store);
+            if std::mem::replace(&mut self.units[position], now.clone()) != now {
                 moved.extend(reading.roots().into_iter().next());
             }
         }
@@ -392,7 +384,7 @@ impl Measurement {
         }
         let slots: HashSet<usize> = differs.iter().map(|(slot, _)| *slot).collect();
         let roots = self.roots();
-        let trees = self.trees(&slots);
+        let trees = trees(&self.readings, &self.of_units, &slots);
         // One that was replaced meanwhile is another layer.
         let stamps = stamp::gather(&roots, &self.within(), &trees, request.threads);
         let is_same = |slot: &usize| stamps.get(slot).copied() == self.cached.stamp(*slot);
@@ -437,6 +429,29 @@ impl Measurement {
             findings.push(incomplete(Path::new(""), format!("{left} more files could not be read")));
         }
     }
+}
+
+/// What to walk for the slots in `fresh`; `of_units` are the slots of the readings' units.
+fn trees<'a>(
+    readings: &'a [Box<dyn Store>],
+    of_units: &[Vec<usize>],
+    fresh: &HashSet<usize>,
+) -> Vec<Tree<'a>> {
+    let mut trees = Vec::new();
+    let mut first_root = 0;
+    for (reading, slots) in readings.iter().zip(of_units) {
+        let units = reading.units();
+        for (view, slot) in units.iter().zip(slots).filter(|(_, slot)| fresh.contains(slot)) {
+            trees.extend(view.parts.iter().map(|(root, path, scope)| Tree {
+                root: first_root + root,
+                path: path.into(),
+                unit: *slot,
+                scope: *scope,
+            }));
+        }
+        first_root += reading.roots().len();
+    }
+    trees
 }
 
 /// What tells each unit of a reading from all others of the node, as long as it is the same.

@@ -134,31 +134,33 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
     let mut filling =
         Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
     let mut nodes = HashMap::new();
-    for (position, reading) in measurement.readings().iter().enumerate() {
+    let mut readings = measurement.take_readings();
+    for (position, reading) in readings.iter_mut().enumerate() {
         let store = StoreIx::from(filling.inventory.stores.len());
         filling.inventory.stores.push(reading.entry(areas[position][0].0));
         let filled = reading.fill(&mut filling, store, &areas[position], &measurement.tallies(position));
         nodes.extend(measurement.slots(position).iter().copied().zip(filled));
     }
     let ids = filling.ids;
-    let shown = measurement.readings().iter().enumerate().filter_map(|(at, reading)| reading.borrower(at));
+    let shown = readings.iter().enumerate().filter_map(|(at, reading)| reading.borrower(at));
     let others = others.iter().map(|other| other.borrower(None)).chain(unread.iter().map(Unread::borrower));
     let borrowers: Vec<_> = shown.chain(others).collect();
-    additional::note(&mut inventory, &request.sysroot, measurement.readings(), &ids, &borrowers);
+    additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers);
     drop(borrowers);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
     let taken = measurement.taken();
     let taken: HashSet<_> =
         nodes.iter().filter(|(slot, _)| taken.contains(slot)).map(|(_, node)| node.get()).collect();
-    let places = measurement.readings().iter().map(|reading| reading.places().cloned()).collect();
-    let areas = measurement.readings().iter().map(|reading| match reading.places() {
+    let places = readings.iter().map(|reading| reading.places().cloned()).collect();
+    let areas = readings.iter().map(|reading| match reading.places() {
         // Its roots have directories among them where others leave temporary files.
         Some(places) => places.areas().map(|area| area.to_path_buf()).collect(),
         None => reading.roots(),
     });
     let areas = areas.collect();
-    let snapshotters = measurement.readings().iter().flat_map(|reading| reading.snapshotters()).collect();
+    let snapshotters = readings.iter().flat_map(|reading| reading.snapshotters()).collect();
     // The records are of no use any more.
+    drop(readings);
     let sizes = measurement.leave().filter(|_| !request.sysroot.is_foreign());
     drop(nodes);
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());

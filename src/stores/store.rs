@@ -80,9 +80,10 @@ pub(super) trait Store: Debug {
     fn read_again(&mut self, request: &Request) -> io::Result<()>;
 
     /// Adds nodes, images, containers, leaks and findings; returns the node of each
-    /// unit. `areas` belong to the roots, `tallies` to the units, one by one.
+    /// unit. `areas` belong to the roots, `tallies` to the units, one by one. Units and
+    /// listings may be gone afterwards: a large store is not to be in memory twice.
     fn fill(
-        &self,
+        &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
         areas: &[(FilesystemIx, CostModel)],

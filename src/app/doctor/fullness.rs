@@ -4,13 +4,11 @@ use jiff::SignedDuration;
 
 use super::examination::Examination;
 use super::{Check, Status};
-use crate::app::database::Database;
 use crate::app::diagnosis::Part;
 use crate::app::forecast;
 use crate::app::outside;
 use crate::app::report::thresholds;
 use crate::disk::Progress;
-use crate::history::Access;
 use crate::model::Filesystem;
 use crate::model::display::bytes;
 use crate::policy::forecast::Forecast;
@@ -32,22 +30,12 @@ impl Examination<'_> {
         let other_users =
             outside::measure_quietly(self.request, self.config, scan, Some(0), &Progress::default());
         let thresholds = thresholds::all(self.config, scan);
-        let forecasts = self.forecasts(filesystems);
+        let forecasts = forecast::read(self.request, filesystems);
         for (at, (filesystem, forecast)) in filesystems.iter().zip(forecasts).enumerate() {
             let mut check = judge(filesystem, &thresholds[at], forecast.as_ref(), self.is_foreign());
             check.message.push_str(&in_no_store(&outside::parts(scan, &other_users, at.into())));
             self.checks.push(Check { object: self.shown(&filesystem.mount), ..check });
         }
-    }
-
-    /// What is wrong with the database is told by another check.
-    fn forecasts(&self, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
-        let none = vec![None; filesystems.len()];
-        if self.is_foreign() {
-            return none;
-        }
-        let opened = Database::open_quietly(self.request, Access::Read).ok();
-        opened.and_then(|(open, _)| open.read(|from| forecast::of(from, filesystems)).ok()).unwrap_or(none)
     }
 }
 

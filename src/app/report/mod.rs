@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::database::Database;
 use super::diagnosis::{self, Cause, Disk};
 use super::error::{Error, Exit};
+use super::forecast;
 use super::history::{Origin, PastRuns, PastUsage, read_runs};
 use super::observer::Observer;
 use super::outside;
@@ -138,7 +139,7 @@ pub fn report(
         sentences,
         causes,
         disks,
-        forecasts: result.forecasts(),
+        forecasts: forecast::read(request, &scan.inventory.filesystems),
         runs: read_runs(
             &database,
             unsaved,

@@ -41,7 +41,7 @@ const OPEN_DIRECTORIES: usize = 384;
 
 /// Measures trees. What could not be read is in [`Measured::errors`].
 #[must_use]
-pub fn measure(roots: &[PathBuf], trees: &[Tree], options: &WalkOptions<'_>) -> Measured {
+pub fn measure(roots: &[PathBuf], trees: &[Tree<'_>], options: &WalkOptions<'_>) -> Measured {
     let ask = match options.extents {
         Extents::Off => Ask::Nobody,
         Extents::Probe => Ask::Big,
@@ -133,6 +133,7 @@ mod tests {
     use super::*;
     use crate::sys::beneath::Opener;
     use std::fs;
+    use std::path::Path;
 
     #[test]
     fn without_openat2_the_same_is_found() {
@@ -144,7 +145,8 @@ mod tests {
             std::os::unix::fs::symlink("/", sub.join("link")).unwrap();
         }
         let roots = [dir.path().to_path_buf(), PathBuf::from("/")];
-        let tree = |root, path: &str, unit, scope| Tree { root, path: path.into(), unit, scope };
+        let tree =
+            |root, path: &'static str, unit, scope| Tree { root, path: Path::new(path).into(), unit, scope };
         let trees = [
             tree(0, "", 0, TreeScope::Whole),
             tree(0, "1/1", 1, TreeScope::Whole),
@@ -168,7 +170,7 @@ mod tests {
     fn no_trees_no_roots_and_wrong_roots_are_no_panic() {
         let options = WalkOptions::default();
         assert!(measure(&[], &[], &options).units.is_empty());
-        let tree = Tree { root: 3, path: "x".into(), unit: 1, scope: TreeScope::Whole };
+        let tree = Tree { root: 3, path: Path::new("x").into(), unit: 1, scope: TreeScope::Whole };
         let measured = measure(&[], &[tree], &options);
         assert_eq!((measured.units.len(), measured.errors.len()), (2, 1));
     }

@@ -15,7 +15,7 @@ use crate::sys::mounts::{self, Mount};
 pub struct Walk<'a> {
     pub root_paths: &'a [PathBuf],
     pub roots: Vec<rustix::io::Result<Top>>,
-    pub trees: &'a [Tree],
+    pub trees: &'a [Tree<'a>],
     pub next_tree: AtomicUsize,
     pub opener: Opener,
     pub counters: Counters<'a>,
@@ -30,7 +30,12 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(root_paths: &'a [PathBuf], trees: &'a [Tree], options: &WalkOptions<'a>, ask: Ask) -> Self {
+    pub fn new(
+        root_paths: &'a [PathBuf],
+        trees: &'a [Tree<'a>],
+        options: &WalkOptions<'a>,
+        ask: Ask,
+    ) -> Self {
         let roots = Top::all(root_paths, &options.within);
         let apart = options.apart.iter().filter_map(|at| {
             let stat = rustix::fs::fstat(roots.get(*at)?.as_ref().ok()?.fd()).ok()?;

@@ -40,7 +40,7 @@ impl Worker<'_, '_> {
     }
 
     /// Counts the start of a tree without what is below it.
-    fn count_start(&mut self, at: usize, root: &Top, tree: &Tree) {
+    fn count_start(&mut self, at: usize, root: &Top, tree: &Tree<'_>) {
         let place = Place::start();
         let held;
         let handle = if tree.path.as_os_str().is_empty() {

@@ -1,6 +1,7 @@
 //! Input and result of a walk.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use crate::disk::inode_chunks::{Holding, InodeChunks};
@@ -12,14 +13,14 @@ use crate::sys::quiet::Within;
 /// thing to the caller (a layer's directory, its tar-split and its data directory) carries
 /// the same unit.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub struct Tree<'a> {
     /// Position in the `roots` given to [`measure`](super::measure).
     pub root: usize,
     /// Path below that root; empty for the root itself. May name any kind of file. No
     /// component may be a symlink or `..`, and a mount only if it shows the very directory
     /// that it covers: what another one hides is not counted. Trees must not overlap: what is in two of
     /// them is counted twice.
-    pub path: PathBuf,
+    pub path: Cow<'a, Path>,
     /// The unit that the bytes go to.
     pub unit: usize,
     /// How much of it.

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rusqlite::Connection;
 
@@ -28,6 +29,7 @@ fn summary(layers: &[(String, u64)]) -> ScanSummary {
 
 fn picture_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
     let place = Place { kind: "containers-storage".into(), root: root.into(), driver: "overlay".into() };
+    let place = Arc::new(place);
     let entry = |bytes: u64| Entry { bytes, extra: 1, name: "layer".into() };
     let mut entries: BTreeMap<_, _> = layers
         .iter()
@@ -39,7 +41,7 @@ fn picture_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
         Entry { bytes: sum, ..Entry::default() },
     );
     entries.insert(
-        Key { place: Place::default(), what: What::Filesystem, id: format!("/fs{root}") },
+        Key { place: Arc::default(), what: What::Filesystem, id: format!("/fs{root}") },
         Entry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
     );
     ScanSummary { complete: true, entries }

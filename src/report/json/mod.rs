@@ -44,7 +44,7 @@ pub use report::{
     LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc, UsageSeriesDoc,
     VerdictDoc, report,
 };
-pub use scan::{explanation, images, known_images, layers, scan};
+pub use scan::{EachLayer, explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
 pub use sweep::{
     RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
@@ -53,8 +53,8 @@ pub use usage::{GroupDoc, UsageDoc, UsageFilesystemDoc, UsageRowDoc, usage};
 
 /// `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ScanDoc {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ScanDoc"))]
+pub struct ScanDoc<L = Vec<LayerDoc>> {
     /// What every document begins with; its kind is `scan`.
     #[serde(flatten)]
     pub header: Header,
@@ -69,7 +69,7 @@ pub struct ScanDoc {
     /// Images.
     pub images: Vec<ImageDoc>,
     /// Layers.
-    pub layers: Vec<LayerDoc>,
+    pub layers: L,
     /// Containers.
     pub containers: Vec<ContainerDoc>,
     /// What nothing uses, or does not fit together.

@@ -5,6 +5,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::scan::scan_with;
 use super::{FilesystemDoc, ForecastDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
 use crate::app::diagnosis::{Cause, Part};
 use crate::app::report::Report;
@@ -166,7 +167,7 @@ const TOP: usize = 20;
 
 /// The document.
 pub fn report(report: Report) -> ReportDoc {
-    let document = super::scan(&report.result);
+    let document = scan_with(&report.result, |layers| layers.iter().collect());
     let how = how(&report);
     let scan = &report.result.scan;
     let inside = |path: &Path| scan.sysroot.shown(path);

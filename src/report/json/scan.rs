@@ -9,7 +9,9 @@ use crate::app::scan::ScanResult;
 use crate::model::plan::Target;
 use crate::model::refs::Fair;
 use crate::model::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use crate::stores::Scan;
 use crate::stores::lookup::Subject;
+use serde::{Serialize, Serializer};
 
 /// The document of `images`, with these of them.
 pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> ImagesDoc {
@@ -26,8 +28,7 @@ pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> Images
 /// The document of `layers`; the largest come first.
 pub fn layers(result: &ScanResult) -> LayersDoc {
     let scan = &result.scan;
-    let nodes = (0..scan.inventory.nodes.len()).map(NodeIx::from);
-    let mut layers: Vec<LayerDoc> = nodes.filter_map(|at| layer(scan, at)).collect();
+    let mut layers: Vec<LayerDoc> = EachLayer(scan).iter().collect();
     layers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
     LayersDoc {
         header: Header::new("layers", scan.taken_at),
@@ -62,8 +63,31 @@ pub fn known_images(result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
     (0..result.scan.inventory.images.len()).map(|at| known(at.into())).collect()
 }
 
+/// The layers of a scan, each made when it is written: a large store has 100,000.
+#[derive(Clone, Copy, Debug)]
+pub struct EachLayer<'a>(&'a Scan);
+
+impl<'a> EachLayer<'a> {
+    pub(super) fn iter(self) -> impl Iterator<Item = LayerDoc> + 'a {
+        (0..self.0.inventory.nodes.len()).filter_map(move |at| layer(self.0, NodeIx::from(at)))
+    }
+}
+
+impl Serialize for EachLayer<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.iter())
+    }
+}
+
 /// The document of `scan`.
-pub fn scan(result: &ScanResult) -> ScanDoc {
+pub fn scan(result: &ScanResult) -> ScanDoc<EachLayer<'_>> {
+    scan_with(result, |layers| layers)
+}
+
+pub(super) fn scan_with<'a, L>(
+    result: &'a ScanResult,
+    layers: impl FnOnce(EachLayer<'a>) -> L,
+) -> ScanDoc<L> {
     let scan = &result.scan;
     let inventory = &scan.inventory;
     let fair = fair(scan);
@@ -74,7 +98,7 @@ pub fn scan(result: &ScanResult) -> ScanDoc {
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| store(scan, StoreIx::from(at))).collect(),
         images: known_images(result, &fair),
-        layers: (0..inventory.nodes.len()).filter_map(|at| layer(scan, NodeIx::from(at))).collect(),
+        layers: layers(EachLayer(scan)),
         containers: (0..inventory.containers.len())
             .map(|at| container(scan, &fair, ContainerIx::from(at)))
             .collect(),

@@ -157,7 +157,7 @@ fn summary(file: File) -> Result<ScanSummary, String> {
     let own = |path: String| own_path(file.sysroot.as_deref(), path);
     let mut entries: BTreeMap<Key, Entry> = BTreeMap::new();
     let mut add = |place: &Place, what, id: String, entry: Entry| {
-        let known = entries.entry(Key { place: place.clone(), what, id }).or_default();
+        let known = entries.entry(Key { place: place.clone().into(), what, id }).or_default();
         known.bytes = known.bytes.saturating_add(entry.bytes);
         known.extra = known.extra.max(entry.extra);
         known.name = entry.name;

@@ -99,8 +99,7 @@ pub struct GroupDoc {
 pub fn usage(usage: &Usage) -> UsageDoc {
     let scan = &usage.result.scan;
     let inventory = &scan.inventory;
-    let forecasts = usage.result.forecasts();
-    let filesystems = inventory.filesystems.iter().zip(&usage.disks).zip(&forecasts);
+    let filesystems = inventory.filesystems.iter().zip(&usage.disks).zip(&usage.forecasts);
     let stores = (0..inventory.stores.len()).map(StoreIx::from);
     UsageDoc {
         header: Header::new("usage", scan.taken_at),

@@ -8,7 +8,7 @@ use super::usage::{filesystem_line, store_line};
 use crate::report::json::{LeakDoc, ScanDoc};
 
 /// The whole scan.
-pub fn scan(document: &ScanDoc, screen: &Screen) -> String {
+pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
         out.push_str(&filesystem_line(filesystem));
@@ -56,7 +56,7 @@ pub fn scan(document: &ScanDoc, screen: &Screen) -> String {
     out
 }
 
-fn containers(document: &ScanDoc) -> String {
+fn containers<L>(document: &ScanDoc<L>) -> String {
     if document.containers.is_empty() {
         return String::new();
     }

@@ -74,7 +74,7 @@ impl Store for Containerd {
     }
 
     fn fill(
-        &self,
+        &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
         areas: &[(FilesystemIx, CostModel)],

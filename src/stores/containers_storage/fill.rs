@@ -7,7 +7,8 @@ mod recorded;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use super::needs::{self, means};
 use super::records::LayerRecord;
@@ -62,11 +63,12 @@ pub struct Filled {
 }
 
 /// Adds one store's nodes, images, containers, leaks and findings to the inventory.
-/// `tallies` belong to `units` one by one. Layers and images may come from the stores `additional`;
-/// `pinned_by` says which configuration keeps an image with these names and digests.
+/// `tallies` belong to `units` one by one, `files` to the layers of the records. Layers and images may
+/// come from the stores `additional`; `pinned_by` says which configuration keeps an image with these
+/// names and digests.
 pub fn fill(
     writer: InventoryWriter<'_>,
-    (snapshot, units): (&Snapshot, &[Unit]),
+    (snapshot, units, files): (&Snapshot, Vec<Unit>, &[FilesOfLayer]),
     tallies: &[Tally],
     additional: &[&Ids],
     pinned_by: &PinnedBy<'_>,
@@ -82,13 +84,23 @@ pub fn fill(
         images: vec![None; snapshot.images.len()],
         containers: vec![None; snapshot.containers.len()],
         contents: HashMap::new(),
-        missing: HashSet::new(),
+        files,
+        orphans: Vec::new(),
+        metadata: None,
         processes: OnceCell::new(),
         layer_at: snapshot.layers.iter().enumerate().map(|(at, layer)| (layer.id.as_str(), at)).collect(),
     };
-    for (unit, tally) in units.iter().zip(tallies) {
-        let node = filler.unit(unit, tally);
+    filler.writer.inventory.nodes.reserve(units.len());
+    // Each unit goes when its node comes: a large store is not in memory twice.
+    for (unit, tally) in units.into_iter().zip(tallies) {
+        let node = filler.unit(&unit, tally);
+        if unit.what == What::Metadata {
+            filler.metadata.get_or_insert(node);
+        }
         filler.nodes.push(node);
+        if let What::Orphan(what) = unit.what {
+            filler.orphans.push((what, unit, node));
+        }
     }
     filler.layers_without_directory();
     filler.chain_layers();
@@ -101,11 +113,11 @@ pub fn fill(
     } else {
         let is_measured = MEASURED.contains(&snapshot.places.driver.as_str());
         if filler.writer.leaks {
-            filler.orphans(units);
+            filler.orphans();
         }
         if filler.writer.leaks && is_measured {
             filler.unused_layers();
-            filler.recorded(units);
+            filler.recorded();
         }
         if !is_measured {
             filler.unmeasured_driver();
@@ -113,9 +125,8 @@ pub fn fill(
     }
     let layers = snapshot.layers.iter().zip(&filler.layers);
     let layers = layers.filter_map(|(layer, node)| Some((layer.id.clone(), (*node)?)));
-    let is_stray = |unit: &Unit| unit.what == What::Orphan(Orphan::LayerDirectory);
-    let strays = units.iter().zip(&filler.nodes).filter(|(unit, _)| is_stray(unit));
-    let strays = strays.map(|(unit, node)| (unit.id.clone(), *node)).collect();
+    let strays = filler.orphans.iter().filter(|(what, ..)| *what == Orphan::LayerDirectory);
+    let strays = strays.map(|(_, unit, node)| (unit.id.clone(), *node)).collect();
     let ids = Ids { layers: layers.collect(), images, strays };
     let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
     for need in needs::beside_records(snapshot) {
@@ -128,6 +139,29 @@ pub fn fill(
     }
     inventory.findings.extend(snapshot.findings.iter().cloned());
     Filled { nodes, ids }
+}
+
+/// What of a layer stands in the listing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FilesOfLayer {
+    directory: bool,
+    tar_split: bool,
+}
+
+/// The files of each layer of the records.
+pub fn files_of_layers(snapshot: &Snapshot) -> Vec<FilesOfLayer> {
+    let places = &snapshot.places;
+    let names = |directories: Vec<PathBuf>| -> HashSet<&OsStr> {
+        let entries = directories.iter().flat_map(|directory| snapshot.entries(directory));
+        entries.map(|entry| entry.name.as_os_str()).collect()
+    };
+    let directories = names(places.areas().map(|area| places.layer_directories(area)).collect());
+    let records = names(places.areas().map(|area| places.records_dir(area, "layers")).collect());
+    let files = snapshot.layers.iter().map(|layer| FilesOfLayer {
+        directory: directories.contains(OsStr::new(&layer.id)),
+        tar_split: records.contains(OsStr::new(&format!("{}.tar-split.gz", layer.id))),
+    });
+    files.collect()
 }
 
 struct Filler<'a> {
@@ -143,8 +177,11 @@ struct Filler<'a> {
     containers: Vec<Option<NodeIx>>,
     /// Apparent bytes of containers' layers.
     contents: HashMap<usize, u64>,
-    /// Layers whose directory does not exist.
-    missing: HashSet<usize>,
+    /// By position of the layer.
+    files: &'a [FilesOfLayer],
+    orphans: Vec<(Orphan, Unit, NodeIx)>,
+    /// The store's bookkeeping.
+    metadata: Option<NodeIx>,
     /// Read when somebody asks; `None` where they cannot be read.
     processes: OnceCell<Option<Processes>>,
     layer_at: HashMap<&'a str, usize>,

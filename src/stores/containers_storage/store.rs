@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::config::pinned_by;
 use super::edit::Watch;
-use super::fill;
+use super::fill::{self, FilesOfLayer};
 use super::inspect::inspect;
 use super::needs;
 use super::places::Places;
@@ -24,8 +24,11 @@ use crate::stores::unit::views;
 /// A graphroot, read with one driver.
 #[derive(Clone, Debug)]
 pub struct Graphroot {
+    /// Without its listing, which is what the units are sorted from.
     pub(crate) snapshot: Snapshot,
-    pub(crate) units: Vec<Unit>,
+    units: Vec<Unit>,
+    /// By position of the layer.
+    files: Vec<FilesOfLayer>,
     pub(crate) origin: String,
     /// Graphroots of the additional image stores that it reads from.
     pub(crate) additional: Vec<PathBuf>,
@@ -36,6 +39,25 @@ pub struct Graphroot {
 }
 
 impl Graphroot {
+    pub(in crate::stores) fn new(
+        snapshot: Snapshot,
+        origin: String,
+        has_more_lenders: bool,
+        watch: Watch,
+    ) -> Self {
+        let (units, files, additional) = (Vec::new(), Vec::new(), Vec::new());
+        let mut new = Self { snapshot, units, files, origin, additional, has_more_lenders, watch };
+        new.sort();
+        new
+    }
+
+    fn sort(&mut self) {
+        self.units = units::sort(&self.snapshot);
+        self.files = fill::files_of_layers(&self.snapshot);
+        // Of a large store it takes as much memory as the records.
+        self.snapshot.listing.clear();
+    }
+
     /// As one that takes images from others; `at` is its place among those that are shown.
     pub(crate) fn borrower(&self, at: Option<usize>) -> Borrower<'_> {
         Borrower {
@@ -112,19 +134,19 @@ impl Store for Graphroot {
 
     fn read_again(&mut self, request: &Request) -> io::Result<()> {
         self.snapshot = read(&self.snapshot.places, request)?;
-        self.units = units::sort(&self.snapshot);
+        self.sort();
         Ok(())
     }
 
     fn fill(
-        &self,
+        &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
         areas: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
-        let graphroot = &self.snapshot.places.graphroot;
-        let driver = &self.snapshot.places.driver;
+        let graphroot = self.snapshot.places.graphroot.to_path_buf();
+        let driver = self.snapshot.places.driver.clone();
         let additional: Vec<_> = self
             .additional
             .iter()
@@ -149,8 +171,10 @@ impl Store for Graphroot {
             leaks,
         };
         let pinned_by = |names: &[String], digests: &[String]| pinned_by(filling.pins, names, digests);
-        let filled = fill::fill(writer, (&self.snapshot, &self.units), tallies, &additional, &pinned_by);
-        filling.ids.insert((graphroot.to_path_buf(), driver.clone()), filled.ids);
+        let units = std::mem::take(&mut self.units);
+        let filled =
+            fill::fill(writer, (&self.snapshot, units, &self.files), tallies, &additional, &pinned_by);
+        filling.ids.insert((graphroot, driver), filled.ids);
         filled.nodes
     }
 }

@@ -122,7 +122,10 @@ impl<'a> Sorter<'a> {
         if !alone {
             self.known.insert(what.clone(), self.units.len());
         }
-        self.units.push(Unit { what, id: id.to_owned(), path, parts: vec![part] });
+        // Of a layer there are two, its directory and its tar-split.
+        let mut parts = Vec::with_capacity(2);
+        parts.push(part);
+        self.units.push(Unit { what, id: id.to_owned(), path, parts });
     }
 
     fn metadata(&mut self, path: PathBuf, scope: TreeScope) {

@@ -14,7 +14,6 @@ use crate::stores::containers_storage::places::{self, Places};
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::containers_storage::store::{Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
-use crate::stores::containers_storage::units;
 use crate::stores::request::{Error, Measure, Request};
 use crate::stores::store::Store;
 use crate::sys::quiet::{Within, is_absent};
@@ -441,14 +440,7 @@ impl Found {
                     incomplete: true,
                 });
             }
-            self.stores.push(Graphroot {
-                units: units::sort(&snapshot),
-                snapshot,
-                origin: origin.clone(),
-                additional: Vec::new(),
-                has_more_lenders: store.has_more_lenders,
-                watch,
-            });
+            self.stores.push(Graphroot::new(snapshot, origin.clone(), store.has_more_lenders, watch));
         }
         self.artifacts_of(request, &graphroot, &origin, read_only);
         Ok(())

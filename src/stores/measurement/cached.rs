@@ -230,28 +230,41 @@ impl Cached {
         outside: Option<Fingerprint>,
     ) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
         let cache = self.cache?;
-        let mut left: Vec<_> = self.stores.into_iter().map(|store| (store, StoreSizes::default())).collect();
+        // A layer without an outcome stays as it was: most stores do, and are not copied for that.
+        let mut left: Vec<_> = self.stores.into_iter().map(|store| (store, Vec::new())).collect();
         for (slot, layer) in self.layers {
             let Some((store, left)) = left.get_mut(layer.store).filter(|_| alive.contains(&slot)) else {
                 continue;
             };
             let before = cache.stores.get(store).and_then(|sizes| sizes.layers.get(&layer.key));
-            let size = match layer.state {
-                State::FromCache => before.cloned(),
-                State::Awaited => None,
-                State::Measured(found) if found.shares || found.is_faulty || found.is_racy => None,
-                State::Measured(found) => match before.filter(|before| before.says_the_same(&found.size)) {
-                    Some(before) => Some(before.clone()),
-                    None => Some(found.size).filter(|size| size.tally.inodes > 0),
-                },
+            let new = match layer.state {
+                State::FromCache => None,
+                State::Awaited => continue,
+                State::Measured(found) if found.shares || found.is_faulty || found.is_racy => continue,
+                State::Measured(found) if before.is_some_and(|before| before.says_the_same(&found.size)) => {
+                    None
+                }
+                State::Measured(found) if found.size.tally.inodes > 0 => Some(found),
+                State::Measured(_) => continue,
             };
-            left.layers.extend(size.map(|size| (layer.key, size)));
+            left.push((layer.key, new));
         }
-        let changed = left.into_iter().map(|(store, mut sizes)| {
+        let changed = left.into_iter().map(|(store, layers)| {
             let before = cache.stores.get(&store);
-            sizes.outside = outside.or(before.map(|before| before.outside)).unwrap_or_default();
-            let is_new = before != Some(&sizes);
-            (store, is_new.then_some(sizes))
+            let outside = outside.or(before.map(|before| before.outside)).unwrap_or_default();
+            let is_same = before.is_some_and(|before| {
+                let stay = layers.iter().all(|(_, new)| new.is_none());
+                stay && before.layers.len() == layers.len() && before.outside == outside
+            });
+            let sizes = || {
+                let layers = layers.into_iter().filter_map(|(key, new)| {
+                    let known = || before?.layers.get(&key).cloned();
+                    Some((key, new.map(|found| found.size).or_else(known)?))
+                });
+                StoreSizes { layers: layers.collect(), outside }
+            };
+            let changed = (!is_same).then(sizes);
+            (store, changed)
         });
         Some(changed.collect())
     }

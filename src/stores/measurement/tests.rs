@@ -72,7 +72,7 @@ impl Store for Moving {
     }
 
     fn fill(
-        &self,
+        &mut self,
         _: &mut Filling<'_>,
         _: StoreIx,
         _: &[(FilesystemIx, CostModel)],

@@ -125,7 +125,7 @@ fn inodes_outside(scan: &Scan, at: FilesystemIx) -> Option<u64> {
 /// one user.
 fn add(
     units: &mut Vec<Unit>,
-    trees: &mut Vec<Tree>,
+    trees: &mut Vec<Tree<'_>>,
     root: usize,
     unit: Unit,
     mounts: &[PathBuf],
@@ -156,8 +156,8 @@ fn add(
     }
 }
 
-fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree {
-    Tree { root, path, unit, scope }
+fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree<'static> {
+    Tree { root, path: path.into(), unit, scope }
 }
 
 /// Bytes of each unit: inodes and extents that several share count once, with the first of them;

@@ -88,7 +88,7 @@ impl Store for Artifacts {
     }
 
     fn fill(
-        &self,
+        &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
         areas: &[(FilesystemIx, CostModel)],

@@ -1,7 +1,6 @@
 //! Layers in their chains, and images.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::path::Path;
 
 use super::Filler;
@@ -17,16 +16,7 @@ impl Filler<'_> {
     pub(super) fn layers_without_directory(&mut self) {
         let snapshot = self.snapshot;
         let driver = snapshot.places.graphroot.join(&snapshot.places.driver);
-        let directories: HashSet<&OsStr> = snapshot
-            .places
-            .areas()
-            .flat_map(|area| snapshot.entries(&snapshot.places.layer_directories(area)))
-            .map(|entry| entry.name.as_os_str())
-            .collect();
         for (at, record) in snapshot.layers.iter().enumerate() {
-            if !directories.contains(OsStr::new(&record.id)) {
-                self.missing.insert(at);
-            }
             if self.layers[at].is_none() {
                 self.layer_node(at, 0, &driver.join(&record.id), Size::default());
             }
@@ -70,11 +60,11 @@ impl Filler<'_> {
                     self.broken(judged, &record.id, metadata, since);
                 }
             }
-            let layers = self.chain(record.layer.as_deref()).into_iter();
+            let chain = self.chain(record.layer.as_deref());
             // Many images have the same layers: each id is held once.
-            let layers = layers.map(|node| {
-                let id = || self.writer.inventory[node].id.as_str().into();
-                layer_ids.entry(node).or_insert_with(id).clone()
+            let layers = chain.iter().map(|node| {
+                let id = || self.writer.inventory[*node].id.as_str().into();
+                layer_ids.entry(*node).or_insert_with(id).clone()
             });
             let layers = layers.collect();
             ids.insert(record.id.clone(), ImageIx::from(self.writer.inventory.images.len()));
@@ -88,7 +78,7 @@ impl Filler<'_> {
                 is_list: record.layer.is_none() && is_list(record),
                 pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),
-                listed_bytes: self.listed(record),
+                listed_bytes: self.listed(record, chain),
                 layers,
                 holds,
             });
@@ -100,9 +90,9 @@ impl Filler<'_> {
     /// that goes through more stores than it can.
     pub(super) fn chain(&self, top: Option<&str>) -> Vec<NodeIx> {
         let mut chain: Vec<NodeIx> = Vec::new();
-        let mut seen = HashSet::new();
         let mut next = top.and_then(|id| self.find_layer(id));
-        while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && seen.insert(*node)) {
+        // A chain is short: looking through it costs less than a set beside it.
+        while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && !chain.contains(node)) {
             chain.push(node);
             // What a layer needs first is its parent, and nothing else yet.
             next = self.writer.inventory[node].needs.first().copied();
@@ -112,18 +102,18 @@ impl Filler<'_> {
 
     /// What podman prints as the image's size: the lengths of all layers' tars (mapped
     /// twins included) and of all big data, as recorded (container-libs,
-    /// `storage/store.go`, `ImageSize`).
-    fn listed(&self, record: &ImageRecord) -> Option<u64> {
-        let mut seen = HashSet::new();
-        let mut sum = 0_u64;
-        for top in record.layer.iter().chain(&record.mapped_layers) {
+    /// `storage/store.go`, `ImageSize`). `chain` is that of its own layer.
+    fn listed(&self, record: &ImageRecord, chain: Vec<NodeIx>) -> Option<u64> {
+        record.layer.iter().try_for_each(|top| self.find_layer(top).map(drop))?;
+        let mut layers: HashSet<NodeIx> = chain.into_iter().collect();
+        for top in &record.mapped_layers {
             self.find_layer(top)?;
-            for node in self.chain(Some(top)) {
-                if seen.insert(node) {
-                    let layer = self.writer.inventory[node].layer.as_ref()?;
-                    sum = sum.checked_add(layer.listed_bytes?)?;
-                }
-            }
+            layers.extend(self.chain(Some(top)));
+        }
+        let mut sum = 0_u64;
+        for node in layers {
+            let layer = self.writer.inventory[node].layer.as_ref()?;
+            sum = sum.checked_add(layer.listed_bytes?)?;
         }
         for (_, size) in &record.big_data {
             sum = sum.checked_add((*size)?)?;

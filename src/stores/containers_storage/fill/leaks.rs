@@ -14,7 +14,7 @@ use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
-use crate::stores::containers_storage::units::{Unit, What};
+use crate::stores::containers_storage::units::Unit;
 use crate::stores::leaks::{Judgement, age};
 use crate::sys::processes::Processes;
 
@@ -66,9 +66,10 @@ impl Filler<'_> {
         Some(format!("podman's database has a container {name} without any record"))
     }
 
-    pub(super) fn orphans(&mut self, units: &[Unit]) {
-        for (unit, node) in units.iter().zip(self.nodes.clone()) {
-            let What::Orphan(what) = unit.what else { continue };
+    pub(super) fn orphans(&mut self) {
+        let orphans = std::mem::take(&mut self.orphans);
+        for (what, unit, node) in &orphans {
+            let what = *what;
             let since = since::of_orphan(&self.within, what, &unit.path);
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
@@ -83,8 +84,9 @@ impl Filler<'_> {
                 Orphan::GraphrootTmp | Orphan::VarTmp => self.presence("", Some(&unit.path), &TOOLS),
                 _ => known.presence,
             };
-            self.writer.leak(leaks::orphan(what, &known), &unit.id, &unit.path, since, vec![node]);
+            self.writer.leak(leaks::orphan(what, &known), &unit.id, &unit.path, since, vec![*node]);
         }
+        self.orphans = orphans;
     }
 
     fn is_known_to_podman(&self, id: &str) -> bool {
@@ -121,7 +123,7 @@ impl Filler<'_> {
         for (at, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[at] else { continue };
             let path = self.writer.inventory[node].path.clone();
-            let missing = self.missing.contains(&at);
+            let missing = !self.files[at].directory;
             if record.incomplete {
                 let known = self.circumstances(&path, record.created);
                 let immutable =

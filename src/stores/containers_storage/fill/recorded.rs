@@ -7,18 +7,17 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
+use crate::model::{Consistency, Finding, ImageIx, LeakClass, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::inspect::mountpoints;
 use crate::stores::containers_storage::leaks::{self, Presence};
 use crate::stores::containers_storage::records::is_id;
-use crate::stores::containers_storage::units::{Unit, What};
 use crate::stores::leaks::{GRACE, Judgement, age};
 
 impl Filler<'_> {
     /// Everything of this kind. From records that moved or are damaged nothing is concluded.
-    pub(super) fn recorded(&mut self, units: &[Unit]) {
+    pub(super) fn recorded(&mut self) {
         if self.snapshot.consistency != Consistency::Consistent {
             return;
         }
@@ -26,7 +25,7 @@ impl Filler<'_> {
         self.repeated();
         self.shared_names();
         if self.snapshot.inspection.valid {
-            self.faults(units);
+            self.faults();
             self.engines();
         }
         self.mount_tables();
@@ -40,27 +39,20 @@ impl Filler<'_> {
     /// can be neither pushed nor checked.
     fn missing_tar_splits(&mut self) {
         let snapshot = self.snapshot;
-        let directories: Vec<_> =
-            snapshot.places.areas().map(|area| snapshot.places.records_dir(area, "layers")).collect();
-        let files: HashSet<&OsStr> = directories
-            .iter()
-            .flat_map(|directory| snapshot.entries(directory))
-            .map(|entry| entry.name.as_os_str())
-            .collect();
+        let directory =
+            snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, "layers"));
         let mut seen = HashSet::new();
         for image in &snapshot.images {
-            for node in self.chain(image.layer.as_deref()) {
-                if !seen.insert(node) {
-                    continue;
-                }
+            let mut next = image.layer.as_deref().and_then(|id| self.find_layer(id));
+            while let Some(node) = next.filter(|node| seen.insert(*node)) {
+                next = self.writer.inventory[node].needs.first().copied();
                 let Some(at) = self.layer_at.get(self.writer.inventory[node].id.as_str()).copied() else {
                     continue;
                 };
                 let record = &snapshot.layers[at];
                 let id = &record.id;
-                let name = format!("{id}.tar-split.gz");
                 let by_tar = record.diff_id.is_some() && !record.by_toc && !record.incomplete;
-                if !by_tar || files.contains(OsStr::new(&name)) {
+                if !by_tar || self.files[at].tar_split {
                     continue;
                 }
                 // A layer that another program serves (stargz) never came as a tar.
@@ -71,7 +63,8 @@ impl Filler<'_> {
                 let evidence = "containers still run on the image, but this layer can be neither pushed nor \
                                 verified: pull the image again";
                 let judged = Judgement::of(LeakClass::TarSplitMissing, evidence);
-                let path = directories.first().map(|directory| directory.join(&name)).unwrap_or_default();
+                let name = format!("{id}.tar-split.gz");
+                let path = directory.as_ref().map(|directory| directory.join(name)).unwrap_or_default();
                 self.note(judged, id, &path, record.created);
             }
         }
@@ -114,17 +107,15 @@ impl Filler<'_> {
     }
 
     /// What the inspection found. A file of its own is taken out of what it was measured with.
-    fn faults(&mut self, units: &[Unit]) {
+    fn faults(&mut self) {
         let snapshot = self.snapshot;
-        let metadata = units.iter().position(|unit| unit.what == What::Metadata);
-        let metadata: Option<NodeIx> = metadata.and_then(|at| self.nodes.get(at).copied());
         for Fault { of, path, judged } in &snapshot.inspection.faults {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let changed = self.changed(path);
             // What is missing was taken out of the directory.
             let in_directory = || changed.or_else(|| self.changed(path.parent()?));
             let (id, since, host) = match *of {
-                FaultOf::StrayName => (&*name, changed, metadata),
+                FaultOf::StrayName => (&*name, changed, self.metadata),
                 FaultOf::Layer(at) => {
                     let record = &snapshot.layers[at];
                     (record.id.as_str(), changed.or(record.created), None)
