@@ -28,3 +28,4 @@ pub mod runtime;
 pub mod scan;
 pub mod state;
 pub mod sweep;
+mod via;

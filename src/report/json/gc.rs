@@ -27,7 +27,7 @@ pub struct GcDoc {
     pub dry_run: bool,
     /// `exact` or `kubelet`.
     pub policy: String,
-    /// `cri` or `direct`.
+    /// `cri` or `direct`; `auto` if the run was refused before that was known.
     pub via: String,
     /// What made it act.
     pub trigger: Trigger,
