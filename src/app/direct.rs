@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::error::Error;
-use super::gc_request::{GcRequest, Only, Via};
+use super::gc_request::{GcRequest, Only};
 use super::request::Request;
 use super::runtime;
 use super::scan::ScanResult;
-use crate::config::Config;
+use crate::config::{Config, Via};
 use crate::cri::Options;
 use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
@@ -90,14 +90,14 @@ fn hint(presence: &Presence) -> &'static str {
 /// # Errors
 /// Why none may go: told once, and the images go all the same where a runtime removes them.
 pub(super) fn leaks(
-    asked: &GcRequest<'_>,
+    (asked, via): (&GcRequest<'_>, Via),
     config: &Config,
     scanned: &ScanResult,
     editors: &Editors,
 ) -> Result<Option<Plan>, String> {
     let wanted = if asked.only.is_empty() { config.leaks.delete } else { asked.only.contains(&Only::Leaks) };
     let all = asked.command == Command::Gc && wanted;
-    let full = asked.via == Via::Direct && !editors.room_to_begin();
+    let full = via == Via::Direct && !editors.room_to_begin();
     if !all && !full {
         return Ok(None);
     }

@@ -13,7 +13,7 @@ use super::database;
 use super::direct;
 use super::error::{Error, Exit};
 use super::events::{Event, events};
-use super::gc_request::{GcRequest, Only, Via};
+use super::gc_request::{GcRequest, Only};
 use super::observer::{Observer, Weight};
 use super::outside::{self, Outside};
 use super::policy_context::{self, NodeContext};
@@ -24,7 +24,8 @@ use super::rm::{self, Named};
 use super::runtime;
 use super::scan::{self, ScanResult};
 use super::state::State;
-use crate::config::{Config, Decides};
+use super::via;
+use crate::config::{Config, Decides, Via};
 use crate::cri::Options;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
@@ -59,6 +60,7 @@ pub struct GcResult {
     pub dry_run: bool,
     /// `exact` or `kubelet`; empty where the run was refused before it began.
     pub policy: &'static str,
+    /// What was used; [`Via::Auto`] where the run was refused before that was known.
     pub via: Via,
     /// What is to be deleted; of a run, the plan as it was carried out.
     pub plan: Plan,
@@ -110,6 +112,8 @@ pub struct Gc<'a> {
     run_id: String,
     kubelet: Option<execute::kubelet::Settings>,
     through: Option<Through>,
+    /// What `through` is; before, what is configured.
+    via: Via,
     /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
     not_written_out: Option<Vec<Finding>>,
     /// Held from the beginning, or where somebody is asked, from the answer on.
@@ -119,6 +123,7 @@ pub struct Gc<'a> {
 impl<'a> Gc<'a> {
     pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
         Self {
+            via: asked.config.via,
             asked,
             observer,
             began: Instant::now(),
@@ -188,7 +193,7 @@ impl<'a> Gc<'a> {
             // Nothing is written beside records that cannot be read.
             && !state.is_unreadable()
         {
-            let names = (self.asked.command, self.run_id.as_str(), self.asked.via.as_str());
+            let names = (self.asked.command, self.run_id.as_str(), self.via.as_str());
             recorder::refusal(self.observer, &state, names, self.began, &error.message);
         }
         let plan = refused_plan(&error.message);
@@ -201,7 +206,7 @@ impl<'a> Gc<'a> {
             run_id: self.run_id.clone(),
             dry_run: false,
             policy: "",
-            via: self.asked.via,
+            via: self.via,
             plan,
             outcome: None,
             before,
@@ -224,19 +229,13 @@ impl<'a> Gc<'a> {
     }
 
     fn check(&mut self) -> Result<(), Error> {
-        let GcRequest { request, via, only, command, config, .. } = &self.asked;
+        let GcRequest { request, command, config, .. } = &self.asked;
         if request.sysroot.is_some() {
             let command = command.as_str();
             return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
                 .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
         }
-        if *via == Via::Direct && only.contains(&Only::Logs) {
-            let message =
-                "--only logs: --via direct keeps logs, since only the runtime knows which are unused";
-            return Err(
-                Error::usage(message).hint("leave out logs, or use --via cri once the runtime is running")
-            );
-        }
+        self.check_logs()?;
         // The kubelet's settings, where its algorithm decides: not over what somebody names.
         if config.decides == Decides::Kubelet && *command == Command::Gc {
             let policy = kubelet_policy(&config.images).ok_or_else(|| {
@@ -248,19 +247,33 @@ impl<'a> Gc<'a> {
         Ok(())
     }
 
-    fn connect(&self) -> Result<Through, Error> {
-        let GcRequest { request, via, while_runtime_runs, dry_run, .. } = self.asked;
-        Ok(match via {
-            Via::Cri => {
-                // A signal does not wait for a listing that may never come.
-                let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
-                let remover = CriRemover::new(runtime::connect(request, &options)?)?;
-                let place = database::place(request);
-                let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
-                Through::Cri(Box::new(remover.with_reserve_file(reserve)))
-            }
-            Via::Direct => Through::Direct(direct::owners(request, while_runtime_runs)?),
-        })
+    fn check_logs(&self) -> Result<(), Error> {
+        if self.via != Via::Direct || !self.asked.only.contains(&Only::Logs) {
+            return Ok(());
+        }
+        let message = "--only logs: --via direct keeps logs, since only the runtime knows which are unused";
+        Err(Error::usage(message).hint("leave out logs, or use --via cri once the runtime is running"))
+    }
+
+    fn connect(&mut self) -> Result<Through, Error> {
+        let GcRequest { request, while_runtime_runs, dry_run, .. } = self.asked;
+        // A signal does not wait for a listing that may never come.
+        let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
+        let client = match self.via {
+            Via::Auto => via::choose(request, &options)?,
+            Via::Cri => Some(runtime::connect(request, &options)?),
+            Via::Direct => None,
+        };
+        let Some(client) = client else {
+            self.via = Via::Direct;
+            self.check_logs()?;
+            return Ok(Through::Direct(direct::owners(request, while_runtime_runs)?));
+        };
+        self.via = Via::Cri;
+        let remover = CriRemover::new(client)?;
+        let place = database::place(request);
+        let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
+        Ok(Through::Cri(Box::new(remover.with_reserve_file(reserve))))
     }
 
     fn scan(&self) -> Result<ScanResult, Error> {
@@ -269,7 +282,8 @@ impl<'a> Gc<'a> {
     }
 
     fn plan_once(&mut self, through: &mut Through) -> Result<Planned, Error> {
-        let GcRequest { request, command, via, dry_run, .. } = self.asked;
+        let GcRequest { request, command, dry_run, .. } = self.asked;
+        let via = self.via;
         let mut scanned = self.scan()?;
         if scanned.state.is_unreadable() {
             return Err(Error::refused("the records cannot be read, so pinned images are unknown")
@@ -306,7 +320,7 @@ impl<'a> Gc<'a> {
                 scanned = self.scan()?;
             }
         }
-        let (leaks, barred) = match direct::leaks(&self.asked, &config, &scanned, &editors) {
+        let (leaks, barred) = match direct::leaks((&self.asked, via), &config, &scanned, &editors) {
             Ok(leaks) => (leaks, None),
             Err(why) => (None, Some(why)),
         };
@@ -460,7 +474,7 @@ impl<'a> Gc<'a> {
             context.releases(&scan.inventory, plan);
         }
         let mut direct;
-        let is_direct = self.asked.via == Via::Direct;
+        let is_direct = self.via == Via::Direct;
         let remover: &mut dyn Remover = match through {
             Through::Cri(remover) => remover.as_mut(),
             Through::Direct(owners) => {
@@ -474,7 +488,7 @@ impl<'a> Gc<'a> {
             run_id: &self.run_id,
             began: self.began,
             policy: self.policy(),
-            via: self.asked.via.as_str(),
+            via: self.via.as_str(),
             plan: &result.plan,
             usage_before_percent: usage_before(&result),
         };

@@ -6,16 +6,6 @@ use crate::history::runs::Command;
 use crate::model::names::names;
 
 names! {
-    /// What removes images.
-    Via {
-        /// The container runtime, through its CRI socket.
-        Cri = "cri",
-        /// Ourselves, in the graphroot.
-        Direct = "direct",
-    }
-}
-
-names! {
     /// Kinds of what is collected.
     Only {
         Images = "images",
@@ -37,8 +27,7 @@ pub struct GcRequest<'a> {
     pub dry_run: bool,
     /// Somebody is asked between plan and act.
     pub asks: bool,
-    pub via: Via,
-    /// With [`Via::Direct`]: even while the runtime that owns the store is at work.
+    /// Direct deletion even while the runtime that owns the store is at work.
     pub while_runtime_runs: bool,
     /// The images that were named; none of them for a collection by policy.
     pub named: &'a [String],

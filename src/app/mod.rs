@@ -35,3 +35,4 @@ pub mod state;
 pub mod sweep;
 pub mod usage;
 pub mod user_records;
+mod via;

@@ -18,8 +18,8 @@ pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
 }
 
 /// What helps where there is none to be seen.
-const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock; podman alone \
-    has no socket: use --via direct";
+const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock; use --via direct if \
+    the runtime cannot run";
 
 /// Connects to the runtime that the flags or the configuration name, else to the only one that
 /// answers on this node.
@@ -28,13 +28,23 @@ pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
         return Client::connect(endpoint, options.clone()).map_err(|error| silent(&error));
     }
     if request.has_stores() {
-        return Err(Error::usage("a store is named, but not the socket of its runtime").hint(NAME_IT));
+        return Err(unnamed());
     }
+    choose(ask(options))
+}
+
+/// The stores are not the node's own, so neither is their runtime.
+pub fn unnamed() -> Error {
+    Error::usage("a store is named, but not the socket of its runtime").hint(NAME_IT)
+}
+
+/// Asks the runtimes of this node.
+pub fn ask(options: &Options) -> Answers {
     let found = discover::discover(&Sysroot::live());
     for (file, why) in &found.problems {
         tracing::warn!("{}: {why}", file.display());
     }
-    choose(discover::ask(found.candidates, options))
+    discover::ask(found.candidates, options)
 }
 
 fn silent(error: &CriError) -> Error {

@@ -12,7 +12,7 @@ pub(super) use metrics::MetricsArgs;
 
 use super::filter::{Filter, SortKey};
 use super::values::Since;
-use crate::config::Flag;
+use crate::config::{Flag, Via};
 use crate::history::runs::Kind;
 use crate::model::refs::By;
 use crate::sys::ioprio::IoPriority;
@@ -271,9 +271,13 @@ impl Command {
                 ("images.min_age", "--min-age", own.min_age.as_deref()),
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
                 ("images.policy", "--policy", own.policy.map(PolicyName::as_str)),
+                ("images.via", "--via", own.via.map(Via::as_str)),
             ],
             Self::Sweep(own) => vec![("leaks.min_age", "--min-age", own.min_age.as_deref())],
-            Self::Rm(own) => vec![("images.min_age", "--min-age", own.min_age.as_deref())],
+            Self::Rm(own) => vec![
+                ("images.min_age", "--min-age", own.min_age.as_deref()),
+                ("images.via", "--via", own.via.map(Via::as_str)),
+            ],
             _ => Vec::new(),
         };
         let flag = |(key, flag, text): (_, _, Option<&str>)| Some(Flag { key, flag, text: text?.to_owned() });

@@ -4,7 +4,7 @@ use super::args::GcArgs;
 use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
-use crate::app::gc_request::{GcRequest, Via};
+use crate::app::gc_request::GcRequest;
 use crate::config::Config;
 use crate::history::runs::Command;
 
@@ -15,7 +15,6 @@ pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit
         command: Command::Gc,
         dry_run: own.dry_run,
         asks: false,
-        via: own.via.unwrap_or(Via::Cri),
         while_runtime_runs: own.while_runtime_runs,
         named: &[],
         all_tags: false,

@@ -10,6 +10,7 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use super::values;
 use crate::cri::Endpoint;
+use crate::model::names::names;
 use crate::policy::Pattern;
 
 /// The keys of a file; `None` is a key that the file does not have.
@@ -40,6 +41,7 @@ pub(super) struct Stores {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Images {
     pub(super) policy: Set<Decides>,
+    pub(super) via: Set<Via>,
     pub(super) high_percent: Set<OrOff<Percent>>,
     pub(super) low_percent: Set<Percent>,
     pub(super) min_free: Set<OrOff<Bytes>>,
@@ -109,6 +111,18 @@ pub enum Decides {
     Exact,
     /// The kubelet's, rule for rule.
     Kubelet,
+}
+
+names! {
+    /// What removes images.
+    Via {
+        /// The runtime where one owns a store, ourselves where none does.
+        Auto = "auto",
+        /// The container runtime, through its CRI socket.
+        Cri = "cri",
+        /// Ourselves, in the graphroot.
+        Direct = "direct",
+    }
 }
 
 /// Where metrics are written to.
@@ -291,6 +305,17 @@ impl Written for Decides {
             "kubelet" => Ok(Self::Kubelet),
             text => Err(format!("{text:?} is not {}", Self::wanted())),
         }
+    }
+}
+
+impl Written for Via {
+    fn wanted() -> String {
+        "\"auto\", \"cri\" or \"direct\"".into()
+    }
+
+    fn of_text(text: &str) -> Result<Self, String> {
+        let named = Self::ALL.iter().find(|via| via.as_str() == text);
+        named.copied().ok_or_else(|| format!("{text:?} is not {}", Self::wanted()))
     }
 }
 

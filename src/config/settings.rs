@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use jiff::SignedDuration;
 
-use super::fragment::{Bytes, Decides, Fragment, Percent, Textfile, Value};
+use super::fragment::{Bytes, Decides, Fragment, Percent, Textfile, Value, Via};
 use super::source::Sources;
 use crate::policy::containers;
 use crate::policy::kubelet::{ConfigFault, KubeletConfig};
@@ -31,6 +31,8 @@ pub struct Config {
     pub stores: Stores,
     /// Which policy decides on images.
     pub decides: Decides,
+    /// What removes images.
+    pub via: Via,
     /// Its settings. Images of static pods and sandboxes are for the caller to add.
     pub images: Policy,
     /// Where static pods are defined; `None`: their images are not protected.
@@ -119,6 +121,7 @@ impl Config {
                 cri_endpoint: sources.last(|set| set.stores.cri_endpoint.clone()).map(|at| at.to_string()),
             },
             decides,
+            via: sources.last(|set| set.images.via).unwrap_or(Via::Auto),
             images,
             static_pods: sources.last(|set| set.protect.static_pods.clone()).unwrap_or(default),
             containers: containers(sources, decides),

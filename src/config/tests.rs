@@ -46,6 +46,7 @@ fn no_file_is_the_defaults() {
     assert_eq!(config.kubelet, Kubelet::default());
     assert_eq!(config.metrics.textfile, Textfile::Auto);
     assert_eq!(of("metrics.textfile = \"off\"").unwrap().metrics.textfile, Textfile::Off);
+    assert_eq!(config.via, Via::Auto);
     assert_eq!(config.stores, Stores::default());
     assert_eq!(config.images.protect, crate::policy::Protect::default());
     assert!(config.files.is_empty());
@@ -121,7 +122,7 @@ fn every_mistake_is_told_with_its_line() {
         "2, column 1: high_percent: unknown key [the keys here are state_dir, \
          trust_pid_namespace, stores, images, protect, containers, kubelet, leaks, metrics]",
         "3, column 12: images.high_pecent: unknown key [the keys here are policy, \
-         high_percent, low_percent, min_free, free_until, inodes_high_percent, inodes_low_percent, \
+         via, high_percent, low_percent, min_free, free_until, inodes_high_percent, inodes_low_percent, \
          min_age, max_age]",
         "3, column 44: images.low_percent: \"70\" is not a whole number from 0 to 100 []",
         "5, column 2: gc: unknown key [the keys here are state_dir, trust_pid_namespace, \
@@ -185,6 +186,7 @@ fn every_key_arrives() {
     assert_eq!(config.kubelet.pod_logs_dir, Some("/data/log/pods".into()));
     assert_eq!(config.kubelet.container_logs_dir, Some("/data/log/containers".into()));
     assert_eq!(config.leaks, Leaks { delete: true, min_age: SignedDuration::from_hours(14 * 24) });
+    assert_eq!(config.via, Via::Direct);
     assert_eq!(config.metrics.textfile, Textfile::At("/data/metrics/layersweep.prom".into()));
 }
 

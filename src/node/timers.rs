@@ -12,8 +12,6 @@ use crate::sys::sysroot::{EntryKind, Sysroot};
 pub const SCAN: &str = "layersweep-scan.timer";
 /// The timer that deletes.
 pub const GC: &str = "layersweep-gc.timer";
-/// What is changed of the service that it starts.
-const GC_DROP_INS: &str = "layersweep-gc.service.d";
 
 /// Where systemd looks for units, the first that has one wins (`systemd.unit(5)`).
 const UNITS: [&str; 5] = [
@@ -112,25 +110,6 @@ pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Whether deletion starts at boot through the runtime's socket, that is, no drop-in of the service
-/// (docs/installing.md) selects direct deletion. A file that cannot be read counts as missing.
-#[must_use]
-pub fn deletes_through_cri(root: &Sysroot) -> bool {
-    let enabled = read(root, GC).is_ok_and(|timer| timer.state == State::Enabled);
-    let direct = |line: &str| {
-        line.trim_start().starts_with("ExecStart=")
-            && (line.contains("--via direct") || line.contains("--via=direct"))
-    };
-    let drops_in = |dir: &str| {
-        let dir = Path::new(dir).join(GC_DROP_INS);
-        let entries = root.list(&dir).unwrap_or_default();
-        let files = entries.iter().map(|entry| dir.join(&entry.name));
-        let mut configured = files.filter(|path| path.extension().is_some_and(|end| end == "conf"));
-        configured.any(|path| root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(direct)))
-    };
-    enabled && !UNITS.iter().any(|dir| drops_in(dir))
-}
-
 /// Files that keep the deleting units from running, and since when.
 #[must_use]
 pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
@@ -182,26 +161,6 @@ mod tests {
         write(root, "etc/systemd/system/layersweep-scan.timer", "");
         assert_eq!(state(), masked);
         assert_eq!(read(&Sysroot::at(root), GC).unwrap(), Timer { state: State::Missing, last: None });
-    }
-
-    #[test]
-    fn who_the_deleting_unit_goes_through() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, root) = (dir.path(), Sysroot::at(dir.path()));
-        assert!(!deletes_through_cri(&root), "there is no timer");
-        write(path, "usr/lib/systemd/system/layersweep-gc.timer", "[Timer]\n");
-        assert!(!deletes_through_cri(&root), "it is not enabled");
-        write(path, "etc/systemd/system/timers.target.wants/layersweep-gc.timer", "[Timer]\n");
-        assert!(deletes_through_cri(&root));
-        let drop_in = "etc/systemd/system/layersweep-gc.service.d/direct.conf";
-        write(path, drop_in, "[Service]\n#ExecStart=/usr/bin/layersweep gc --via direct\n");
-        assert!(deletes_through_cri(&root), "a comment");
-        write(
-            path,
-            drop_in,
-            "[Service]\nExecStart=\nExecStart=/usr/bin/layersweep gc --yes --quiet --via direct\n",
-        );
-        assert!(!deletes_through_cri(&root));
     }
 
     #[test]

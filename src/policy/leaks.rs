@@ -266,5 +266,40 @@ pub fn reason(leak: &Leak, stay: &Stay, min_age: SignedDuration) -> String {
     }
 }
 
+/// Whether a person can do something about a leak that stays.
+#[must_use]
+pub fn is_for_a_person(leak: &Leak, stay: &Stay) -> bool {
+    match stay {
+        Stay::Verdict | Stay::ByHand => {
+            leak.verdict != Verdict::Keep && !leak.class.is_collected_by_containerd()
+        }
+        Stay::NotAsked | Stay::Store(_) => true,
+        Stay::Young(_) | Stay::Needed(_) => false,
+    }
+}
+
+/// The whole command that removes it, for whoever knows that nobody needs it; `None` where no single one does.
+#[must_use]
+pub fn command(leak: &Leak) -> Option<String> {
+    let id = leak.id.as_str();
+    let path = leak.path.to_string_lossy();
+    // Ids of containerd outside of the namespace of CRI begin with theirs.
+    let (namespace, bare) = id.split_once('/').unwrap_or(("k8s.io", id));
+    let (command, object) = match leak.class {
+        LeakClass::LeaseWithoutExpiry | LeakClass::LeaseFarExpiry => {
+            (format!("ctr -n {namespace} leases rm {bare}"), id)
+        }
+        LeakClass::ContainerWithoutCri => (format!("ctr -n {namespace} containers rm {bare}"), id),
+        LeakClass::ExternalContainer => (format!("buildah rm {id}"), id),
+        LeakClass::UnknownToPodman => (format!("podman container rm --storage {id}"), id),
+        LeakClass::IncompleteStuck => (format!("chattr -R -i {path}"), &*path),
+        LeakClass::LeakedMount => (format!("umount {path}"), &*path),
+        _ => return None,
+    };
+    // Ids come from the disk: one that a shell would take apart is not printed for it.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._:-@".contains(&byte);
+    (object.bytes().all(is_plain) && !bare.starts_with('-')).then_some(command)
+}
+
 #[cfg(test)]
 mod tests;

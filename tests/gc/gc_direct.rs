@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::cri_server;
 use crate::support;
-use cri_server::CriServer;
 use cri_server::gc_node::deleted;
+use cri_server::{Broken, CriServer};
 use serde_json::Value;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -323,4 +323,84 @@ fn a_running_service_sees_it_at_once() {
     drop(service);
     down.store.unmount();
     assert_eq!(edit::whole(&down.store).len(), IMAGES - 3);
+}
+
+/// `--via auto`, which is the default, on a node whose own store is found: `node_files` makes the rest of it
+/// in a mount namespace with an empty `/run`.
+fn auto(down: &Down, node_files: &str, words: &[&str]) -> Run {
+    let conf = down.store.scratch().join("node-storage.conf");
+    let text = format!(
+        "[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = {:?}\n",
+        down.store.root(),
+        down.store.runroot()
+    );
+    std::fs::write(&conf, text).unwrap();
+    let script = format!("mount -t tmpfs none /run; mkdir /run/crio; {node_files}\nexec \"$@\"");
+    let mut command = Command::new("unshare");
+    program::hermetic(&mut command);
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", &script, "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_layersweep")).args(words).arg("--state-dir").arg(&down.state);
+    command.args(["-y", "--format", "json"]).env("CONTAINERS_STORAGE_CONF", conf);
+    program::run(&mut command).expect_no_crash()
+}
+
+const AUTO: [&str; 7] = ["gc", "--high", "1", "--low", "0", "--min-age", "0s"];
+
+#[test]
+fn auto_deletes_in_the_store_where_podman_is_alone() {
+    let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
+    let plan = node::document(auto(&down, "", &[&AUTO[..], &["--dry-run"]].concat()).expect_code(4));
+    assert_eq!(plan["via"], "direct", "{plan:#}");
+    // Through a runtime there is no way.
+    let none = auto(&down, "", &[&AUTO[..], &["--via", "cri"]].concat()).expect_code(5);
+    assert!(none.stderr.contains("no container runtime found"), "{none:?}");
+    let config = down.store.scratch().join("cri.toml");
+    std::fs::write(&config, "images.via = \"cri\"\n").unwrap();
+    auto(&down, "", &[&AUTO[..], &["--config", config.to_str().unwrap()]].concat()).expect_code(5);
+    // What Docker leaves at the usual socket is no runtime that should answer for podman's store.
+    let broken = Broken::without_cri();
+    let docker =
+        format!("mkdir /run/containerd; ln -s {} /run/containerd/containerd.sock", broken.socket().display());
+    let plan = node::document(auto(&down, &docker, &[&AUTO[..], &["--dry-run"]].concat()).expect_code(4));
+    assert_eq!(plan["via"], "direct", "{plan:#}");
+    // One image by name, then all that may go; the runtime that is none has kept nothing.
+    let removed = node::document(auto(&down, "", &["rm", "--min-age", "0s", &name(0)]).expect_code(0));
+    assert_eq!((deleted(&removed), text(&removed, "/via")), (vec![name(0)], "direct"), "{removed:#}");
+    let real = node::document(auto(&down, "", &AUTO).expect_code(4));
+    assert_eq!((deleted(&real).len(), text(&real, "/via")), (IMAGES - 2, "direct"), "{real:#}");
+    assert!(!deleted(&real).contains(&name(IN_USE)), "{real:#}");
+    assert_eq!(list(&down.json(0, &["history"]), "/runs")[0]["via"], "direct");
+    down.podman_works();
+}
+
+#[test]
+fn auto_deletes_nothing_behind_the_owner_of_a_store() {
+    let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
+    let refused = |run: Run| {
+        let run = run.expect_code(5);
+        assert!(
+            run.stderr.lines().any(|line| line.starts_with("hint: ") && line.contains("--via direct")),
+            "{run:?}"
+        );
+        assert_eq!(node::document(run)["via"], "auto");
+    };
+    // Its socket is there, or the kubelet says where it will be, or CRI-O is installed: it has not started.
+    let abandoned = Broken::abandoned();
+    refused(auto(&down, &format!("ln -s {} /run/crio/crio.sock", abandoned.socket().display()), &AUTO));
+    let etc = "mkdir -p /run/up /run/work; mount -t tmpfs none /run/up; mkdir /run/up/a /run/up/b; \
+               mount -t overlay none -o lowerdir=/etc,upperdir=/run/up/a,workdir=/run/up/b /etc";
+    let crictl = "echo runtime-endpoint: unix:///run/crio/crio.sock > /etc/crictl.yaml";
+    refused(auto(&down, &format!("{etc}; {crictl}"), &AUTO));
+    refused(auto(&down, &format!("{etc}; mkdir /etc/crio"), &AUTO));
+    // The runtime answers and owns the store: through it, and no other way unless that is asked for.
+    let server = CriServer::start(&down.store);
+    let link = format!("ln -s {} /run/crio/crio.sock", server.socket().display());
+    let plan = node::document(auto(&down, &link, &[&AUTO[..], &["--dry-run"]].concat()).expect_code(4));
+    assert_eq!(plan["via"], "cri", "{plan:#}");
+    // Its containers tell whose store it is where nothing else does.
+    let sandbox = server.podman().sandbox("pod-1", &name(1));
+    server.podman().container(&sandbox, "pod-1", "app", &name(1));
+    refused(auto(&down, "", &AUTO));
+    let direct = auto(&down, "", &[&AUTO[..], &["--via", "direct", "--dry-run"]].concat()).expect_code(4);
+    assert_eq!(node::document(direct)["via"], "direct");
 }

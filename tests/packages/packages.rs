@@ -420,7 +420,11 @@ fn cron_does_the_same_without_systemd_and_sends_no_mail() {
     assert_eq!(job("scan"), "");
     let history = root.run("layersweep history --all --format json").expect_code(0).json();
     assert_eq!(history["runs"][0]["command"], "scan", "{history:#}");
+    let through_cri = root.path("/etc/layersweep/layersweep.toml.d/cri.toml");
+    std::fs::create_dir_all(through_cri.parent().unwrap()).unwrap();
+    std::fs::write(&through_cri, "images.via = \"cri\"\n").unwrap();
     let log = job("gc");
+    std::fs::remove_file(through_cri).unwrap();
     assert!(log.contains("no container runtime found") && log.contains("ended with exit code 5"), "{log}");
     std::fs::remove_file(root.path("/var/log/layersweep.log")).unwrap();
     std::fs::write(root.path("/etc/layersweep/hold"), "").unwrap();

@@ -3,28 +3,34 @@
 use super::examination::Examination;
 use super::examination::{Check, Status};
 use crate::app::runtime::{choose, hint};
+use crate::app::via;
+use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, Options, Problem};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::StoreIx;
 use crate::node::kubelet::Kubelet;
-use crate::node::timers;
+use crate::node::timers::{self, State};
 use crate::stores::Scan;
 
 const NAME: &str = "runtime";
 
-/// Podman alone has no socket. `by_timer`: our timer deletes all the same, and not in the store itself.
-fn alone(by_timer: bool) -> Check {
-    let message = "no runtime with a CRI socket on this node";
-    match by_timer {
-        true => Check::new(
+/// Podman alone has no socket. `by_timer`: our timer deletes.
+fn alone(message: &str, via: Via, by_timer: bool) -> Check {
+    match (via, by_timer) {
+        (Via::Cri, true) => Check::new(
             NAME,
             Status::Warning,
             "",
             format!("{message}, and layersweep-gc.timer is enabled: each of its runs is refused"),
-            "give layersweep-gc.service the drop-in with `gc --yes --quiet --via direct` (docs/installing.md)",
+            "set images.via to \"auto\"",
         ),
-        false => Check::note(NAME, "", format!("{message}: gc and rm need --via direct")),
+        (Via::Cri, false) => {
+            Check::note(NAME, "", format!("{message}; --via auto deletes in the store itself"))
+        }
+        (Via::Auto | Via::Direct, _) => {
+            Check::note(NAME, "", format!("{message}; it deletes in the store itself"))
+        }
     }
 }
 
@@ -64,19 +70,21 @@ impl Examination<'_> {
                 remedy,
             ));
         }
-        let nobody = answers.runtimes.is_empty() && answers.silent.is_empty();
+        let is_expected = via::is_expected(&answers, kubelet, &self.stores.sysroot);
         match choose(answers) {
             Ok(client) => self.serves(&client, scan),
             Err(failure) => {
                 let remedy = failure.hint.clone().unwrap_or_default();
                 let message = format!("gc cannot delete through a runtime: {failure}");
-                match (kubelet.is_here(), nobody) {
+                match (kubelet.is_here(), is_expected) {
                     (true, _) => self.error(NAME, "", message, remedy),
                     // Podman alone has none.
-                    (false, true) => {
-                        self.checks.push(alone(timers::deletes_through_cri(&self.stores.sysroot)));
+                    (false, false) => {
+                        let by_timer = timers::read(&self.stores.sysroot, timers::GC)
+                            .is_ok_and(|timer| timer.state == State::Enabled);
+                        self.checks.push(alone(&message, self.config.via, by_timer));
                     }
-                    (false, false) => self.warning(NAME, "", message, remedy),
+                    (false, true) => self.warning(NAME, "", message, remedy),
                 }
                 None
             }
@@ -150,9 +158,12 @@ mod tests {
 
     #[test]
     fn a_timer_that_deletes_nothing_is_a_warning() {
-        assert_eq!(alone(false).status, Status::Note);
-        let check = alone(true);
+        for via in [Via::Auto, Via::Direct] {
+            assert_eq!(alone("m", via, true).status, Status::Note);
+        }
+        assert_eq!(alone("m", Via::Cri, false).status, Status::Note);
+        let check = alone("m", Via::Cri, true);
         assert_eq!(check.status, Status::Warning);
-        assert!(check.remedy.contains("--via direct"), "{check:?}");
+        assert!(check.remedy.contains("images.via"), "{check:?}");
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::app::gc_request::{Only, Via};
+use crate::app::gc_request::Only;
+use crate::config::Via;
 use crate::model::{LeakClass, Recipe};
 
 #[derive(Debug, ClapArgs)]
@@ -81,7 +82,7 @@ pub(in crate::cli) struct GcArgs {
     #[arg(long, value_enum, value_name = "POLICY")]
     pub(in crate::cli) policy: Option<PolicyName>,
 
-    /// What deletes the images [default: cri]
+    /// What deletes the images [default: auto]
     #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
     pub(in crate::cli) via: Option<Via>,
 
@@ -112,6 +113,7 @@ fn kind_help(kind: Only) -> &'static str {
 
 fn remover_help(via: Via) -> &'static str {
     match via {
+        Via::Auto => "The runtime that owns a store; layersweep itself where none does, as with podman alone",
         Via::Cri => "The container runtime, through its CRI socket",
         Via::Direct => "layersweep itself, in the graphroot: when no runtime can, for example on a full disk",
     }
@@ -144,7 +146,7 @@ pub(in crate::cli) struct RmArgs {
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) min_age: Option<String>,
 
-    /// What deletes the images [default: cri]
+    /// What deletes the images [default: auto]
     #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
     pub(in crate::cli) via: Option<Via>,
 

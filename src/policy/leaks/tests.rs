@@ -173,3 +173,36 @@ fn only_the_classes_asked_for_are_listed() {
     assert_eq!(classes(&["dup-l"], &["missing-l"]), [1, 2]);
     assert_eq!(classes(&[], &["missing-l"]), [0, 1, 2]);
 }
+
+#[test]
+fn commands_for_a_person_are_whole_and_safe_to_paste() {
+    let command =
+        |class, id: &str| command(&Leak { id: id.into(), ..leak(class, Verdict::Report, None, &[]) });
+    for (class, id, expected) in [
+        ("lease-without-expiry", "stuck-noexpiry", Some("ctr -n k8s.io leases rm stuck-noexpiry")),
+        ("lease-far-expiry", "moby/1-a", Some("ctr -n moby leases rm 1-a")),
+        ("container-without-cri", "moby/0a1b", Some("ctr -n moby containers rm 0a1b")),
+        ("external-container", "0a1b", Some("buildah rm 0a1b")),
+        ("unknown-to-podman", "0a1b", Some("podman container rm --storage 0a1b")),
+        ("leaked-mount", "0a1b", Some("umount /store/leaked-mount")),
+        ("lease-without-expiry", "a;reboot", None),
+        ("lease-without-expiry", "-rf", None),
+        ("lease-without-expiry", "a b", None),
+        ("orphan-dir", "0a1b", None),
+    ] {
+        assert_eq!(command(class, id).as_deref(), expected, "{class} {id}");
+    }
+}
+
+#[test]
+fn what_is_too_young_or_in_use_is_no_task() {
+    let is_task = |class, verdict, stay| is_for_a_person(&leak(class, verdict, None, &[]), &stay);
+    assert!(is_task("lease-without-expiry", Verdict::Report, Stay::Verdict));
+    assert!(is_task("parent-missing", Verdict::Repair, Stay::ByHand));
+    assert!(is_task("missing-l", Verdict::Repair, Stay::NotAsked));
+    assert!(is_task("orphan-dir", Verdict::Reclaim, Stay::Store("it belongs to another user".into())));
+    assert!(!is_task("orphan-dir", Verdict::Reclaim, Stay::Young(None)));
+    assert!(!is_task("orphan-dir", Verdict::Reclaim, Stay::Needed("image a".into())));
+    assert!(!is_task("staging-live", Verdict::Keep, Stay::Verdict));
+    assert!(!is_task("orphan-blob", Verdict::Report, Stay::Verdict), "containerd collects it");
+}

@@ -29,7 +29,7 @@ pub struct GcDoc {
     pub dry_run: bool,
     /// `exact` or `kubelet`.
     pub policy: String,
-    /// `cri` or `direct`.
+    /// `cri` or `direct`; `auto` if the run was refused before that was known.
     pub via: String,
     /// What made it act.
     pub trigger: Trigger,
@@ -125,6 +125,8 @@ pub struct DeletedDoc {
     pub names: Vec<String>,
     /// Root of its store.
     pub store: String,
+    /// Where the filesystem is mounted that most of its bytes are on; null for what frees none.
+    pub filesystem: Option<String>,
     /// `space`, `age`, `limit`, `leak` or `request`.
     pub reason: &'static str,
     /// Bytes that this deletion was predicted to free, at its place in the order.
@@ -193,8 +195,8 @@ pub fn gc(result: &GcResult) -> GcDoc {
     let done = result.outcome.as_ref();
     let deletions = done.map_or(&[][..], |outcome| &outcome.deletions);
     let deleted: Vec<_> = match done {
-        Some(_) => deletions.iter().flat_map(|one| of_each(deletion(one))).collect(),
-        None => plan.steps.iter().flat_map(|one| of_each(step(one))).collect(),
+        Some(_) => deletions.iter().flat_map(|one| of_each(deletion(one, &plan.mounts))).collect(),
+        None => plan.steps.iter().flat_map(|one| of_each(step(one, &plan.mounts))).collect(),
     };
     let notes = plan.notes.iter().map(|message| Finding {
         path: PathBuf::new(),
@@ -298,13 +300,15 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     }
 }
 
-fn step(step: &Step) -> DeletedDoc {
+fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
+    let most = step.gains.iter().max_by_key(|gain| gain.size.frees_bytes);
     let Target { kind, id, names, .. } = &step.target;
     DeletedDoc {
         kind: kind.as_str(),
         id: id.clone(),
         names: names.clone(),
         store: step.target.store_root(),
+        filesystem: most.map(|gain| mount(mounts, gain.filesystem)),
         reason: step.cause.reason().as_str(),
         predicted_bytes: step.predicted_bytes(),
         measured_bytes: None,
@@ -316,14 +320,14 @@ fn step(step: &Step) -> DeletedDoc {
     }
 }
 
-fn deletion(deletion: &Deletion) -> DeletedDoc {
+fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
     DeletedDoc {
         measured_bytes: deletion.measured_bytes,
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
         at: Some(deletion.at),
         byproduct_bytes: deletion.byproduct_bytes,
         differs: deletion.is_off(),
-        ..step(&deletion.step)
+        ..step(&deletion.step, mounts)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
 use crate::model::{Finding, LeakClass};
-use crate::policy::leaks::{Decision, Stay, Wish, reason};
+use crate::policy::leaks::{Decision, Stay, Wish, command, is_for_a_person, reason};
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
@@ -72,6 +72,11 @@ pub struct SweepLeakDoc {
     pub predicted_bytes: u64,
     /// Why it stays, or what to do about it, in words; empty where `action` is all there is to say.
     pub remedy: String,
+    /// It stays, and a person can do something about it: neither too young, nor in use, nor about to be
+    /// collected.
+    pub for_a_person: bool,
+    /// The whole command that removes it, for whoever knows that nobody needs it; null where no single one does.
+    pub command: Option<String>,
 }
 
 /// A leak that was deleted.
@@ -250,8 +255,15 @@ fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
         Decision::Stay(stay @ Stay::NotAsked) => ("repair", reason(leak, stay, facts.wish.min_age)),
         Decision::Stay(stay) => ("none", reason(leak, stay, facts.wish.min_age)),
     };
+    let stay = match &entry.decision {
+        Decision::Stay(stay) => Some(stay),
+        Decision::Delete(_) | Decision::Repair => None,
+    };
+    let for_a_person = stay.is_some_and(|stay| is_for_a_person(leak, stay));
     SweepLeakDoc {
         leak: leak_doc(facts.scan(), entry.leak),
+        for_a_person,
+        command: for_a_person.then(|| command(leak)).flatten(),
         action,
         predicted_bytes: entry.gain.frees_bytes,
         remedy,

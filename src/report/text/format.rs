@@ -62,6 +62,15 @@ pub fn safe(text: &str) -> String {
     out
 }
 
+/// What one deletion freed. Less than nothing means that others wrote more meanwhile, and then nobody knows.
+pub(super) fn measured(bytes: Option<i64>) -> String {
+    match bytes {
+        Some(bytes) if bytes < 0 => "others were writing".into(),
+        Some(bytes) => signed_bytes(bytes),
+        None => "-".into(),
+    }
+}
+
 /// Below a table with a `!` in it.
 pub(super) const DIFFERS: &str =
     "! predicted and measured differ by more than the filesystem's own fluctuation\n";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{DIFFERS, bytes, name_or_id, names, percent, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, bytes, measured, name_or_id, names, percent, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
@@ -19,16 +19,24 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     for comparison in &document.comparison {
         out.push_str(&side_by_side::side_by_side(document, comparison));
     }
-    for filesystem in &document.filesystems {
+    let mut rest: Vec<&DeletedDoc> = document.deleted.iter().collect();
+    for (number, filesystem) in document.filesystems.iter().enumerate() {
+        // With several of them, each has its own block.
+        if number > 0 && rest.len() < document.deleted.len() {
+            out.push('\n');
+        }
         // A comparison has told of its own.
         if document.comparison.iter().all(|both| both.mount != filesystem.mount) {
             out.push_str(&situation(document, filesystem));
         }
+        if document.filesystems.len() > 1 {
+            let is_here = |one: &&DeletedDoc| one.filesystem.as_ref() == Some(&filesystem.mount);
+            let here;
+            (here, rest) = rest.into_iter().partition(is_here);
+            out.push_str(&deletions(document, &here, screen));
+        }
     }
-    if !document.deleted.is_empty() {
-        out.push('\n');
-        out.push_str(&deletions(document, screen));
-    }
+    out.push_str(&deletions(document, &rest, screen));
     out.push_str(&kept(document, screen));
     if !document.errors.is_empty() {
         out.push('\n');
@@ -89,8 +97,12 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     format!("{}: {used} used{thresholds}: {wanted}\n", safe(&filesystem.mount))
 }
 
-fn deletions(document: &GcDoc, screen: &Screen) -> String {
-    let only_images = document.deleted.iter().all(|deleted| deleted.kind == "image");
+/// The table of these deletions, after an empty line.
+fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let only_images = all.iter().all(|deleted| deleted.kind == "image");
     let first = if only_images { "IMAGE" } else { "WHAT" };
     let mut headings = vec![first, "ID", "REASON", ">PREDICTED"];
     let done = !document.dry_run;
@@ -99,7 +111,7 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
     }
     headings.extend([">USED AFTER", ""]);
     let mut table = Table::new(&headings);
-    for deleted in &document.deleted {
+    for deleted in all {
         let mut cells = vec![
             match deleted.kind {
                 "image" => names(&deleted.names),
@@ -112,15 +124,16 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
             bytes(deleted.predicted_bytes),
         ];
         if done {
-            cells.push(deleted.measured_bytes.map_or_else(|| "-".into(), signed_bytes));
+            cells.push(measured(deleted.measured_bytes));
         }
         cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2}%")));
         cells.push(if deleted.differs { "!".into() } else { String::new() });
         table.row(cells);
     }
+    table.add_stores(all.iter().map(|deleted| deleted.store.as_str()));
     table.fit(screen, &[1], &[(0, 24)]);
-    let mut out = table.render();
-    if document.deleted.iter().any(|deleted| deleted.differs) {
+    let mut out = format!("\n{}", table.render());
+    if all.iter().any(|deleted| deleted.differs) {
         out.push_str(DIFFERS);
     }
     out

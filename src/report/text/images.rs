@@ -37,6 +37,7 @@ pub fn images(images: &[ImageDoc], fair: &FairDoc, now: Timestamp, screen: &Scre
         ]);
         table.row(cells);
     }
+    table.add_stores(images.iter().map(|image| image.store.as_str()));
     let place = |wanted: &str| headings.iter().position(|heading| heading.trim_start_matches('>') == wanted);
     // SHARED is SIZE less EXCLUSIVE; the build date says least of an image whose coming is known.
     let spare = [

@@ -59,6 +59,7 @@ pub fn layers(layers: &[LayerDoc], names: &Names) -> String {
             holders(layer, names),
         ]);
     }
+    table.add_stores(layers.iter().map(|layer| layer.store.as_str()));
     table.render()
 }
 

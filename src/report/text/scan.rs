@@ -71,6 +71,7 @@ fn containers<L>(document: &ScanDoc<L>) -> String {
             bytes(container.bytes),
         ]);
     }
+    table.add_stores(document.containers.iter().map(|container| container.store.as_str()));
     format!("\n{}", table.render())
 }
 
@@ -90,5 +91,6 @@ pub fn leaks(leaks: &[LeakDoc]) -> String {
             safe(&leak.evidence),
         ]);
     }
+    table.add_stores(leaks.iter().map(|leak| leak.store.as_str()));
     format!("\n{}", table.render())
 }

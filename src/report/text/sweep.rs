@@ -1,6 +1,7 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
-use super::format::{DIFFERS, age_of, bytes, safe, short_id, signed_bytes};
+use super::doctor::wrapped;
+use super::format::{DIFFERS, age_of, bytes, measured, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::OutcomeKind;
@@ -38,27 +39,33 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     let mends = document.leaks.iter().filter(|one| one.action == "repair");
     let (mending, mendable): (Vec<_>, Vec<_>) =
         mends.partition(|one| document.repair.iter().any(|class| class == one.leak.class.as_str()));
-    let staying: Vec<_> = document.leaks.iter().filter(|one| one.action == "none").collect();
+    let staying = document.leaks.iter().filter(|one| one.action == "none");
+    let (tasks, staying): (Vec<_>, Vec<_>) = staying.partition(|one| one.for_a_person);
     let deletes = if document.delete { "To delete" } else { "What --delete would delete" };
     for (title, leaks, goes) in [
         (deletes, &going, true),
         ("To repair", &mending, true),
         ("What --repair CLASS would repair", &mendable, true),
-        ("What stays", &staying, false),
+        ("What stays for now", &staying, false),
     ] {
         if !leaks.is_empty() {
             out.push_str(&heading(title));
             out.push_str(&table(leaks, screen, goes));
         }
     }
+    if !tasks.is_empty() {
+        out.push_str(&heading("For you to decide"));
+        tasks.iter().for_each(|one| out.push_str(&task(one, screen)));
+    }
+    let stay = staying.len() + tasks.len();
     out.push_str(&format!(
         "\n{}: {} can be deleted, freeing about {}; {} can be repaired; {} stay{}\n",
         counted(document.leaks.len(), "finding", "findings"),
         going.len(),
         bytes(document.predicted_bytes),
         mending.len() + mendable.len(),
-        staying.len(),
-        if staying.len() == 1 { "s" } else { "" },
+        stay,
+        if stay == 1 { "s" } else { "" },
     ));
     let acts = document.delete || !document.repair.is_empty();
     if !acts && !going.is_empty() {
@@ -68,7 +75,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
 }
 
 fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
-    let what = if going { "PROOF" } else { "WHAT TO DO" };
+    let what = if going { "PROOF" } else { "WHY" };
     let headings = ["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", what];
     let mut table = Table::new(&headings);
     for one in leaks {
@@ -86,8 +93,25 @@ fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
             safe(words),
         ]);
     }
+    table.add_stores(leaks.iter().map(|one| one.leak.store.as_str()));
     table.fit(screen, &[4], &[(5, 16), (1, 12)]);
     table.render()
+}
+
+/// A finding that somebody has to look at: nothing of what they need for that is cut.
+fn task(one: &SweepLeakDoc, screen: &Screen) -> String {
+    let leak = &one.leak;
+    let (size, age) = (bytes(leak.bytes), age_of(leak.age_seconds));
+    let mut out = format!("{}  {size}  {age} old  {}\n", leak.class, leak.verdict);
+    let width = screen.width.unwrap_or(usize::MAX);
+    let words = [("object", safe(&leak.id)), ("path", safe(&leak.path)), ("why", safe(&leak.evidence))];
+    for (label, text) in words.into_iter().chain([("to do", safe(&one.remedy))]) {
+        out.push_str(&format!("  {label:<7}  {}", wrapped(&text, width, "           ").trim_start()));
+    }
+    if let Some(command) = &one.command {
+        out.push_str(&format!("  command  {}\n", safe(command)));
+    }
+    out
 }
 
 /// What a run did.
@@ -141,7 +165,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
 }
 
 fn row(one: &SweptDoc) -> Vec<String> {
-    let measured = one.measured_bytes.map_or_else(|| "-".into(), signed_bytes);
+    let measured = measured(one.measured_bytes);
     vec![
         one.class.to_string(),
         short_id(&one.id),
@@ -154,4 +178,69 @@ fn row(one: &SweptDoc) -> Vec<String> {
 
 fn counted(count: usize, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::model::LeakClass;
+    use crate::policy::leaks::Wish;
+    use crate::report::json::{LeakDoc, sweep_refused};
+
+    fn finding(class: LeakClass, id: &str, remedy: &str, command: Option<&str>) -> SweepLeakDoc {
+        SweepLeakDoc {
+            leak: LeakDoc {
+                class,
+                store: "/var/lib/containerd".into(),
+                path: "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db".into(),
+                id: id.into(),
+                bytes: 3 << 20,
+                age_seconds: Some(3 * 86400),
+                verdict: "report",
+                evidence: "a lease without expiry: it holds its content until its owner deletes it".into(),
+            },
+            action: "none",
+            predicted_bytes: 0,
+            remedy: remedy.into(),
+            for_a_person: command.is_some(),
+            command: command.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn what_a_person_has_to_do_is_whole_on_80_columns() {
+        let mut document = sweep_refused("r", &Wish::default(), false, "", Timestamp::UNIX_EPOCH);
+        (document.outcome, document.errors) = (OutcomeKind::Reported, Vec::new());
+        let command = "ctr -n k8s.io leases rm stuck-noexpiry";
+        document.leaks = vec![
+            finding(
+                LeakClass::LeaseWithoutExpiry,
+                "stuck-noexpiry",
+                "ctr leases rm, if nobody needs it",
+                Some(command),
+            ),
+            finding(LeakClass::OrphanDir, &"0a".repeat(32), "too young (24s, minimum 1d)", None),
+        ];
+        let screen = Screen { width: Some(80), unicode: true, zone: TimeZone::UTC };
+        let shown = anstream::adapter::strip_str(&sweep(&document, &screen)).to_string();
+        let expected = "\
+What stays for now
+FINDING     OBJECT           SIZE  AGE  VERDICT  WHY
+orphan-dir  0a0a0a0a0a0a  3.0 MiB   3d  report   too young (24s, minimum 1d)
+For you to decide
+lease-without-expiry  3.0 MiB  3d old  report
+  object   stuck-noexpiry
+  path     /var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db
+  why      a lease without expiry: it holds its content until its owner deletes
+           it
+  to do    ctr leases rm, if nobody needs it
+  command  ctr -n k8s.io leases rm stuck-noexpiry
+
+2 findings: 0 can be deleted, freeing about 0 B; 0 can be repaired; 2 stay
+";
+        assert_eq!(shown, expected);
+    }
 }

@@ -2,6 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use super::format::safe;
 use super::screen::Screen;
 
 /// Blanks between two columns.
@@ -36,6 +37,18 @@ impl Table {
     pub(super) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.align.len());
         self.rows.push(cells);
+    }
+
+    /// Adds the column STORE with the root of each row's store, unless all rows have the same.
+    pub(super) fn add_stores<'a>(&mut self, stores: impl Iterator<Item = &'a str> + Clone) {
+        let Some(first) = stores.clone().next() else { return };
+        if stores.clone().all(|store| store == first) {
+            return;
+        }
+        self.align.push(Align::Left);
+        for (row, store) in self.rows.iter_mut().zip(std::iter::once("STORE").chain(stores)) {
+            row.push(safe(store));
+        }
     }
 
     /// Makes it fit a terminal: the columns of `spare` go, the first one first, until the rest
@@ -135,6 +148,19 @@ pub(super) fn heading(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stores_are_shown_where_there_are_several() {
+        let shown = |stores: [&str; 2]| {
+            let mut table = Table::new(&["A", ">B"]);
+            table.row(vec!["a".into(), "1".into()]);
+            table.row(vec!["b".into(), "2".into()]);
+            table.add_stores(stores.into_iter());
+            anstream::adapter::strip_str(&table.render()).to_string()
+        };
+        assert_eq!(shown(["/s", "/s"]), "A  B\na  1\nb  2\n");
+        assert_eq!(shown(["/s", "/t"]), "A  B  STORE\na  1  /s\nb  2  /t\n");
+    }
 
     #[test]
     fn columns_line_up_by_display_width() {

@@ -20,6 +20,7 @@ fn deleted(at: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
         id: format!("{at:064x}"),
         names: vec![format!("registry.example/a-team-with-a-long-name/app-{at}:1")],
         store: "/s".into(),
+        filesystem: Some("/var".into()),
         reason: "space",
         predicted_bytes: predicted,
         measured_bytes: measured,
@@ -107,6 +108,28 @@ Low threshold reached: 2 images deleted, 99.0 MiB freed (100.0 MiB predicted); 6
         "{narrow}"
     );
     assert!(narrow.contains("app-2:1  space    50.0 MiB  49.0 MiB      68.00%  !"), "{narrow}");
+}
+
+#[test]
+fn each_filesystem_has_its_own_block() {
+    let mut document = document();
+    let other = GcFilesystemDoc { mount: "/data".into(), ..document.filesystems[0].clone() };
+    document.filesystems.push(other);
+    document.deleted[1].filesystem = Some("/data".into());
+    let text = shown(&document, None);
+    let lines: Vec<_> = text.lines().map(|line| line.split([' ', ':']).next().unwrap_or_default()).collect();
+    let app = "registry.example/a-team-with-a-long-name/app-";
+    let (first, second) = (format!("{app}1"), format!("{app}2"));
+    assert_eq!(lines[..8], ["/var", "", "IMAGE", &first, "", "/data", "", "IMAGE"], "{text}");
+    assert_eq!(lines[8], second, "{text}");
+}
+
+#[test]
+fn what_others_wrote_meanwhile_is_no_figure() {
+    let mut document = document();
+    document.deleted[1].measured_bytes = Some(-4096);
+    let text = shown(&document, None);
+    assert!(text.contains("50.0 MiB  others were writing "), "{text}");
 }
 
 #[test]

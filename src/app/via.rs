@@ -1,0 +1,159 @@
+//! What removes images where `auto` leaves it open: the runtime that answers; we ourselves where no
+//! runtime owns the stores; nobody where the owning runtime should answer and does not.
+
+use super::error::{Error, Exit};
+use super::request::Request;
+use super::runtime;
+use crate::config::Via;
+use crate::cri::discover::Answers;
+use crate::cri::{Client, Options, Problem};
+use crate::disk::Progress;
+use crate::execute::owner::Owners;
+use crate::model::{Inventory, Owner, StoreIx, StoreKind};
+use crate::node::kubelet::Kubelet;
+use crate::stores::containers_storage::config::crio_start;
+use crate::stores::{self, Measure};
+use crate::sys::sysroot::Sysroot;
+
+/// The node's runtimes, as far as they are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runtime {
+    Answers,
+    /// One should answer: its socket or its configuration is there, or a kubelet's.
+    Silent,
+    /// Nothing says that there is one.
+    Absent,
+}
+
+/// By the kind of each store, and whether a runtime owns it. `None`: refused.
+fn decide(runtime: Runtime, stores: &[(StoreKind, bool)]) -> Option<Via> {
+    let is_owned = stores.iter().any(|(_, owned)| *owned);
+    let can_be_edited = stores.iter().any(|(kind, _)| *kind == StoreKind::ContainersStorage);
+    match runtime {
+        Runtime::Answers => Some(Via::Cri),
+        Runtime::Absent if can_be_edited && !is_owned => Some(Via::Direct),
+        Runtime::Silent | Runtime::Absent => None,
+    }
+}
+
+/// The runtime to delete through; `None`: in the stores themselves.
+///
+/// # Errors
+/// The owner of a store should answer and does not, or nothing tells which of several runtimes it is.
+pub(super) fn choose(request: &Request, options: &Options) -> Result<Option<Client>, Error> {
+    if request.cri_endpoint.is_some() {
+        return runtime::connect(request, options).map(Some).map_err(or_direct);
+    }
+    let answers = runtime::ask(options);
+    // A runtime deletes from named stores only if its socket is named as well.
+    let is_named = request.has_stores();
+    let runtime = match answers.runtimes.is_empty() {
+        false if !is_named => Runtime::Answers,
+        _ if is_expected(&answers, &Kubelet::read(&Sysroot::live()), &Sysroot::live()) => Runtime::Silent,
+        _ => Runtime::Absent,
+    };
+    let stores = match runtime {
+        Runtime::Absent => {
+            let asked = stores::Request { measure: Measure::Nothing, ..request.stores()? };
+            let inventory = stores::run(&asked, &Progress::default())?.inventory;
+            if is_named && Owners::new(None, false, options).absent(&inventory).is_err() {
+                return Err(runtime::unnamed());
+            }
+            owned(&inventory, &answers)
+        }
+        Runtime::Answers | Runtime::Silent => Vec::new(),
+    };
+    match decide(runtime, &stores) {
+        Some(Via::Direct) => Ok(None),
+        None if is_named => Err(runtime::unnamed()),
+        _ => runtime::choose(answers).map(Some).map_err(or_direct),
+    }
+}
+
+/// Whether a runtime should answer on this node.
+pub(super) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroot) -> bool {
+    // Docker's containerd has the usual socket, too, and no CRI behind it.
+    let is_other = |problem: &Problem| matches!(problem, Problem::NoCri(_) | Problem::NotGrpc(_));
+    let mut silent = answers.silent.iter();
+    silent.any(|(candidate, error)| candidate.configured || !is_other(&error.problem))
+        || kubelet.is_here()
+        || crio_start(sysroot).is_some()
+}
+
+/// The kind of each store, and whether a runtime owns it.
+fn owned(inventory: &Inventory, answers: &Answers) -> Vec<(StoreKind, bool)> {
+    let without_cri = answers.silent.iter().any(|(_, error)| matches!(error.problem, Problem::NoCri(_)));
+    let is_of_crio = |at: StoreIx| {
+        inventory.containers.iter().any(|container| container.store == at && container.owner == Owner::CriO)
+    };
+    let stores = inventory.stores.iter().enumerate();
+    let owned = stores.map(|(at, store)| match store.kind {
+        StoreKind::Containerd => (store.kind, !without_cri),
+        StoreKind::ContainersStorage => (store.kind, is_of_crio(at.into())),
+    });
+    owned.collect()
+}
+
+/// A refusal names what works without the runtime.
+fn or_direct(error: Error) -> Error {
+    if error.exit != Exit::Refused {
+        return error;
+    }
+    let direct = "use --via direct if the runtime cannot run";
+    let hint = match error.hint.as_deref() {
+        Some(hint) if hint.contains("--via direct") => hint.to_owned(),
+        Some(hint) => format!("{hint}; {direct}"),
+        None => direct.to_owned(),
+    };
+    error.hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_removes_where_auto_leaves_it_open() {
+        use Runtime::{Absent, Answers, Silent};
+        use StoreKind::{Containerd, ContainersStorage as Podman};
+        let (owned, free) = (true, false);
+        let (cri, direct, refused) = (Some(Via::Cri), Some(Via::Direct), None);
+        for (runtime, stores, expected) in [
+            // Podman alone, with the stores of its users.
+            (Absent, &[(Podman, free)][..], direct),
+            (Absent, &[(Podman, free), (Podman, free)], direct),
+            // Docker's containerd beside it has no CRI, so it owns no store that a runtime should answer for.
+            (Absent, &[(Podman, free), (Containerd, free)], direct),
+            // CRI-O's containers are in it, though CRI-O has left nothing else.
+            (Absent, &[(Podman, owned)], refused),
+            (Absent, &[(Podman, free), (Podman, owned)], refused),
+            // containerd owns its store; and nobody but containerd deletes there.
+            (Absent, &[(Podman, free), (Containerd, owned)], refused),
+            (Absent, &[(Containerd, owned)], refused),
+            (Absent, &[(Containerd, free)], refused),
+            (Absent, &[], refused),
+            // CRI-O or containerd is stopped, or starting.
+            (Silent, &[(Podman, free)], refused),
+            (Silent, &[(Podman, owned)], refused),
+            (Silent, &[(Containerd, owned)], refused),
+            (Answers, &[(Podman, owned)], cri),
+            (Answers, &[(Containerd, owned)], cri),
+            // One run has one remover: podman's images stay, unless its store is named.
+            (Answers, &[(Podman, free), (Containerd, owned)], cri),
+        ] {
+            assert_eq!(decide(runtime, stores), expected, "{runtime:?} {stores:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_direct_deletion_once() {
+        let hint = |error: Error| or_direct(error).hint.unwrap_or_default();
+        assert_eq!(hint(Error::refused("m")), "use --via direct if the runtime cannot run");
+        assert_eq!(
+            hint(Error::refused("m").hint("start the runtime")),
+            "start the runtime; use --via direct if the runtime cannot run"
+        );
+        assert_eq!(hint(Error::refused("m").hint("use --via direct")), "use --via direct");
+        assert_eq!(hint(Error::usage("m").hint("use a socket")), "use a socket");
+    }
+}
