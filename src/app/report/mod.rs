@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::database::Database;
-use super::diagnosis::{self, Cause, Disk};
+use super::diagnosis::{self, Advice, Cause, Disk};
 use super::error::{Error, Exit};
 use super::history::{Origin, PastRuns, PastUsage, read_runs};
 use super::observer::Observer;
@@ -45,6 +45,8 @@ pub struct Report {
     pub complete: bool,
     /// How full the disk is, what fills it, what can be done.
     pub sentences: [String; 3],
+    /// The same in a line, and what to do.
+    pub advice: Advice,
     /// What fills the filesystems, the largest first.
     pub causes: Vec<Cause>,
     /// The filesystems, as in the scan.
@@ -149,6 +151,7 @@ pub fn report(
     let complete = scan.is_complete() && !other_users.findings.iter().any(|finding| finding.incomplete);
     let foreign = scan.sysroot.is_foreign();
     let sentences = diagnosis::summary(&disks, &causes, complete, foreign);
+    let advice = diagnosis::advice(&disks, &causes, foreign);
     let (database, unsaved, unread) = Database::open_with_waiting_for_report(request)?;
     let unread = unread.map(|why| format!("{} ({why})", database.place.dir.display()));
     Ok(Report {
@@ -156,6 +159,7 @@ pub fn report(
         host: host(scan),
         complete,
         sentences,
+        advice,
         causes,
         disks,
         runs: read_runs(

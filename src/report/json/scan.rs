@@ -1,5 +1,6 @@
 //! The documents of a scan.
 
+use super::omitted::Listed;
 use super::{
     ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, UsageDoc, container, effort,
     filesystem, layer, leak, store, totals, usage_store,
@@ -7,7 +8,7 @@ use super::{
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
 use crate::model::plan::Target;
-use crate::model::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use crate::model::{ImageIx, NodeIx, StoreIx};
 use crate::stores::lookup::Subject;
 
 /// The document of `usage`.
@@ -78,6 +79,11 @@ pub fn known_images(result: &ScanResult) -> impl Iterator<Item = ImageDoc> + '_ 
 
 /// The document of `scan`.
 pub fn scan(result: &ScanResult) -> ScanDoc {
+    scan_of_listed(result, Listed::all(&result.scan.inventory))
+}
+
+/// The document of `scan`, with these objects only; its sums are of all.
+pub(super) fn scan_of_listed(result: &ScanResult, listed: Listed) -> ScanDoc {
     let scan = &result.scan;
     let inventory = &scan.inventory;
     ScanDoc {
@@ -86,12 +92,10 @@ pub fn scan(result: &ScanResult) -> ScanDoc {
         sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| store(scan, StoreIx::from(at))).collect(),
-        images: known_images(result).collect(),
-        layers: (0..inventory.nodes.len()).filter_map(|at| layer(scan, NodeIx::from(at))).collect(),
-        containers: (0..inventory.containers.len())
-            .map(|at| container(scan, ContainerIx::from(at)))
-            .collect(),
-        leaks: (0..inventory.leaks.len()).map(|at| leak(scan, LeakIx::from(at))).collect(),
+        images: listed.images.into_iter().map(|at| known_image(result, at)).collect(),
+        layers: listed.layers.into_iter().filter_map(|at| layer(scan, at)).collect(),
+        containers: listed.containers.into_iter().map(|at| container(scan, at)).collect(),
+        leaks: listed.leaks.into_iter().map(|at| leak(scan, at)).collect(),
         totals: totals(scan),
         scan: effort(scan),
         warnings: scan.inventory.findings.clone(),
