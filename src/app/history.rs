@@ -40,7 +40,7 @@ impl Origin {
 }
 
 /// Past runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PastRuns {
     /// Where they are from.
     pub origin: Origin,
@@ -53,7 +53,7 @@ pub struct PastRuns {
 }
 
 /// How full the filesystems were.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PastUsage {
     /// Where it is from.
     pub origin: Origin,

@@ -32,8 +32,8 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
     if let Some(target) = &target {
         target.outside(report.places())?;
     }
-    let document = json::report(report);
     if let Some(target) = target {
+        let document = json::report(&report, json::Extent::Largest);
         let page = html::page(&document).map_err(io::Error::from).map_err(Error::output)?;
         target.write(&page)?;
         if let Target::File(path) = &target {
@@ -43,6 +43,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
             return Ok(exit);
         }
     }
+    let document = json::report(&report, json::Extent::Everything);
     output::result(global.format, &document, text::report)?;
     Ok(exit)
 }

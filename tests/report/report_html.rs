@@ -331,6 +331,9 @@ fn hostile_names_are_text() {
     let mut document = made::forest(3, 9);
     document["host"] = hostile.into();
     document["verdict"]["sentences"] = json!([hostile, hostile, hostile]);
+    document["verdict"]["headline"] = hostile.into();
+    document["verdict"]["steps"] =
+        json!([{ "command": hostile, "text": hostile, "bytes": 1, "needs_decision": false }]);
     document["verdict"]["causes"] = json!([{ "kind": hostile, "title": hostile, "text": hostile, "remedy": hostile,
         "bytes": 1, "filesystem": hostile, "id": hostile, "path": hostile, "taken_by": "operator" }]);
     document["filesystems"][0]["parts"][1]["label"] = hostile.into();
@@ -458,6 +461,88 @@ fn a_huge_store_stays_small_on_the_page() {
     assert!(page.number("document.querySelectorAll('#icicle .cell').length") > 1);
     let elements = page.number("document.querySelectorAll('*').length");
     assert!(elements < MOST_ELEMENTS, "{elements}");
+    page.expect_quiet();
+}
+
+/// Of a large store the page lists the largest, and its pictures and tables sum the rest.
+#[test]
+fn what_is_not_listed_is_summed() {
+    if !browser::require() {
+        return;
+    }
+    let mut document = made::forest(60, 240);
+    let layers = list(&document, "/scan/layers").to_vec();
+    let images = list(&document, "/scan/images").to_vec();
+    // The parent of a layer that stays goes, and so do a top layer and an image.
+    let middle = layers
+        .iter()
+        .find(|one| !one["parent"].is_null() && layers.iter().any(|other| other["parent"] == one["id"]));
+    let middle = middle.unwrap().clone();
+    let has_children = |one: &Value| layers.iter().any(|other| other["parent"] == one["id"]);
+    let top = layers.iter().find(|one| !has_children(one) && one["parent"] != middle["id"]).unwrap().clone();
+    let gone = [&middle, &top].map(|one| one["id"].clone());
+    let bytes = |one: &Value| one["bytes"].as_u64().unwrap();
+    let group = |one: &Value| json!({ "store": ROOT, "kind": "layer", "base": one["parent"], "count": 1, "bytes": one["bytes"] });
+    let moved = layers.iter().filter(|one| one["parent"] == middle["id"]);
+    let moved: Vec<_> =
+        moved.map(|one| json!({ "store": ROOT, "layer": one["id"], "base": middle["parent"] })).collect();
+    document["scan"]["layers"] = layers.iter().filter(|one| !gone.contains(&one["id"])).cloned().collect();
+    document["scan"]["images"] = images[1..].to_vec().into();
+    let exclusive = number(&images[0], "/exclusive_bytes");
+    let none = json!({ "count": 0, "bytes": 0, "largest_bytes": 0 });
+    document["omitted"] = json!({
+        "images": { "count": 1, "bytes": exclusive, "largest_bytes": exclusive },
+        "layers": { "count": 2, "bytes": bytes(&middle) + bytes(&top), "largest_bytes": bytes(&middle).max(bytes(&top)) },
+        "containers": none, "leaks": none, "groups": [group(&middle), group(&top)], "bases": moved,
+    });
+    let (_dir, file) = written(&document);
+    let mut browser = Browser::start();
+    let mut page = browser.open(&file, Window::default());
+    assert_eq!(drawn(&mut page, "icicle"), sum(&layers, "bytes"));
+    assert_eq!(drawn(&mut page, "treemap"), sum(&images, "exclusive_bytes"));
+    for (table, count, held) in
+        [("layers-table", 2, bytes(&middle) + bytes(&top)), ("images-table", 1, exclusive)]
+    {
+        let foot = page.text(&format!("document.querySelector('#{table} tfoot').textContent"));
+        assert!(foot.contains(&format!("… and {count} smaller")), "{foot}");
+        assert_eq!(
+            page.number(&format!("+document.querySelector('#{table} tfoot [data-value]').dataset.value")),
+            held
+        );
+    }
+    let text = page.text("document.querySelector('main').textContent");
+    for said in [format!("Layers ({})", layers.len()), "Images (60)".into(), "The other 2 hold".into()] {
+        assert!(text.contains(&said), "{said}");
+    }
+    page.expect_quiet();
+}
+
+/// How urgent it is, the first thing to do, and that a wide table scrolls: on the narrowest screen.
+#[test]
+fn the_first_screen_says_what_to_do() {
+    if !browser::require() {
+        return;
+    }
+    let (_dir, file) = written(&made::forest(20, 80));
+    let mut browser = Browser::start();
+    let mut page = browser.open(&file, Window { width: 390, height: 844, ..Window::default() });
+    for (selector, said) in [
+        (".urgency-critical .badge", "Critical"),
+        (".headline", "past hard eviction"),
+        (".answers .first .command", "layersweep gc"),
+    ] {
+        assert!(page.text(&format!("document.querySelector('{selector}').textContent")).contains(said));
+        let end = page.number(&format!(
+            "Math.round(document.querySelector('{selector}').getBoundingClientRect().bottom)"
+        ));
+        assert!(end < 844, "{selector} ends at {end}");
+    }
+    let cue = "document.querySelector('#layers-table .cue')";
+    page.until(&format!("!{cue}.hidden"));
+    page.eval("document.querySelector('#layers-table .scroll').scrollLeft = 10000");
+    page.until(&format!("{cue}.hidden"));
+    page.resize(Window { width: 1600, ..Window::default() });
+    page.until(&format!("{cue}.hidden"));
     page.expect_quiet();
 }
 

@@ -168,7 +168,14 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
     json!({
         "schema_version": 1, "kind": "report", "generated_at": "2026-11-21T12:00:00Z",
         "program_version": "0.0.0", "complete": true, "history_complete": true, "sysroot": null, "host": "node-17.example.org",
-        "verdict": { "sentences": ["First.", "Second, of `layersweep gc`.", "Third."], "causes": [] },
+        "verdict": {
+            "urgency": "critical", "headline": "/ is 86.0% full, past hard eviction (imagefs.available) at 85%",
+            "steps": [
+                { "command": "layersweep gc", "text": "deletes unused images", "bytes": MIB, "needs_decision": false },
+                { "command": null, "text": "log of pod a/b: `truncate -s 0 /x`", "bytes": MIB, "needs_decision": true },
+            ],
+            "sentences": ["First.", "Second, of `layersweep gc`.", "Third."], "causes": [],
+        },
         "scan": {
             "schema_version": 1, "kind": "scan", "generated_at": "2026-11-21T12:00:00Z", "complete": true,
             "filesystems": [filesystem], "stores": [store], "images": images, "layers": layers,
@@ -179,7 +186,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         "usage": [{ "filesystem": "/", "device": "/dev/vda1", "points": points }],
         "runs": [run()],
         "top": { "layers": [], "images": [], "containers": [], "leaks": [], "logs": [], "pods": [] },
-        "measured": { "how": ["By hand."], "skipped": [], "warnings": [] },
+        "measured": { "how": ["By hand."], "skipped": [], "warnings": [] }, "omitted": null,
     })
 }
 

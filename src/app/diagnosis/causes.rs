@@ -340,16 +340,27 @@ fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 Some(pod) => format!("log of pod {pod}"),
                 None => format!("log {path}"),
             },
-            remedy: match log.pod.is_some() {
-                true => "the runtime rotates logs of pods by containerLogMaxSize; `truncate -s 0` empties it at once".into(),
-                false => "rotate it; `truncate -s 0` empties it at once".into(),
-            },
+            remedy: format!(
+                "{}`truncate -s 0 {}` empties it at once, if nobody needs it; {} limits it",
+                if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" },
+                quoted(&path),
+                if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" }
+            ),
             id: log.pod.clone(),
             path: Some(path.clone()),
             ..context.cause(at, CauseKind::Log, log.bytes, format!("log {path}{whose}"))
         }
     })
     .collect()
+}
+
+/// As one word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {

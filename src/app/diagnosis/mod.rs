@@ -1,12 +1,14 @@
 //! The diagnosis of a disk: who holds its bytes, what filled it, what can be done. Pure: the caller has
 //! read the disk.
 
+mod advice;
 mod causes;
 mod parts;
 mod summary;
 #[cfg(test)]
 mod tests;
 
+pub use advice::{Advice, Step, Urgency, advice};
 pub use causes::{Context, causes};
 pub use parts::{Divided, divide, outside};
 pub use summary::summary;

@@ -6,7 +6,7 @@ use crate::model::display::{bytes, listed};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// From this share on a disk whose thresholds nobody has set counts as full.
-const FULL: f64 = 85.0;
+pub(super) const FULL: f64 = 85.0;
 /// From this share on what is reserved is told of.
 const RESERVED: f64 = 1.0;
 /// Causes named in the last sentence.
@@ -31,7 +31,7 @@ pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
 }
 
 /// The disk that the summary describes: the fullest, by bytes or by inodes.
-fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
+pub(super) fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
     let percent =
         |disk: &Disk| disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
     let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
@@ -97,7 +97,7 @@ fn reserved(disk: &Disk) -> String {
 }
 
 /// Inodes are short, regardless of free bytes.
-fn short_of_inodes(disk: &Disk) -> bool {
+pub(super) fn short_of_inodes(disk: &Disk) -> bool {
     disk.inodes_percent().is_some_and(|percent| percent >= FULL)
         || disk.acting(true).any(|one| one.of == Counted::Inodes)
 }
@@ -236,7 +236,7 @@ fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
 }
 
 /// Percent used after `back` bytes are freed.
-fn after(disk: &Disk, back: u64) -> Option<f64> {
+pub(super) fn after(disk: &Disk, back: u64) -> Option<f64> {
     disk.used_percent()?;
     let taken =
         disk.filesystem.capacity_bytes.saturating_sub(disk.filesystem.available_bytes).saturating_sub(back);

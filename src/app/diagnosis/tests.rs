@@ -339,3 +339,47 @@ fn what_is_reserved_explains_the_percentage() {
         "{told}"
     );
 }
+
+#[test]
+fn the_first_line_says_how_urgent_it_is_and_the_first_step_what_to_do() {
+    let causes = [
+        cause(CauseKind::Log, Action::Operator, 40, "log"),
+        cause(CauseKind::UnusedImages, Action::Layersweep, 20, "images not in use"),
+        cause(CauseKind::Leak, Action::Layersweep, 5, "leak"),
+        cause(CauseKind::Container, Action::Nobody, 5, "container"),
+    ];
+    let advise = |disk: Disk| advice(std::slice::from_ref(&disk), &causes, false);
+    let full = |gib| disk(&[(PartKind::Images, gib)]);
+    for (gib, urgency, headline) in [
+        (30, Urgency::Calm, "/var is 30.0% full, below every threshold"),
+        (
+            80,
+            Urgency::Warning,
+            "/var is 80.0% full, past layersweep's gc at 75%; hard eviction (imagefs.available) at 85%",
+        ),
+        (95, Urgency::Critical, "/var is 95.0% full, past hard eviction (imagefs.available) at 85%"),
+        (100, Urgency::Critical, "/var is full: no byte is available"),
+    ] {
+        let advice = advise(full(gib));
+        assert_eq!((advice.urgency, advice.headline.as_str()), (urgency, headline));
+    }
+    // What is safe comes first, the command that frees most before the other.
+    let advice = advise(all_goes(full(95), &causes));
+    let steps: Vec<_> = advice.steps.iter().map(|step| (step.command.as_deref(), step.bytes / GIB)).collect();
+    assert_eq!(
+        steps,
+        [(Some("layersweep gc"), 20), (Some("layersweep sweep --delete"), 5), (None, 40)],
+        "{advice:#?}"
+    );
+    assert!(advice.steps[0].text.ends_with("frees up to 20.0 GiB, which leaves 75.0%"), "{advice:#?}");
+    assert!(advice.steps[1].text.ends_with("which leaves 70.0%"), "{advice:#?}");
+    assert!(advice.steps[2].needs_decision && !advice.steps[1].needs_decision);
+    assert_eq!(advise(full(30)).steps, []);
+    let mut bare = full(90);
+    bare.thresholds.clear();
+    let bare = crate::app::diagnosis::advice(&[bare], &[], false);
+    assert_eq!(bare.urgency, Urgency::Warning);
+    assert!(bare.headline.ends_with("no thresholds are set here"), "{bare:?}");
+    assert!(bare.steps[0].needs_decision && bare.steps[0].text.contains("enlarge"), "{bare:?}");
+    assert_eq!(crate::app::diagnosis::advice(&[], &[], false).urgency, Urgency::Unknown);
+}

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::database::Database;
-use super::diagnosis::{self, Cause, Disk};
+use super::diagnosis::{self, Advice, Cause, Disk};
 use super::error::{Error, Exit};
 use super::forecast;
 use super::history::{Origin, PastRuns, PastUsage, read_runs};
@@ -43,6 +43,8 @@ pub struct Report {
     pub complete: bool,
     /// How full the disk is, what fills it, what can be done.
     pub sentences: [String; 3],
+    /// The same in a line, and what to do.
+    pub advice: Advice,
     /// What fills the filesystems, the largest first.
     pub causes: Vec<Cause>,
     /// The filesystems, as in the scan.
@@ -130,6 +132,7 @@ pub fn report(
     let complete = scan.is_complete() && !other_users.findings.iter().any(|finding| finding.incomplete);
     let foreign = scan.sysroot.is_foreign();
     let sentences = diagnosis::summary(&disks, &causes, complete, foreign);
+    let advice = diagnosis::advice(&disks, &causes, foreign);
     let (database, unsaved, unread) = Database::open_with_waiting_for_report(request)?;
     let unread = unread.map(|why| format!("{} ({why})", database.place.dir.display()));
     Ok(Report {
@@ -137,6 +140,7 @@ pub fn report(
         host: host(scan),
         complete,
         sentences,
+        advice,
         causes,
         disks,
         forecasts: forecast::read(request, &scan.inventory.filesystems),

@@ -20,8 +20,18 @@ pub(super) struct Head {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Verdict {
+    urgency: String,
+    headline: String,
+    steps: Vec<Step>,
     sentences: Vec<String>,
     causes: Vec<Cause>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Step {
+    command: Option<String>,
+    text: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -79,7 +89,21 @@ pub(super) fn title(head: &Head) -> String {
 /// Summary, findings and filesystems as plain markup.
 pub(super) fn summary(head: &Head) -> String {
     let mut out = String::new();
+    let verdict = &head.verdict;
     // Writing to a String cannot fail.
+    if !verdict.headline.is_empty() {
+        let (urgency, headline) = (escape(&verdict.urgency), escape(&verdict.headline));
+        let _ = writeln!(out, "<p><strong>{urgency}: {headline}</strong></p>");
+    }
+    if !verdict.steps.is_empty() {
+        out.push_str("<ol>\n");
+        for step in &verdict.steps {
+            let command =
+                step.command.as_deref().map(|command| format!("<code>{}</code>: ", escape(command)));
+            let _ = writeln!(out, "<li>{}{}</li>", command.unwrap_or_default(), escape(&step.text));
+        }
+        out.push_str("</ol>\n");
+    }
     for sentence in &head.verdict.sentences {
         let _ = writeln!(out, "<p>{}</p>", escape(sentence));
     }

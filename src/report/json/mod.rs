@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod gc;
 mod history;
+mod omitted;
 mod parts;
 mod pins;
 mod remembered;
@@ -32,6 +33,7 @@ pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, OriginDoc, PercentRangeDoc,
     PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
 };
+pub use omitted::{OmittedBaseDoc, OmittedDoc, OmittedGroupDoc, RestDoc};
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, EventDoc, FairDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc,
     LayerDoc, LeakDoc, OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc,
@@ -41,8 +43,8 @@ pub use parts::{
 pub use pins::{PinDoc, PinsDoc, pins};
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
 pub use report::{
-    LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc, UsageSeriesDoc,
-    VerdictDoc, report,
+    Extent, LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc,
+    UsageSeriesDoc, VerdictDoc, report,
 };
 pub use scan::{EachLayer, explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;

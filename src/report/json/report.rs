@@ -5,9 +5,10 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::omitted::{self, Listed};
 use super::scan::scan_with;
-use super::{FilesystemDoc, ForecastDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
-use crate::app::diagnosis::{Cause, Part};
+use super::{FilesystemDoc, ForecastDoc, Header, OmittedDoc, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
+use crate::app::diagnosis::{Cause, Part, Step, Urgency};
 use crate::app::report::Report;
 use crate::model::Finding;
 use crate::policy::thresholds::DiskThreshold;
@@ -45,12 +46,23 @@ pub struct ReportDoc {
     pub top: TopDoc,
     /// How it was measured.
     pub measured: MeasuredDoc,
+    /// What the document inside a page leaves out of the lists of `scan`, so that the page of a large store
+    /// stays small; null if they are complete, as `--format json` always prints them.
+    pub omitted: Option<OmittedDoc>,
 }
 
 /// How full the disk is, what fills it, what can be done.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerdictDoc {
+    /// `critical`: past a threshold of eviction, or nothing available. `warning`: past another threshold,
+    /// or nearly full without any. `calm`, or `unknown`.
+    pub urgency: Urgency,
+    /// How full the fullest filesystem is, in one line.
+    pub headline: String,
+    /// What to do, the first thing first; what deletes only unused data comes before what needs a
+    /// decision. Empty where nothing is to be done.
+    pub steps: Vec<Step>,
     /// Three sentences, of the fullest filesystem.
     pub sentences: Vec<String>,
     /// What fills the filesystems, the largest first.
@@ -165,18 +177,34 @@ pub struct MeasuredDoc {
 /// So many of the largest things are named.
 const TOP: usize = 20;
 
+/// How much of a scan a report lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Everything,
+    /// The largest objects, and sums of the rest.
+    Largest,
+}
+
 /// The document.
-pub fn report(report: Report) -> ReportDoc {
-    let document = scan_with(&report.result, |layers| layers.iter().collect());
-    let how = how(&report);
+pub fn report(report: &Report, extent: Extent) -> ReportDoc {
+    let listed = match extent {
+        Extent::Everything => Listed::all(&report.result.scan.inventory),
+        Extent::Largest => Listed::largest(&report.result.scan),
+    };
+    let omitted = listed.omitted(&report.result.scan);
+    let mut document = scan_with(&report.result, listed, |layers| layers.iter().collect());
+    if omitted.is_some() {
+        omitted::shorten_users(&mut document);
+    }
+    let how = how(report);
     let scan = &report.result.scan;
     let inside = |path: &Path| scan.sysroot.shown(path);
-    let filesystems = document.filesystems.iter().zip(report.disks).zip(&report.forecasts);
+    let filesystems = document.filesystems.iter().zip(&report.disks).zip(&report.forecasts);
     let filesystems = filesystems.map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
         forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
         filesystem: filesystem.clone(),
-        parts: disk.parts,
-        marks: disk.thresholds,
+        parts: disk.parts.clone(),
+        marks: disk.thresholds.clone(),
     });
     let filesystems = filesystems.collect();
     let all = document.warnings.iter().cloned().chain(report.findings.iter().cloned());
@@ -188,15 +216,22 @@ pub fn report(report: Report) -> ReportDoc {
         program_version: env!("CARGO_PKG_VERSION"),
         complete: report.complete,
         history_complete: report.unread.is_none(),
-        sysroot: report.sysroot.map(|path| path.to_string_lossy().into_owned()),
-        host: report.host,
-        verdict: VerdictDoc { sentences: report.sentences.into(), causes: report.causes },
+        sysroot: report.sysroot.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        host: report.host.clone(),
+        verdict: VerdictDoc {
+            urgency: report.advice.urgency,
+            headline: report.advice.headline.clone(),
+            steps: report.advice.steps.clone(),
+            sentences: report.sentences.clone().into(),
+            causes: report.causes.clone(),
+        },
         filesystems,
-        usage: super::history_usage(now, report.usage).filesystems.into_iter().map(series).collect(),
-        runs: super::history(now, report.runs).runs,
+        usage: super::history_usage(now, report.usage.clone()).filesystems.into_iter().map(series).collect(),
+        runs: super::history(now, report.runs.clone()).runs,
         top: top(&document, logs, pods),
         measured: MeasuredDoc { how, skipped, warnings },
         scan: document,
+        omitted,
     }
 }
 

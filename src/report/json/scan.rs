@@ -1,5 +1,6 @@
 //! The documents of a scan.
 
+use super::omitted::Listed;
 use super::{
     ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, effort, fair,
     filesystem, layer, leak, store, totals,
@@ -8,7 +9,7 @@ use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
 use crate::model::plan::Target;
 use crate::model::refs::Fair;
-use crate::model::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use crate::model::{ImageIx, NodeIx, StoreIx};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 use serde::{Serialize, Serializer};
@@ -28,7 +29,8 @@ pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> Images
 /// The document of `layers`; the largest come first.
 pub fn layers(result: &ScanResult) -> LayersDoc {
     let scan = &result.scan;
-    let mut layers: Vec<LayerDoc> = EachLayer(scan).iter().collect();
+    let nodes = (0..scan.inventory.nodes.len()).map(NodeIx::from);
+    let mut layers: Vec<LayerDoc> = nodes.filter_map(|at| layer(scan, at)).collect();
     layers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
     LayersDoc {
         header: Header::new("layers", scan.taken_at),
@@ -55,21 +57,25 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
 
 /// All images, with what the database knows of them.
 pub fn known_images(result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
-    let known = |at: ImageIx| {
-        let mut document = super::image(&result.scan, fair, at);
-        document.remember(result.ages.of(at));
-        document
-    };
-    (0..result.scan.inventory.images.len()).map(|at| known(at.into())).collect()
+    (0..result.scan.inventory.images.len()).map(|at| known_image(result, fair, at.into())).collect()
+}
+
+fn known_image(result: &ScanResult, fair: &Fair, at: ImageIx) -> ImageDoc {
+    let mut document = super::image(&result.scan, fair, at);
+    document.remember(result.ages.of(at));
+    document
 }
 
 /// The layers of a scan, each made when it is written: a large store has 100,000.
-#[derive(Clone, Copy, Debug)]
-pub struct EachLayer<'a>(&'a Scan);
+#[derive(Clone, Debug)]
+pub struct EachLayer<'a> {
+    scan: &'a Scan,
+    layers: Vec<NodeIx>,
+}
 
-impl<'a> EachLayer<'a> {
-    pub(super) fn iter(self) -> impl Iterator<Item = LayerDoc> + 'a {
-        (0..self.0.inventory.nodes.len()).filter_map(move |at| layer(self.0, NodeIx::from(at)))
+impl EachLayer<'_> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = LayerDoc> + '_ {
+        self.layers.iter().filter_map(|at| layer(self.scan, *at))
     }
 }
 
@@ -81,11 +87,13 @@ impl Serialize for EachLayer<'_> {
 
 /// The document of `scan`.
 pub fn scan(result: &ScanResult) -> ScanDoc<EachLayer<'_>> {
-    scan_with(result, |layers| layers)
+    scan_with(result, Listed::all(&result.scan.inventory), |layers| layers)
 }
 
+/// The document of `scan`, with these objects only; its sums are of all.
 pub(super) fn scan_with<'a, L>(
     result: &'a ScanResult,
+    listed: Listed,
     layers: impl FnOnce(EachLayer<'a>) -> L,
 ) -> ScanDoc<L> {
     let scan = &result.scan;
@@ -97,12 +105,10 @@ pub(super) fn scan_with<'a, L>(
         sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| store(scan, StoreIx::from(at))).collect(),
-        images: known_images(result, &fair),
-        layers: layers(EachLayer(scan)),
-        containers: (0..inventory.containers.len())
-            .map(|at| container(scan, &fair, ContainerIx::from(at)))
-            .collect(),
-        leaks: (0..inventory.leaks.len()).map(|at| leak(scan, LeakIx::from(at))).collect(),
+        images: listed.images.into_iter().map(|at| known_image(result, &fair, at)).collect(),
+        layers: layers(EachLayer { scan, layers: listed.layers }),
+        containers: listed.containers.into_iter().map(|at| container(scan, &fair, at)).collect(),
+        leaks: listed.leaks.into_iter().map(|at| leak(scan, at)).collect(),
         totals: totals(scan),
         fair_bytes: (&fair).into(),
         scan: effort(scan),

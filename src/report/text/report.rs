@@ -138,8 +138,8 @@ fn causes(causes: &[Cause], screen: &Screen, width: usize) -> String {
         out.push_str(&format!("{size}{}", wrapped(&text, width, INDENT).trim_start()));
         if number < REMEDIES && !cause.remedy.is_empty() {
             let arrow = if screen.unicode { "→" } else { "->" };
+            // Never shortened: a command is copied from here.
             let remedy = format!("{arrow} {}", safe(&cause.remedy));
-            let remedy = if screen.width.is_some() { screen.shorten(&remedy, room) } else { remedy };
             out.push_str(&wrapped(&remedy, width, INDENT));
         }
     }

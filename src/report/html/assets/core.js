@@ -157,6 +157,18 @@ function idCell(id) {
   return el('span', { class: 'id', title: safe(id) }, shortId(id), copyButton(id, 'id ' + shortId(id)));
 }
 
+// A table that is wider than its place scrolls, and says so.
+function scroller(label, table) {
+  const region = el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, table);
+  const cue = el('p', { class: 'cue no-print', 'aria-hidden': 'true', text: 'Scroll sideways for more columns →', hidden: true });
+  const look = () => { cue.hidden = region.scrollLeft + region.clientWidth >= region.scrollWidth - 1; };
+  region.addEventListener('scroll', look, { passive: true });
+  const watch = new ResizeObserver(look);
+  watch.observe(region);
+  watch.observe(table);
+  return el('div', { class: 'scroller' }, cue, region);
+}
+
 function section(id, title, lead) {
   const node = el('section', { id, 'aria-labelledby': id + '-title' }, el('h2', { id: id + '-title', text: title }));
   if (lead) node.append(el('p', { class: 'lead', text: lead }));

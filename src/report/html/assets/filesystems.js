@@ -44,7 +44,7 @@ function oneFilesystem(filesystem) {
     el('h3', { text: safe(filesystem.mount) }),
     el('p', { class: 'facts', text: safe(filesystem.device) + ', ' + safe(filesystem.fstype) + '. ' + of + '.' + inodes + forecast }),
     canvas,
-    el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Parts of ' + safe(filesystem.mount) },
+    scroller('Parts of ' + safe(filesystem.mount),
       el('table', { class: 'parts' }, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Part' }),
         el('th', { scope: 'col', class: 'num', text: 'Bytes' }), el('th', { scope: 'col', class: 'num', text: 'Of capacity' }), el('th', { scope: 'col', text: 'Path' }))),
       el('tbody', null, rows))));

@@ -29,7 +29,7 @@ function icicleLayout(at, width, minimum) {
     const more = children.slice(seen);
     if (more.length) {
       const total = more.reduce((sum, child) => sum + child.value, 0);
-      const inside = more.reduce((sum, child) => sum + child.descendants().length, 0);
+      const inside = more.reduce((sum, child) => sum + objects(child), 0);
       cells.push({ node, more, level: depth + 2, x: (more[0].x0 - at.x0) * scale, w: (more[more.length - 1].x1 - more[0].x0) * scale,
         depth: depth + 1, shade: 'more', label: many(inside, 'smaller layer'), own: total, total });
     }
@@ -49,17 +49,30 @@ function layerMatcher(model, query) {
   for (const [at, container] of model.containers) {
     if (container.id.includes(query) || container.name.toLowerCase().includes(query)) containers.add(at);
   }
+  // A layer of a large store names only some of its images.
+  const of = new Set();
+  for (const at of images) { const image = model.images.get(at); for (const id of image.layers) of.add(key(image.store, id)); }
   return ({ layer, leak }) => {
     if (leak && (leak.class.includes(query) || leak.id.toLowerCase().includes(query))) return true;
     if (!layer) return false;
     return layer.id.toLowerCase().includes(query) || (layer.diff_id !== null && layer.diff_id.includes(query))
-      || layer.images.some(id => images.has(key(layer.store, id)))
+      || of.has(key(layer.store, layer.id)) || layer.images.some(id => images.has(key(layer.store, id)))
       || layer.containers.some(id => containers.has(key(layer.store, id)));
   };
 }
 
+// How many layers or leaks a node stands for, with all above it.
+function objects(node) {
+  return node.descendants().reduce((sum, each) => sum + (each.data.kind === 'group' ? 0 : each.data.count || 1), 0);
+}
+
+function describeRest(cell) {
+  return [el('h3', { text: cell.label }), el('p', { class: 'note', text: 'not listed in this page; layersweep report --format json has them' }), facts([['together', exact(cell.total)]])];
+}
+
 function describeLayer(model, cell) {
   const data = cell.node.data;
+  if (data.kind === 'rest') return describeRest(cell);
   if (cell.more) {
     return [el('h3', { text: capital(cell.label) }), el('p', { class: 'note', text: 'on ' + data.label + '; zoom in to see them' }),
       facts([['together', exact(cell.total)]])];
@@ -67,7 +80,7 @@ function describeLayer(model, cell) {
   const above = cell.node.value - data.own;
   if (data.kind === 'group') {
     return [el('h3', { text: data.label }), el('p', { class: 'note', text: data.note || '' }),
-      facts([['holds', exact(cell.node.value)], ['objects', count(cell.node.descendants().filter(node => node.data.kind !== 'group').length)]])];
+      facts([['holds', exact(cell.node.value)], ['objects', count(objects(cell.node))]])];
   }
   const { layer, leak } = data;
   if (!layer) {

@@ -23,7 +23,7 @@ function verdict() {
   if (REPORT.sysroot) facts.push('read from the disk mounted at ' + safe(REPORT.sysroot));
   node.append(el('p', { class: 'facts', text: facts.join(' · ') }));
   if (REPORT.complete === false || !SCAN.complete) node.append(el('p', { class: 'bad' }, 'Something could not be read: figures are lower bounds. ', el('a', { href: '#measured', text: 'What was skipped' })));
-  node.append(el('div', { class: 'verdict' }, (REPORT.verdict.sentences || []).map(text => el('p', null, prose(text)))));
+  node.append(advice(REPORT.verdict));
   const causes = REPORT.verdict.causes || [];
   if (causes.length) {
     node.append(new Table({ id: 'causes', caption: 'Findings, the largest first', rows: causes, one: 'finding', size: 10, columns: [
@@ -34,6 +34,32 @@ function verdict() {
       { label: 'Where', get: row => row.path || row.id || '', cell: row => row.path ? el('span', { class: 'path', text: safe(row.path) }) : row.id ? idCell(row.id) : '', kind: 'wide' }] }).element);
   }
   return node;
+}
+
+// In five seconds: how full, what filled it, what to do first, what is safe to do.
+const URGENCY = { critical: 'Critical', warning: 'Warning', calm: 'OK', unknown: 'Unknown' };
+function advice({ urgency, headline, steps = [], sentences = [] }) {
+  const [full, filled, done] = sentences;
+  if (!headline) return el('div', { class: 'verdict' }, sentences.map(text => el('p', null, prose(text))));
+  const word = URGENCY[urgency] || URGENCY.unknown;
+  const command = step => [el('code', { class: 'command', text: safe(step.command) }), copyButton(step.command, 'the command ' + step.command)];
+  const says = step => el('p', null, step.command ? [command(step), ' '] : null, prose(capital(step.text)), step.command || !step.bytes ? '' : ' (' + bytes(step.bytes) + ')');
+  const safely = steps.filter(step => !step.needs_decision);
+  const [first, ...then] = steps;
+  const late = urgency === 'critical' || urgency === 'warning';
+  const none = late ? 'Nothing: what is left needs a decision.' : 'Nothing has to be done.';
+  return el('div', { class: 'verdict urgency-' + (urgency in URGENCY ? urgency : 'unknown') },
+    el('p', { class: 'headline' }, el('strong', { class: 'badge', text: word }), ' ', prose(headline)),
+    el('dl', { class: 'answers' },
+      el('dt', { text: 'What filled it' }), el('dd', null, prose(filled || '')),
+      first ? [el('dt', { text: late ? 'Do first' : 'Can be done' }), el('dd', { class: 'first' }, says(first))] : null,
+      then.length ? [el('dt', { text: 'Then' }), el('dd', null, then.map(says))] : null,
+      el('dt', { text: 'Safe now' }), el('dd', null, safely.length
+        ? [safely.map((step, at) => [at ? ' and ' : '', el('code', { text: safe(step.command) })]), safely.length > 1 ? ' delete' : ' deletes',
+          ' only what nothing uses and no rule protects. Add ', el('code', { text: '--dry-run' }), ' to see it first.'] : none),
+      // Why there is nothing to do, or not enough.
+      safely.length ? null : [el('dt', { text: 'Why' }), el('dd', null, prose(done || ''))],
+      el('dt', { text: 'In numbers' }), el('dd', null, prose(full || ''))));
 }
 
 function measured() {
@@ -59,7 +85,8 @@ function footer() {
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
   } } });
-  foot.append(el('p', null, 'The whole document of ', el('code', { text: 'layersweep report --format json' }), ' is in this file. ', save),
+  foot.append(el('p', null, OMITTED ? 'The data of this page is in this file; all of it prints ' : 'The whole document of ',
+    el('code', { text: 'layersweep report --format json' }), OMITTED ? '. ' : ' is in this file. ', save),
     el('p', null, 'On a terminal: ', el('code', { text: "sed -n '/id=\"report\">$/{n;p;q}' report.html | jq ." })),
     el('p', { class: 'note', text: 'The page loads nothing and sends nothing. The layouts are computed by d3-hierarchy (ISC licence, Mike Bostock).' }));
 }
@@ -104,8 +131,10 @@ function build() {
   const main = document.getElementById('main');
   document.body.append(hatches(), el('div', { id: 'announcer', class: 'visually-hidden', role: 'status', 'aria-live': 'polite' }));
   const layers = section('layers', 'Layers', 'Each layer once, below the layer it is built on. A layer is as wide as its own bytes and those of all layers above it; the strongest colour marks layers of a single image.');
+  if (rest('layers').count) layers.append(el('p', { class: 'note', text: omittedNote(SCAN.layers.length, rest('layers'), 'layer') }));
   layers.append(icicle(model));
   const images = section('images', 'Images', 'The area is the exclusive bytes of each image, by registry, repository and tag.');
+  if (rest('images').count) images.append(el('p', { class: 'note', text: omittedNote(SCAN.images.length, rest('images'), 'image') }));
   images.append(treemap(model));
   main.append(verdict(), filesystems(), layers, images, usage(), tables(model), measured());
   const titles = { verdict: 'Summary', filesystems: 'Filesystems', layers: 'Layers', images: 'Images', usage: 'Usage', tables: 'Tables', measured: 'Measured' };

@@ -3,6 +3,11 @@
 const REPORT = JSON.parse(document.getElementById('report').textContent);
 const SCAN = REPORT.scan;
 
+// Of a large store the page lists the largest objects only, and sums the rest.
+const OMITTED = REPORT.omitted || null;
+const NOTHING = { count: 0, bytes: 0, largest_bytes: 0 };
+function rest(kind) { return OMITTED ? OMITTED[kind] : NOTHING; }
+
 function key(store, id) { return store + '\n' + id; }
 
 function buildModel() {
@@ -76,7 +81,11 @@ function buildForest(model) {
     const leak = model.leaks.get(at);
     nodes.set(at, { kind: 'layer', layer, leak, own: layer.bytes, shade: shade(layer, leak), label: layerLabel(model, layer), children: [] });
   }
-  const parentOf = layer => layer.parent === null ? undefined : nodes.get(key(layer.store, layer.parent));
+  const bases = new Map((OMITTED ? OMITTED.bases : []).map(one => [key(one.store, one.layer), one.base]));
+  const parentOf = layer => {
+    const at = key(layer.store, layer.id), parent = bases.has(at) ? bases.get(at) : layer.parent;
+    return parent === null ? undefined : nodes.get(key(layer.store, parent));
+  };
   // Records may name each other as parents: each chain is followed once, and a ring is cut.
   const state = new Map();
   const hang = (start) => {
@@ -100,6 +109,13 @@ function buildForest(model) {
     if (leak.bytes === 0 || model.layers.has(at) || model.containers.has(at) || paths.has(leak.path)) continue;
     group(leak.store, 'Leaks outside the chains', 'on the disk, but in no record').children.push(
       { kind: 'leak', leak, own: leak.bytes, shade: 'leak', label: safe(leak.class) + ' ' + shortId(leak.id), children: [] });
+  }
+  for (const one of OMITTED ? OMITTED.groups : []) {
+    const on = one.base === null ? undefined : nodes.get(key(one.store, one.base));
+    const place = on || (one.kind === 'blob' ? group(one.store, 'Content blobs', 'what was pulled, as it came')
+      : one.kind === 'leak' ? group(one.store, 'Leaks outside the chains', 'on the disk, but in no record') : storeNode(one.store));
+    const word = one.kind === 'leak' ? 'smaller leak' : 'smaller layer';
+    place.children.push({ kind: 'rest', shade: 'more', own: one.bytes, count: one.count, label: many(one.count, word), children: [] });
   }
   const top = [...stores.values()];
   for (const store of top) { store.children.push(...store.groups.values()); delete store.groups; }
@@ -148,6 +164,7 @@ function buildNames() {
     repository.children.push({ kind: 'image', image, own: image.exclusive_bytes, shade: standing(image),
       label: safe(name.tag), children: [] });
   }
+  const more = rest('images');
   // A repository with one tag is drawn as one.
   for (const registry of root.children) {
     registry.children = registry.children.map(repository => {
@@ -157,5 +174,6 @@ function buildNames() {
       return only;
     });
   }
+  if (more.count) root.children.push({ kind: 'rest', shade: 'more', own: more.bytes, count: more.count, label: many(more.count, 'smaller image'), children: [] });
   return root;
 }

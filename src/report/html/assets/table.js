@@ -1,7 +1,8 @@
 // A table of any length: sorted by a click on a column, filtered by a text, a page at a time.
 
 class Table {
-  // options: id, caption, rows, one (word for a row), columns, size, sort (column), matcher(query) -> row -> bool
+  // options: id, caption, rows, one (word for a row), columns, size, sort (column), matcher(query) -> row -> bool,
+  // rest (count and bytes of rows that are not listed; the bytes go below the column of `sort`)
   // column: label, get(row) -> value to sort by, cell(row) -> text or node, bytes, kind (class), fixed (no sorting)
   constructor(options) {
     Object.assign(this, { size: 25, sort: null, matcher: null }, options);
@@ -22,10 +23,19 @@ class Table {
       this.element.append(el('div', { class: 'tools' }, el('label', { for: id }, 'Filter', this.filter)));
     }
     this.pager = el('div', { class: 'pager' }, this.before, this.after, this.status);
-    this.element.append(el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': this.caption },
-      el('table', null, el('caption', { text: this.caption }), el('thead', null, el('tr', null, this.heads)), this.body)), this.pager);
+    this.element.append(scroller(this.caption, el('table', null, el('caption', { text: this.caption }), el('thead', null, el('tr', null, this.heads)), this.body, this.foot())), this.pager);
     this.choose();
     Table.all.push(this);
+  }
+
+  // The row that sums what is not listed.
+  foot() {
+    if (!this.rest || !this.rest.count) return null;
+    const at = this.sort;
+    return el('tfoot', null, el('tr', { 'data-rest': this.rest.count },
+      el('td', { colspan: at, text: '… and ' + many(this.rest.count, 'smaller ' + this.one) + ', not listed' }),
+      el('td', { class: 'num', title: count(this.rest.bytes) + ' bytes', 'data-value': this.rest.bytes, text: bytes(this.rest.bytes) }),
+      at + 1 < this.columns.length ? el('td', { colspan: this.columns.length - at - 1 }) : null));
   }
 
   kind(column) { return column.bytes ? 'num' : column.kind || null; }

@@ -5,10 +5,13 @@ function includes(...texts) {
 }
 
 function tables(model) {
-  const node = section('tables', 'Tables', 'The whole lists, the largest first. The columns sort, the fields filter; hover to see exact bytes.');
-  const part = (id, title, rows, options) => {
-    const h3 = el('h3', { text: title + ' (' + count(rows.length) + ')' });
-    node.append(h3, rows.length ? new Table({ id, rows, ...options }).element : empty('There are none.'));
+  const node = section('tables', 'Tables', (OMITTED ? 'The largest of each kind; what is smaller is summed in the last row.' : 'The whole lists, the largest first.')
+    + ' The columns sort, the fields filter; hover to see exact bytes.');
+  const part = (id, title, rows, options, rest = NOTHING) => {
+    const h3 = el('h3', { text: title + ' (' + count(rows.length + rest.count) + ')' });
+    node.append(h3);
+    if (rest.count) node.append(el('p', { class: 'note', text: omittedNote(rows.length, rest, options.one) }));
+    node.append(rows.length ? new Table({ id, rows, rest, ...options }).element : empty('There are none.'));
   };
   const several = SCAN.stores.length > 1;
   const store = { label: 'Store', get: row => row.store, cell: row => safe(row.store), kind: 'path' };
@@ -28,7 +31,7 @@ function tables(model) {
       { label: 'First detected (UTC)', get: row => row.first_detected ? Date.parse(row.first_detected) : null, cell: row => when(row.first_detected), kind: 'nowrap' },
       several && store]),
     matcher: includes(row => row.names.join(' '), row => row.id, row => row.digests.join(' '), row => STANDING_WORD[standing(row)]),
-  });
+  }, rest('images'));
   node.append(el('p', { class: 'note', text: 'The fair share divides each layer equally among the images and containers that use it. Only this column adds up: with that of the containers, and with leaks, metadata and other files, it is what the stores hold.' }));
 
   part('layers-table', 'Layers', SCAN.layers, {
@@ -42,7 +45,7 @@ function tables(model) {
       { label: 'Created (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
       several && store]),
     matcher: query => { const hit = layerMatcher(model, query); return layer => hit({ layer, leak: model.leaks.get(key(layer.store, layer.id)) }); },
-  });
+  }, rest('layers'));
 
   part('containers-table', 'Containers', SCAN.containers, {
     caption: 'Containers, with their writable layers', one: 'container', sort: 5, placeholder: 'name, id, image, state', columns: columns([
@@ -56,7 +59,7 @@ function tables(model) {
       { label: 'Created (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
       several && store]),
     matcher: includes(row => row.name, row => row.id, row => row.image, row => row.owner, row => row.state),
-  });
+  }, rest('containers'));
 
   part('leaks-table', 'Leaks', SCAN.leaks, {
     caption: 'Leaks and inconsistencies', one: 'leak', sort: 3, placeholder: 'class, id, path, verdict', columns: columns([
@@ -68,7 +71,7 @@ function tables(model) {
       { label: 'Evidence', get: row => row.evidence, cell: row => safe(row.evidence), kind: 'wide' },
       { label: 'Path', get: row => row.path, cell: row => el('span', { class: 'path', text: safe(row.path) }), kind: 'wide' }]),
     matcher: includes(row => row.class, row => row.id, row => row.path, row => row.verdict, row => row.evidence),
-  });
+  }, rest('leaks'));
   const { logs = [], pods = [] } = REPORT.top;
   if (logs.length) {
     part('logs-table', 'Largest logs', logs, { caption: 'The largest log files', one: 'log', sort: 0, placeholder: 'path, pod', columns: [
@@ -89,10 +92,16 @@ function tables(model) {
   return node;
 }
 
+// What is not listed of a kind, next to its table or picture.
+function omittedNote(listed, rest, one) {
+  return 'Listed are the largest ' + count(listed) + ' of ' + many(listed + rest.count, one) + '. The other ' + count(rest.count) + ' hold ' + bytes(rest.bytes)
+    + ' together, at most ' + bytes(rest.largest_bytes) + ' each; all sums include them. The whole list: layersweep report --format json.';
+}
+
 function layerUsers(model, layer, most) {
   const names = layer.images.slice(0, most).map(id => imageTitle(model, layer.store, id))
     .concat(layer.containers.slice(0, Math.max(0, most - layer.images.length)).map(id => containerTitle(model, layer.store, id)));
-  const all = layer.images.length + layer.containers.length;
+  const all = Math.max(layer.images.length + layer.containers.length, OMITTED ? layer.refcount : 0);
   if (!all) return 'nobody';
   return names.join(', ') + (all > names.length ? ' and ' + count(all - names.length) + ' more' : '');
 }

@@ -7,8 +7,8 @@ function treemap(model) {
   return new Zoom({
     id: 'treemap', name: 'treemap of the images', root, layout: treemapLayout, describe: cell => describeImage(model, cell),
     placeholder: 'image name, id, digest', count: number => many(number, 'image'), legend: legend(STANDINGS),
-    matcher: query => ({ image }) => image.id.includes(query) || image.names.some(name => name.toLowerCase().includes(query))
-      || image.digests.some(digest => digest.includes(query)),
+    matcher: query => ({ image }) => Boolean(image) && (image.id.includes(query) || image.names.some(name => name.toLowerCase().includes(query))
+      || image.digests.some(digest => digest.includes(query))),
   }).element;
 }
 
@@ -36,7 +36,7 @@ function treemapLayout(at, width, minimum) {
   const cells = [];
   root.each(place => {
     const { node, more, own } = place.data;
-    const inside = more ? more.reduce((sum, child) => sum + child.leaves().length, 0) : 0;
+    const inside = more ? more.reduce((sum, child) => sum + imagesIn(child), 0) : 0;
     const open = place.children && place.children.length;
     cells.push({ node, more, level: place.depth + 1, x: place.x0, y: place.y0, w: place.x1 - place.x0, h: place.y1 - place.y0,
       own: more ? own : node.data.own, total: place.value, shade: more ? 'more' : node.data.shade,
@@ -47,15 +47,18 @@ function treemapLayout(at, width, minimum) {
   return { cells, height };
 }
 
+function imagesIn(node) { return node.leaves().reduce((sum, leaf) => sum + (leaf.data.count || 1), 0); }
+
 function describeImage(model, cell) {
   const data = cell.node.data;
+  if (data.kind === 'rest') return describeRest(cell);
   if (cell.more) {
     return [el('h3', { text: capital(cell.label) }), el('p', { class: 'note', text: 'of ' + data.label + '; zoom in to see them' }), facts([['exclusive', exact(cell.total)]])];
   }
   if (data.kind === 'group') {
     const leaves = cell.node.leaves();
     const idle = leaves.filter(leaf => leaf.data.shade === 'unused');
-    return [el('h3', { text: data.label }), facts([['images', count(leaves.length)], ['exclusive', exact(cell.node.value)],
+    return [el('h3', { text: data.label }), facts([['images', count(imagesIn(cell.node))], ['exclusive', exact(cell.node.value)],
       ['of that not in use', exact(idle.reduce((sum, leaf) => sum + leaf.value, 0))]]),
       el('p', { class: 'note', text: 'Bytes shared by several images are not shown here.' })];
   }
