@@ -10,7 +10,7 @@ use layersweep::sys::quiet::Within;
 
 /// Prints the sum of what `measure` finds below `graphroot`.
 pub fn graphroot(graphroot: &Path) {
-    let tree = |path: &Path, unit, scope| Tree { root: 0, path: path.into(), unit, scope };
+    let tree = |path: &Path, unit, scope| Tree { root: 0, path: path.to_path_buf().into(), unit, scope };
     let mut trees = vec![
         tree(Path::new(""), 0, TreeScope::EntryOnly),
         tree(Path::new("overlay"), 0, TreeScope::EntryOnly),

@@ -191,7 +191,9 @@ fn trees_may_be_files_links_or_entries_alone() {
     fs::create_dir(dir.path().join("sub")).unwrap();
     write(&dir.path().join("sub/file"), 5000);
     symlink("sub", dir.path().join("link")).unwrap();
-    let entry = |path: &str, unit| layersweep::disk::Tree { scope: TreeScope::EntryOnly, ..tree(path, unit) };
+    fn entry(path: &str, unit: usize) -> layersweep::disk::Tree<'_> {
+        layersweep::disk::Tree { scope: TreeScope::EntryOnly, ..tree(path, unit) }
+    }
     let trees = [
         tree("sub/file", 0),
         tree("link", 1),

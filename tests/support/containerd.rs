@@ -53,7 +53,7 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
     for (unit, found) in sorted.iter().enumerate() {
         for (root, path, scope) in &found.parts {
             let scope: TreeScope = *scope;
-            trees.push(disk::Tree { root: *root, path: path.clone(), unit, scope });
+            trees.push(disk::Tree { root: *root, path: path.as_path().into(), unit, scope });
         }
     }
     let measured = disk::measure(&areas, &trees, &WalkOptions::default());

@@ -28,8 +28,8 @@ fn run(flag: &str, paths: &[&Path]) -> u64 {
 }
 
 /// A whole tree below the only root.
-pub fn tree(path: &str, unit: usize) -> Tree {
-    Tree { root: 0, path: path.into(), unit, scope: TreeScope::Whole }
+pub fn tree(path: &str, unit: usize) -> Tree<'_> {
+    Tree { root: 0, path: std::path::Path::new(path).into(), unit, scope: TreeScope::Whole }
 }
 
 /// Measures `root` as one unit.
