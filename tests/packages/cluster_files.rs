@@ -214,7 +214,7 @@ fn every_command_line_is_one_of_the_programs() {
             seen.insert(line.join(" "));
         }
     }
-    for wanted in ["scan --quiet", "gc --yes --quiet", "gc --yes --quiet --via direct", "gc --dry-run"] {
+    for wanted in ["scan --quiet", "gc --yes --quiet", "gc --dry-run"] {
         assert!(seen.contains(wanted), "{wanted} was to be found in {seen:#?}");
     }
 }

@@ -193,6 +193,7 @@ fn an_offence_is_one() {
         (r#"7 openat(AT_FDCWD</>, "/s/root/x", O_RDWR|O_CREAT, 0644) = 4"#, Some("opens for writing")),
         (r#"7 readlinkat(3</s/root/overlay/l>, "X", "y", 99) = 1"#, Some("reads a symlink")),
         (r#"7 readlink("/s/root", 0x7, 1023) = -1 EINVAL (Invalid)"#, None),
+        (r#"7 readlink("/proc/7/fd/8", "/s/root/x", 256) = 9"#, None),
         (r#"7 unlink("/s/root/x") = 0"#, Some("changes something")),
         (r#"7 open_tree(3</s/root/overlay/l>, "", OPEN_TREE_CLONE|AT_EMPTY_PATH) = 4"#, None),
         (r#"7 open_tree(3</s/root/overlay/l>, "", AT_EMPTY_PATH) = 4"#, Some("changes something")),
