@@ -18,7 +18,11 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
     let Some(problem) = plan.problems.iter_mut().find(|problem| is_no_space(&problem.message)) else {
         return;
     };
-    let others = outside::measure_quietly(request, config, scan, None, &Progress::default());
+    let mut others = outside::measure_quietly(request, config, scan, None, &Progress::default());
+    // A store's own directories on a filesystem beside it: no file of a store is deleted by hand.
+    others
+        .other_users
+        .retain(|one| scan.inventory.stores.iter().all(|store| !one.path.starts_with(&store.root)));
     let what = best(&others).unwrap_or_else(|| "nothing beside the stores takes a MiB there".into());
     problem.message = format!("{}; free space by hand and run this again: {what}", problem.message);
 }

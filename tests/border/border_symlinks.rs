@@ -194,7 +194,7 @@ for words in scan usage images report "sweep --delete --min-age 0s -y" doctor; d
     echo "${{words%% *}}: $code"
 done
 if [ {at} = /var/tmp/oci1234567 ]; then
-    "$program" --state-dir /home/state sweep 2>&1 | grep -o 'oci1234567 .*' >&2
+    "$program" --state-dir /home/state sweep --format json 2>/dev/null | grep -A12 oci1234567 >&2
 fi
 "#
         );

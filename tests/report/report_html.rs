@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+mod large;
+
 use crate::support;
 use layersweep::report::html;
 use support::browser::{self, Browser, Page, Window};
@@ -437,83 +439,6 @@ fn stores_and_blobs_are_told_apart() {
         assert_eq!(labels.iter().filter(|found| **found == label).count(), 1, "{label}: {labels:?}");
     }
     assert!(page.text("document.querySelector('#layers-table').textContent").contains(other));
-    page.expect_quiet();
-}
-
-#[test]
-fn a_huge_store_stays_small_on_the_page() {
-    if !browser::require() {
-        return;
-    }
-    let document = made::forest(2_000, 20_000);
-    assert!(list(&document, "/scan/layers").len() >= 19_000);
-    let (_dir, file) = written(&document);
-    let mut browser = Browser::start();
-    let mut page = browser.open(&file, Window::default());
-    let elements = page.number("document.querySelectorAll('*').length");
-    assert!(elements < MOST_ELEMENTS, "{elements}");
-    expect_sums(&mut page, &document);
-    // What was too small is there from nearer.
-    let more = "#icicle .cell[data-kind=more]";
-    let inside = page.number(&format!("+document.querySelector('{more}').dataset.own"));
-    page.click(more);
-    assert_eq!(drawn(&mut page, "icicle"), inside);
-    assert!(page.number("document.querySelectorAll('#icicle .cell').length") > 1);
-    let elements = page.number("document.querySelectorAll('*').length");
-    assert!(elements < MOST_ELEMENTS, "{elements}");
-    page.expect_quiet();
-}
-
-/// Of a large store the page lists the largest, and its pictures and tables sum the rest.
-#[test]
-fn what_is_not_listed_is_summed() {
-    if !browser::require() {
-        return;
-    }
-    let mut document = made::forest(60, 240);
-    let layers = list(&document, "/scan/layers").to_vec();
-    let images = list(&document, "/scan/images").to_vec();
-    // The parent of a layer that stays goes, and so do a top layer and an image.
-    let middle = layers
-        .iter()
-        .find(|one| !one["parent"].is_null() && layers.iter().any(|other| other["parent"] == one["id"]));
-    let middle = middle.unwrap().clone();
-    let has_children = |one: &Value| layers.iter().any(|other| other["parent"] == one["id"]);
-    let top = layers.iter().find(|one| !has_children(one) && one["parent"] != middle["id"]).unwrap().clone();
-    let gone = [&middle, &top].map(|one| one["id"].clone());
-    let bytes = |one: &Value| one["bytes"].as_u64().unwrap();
-    let group = |one: &Value| json!({ "store": ROOT, "kind": "layer", "base": one["parent"], "count": 1, "bytes": one["bytes"] });
-    let moved = layers.iter().filter(|one| one["parent"] == middle["id"]);
-    let moved: Vec<_> =
-        moved.map(|one| json!({ "store": ROOT, "layer": one["id"], "base": middle["parent"] })).collect();
-    document["scan"]["layers"] = layers.iter().filter(|one| !gone.contains(&one["id"])).cloned().collect();
-    document["scan"]["images"] = images[1..].to_vec().into();
-    let exclusive = number(&images[0], "/exclusive_bytes");
-    let none = json!({ "count": 0, "bytes": 0, "largest_bytes": 0 });
-    document["omitted"] = json!({
-        "images": { "count": 1, "bytes": exclusive, "largest_bytes": exclusive },
-        "layers": { "count": 2, "bytes": bytes(&middle) + bytes(&top), "largest_bytes": bytes(&middle).max(bytes(&top)) },
-        "containers": none, "leaks": none, "groups": [group(&middle), group(&top)], "bases": moved,
-    });
-    let (_dir, file) = written(&document);
-    let mut browser = Browser::start();
-    let mut page = browser.open(&file, Window::default());
-    assert_eq!(drawn(&mut page, "icicle"), sum(&layers, "bytes"));
-    assert_eq!(drawn(&mut page, "treemap"), sum(&images, "exclusive_bytes"));
-    for (table, count, held) in
-        [("layers-table", 2, bytes(&middle) + bytes(&top)), ("images-table", 1, exclusive)]
-    {
-        let foot = page.text(&format!("document.querySelector('#{table} tfoot').textContent"));
-        assert!(foot.contains(&format!("… and {count} smaller")), "{foot}");
-        assert_eq!(
-            page.number(&format!("+document.querySelector('#{table} tfoot [data-value]').dataset.value")),
-            held
-        );
-    }
-    let text = page.text("document.querySelector('main').textContent");
-    for said in [format!("Layers ({})", layers.len()), "Images (60)".into(), "The other 2 hold".into()] {
-        assert!(text.contains(&said), "{said}");
-    }
     page.expect_quiet();
 }
 

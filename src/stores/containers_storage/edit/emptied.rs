@@ -22,6 +22,7 @@ use super::error::{Error, Fault};
 use super::image::PlannedImage;
 use super::layers::ToDelete;
 use super::offered::Offered;
+use super::records::RecordFile;
 use super::session::Session;
 use super::to_delete;
 use crate::stores::containers_storage::records::ImageRecord;
@@ -169,7 +170,7 @@ impl Session<'_> {
         let (layers, Some(name)) = (layers.again()?, name_of(&layer.id)) else { return Ok(false) };
         if !self.has_emptied() {
             self.remove_dead_temporary_records()?;
-            if !self.is_worth_it(&layers, needed) {
+            if !self.is_worth_it(&layers, needed) || self.is_another_unfinished() {
                 return Ok(false);
             }
         }
@@ -208,8 +209,22 @@ impl Session<'_> {
         files.into_iter().map(length).max().unwrap_or(0) + BESIDE
     }
 
-    /// Whether the layers hold twice what is needed. Where inodes are short, each of them has enough.
+    /// Whether another image was lost for room that did not come: not one more is.
+    fn is_another_unfinished(&self) -> bool {
+        let is_offered = |begins: &str| self.emptied.offered.iter().any(|layer| layer.id.starts_with(begins));
+        let emptied = self.editor.emptied();
+        emptied.map_or(true, |all| all.iter().any(|(_, name)| !layer_of(name).is_some_and(is_offered)))
+    }
+
+    /// Whether the layers hold twice what is needed, on the filesystem that lacks it. Where inodes are short, each of them has enough.
     fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
+        let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
+        let mut files =
+            self.emptied.offered.iter().flat_map(|one| one.files).map(|at| &self.records.files[at]);
+        let is_beside = |file: &RecordFile| self.places[file.place].records(file.guards).map(device);
+        if !files.all(|file| is_beside(file) == Some(device(layers))) {
+            return false;
+        }
         if rustix::fs::fstatvfs(layers.fd()).is_ok_and(|space| lacks_inodes(&space)) {
             return true;
         }
