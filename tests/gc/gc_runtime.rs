@@ -90,8 +90,8 @@ fn events_tell_of_failures_in_a_row_and_of_no_others() {
     let first = gc(4, "74");
     assert_eq!(events(&first), ["FreeDiskSpaceFailed"]);
     let message = text(&first, "/events/0/message");
-    assert!(message.contains(&number(&first, "/wanted_bytes").to_string()), "{message}");
-    assert!(message.contains("freed 0"), "{message}");
+    let wanted = layersweep::model::display::bytes(number(&first, "/wanted_bytes"));
+    assert!(message.contains(&format!("wanted to free {wanted}, but freed 0 B")), "{message}");
     assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     // A dry run tells none, and is none. That the runtime calls an image in use it cannot know.
