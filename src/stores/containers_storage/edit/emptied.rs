@@ -36,8 +36,9 @@ const BESIDE: u64 = 64 << 10;
 /// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
 const KEPT: u64 = 16 << 20;
 
-/// What is freed may be usable only after the filesystem's next commit, or by work in the background.
-const FREED_WITHIN: Duration = Duration::from_secs(2);
+/// What is freed may be usable only after the filesystem's next commit, or by work in the background. So
+/// long a session waits for that in all, with the locks held.
+const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The name that the directory of a layer gets; `None` for an id that is none of the library's.
@@ -116,13 +117,13 @@ fn holds(path: &Path, enough: u64) -> u64 {
     sum
 }
 
-/// Waits until so many bytes are free.
-fn await_bytes(directory: &Directory, wanted: u64) {
+/// Waits until so many bytes are free; returns how long that was.
+fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duration {
     let since = Instant::now();
     loop {
         let _ = rustix::fs::syncfs(directory.fd());
-        if free_bytes(directory) >= wanted || since.elapsed() >= FREED_WITHIN {
-            return;
+        if free_bytes(directory) >= wanted || since.elapsed() >= at_most {
+            return since.elapsed();
         }
         std::thread::sleep(PAUSE);
     }
@@ -194,7 +195,8 @@ impl Session<'_> {
         }
         self.remove_links(layer.place, &layer.links)?;
         self.empty(layer.place, &name)?;
-        await_bytes(&layers, before.saturating_add(holds_bytes));
+        let patience = FREED_WITHIN.saturating_sub(self.emptied.waited);
+        self.emptied.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
         Ok(true)
     }
 

@@ -1,12 +1,15 @@
 //! The layers that a session may empty for want of room; plain data of [`super::emptied`].
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct Emptied {
     /// In the order of their turn: the image's top layer first.
     pub(super) offered: Vec<Offered>,
     pub(super) next: usize,
+    /// How long this session has waited for the room.
+    pub(super) waited: Duration,
     /// Place and name of the directories that were emptied.
     pub(super) directories: Vec<(usize, String)>,
 }
