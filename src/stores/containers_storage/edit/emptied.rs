@@ -200,6 +200,15 @@ impl Session<'_> {
         Ok(true)
     }
 
+    /// Waits a moment after layers were emptied; `false` where that was long enough.
+    pub(super) fn waits_for_room(&mut self, directory: &Directory) -> bool {
+        let goes_on = self.has_emptied() && self.emptied.waited < FREED_WITHIN;
+        if goes_on {
+            self.emptied.waited += await_bytes(directory, u64::MAX, 10 * PAUSE);
+        }
+        goes_on
+    }
+
     /// What the largest record file takes that is written anew.
     fn needed_bytes(&self) -> u64 {
         let offered = self.emptied.offered.iter();
