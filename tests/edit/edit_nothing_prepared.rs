@@ -25,6 +25,9 @@ use support::{edit, node};
 /// Images of 5 MiB each on a common base; a container uses the last.
 const IMAGES: usize = 10;
 
+// ext4 has blocks of 4 KiB, as disks have: of 1 KiB, the default of small ones, the block of the directory in
+// which a layer is renamed may be full.
+
 fn name(at: usize) -> String {
     format!("reg.local/app-{at}:1")
 }
@@ -191,12 +194,12 @@ fn from_zero(fs: Fs, bytes: u64, mkfs: &[&str]) {
 
 #[test]
 fn ext4_with_its_reserve() {
-    from_zero(Fs::Ext4, 160 * MIB, &["-m", "5"]);
+    from_zero(Fs::Ext4, 160 * MIB, &["-b", "4096", "-m", "5"]);
 }
 
 #[test]
 fn ext4_without_reserve() {
-    from_zero(Fs::Ext4, 160 * MIB, &["-m", "0"]);
+    from_zero(Fs::Ext4, 160 * MIB, &["-b", "4096", "-m", "0"]);
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn btrfs() {
 
 #[test]
 fn ext4_without_inodes() {
-    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-N", "2000"]) else { return };
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096", "-N", "2000"]) else { return };
     disk.fill_inodes();
     let removed = disk.json(0, &["rm", "--via", "direct", "--min-age", "0s", &name(3), &name(4)]);
     assert_eq!(deleted(&removed), [name(3), name(4)], "{removed:#}");
@@ -222,7 +225,7 @@ fn ext4_without_inodes() {
 /// No image has enough: nothing is changed, and what to delete by hand is named.
 #[test]
 fn where_no_image_makes_room_a_person_is_told_what_does() {
-    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &[]) else { return };
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     let log = disk.loopfs.path().join("core.4711");
     std::fs::write(log, vec![1; 6 << 20]).unwrap();
     disk.pad();
@@ -303,7 +306,7 @@ fn content(store: &Store, layer: &str) -> Option<BTreeSet<PathBuf>> {
 /// podman works with the others; our next run finishes, on the full disk.
 #[test]
 fn killed_at_every_step() {
-    let Some(disk) = Disk::new(Fs::Ext4, 64 * MIB, &[]) else { return };
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let notes = disk.loopfs.path().join("notes");
     std::fs::create_dir(&notes).unwrap();
