@@ -1,14 +1,17 @@
 //! What a person can free where no deletion of ours can begin.
 
+use std::path::Path;
+
 use super::outside;
 use super::request::Request;
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::execute::images::is_no_space;
-use crate::model::Plan;
-use crate::model::display::bytes;
+use crate::model::display::{bytes, shell_word};
+use crate::model::{Filesystem, FilesystemIx, Finding, Plan};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
+use crate::sys::root::Root;
 
 /// What holds less helps nobody.
 const LEAST: u64 = 1 << 20;
@@ -18,40 +21,88 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
     let Some(problem) = plan.problems.iter_mut().find(|problem| is_no_space(&problem.message)) else {
         return;
     };
-    let mut others = outside::measure_quietly(request, config, scan, None, &Progress::default());
-    // A store's own directories on a filesystem beside it: no file of a store is deleted by hand.
-    others
-        .other_users
-        .retain(|one| scan.inventory.stores.iter().all(|store| !one.path.starts_with(&store.root)));
-    let what = best(&others).unwrap_or_else(|| "nothing beside the stores takes a MiB there".into());
+    let inventory = &scan.inventory;
+    let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
+    let Some(fullest) = filesystems.min_by_key(|at| match &inventory[*at] {
+        full if is_out_of_inodes(full) => 0,
+        other => other.available_bytes,
+    }) else {
+        return;
+    };
+    let what = if is_out_of_inodes(&inventory[fullest]) {
+        format!("delete some files on {}, which has no free inode", inventory[fullest].mount.display())
+    } else {
+        let mut others = outside::measure_quietly(request, config, scan, None, &Progress::default());
+        others.logs.retain(|log| log.filesystem == fullest);
+        others.other_users.retain(|one| one.filesystem == fullest);
+        // A store's own directories on a filesystem beside it: no file of a store is deleted by hand.
+        others
+            .other_users
+            .retain(|one| inventory.stores.iter().all(|store| !one.path.starts_with(&store.root)));
+        best(&others, &is_of_root).unwrap_or_else(|| "nothing beside the stores takes a MiB there".into())
+    };
     problem.message = format!("{}; free space by hand and run this again: {what}", problem.message);
 }
 
-/// The command for the largest of what can be spared as a rule; else what holds the most.
-fn best(others: &OtherUsers) -> Option<String> {
+/// Whether there is a filesystem whose images have to go by inodes, since bytes are free: warnings for a run
+/// without such a target, which would only say that nothing has to be deleted.
+pub(super) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
+    let all = scan.inventory.filesystems.iter().filter(|one| is_out_of_inodes(one));
+    all.map(|one| Finding {
+        path: one.mount.clone(),
+        message: format!(
+            "no inode is free ({} are used), and no target for inodes is set: `layersweep gc --inodes-high 90` \
+             deletes images until 85% are used",
+            one.inodes
+        ),
+        incomplete: false,
+    })
+    .collect()
+}
+
+/// An XFS without a free byte cannot make inodes either, and lacks bytes alone.
+fn is_out_of_inodes(one: &Filesystem) -> bool {
+    one.inodes > 0 && one.inodes_free == 0 && one.available_bytes >= LEAST
+}
+
+/// Whether nobody but root can put something else where the file is before the command is typed.
+fn is_of_root(file: &Path) -> bool {
+    file.parent().is_some_and(|parent| Root::open(parent).is_ok_and(|root| root.way().is_trusted()))
+}
+
+/// The command for the largest of what can be spared as a rule, however large something else is: a deletion
+/// needs little to begin. Else what holds the most.
+fn best(others: &OtherUsers, is_of_root: &dyn Fn(&Path) -> bool) -> Option<String> {
     use OtherUserKind::{CoreDumps, DeletedOpen, Directory, Journal, KubeletVolumes, Logs, PodLogs, VarTmp};
     let largest = |kinds: &[OtherUserKind]| {
         let of_kind = others.other_users.iter().filter(|one| kinds.contains(&one.kind) && one.bytes >= LEAST);
         of_kind.max_by_key(|one| one.bytes)
     };
-    let log = others.logs.first().filter(|log| log.bytes >= LEAST);
-    let spared = largest(&[CoreDumps, Journal, VarTmp]);
-    if let Some(log) = log.filter(|log| spared.is_none_or(|spared| spared.bytes < log.bytes)) {
-        return Some(format!("truncate -s 0 {} ({})", log.path.display(), bytes(log.bytes)));
+    if let Some(spared) = largest(&[CoreDumps, Journal, VarTmp]) {
+        return Some(command(spared, is_of_root));
     }
-    let found = spared.or_else(|| largest(&[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory]))?;
-    Some(command(found))
+    if let Some(log) = others.logs.first().filter(|log| log.bytes >= LEAST) {
+        let path = shell_word(&log.path.to_string_lossy());
+        let size = bytes(log.bytes);
+        return Some(match is_of_root(&log.path) {
+            true => format!("truncate -s 0 {path} ({size}), if nobody needs it"),
+            false => format!("look at {path} ({size}), in a directory that others can change"),
+        });
+    }
+    largest(&[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory]).map(|user| command(user, is_of_root))
 }
 
-fn command(user: &OtherUser) -> String {
-    let (path, size) = (user.path.display(), bytes(user.bytes));
+fn command(user: &OtherUser, is_of_root: &dyn Fn(&Path) -> bool) -> String {
+    let (path, size) = (shell_word(&user.path.to_string_lossy()), bytes(user.bytes));
     match user.kind {
         OtherUserKind::Journal => format!("journalctl --vacuum-size=16M ({path}, {size})"),
         OtherUserKind::DeletedOpen => {
             let holder = user.holder.as_deref().unwrap_or("the process");
             format!("restart {holder}, which holds the deleted file {path} ({size})")
         }
-        _ if user.path.is_file() => format!("rm {path} ({size}), if nobody needs it"),
+        _ if is_of_root(&user.path) && user.path.symlink_metadata().is_ok_and(|facts| facts.is_file()) => {
+            format!("rm {path} ({size}), if nobody needs it")
+        }
         _ => format!("delete what nobody needs in {path} ({size})"),
     }
 }
@@ -71,22 +122,26 @@ mod tests {
             holder: Some("mysqld (pid 7)".into()),
         };
         let mut others = OtherUsers::default();
+        let best = |others: &OtherUsers| super::best(others, &|path| !path.starts_with("/home"));
         assert_eq!(best(&others), None);
         others.other_users.push(user(OtherUserKind::Directory, "/home", 900));
         assert_eq!(best(&others).unwrap(), "delete what nobody needs in /home (900.0 MiB)");
         others.other_users.push(user(OtherUserKind::DeletedOpen, "/srv/undo", 1000));
         assert!(best(&others).unwrap().starts_with("restart mysqld (pid 7)"));
-        others.other_users.push(user(OtherUserKind::CoreDumps, "/var/lib/systemd/coredump", 30));
-        assert!(best(&others).unwrap().contains("coredump (30.0 MiB)"));
-        others.other_users.push(user(OtherUserKind::Journal, "/var/log/journal", 200));
-        assert!(best(&others).unwrap().starts_with("journalctl --vacuum-size=16M"));
         others.logs.push(BigFile {
             filesystem: 0.into(),
-            path: "/var/log/pods/a/0.log".into(),
+            path: "/var/log/pods/a b/0.log".into(),
             bytes: 300 << 20,
             pod: None,
             container: None,
         });
-        assert_eq!(best(&others).unwrap(), "truncate -s 0 /var/log/pods/a/0.log (300.0 MiB)");
+        let log = "truncate -s 0 '/var/log/pods/a b/0.log' (300.0 MiB), if nobody needs it";
+        assert_eq!(best(&others).unwrap(), log);
+        others.logs[0].path = "/home/alice/0.log".into();
+        assert!(best(&others).unwrap().starts_with("look at /home/alice/0.log (300.0 MiB)"));
+        others.other_users.push(user(OtherUserKind::CoreDumps, "/var/lib/systemd/coredump", 30));
+        assert!(best(&others).unwrap().contains("coredump (30.0 MiB)"));
+        others.other_users.push(user(OtherUserKind::Journal, "/var/log/journal", 200));
+        assert!(best(&others).unwrap().starts_with("journalctl --vacuum-size=16M"));
     }
 }

@@ -216,7 +216,7 @@ pub(super) fn acquire_lock(place: &Place) -> Result<RunLock, Error> {
             // On a full or read-only disk that has no state directory yet.
             let stand_in = place.pending.last().filter(|dir| !dir.starts_with(&place.dir));
             let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
-            tracing::warn!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
+            tracing::info!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
             match RunLock::acquire(stand_in) {
                 // The locks of the stores are held for each deletion all the same.
                 Err(LockError::Io { path, source }) if is_no_room(&source) => {

@@ -12,6 +12,7 @@ use crate::config::{Config, Via};
 use crate::cri::Options;
 use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
+use crate::history::pins::Pins;
 use crate::history::runs::Command;
 use crate::model::plan::{Phase, Problem};
 use crate::model::{StoreIx, StoreKind};
@@ -116,10 +117,11 @@ pub(super) fn leaks(
 }
 
 /// Finishes what killed runs began: how many images, layers and temporary files, and what could not be
-/// finished.
-pub(super) fn resume(editors: &Editors) -> (usize, Vec<Problem>) {
+/// finished. What is pinned by now stays.
+pub(super) fn resume(editors: &Editors, pins: &Pins) -> (usize, Vec<Problem>) {
     let (mut resumed, mut problems) = (0, Vec::new());
-    for (store, result) in editors.resume() {
+    let is_pinned = |id: &str, names: &[String], digests: &[String]| !pins.of(names, digests, id).is_empty();
+    for (store, result) in editors.resume(&is_pinned) {
         match result {
             Ok(done) => {
                 resumed += done.images.len() + done.layers.len() + done.orphans.len();

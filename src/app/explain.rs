@@ -1,8 +1,11 @@
 //! `explain`: everything about one image, layer, container, leak or path.
 
+use std::path::Path;
+
 use super::containers::Containers;
 use super::error::Error;
-use super::observer::Observer;
+use super::observer::{Observer, Weight};
+use super::owners::{self, Owned};
 use super::policy_context;
 use super::request::Request;
 use super::runtime;
@@ -21,8 +24,10 @@ use crate::stores::lookup::{self, Subject};
 pub struct Explanation {
     /// The scan that it was found in.
     pub result: ScanResult,
-    /// What it is.
-    pub subject: Subject,
+    /// What it is; none where a path is no object, but a store or something that is in no store.
+    pub subject: Option<Subject>,
+    /// Of a path: who holds what is at and below it.
+    pub owned: Option<Owned>,
     /// More about an image.
     pub image: Option<ImageExplanation>,
     /// Of a container: what a collection would do, where a runtime could be asked.
@@ -43,17 +48,31 @@ pub struct ImageExplanation {
 /// Explains what `reference` means.
 ///
 /// # Errors
-/// When it means nothing or several things, or the stores or the database cannot be read.
+/// When it means nothing or several things, a path does not exist, or the stores or the database cannot be read.
 pub fn explain(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
     reference: &str,
 ) -> Result<Explanation, Error> {
-    let result = scan::scan_for_policy(request, observer, false, config)?;
-    let subject = lookup::look_up(&result.scan, reference)?;
+    let (result, subject, owned) = match lookup::is_path(reference) {
+        false => {
+            let result = scan::scan_for_policy(request, observer, false, config)?;
+            let subject = lookup::look_up(&result.scan, reference)?;
+            (result, Some(subject), None)
+        }
+        true => {
+            let mut result = scan::scan_for_path(request, observer, config)?;
+            let located = lookup::locate(&result.scan, Path::new(reference))?;
+            let subject = lookup::at_path(&result.scan, &located);
+            let (owned, findings) = owners::owners(request, observer, config, &result.scan, &located);
+            observer.findings(Weight::Usual, &findings);
+            result.scan.inventory.findings.extend(findings);
+            (result, subject, Some(owned))
+        }
+    };
     let image = match subject {
-        Subject::Image(at) => {
+        Some(Subject::Image(at)) => {
             let lives = result.state.lives(&result.scan, at)?;
             let (rulings, plan) = policy_context::judge(request, observer, config, &result, at)?;
             Some(ImageExplanation { lives, rulings, plan })
@@ -61,10 +80,10 @@ pub fn explain(
         _ => None,
     };
     let containers = match subject {
-        Subject::Container(_) => containers(request, config, &result.scan),
+        Some(Subject::Container(_)) => containers(request, config, &result.scan),
         _ => None,
     };
-    Ok(Explanation { result, subject, image, containers })
+    Ok(Explanation { result, subject, owned, image, containers })
 }
 
 /// What a collection of containers would do now, if there is a runtime to ask: what a container

@@ -19,6 +19,7 @@ use super::outside::{self, Outside};
 use super::policy_context::{self, NodeContext};
 use super::protect::labels_for;
 use super::recorder::{self, Beginning, Recorder};
+use super::request::Request;
 use super::reserve;
 use super::rm::{self, Named};
 use super::runtime;
@@ -34,6 +35,7 @@ use crate::execute::measure::{self, Patience};
 use crate::execute::owner::Owners;
 use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
 use crate::history::RunLock;
+use crate::history::pins::Pins;
 use crate::history::runs::{self, Command};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
@@ -51,6 +53,10 @@ use crate::sys::stop::{flag, is_asked};
 
 /// How often it is scanned again because the node does not keep still.
 const ATTEMPTS: u32 = 5;
+
+/// Of the plan, which cannot know what that frees.
+const UNFINISHED: &str =
+    "a run was killed in the middle of a deletion, which is finished first: the plan may change";
 
 /// A plan, or what became of it.
 #[derive(Debug)]
@@ -85,6 +91,8 @@ pub struct GcResult {
 #[derive(Debug)]
 pub struct Planned {
     pub result: GcResult,
+    /// A killed run left deletions that this one finishes first.
+    pub is_unfinished: bool,
     scanned: ScanResult,
     editors: Editors,
     config: Config,
@@ -116,6 +124,8 @@ pub struct Gc<'a> {
     via: Via,
     /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
     not_written_out: Option<Vec<Finding>>,
+    /// An interrupted run was finished after the answer.
+    resumed: bool,
     /// Held from the beginning, or where somebody is asked, from the answer on.
     lock: Option<RunLock>,
 }
@@ -131,6 +141,7 @@ impl<'a> Gc<'a> {
             kubelet: None,
             through: None,
             not_written_out: None,
+            resumed: false,
             lock: None,
         }
     }
@@ -171,7 +182,12 @@ impl<'a> Gc<'a> {
     /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
     /// [`Error::is_stale`], another plan may do.
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
+        let held = self.lock.is_some();
         self.hold()?;
+        if !held && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
+            self.resumed = true;
+            return Err(PreconditionError::stale("an interrupted run was finished first").into());
+        }
         let mut through = match self.through.take() {
             Some(through) => through,
             None => self.connect()?,
@@ -219,6 +235,11 @@ impl<'a> Gc<'a> {
             at: Timestamp::now(),
             exit: Exit::Done,
         }
+    }
+
+    /// Whether it has finished an interrupted run, which deletes.
+    pub fn has_resumed(&self) -> bool {
+        self.resumed
     }
 
     fn hold(&mut self) -> Result<(), Error> {
@@ -316,9 +337,10 @@ impl<'a> Gc<'a> {
         if let Through::Direct(owners) = &through {
             direct::check_namespace(request)?;
             direct::check(owners.as_ref(), &scanned, &editors)?;
-            if !dry_run && resumed(&editors) {
-                scanned = self.scan()?;
-            }
+        }
+        // Where somebody is asked, not before the answer.
+        if self.lock.is_some() && resumed(request, &editors, scanned.state.pins()) {
+            scanned = self.scan()?;
         }
         let (leaks, barred) = match direct::leaks((&self.asked, via), &config, &scanned, &editors) {
             Ok(leaks) => (leaks, None),
@@ -336,6 +358,7 @@ impl<'a> Gc<'a> {
         let containers = containers.transpose()?;
         let result = self.result(Plan::default(), Vec::new());
         let mut planned = Planned {
+            is_unfinished: false,
             result: GcResult { dry_run, policy: self.policy(), targets: config.images.targets, ..result },
             scanned,
             editors,
@@ -351,13 +374,26 @@ impl<'a> Gc<'a> {
             // The filesystems may say now that there is less to do, a dry run's like any other.
             self.plan_all(&mut planned, through)?;
         }
+        if self.lock.is_none() && planned.editors.are_unfinished() {
+            planned.is_unfinished = true;
+            planned.result.plan.notes.push(UNFINISHED.to_owned());
+        }
         if planned.leaks.is_some()
             && !planned.result.plan.steps.iter().any(|one| one.target.kind == Kind::Leak)
         {
             planned.leaks = None;
         }
+        let may_lack_inodes = command == Command::Gc
+            && planned.result.plan.steps.is_empty()
+            && planned.result.targets.inodes.is_none()
+            && !self.asked.leaves_out(Only::Images);
+        if may_lack_inodes {
+            let warnings = by_hand::out_of_inodes(&planned.scanned.scan);
+            self.observer.findings(Weight::Always, &warnings);
+            planned.scanned.scan.inventory.findings.extend(warnings);
+        }
         let scanned = &planned.scanned;
-        if via == Via::Direct && dry_run {
+        if dry_run {
             let GcRequest { request, .. } = self.asked;
             by_hand::advise(&mut planned.result.plan, request, &planned.config, &scanned.scan);
         }
@@ -376,7 +412,8 @@ impl<'a> Gc<'a> {
 
     /// Plans everything, from one scan.
     fn plan_all(&self, planned: &mut Planned, through: &mut Through) -> Result<(), Error> {
-        let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred } = planned;
+        let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred, .. } =
+            planned;
         let scan = &scanned.scan;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         // Containers first: what they hold is free then.
@@ -466,8 +503,18 @@ impl<'a> Gc<'a> {
 
     /// Leaks first, then containers and logs, then names, then images.
     fn carry_out(&self, through: &mut Through, planned: Planned) -> Result<GcResult, Error> {
-        let Planned { mut result, mut scanned, editors, config, stores, named, containers, leaks, barred } =
-            planned;
+        let Planned {
+            mut result,
+            mut scanned,
+            editors,
+            config,
+            stores,
+            named,
+            containers,
+            leaks,
+            barred,
+            ..
+        } = planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, &config);
         let scan = &mut scanned.scan;
         if let Some((_, plan)) = &containers {
@@ -560,9 +607,7 @@ impl<'a> Gc<'a> {
             plan.precede(first);
         }
         bar(&mut plan, barred.as_deref());
-        if is_direct {
-            by_hand::advise(&mut plan, self.asked.request, &config, scan);
-        }
+        by_hand::advise(&mut plan, self.asked.request, &config, scan);
         let outcome = run.finish(plan, before);
         let failed_before = self.asked.command == Command::Gc && scanned.state.last_gc_failed();
         result.events = events(&outcome, result.kubelet.as_ref(), failed_before);
@@ -670,9 +715,12 @@ fn told_once(mut plan: Plan) -> Plan {
     plan
 }
 
-/// Finishes what killed runs began; whether there was anything.
-fn resumed(editors: &Editors) -> bool {
-    let (resumed, problems) = direct::resume(editors);
+/// Finishes what killed runs began, whoever deletes images now; whether there was anything.
+fn resumed(request: &Request, editors: &Editors, pins: &Pins) -> bool {
+    if direct::check_namespace(request).is_err() {
+        return false;
+    }
+    let (resumed, problems) = direct::resume(editors, pins);
     if resumed > 0 {
         tracing::warn!("finished an interrupted run: {resumed} images and layers");
     }

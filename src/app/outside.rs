@@ -40,13 +40,22 @@ pub(super) fn measure_quietly(
     most_inodes: Option<u64>,
     progress: &Progress,
 ) -> OtherUsers {
-    let known = other_usage::Known {
+    other_usage::measure(scan, &known(request, config, scan, most_inodes), progress)
+}
+
+/// Where to look.
+pub(super) fn known(
+    request: &Request,
+    config: &Config,
+    scan: &Scan,
+    most_inodes: Option<u64>,
+) -> other_usage::Known {
+    other_usage::Known {
         state_dir: scan.sysroot.display(&database::place(request).dir),
         places: places(config, scan),
         threads: request.threads.map_or(0, usize::from),
         most_inodes,
-    };
-    other_usage::measure(scan, &known, progress)
+    }
 }
 
 /// Where the kubelet keeps what, as far as it is known.
@@ -103,16 +112,20 @@ pub(super) fn parts(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> 
     parts
 }
 
+/// Nobody makes room with less.
+const LEAST_NAMED: u64 = 1 << 20;
+
 /// The largest of them, in words; empty where there is none.
 pub(super) fn largest(parts: &[Part]) -> String {
     /// More of them are for a table.
     const NAMED: usize = 3;
-    let named = parts.iter().take(NAMED).map(|part| match &part.path {
-        Some(path) if !part.label.starts_with('/') => {
-            format!("{} {} ({})", part.label, bytes(part.bytes), path)
-        }
-        _ => format!("{} {}", part.label, bytes(part.bytes)),
-    });
+    let named =
+        parts.iter().filter(|part| part.bytes >= LEAST_NAMED).take(NAMED).map(|part| match &part.path {
+            Some(path) if !part.label.starts_with('/') => {
+                format!("{} {} ({})", part.label, bytes(part.bytes), path)
+            }
+            _ => format!("{} {}", part.label, bytes(part.bytes)),
+        });
     named.collect::<Vec<_>>().join(", ")
 }
 

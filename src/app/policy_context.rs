@@ -5,13 +5,16 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::database;
 use super::error::Error;
 use super::observer::{Observer, Weight};
 use super::protect::FromNode;
 use super::request::Request;
+use super::runtime;
 use super::scan::ScanResult;
 use super::state::{self, State};
-use crate::config::Config;
+use crate::config::{Config, Via};
+use crate::execute::editors::{Editors, Keep};
 use crate::execute::{PolicyContext, Recalled};
 use crate::history::ages::ImageAge;
 use crate::history::pins::{Pin, Pins};
@@ -22,7 +25,7 @@ use crate::model::{Attempt, ImageIx, Inventory, Plan, StoreId};
 use crate::node::Unreadable;
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, ExternalFacts, Input, Task};
-use crate::stores;
+use crate::stores::{self, Scan};
 
 /// The records, and the configuration beside them.
 #[derive(Debug)]
@@ -165,10 +168,17 @@ fn planned<T>(
     let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
+    let first_frees = first_frees(request, &config, scan);
     // Our keep-list is in the inventory already.
     let known: Vec<_> = context
         .attempts_of(inventory)
-        .map(|attempts| ExternalFacts { attempts, pinned_by: unknown.clone(), ..ExternalFacts::default() })
+        .zip(&inventory.images)
+        .map(|(attempts, image)| ExternalFacts {
+            attempts,
+            pinned_by: unknown.clone(),
+            first_frees: first_frees[image.store.get()],
+            ..ExternalFacts::default()
+        })
         .collect();
     let input = Input {
         inventory,
@@ -181,6 +191,22 @@ fn planned<T>(
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
+}
+
+/// For each store what the first deletion has to free there, if we do it ourselves.
+fn first_frees(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u64>> {
+    let stores = &scan.inventory.stores;
+    let is_direct = match config.via {
+        Via::Cri => false,
+        Via::Direct => true,
+        Via::Auto => !runtime::is_seen(request, scan),
+    };
+    if scan.sysroot.is_foreign() || !is_direct {
+        return vec![None; stores.len()];
+    }
+    let dir = database::place(request).dir;
+    let editors = Editors::of(scan, &dir, Keep::Use, request.trust_pid_namespace);
+    stores.iter().map(|store| editors.first_frees(store)).collect()
 }
 
 fn ages_of(age: &ImageAge) -> Ages {

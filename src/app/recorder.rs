@@ -12,10 +12,10 @@ use super::state::State;
 use crate::disk;
 use crate::execute;
 use crate::execute::images::is_no_space;
-use crate::history::Note;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
 use crate::history::scan_record::{SeenFilesystem, StoreKey};
+use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Kind, Plan, Problem, Step};
@@ -34,6 +34,8 @@ pub(super) struct Recorder<'a> {
     freed_bytes: i64,
     /// Where the journal has the deletion that is being measured.
     awaited: Option<usize>,
+    /// That the disk was full when the run began: no news where it made room and is saved in the end.
+    full: Vec<Degraded>,
 }
 
 /// What a run begins with.
@@ -81,6 +83,7 @@ impl<'a> Recorder<'a> {
             done: 0,
             freed_bytes: 0,
             awaited: None,
+            full: Vec::new(),
         }
     }
 
@@ -111,7 +114,12 @@ impl<'a> Recorder<'a> {
             filesystems: fullness(&self.journal, inventory),
             ..End::of(self.state.now(), kind)
         };
-        let ended = self.journal.end(end);
+        let mut ended = self.journal.end(end);
+        if ended.kept {
+            ended.degraded.retain(|why| !matches!(why, Degraded::DiskFull { .. }));
+        } else {
+            ended.degraded.splice(0..0, self.full);
+        }
         warn_of_saving(self.observer, &ended.degraded, &ended.notes);
         ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)))
     }
@@ -147,9 +155,14 @@ impl execute::Observer for Recorder<'_> {
         if let Some(context) = self.context {
             context.keep_list_is(keep_list);
         }
-        let degraded = self.journal.take_degraded();
-        if !degraded.is_empty() {
-            warn_of_saving(self.observer, &degraded, &[]);
+        let (full, others): (Vec<_>, Vec<_>) = self
+            .journal
+            .take_degraded()
+            .into_iter()
+            .partition(|why| matches!(why, Degraded::DiskFull { .. }));
+        self.full.extend(full);
+        if !others.is_empty() {
+            warn_of_saving(self.observer, &others, &[]);
         }
         self.observer.deleting(&Deleting {
             number: self.done + 1,

@@ -2,13 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-
 use super::error::Error;
-use crate::model::LabelsOf;
 use crate::stores;
 use crate::stores::containers_storage::config::Environment;
-use crate::stores::containers_storage::snapshot::Patience;
 use crate::sys::ioprio::IoPriority;
 use crate::sys::sysroot::Sysroot;
 
@@ -65,18 +61,12 @@ impl Request {
         let sysroot = self.root();
         Ok(stores::Request {
             environment: Environment::of_process(&sysroot),
-            sysroot,
             graphroots: self.inside(absolute(&self.graphroots)?),
             containerd_roots: self.inside(absolute(&self.containerd_roots)?),
             runroot: absolute(self.runroot.as_slice())?.into_iter().next(),
             threads: self.threads.map_or(0, usize::from),
-            patience: Patience::default(),
-            measure: stores::Measure::Everything,
-            labels: LabelsOf::Nobody,
-            now: Timestamp::now(),
-            leaps: Vec::new(),
-            sizes: None,
             full: self.full,
+            ..stores::Request::of(sysroot)
         })
     }
 

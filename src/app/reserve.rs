@@ -1,5 +1,6 @@
 //! The reserve files: room for the first deletion on a full disk.
 
+use super::observer::Observer;
 use crate::cri::{StorePlace, StoreType};
 use crate::history::Place;
 use crate::model::StoreKind;
@@ -43,9 +44,19 @@ pub(super) fn of_all(scan: &Scan, place: &Place) -> Vec<ReserveFile> {
 }
 
 /// Creates those of a scan where there is room, and where we may write.
-pub fn create_all(scan: &Scan, place: &Place) {
-    if !place.foreign {
-        of_all(scan, place).iter().for_each(|reserve| prepare(Some(reserve)));
+pub fn create_all(scan: &Scan, place: &Place, observer: &dyn Observer) {
+    if place.foreign {
+        return;
+    }
+    for reserve in of_all(scan, place).iter().filter(|reserve| !reserve.is_ready()) {
+        let path = reserve.path().display();
+        match reserve.prepare() {
+            Ok(true) => {
+                observer.note(&format!("made the reserve file {path}, for the first deletion on a full disk"))
+            }
+            Ok(false) => observer.note(&format!("there is no room for the reserve file {path}")),
+            Err(error) => observer.note(&format!("the reserve file {path} cannot be made: {error}")),
+        }
     }
 }
 

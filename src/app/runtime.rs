@@ -4,6 +4,8 @@ use super::error::Error;
 use super::request::Request;
 use crate::cri::discover::{self, Answers, Candidate};
 use crate::cri::{Client, CriError, Endpoint, Options, Problem};
+use crate::model::StoreKind;
+use crate::stores::Scan;
 use crate::sys::sysroot::Sysroot;
 
 /// The socket that a flag or the configuration names. Both were looked at when they were read.
@@ -140,6 +142,15 @@ fn which(answering: &[bool], silent: &[(bool, bool)]) -> Which {
         (None, None, _) if answering.len() == 1 => Which::This(0),
         _ => Which::Several,
     }
+}
+
+/// Whether a runtime is there that deletes images of these stores: containerd's, or one with a socket.
+pub(super) fn is_seen(request: &Request, scan: &Scan) -> bool {
+    let has_socket = || match request.names_stores {
+        true => request.cri_endpoint.is_some(),
+        false => !discover::discover(&scan.sysroot).candidates.is_empty(),
+    };
+    scan.inventory.stores.iter().any(|store| store.kind == StoreKind::Containerd) || has_socket()
 }
 
 #[cfg(test)]

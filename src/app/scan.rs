@@ -42,7 +42,7 @@ impl ScanResult {
 /// When there is no store, or one cannot be read at all.
 pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
     let (state, findings) = State::open(request)?;
-    scan_with(request, observer, state, findings, false, LabelsOf::Nobody)
+    scan_with(request, observer, state, findings, false, Also::default())
 }
 
 /// Scans, and records what was seen (never with a sysroot).
@@ -52,7 +52,7 @@ pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Er
 pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
     let (state, findings) = State::open(request)?;
     let record = request.sysroot.is_none();
-    scan_with(request, observer, state, findings, record, LabelsOf::Nobody)
+    scan_with(request, observer, state, findings, record, Also::default())
 }
 
 /// Scans with what the policy needs. `record`: also records it, unless there is a database that
@@ -67,9 +67,22 @@ pub fn scan_for_policy(
     record: bool,
     config: &Config,
 ) -> Result<ScanResult, Error> {
-    let (state, findings) = State::open(request)?;
+    let (state, findings) = if record { State::open_to_delete(request)? } else { State::open(request)? };
     let record = record && !state.is_unreadable();
-    scan_with(request, observer, state, findings, record, labels_for(&config.images.protect))
+    scan_with(request, observer, state, findings, record, Also::labels(config))
+}
+
+/// Scans with what the policy needs and what a directory can be divided by, and records nothing.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_for_path(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+) -> Result<ScanResult, Error> {
+    let (state, findings) = State::open(request)?;
+    scan_with(request, observer, state, findings, false, Also { trees: true, ..Also::labels(config) })
 }
 
 /// Scans with what the policy needs, for a report that decides nothing: whatever state the database
@@ -83,7 +96,20 @@ pub fn scan_for_report(
     config: &Config,
 ) -> Result<ScanResult, Error> {
     let (state, findings) = State::open_for_report(request)?;
-    scan_with(request, observer, state, findings, false, labels_for(&config.images.protect))
+    scan_with(request, observer, state, findings, false, Also::labels(config))
+}
+
+/// What to read besides.
+#[derive(Default)]
+struct Also {
+    labels: LabelsOf,
+    trees: bool,
+}
+
+impl Also {
+    fn labels(config: &Config) -> Self {
+        Self { labels: labels_for(&config.images.protect), trees: false }
+    }
 }
 
 fn scan_with(
@@ -92,9 +118,9 @@ fn scan_with(
     mut state: State,
     findings: Vec<Finding>,
     record: bool,
-    labels: LabelsOf,
+    also: Also,
 ) -> Result<ScanResult, Error> {
-    let measured = measure(request, observer, &mut state, labels);
+    let measured = measure(request, observer, &mut state, also);
     state.scan_ended()?;
     if let Err(error) = &measured
         && error.proves_no_store()
@@ -116,17 +142,13 @@ fn scan_with(
     Ok(ScanResult { scan, ages, state, kept })
 }
 
-fn measure(
-    request: &Request,
-    observer: &dyn Observer,
-    state: &mut State,
-    labels: LabelsOf,
-) -> Result<Scan, Error> {
+fn measure(request: &Request, observer: &dyn Observer, state: &mut State, also: Also) -> Result<Scan, Error> {
     if let Err(error) = request.io_priority.apply() {
         tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
     }
     let sizes = Some(Arc::new(state.take_sizes()));
-    let asked = stores::Request { sizes, leaps: state.leaps(), labels, ..request.stores()? };
+    let Also { labels, trees: keep_trees } = also;
+    let asked = stores::Request { sizes, leaps: state.leaps(), labels, keep_trees, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
     let scan = stores::run(&asked, &progress);

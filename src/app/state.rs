@@ -23,7 +23,7 @@ use crate::history::scans::ScanRun;
 use crate::history::{self, Access, Degraded, Note, Pending, Place, Queue, RunLock, clock, figures, sizes};
 use crate::model::refs::Refs;
 use crate::model::scan_summary::ScanSummary;
-use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
+use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, LeakClass, StoreId, StoreIx};
 use crate::stores::Scan;
 use crate::sys::clock::{Leap, Reading};
 
@@ -64,6 +64,8 @@ pub struct State {
     new: bool,
     /// Nothing is decided by them: what they may pin is no reason to call an image pinned.
     decides_nothing: bool,
+    /// The run deletes next, and saves again when it has made room: that the disk is full is only told then.
+    deletes: bool,
 }
 
 impl State {
@@ -87,6 +89,15 @@ impl State {
         });
         let (state, findings) = Self::of(database, degraded)?;
         Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
+    }
+
+    /// The same for a run that deletes after its scan is saved.
+    ///
+    /// # Errors
+    /// When SQLite refuses, or the clocks cannot be read.
+    pub fn open_to_delete(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
+        let (state, findings) = Self::open(request)?;
+        Ok((Self { deletes: true, ..state }, findings))
     }
 
     fn of(mut database: Database, degraded: Vec<Degraded>) -> Result<(Self, Vec<Finding>), Error> {
@@ -128,6 +139,7 @@ impl State {
             was_unreadable: unreadable,
             new: !found && !unreadable,
             decides_nothing: false,
+            deletes: false,
         };
         Ok((state, findings))
     }
@@ -135,7 +147,8 @@ impl State {
     /// Adds what is wrong with the records to the scan's findings, each once.
     pub fn add_findings(&mut self, scan: &mut Scan) {
         let finding = |why: Degraded| finding(&self.place, format!("{why}; {}", why.remedy()));
-        scan.inventory.findings.extend(self.degraded.drain(..).map(finding));
+        let later = |why: &Degraded| self.deletes && matches!(why, Degraded::DiskFull { .. });
+        scan.inventory.findings.extend(self.degraded.drain(..).filter(|why| !later(why)).map(finding));
     }
 
     /// Sizes of layers that earlier scans have measured; they are asked for once.
@@ -322,6 +335,8 @@ impl State {
                 self.degraded.push(why);
             }
         }
+        let told_later =
+            self.deletes && self.degraded.iter().any(|why| matches!(why, Degraded::DiskFull { .. }));
         self.add_findings(scan);
         if saved.kept {
             let seen = self.scanned;
@@ -341,7 +356,8 @@ impl State {
             let kept = kept_scans::keep(&mut database, recorded, all_stores, &summary);
             findings.extend(kept.map(|message| finding(&database.place, message)));
         }
-        findings.extend(saved.notes.iter().map(|note| match note {
+        let told = saved.notes.iter().filter(|note| !(told_later && matches!(note, Note::Kept { .. })));
+        findings.extend(told.map(|note| match note {
             // What it saw is too much to wait with it.
             Note::Kept { .. } => finding(&database.place, format!("{note}; `diff` will not know this scan")),
             note => finding(&database.place, note.to_string()),
@@ -393,7 +409,12 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
             inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store) && named(one))
         }
         Kind::Image | Kind::Artifact => {
-            inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store))
+            let found = inventory.images.iter().find(|one| one.id == begun.id && in_store(one.store));
+            // Emptied for the first room on a full disk, it waits for the next run, which finishes it.
+            if found.is_some_and(|image| lacks_a_layer(inventory, image)) {
+                return None;
+            }
+            found.is_some()
         }
         Kind::Container | Kind::Sandbox => {
             inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))
@@ -409,6 +430,13 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
     }
 }
 
+/// Whether the directory of one of its layers is missing.
+fn lacks_a_layer(inventory: &Inventory, image: &Image) -> bool {
+    let leaks = inventory.leaks.iter().filter(|leak| leak.store == image.store);
+    let mut missing = leaks.filter(|leak| leak.class == LeakClass::LayerNoDir);
+    missing.any(|leak| image.layers.iter().any(|layer| layer.as_str() == leak.id))
+}
+
 fn moment(known: &KnownImages, clock: &Reading) -> Moment {
     let record_time = clock::advance(known.clock(), clock).state.record_time;
     Moment { record_time, wall: clock.wall }
@@ -418,6 +446,7 @@ fn moment(known: &KnownImages, clock: &Reading) -> Moment {
 mod tests {
     use super::*;
     use crate::history::runs::{Certainty, Reason};
+    use crate::model::{Leak, Verdict};
     use crate::policy::scenario::Scenario;
 
     /// One root can hold the stores of two drivers, with images of the same id: the one that is left says
@@ -426,6 +455,7 @@ mod tests {
     fn fate_of_an_image_is_that_of_its_own_store() {
         let mut inventory = Scenario::article().inventory();
         inventory.images.truncate(1);
+        inventory.images[0].layers = vec!["top".into()];
         let overlay = StoreId::of(&inventory.stores[0]);
         let vfs = StoreId::new(overlay.kind(), overlay.root().into(), "vfs".into());
         let mut second = inventory.stores[0].clone();
@@ -450,5 +480,22 @@ mod tests {
         assert_eq!(fate(Some(vfs)), Some(Confirmation::Gone));
         let other = StoreId::new(overlay.kind(), "/other".into(), "overlay".into());
         assert_eq!((fate(Some(other)), fate(None)), (None, None), "a store that was not read");
+        let lost = |class| Leak {
+            class,
+            store: StoreIx::from(0),
+            path: "/store/overlay/layer".into(),
+            id: "top".into(),
+            since: None,
+            verdict: Verdict::Report,
+            evidence: String::new(),
+            holds: vec![],
+        };
+        for (class, expected) in
+            [(LeakClass::LayerNoDir, None), (LeakClass::MissingL, Some(Confirmation::There))]
+        {
+            let inventory = Inventory { leaks: vec![lost(class)], ..inventory.clone() };
+            let fate = super::fate(&inventory, true, &begun(Some(overlay.clone())));
+            assert_eq!(fate, expected, "{class}");
+        }
     }
 }

@@ -117,7 +117,7 @@ impl<'a> Sweep<'a> {
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
-            false => direct::resume(&editors),
+            false => direct::resume(&editors, scanned.state.pins()),
         };
         if resumed.0 > 0 {
             scanned = scan::scan_and_record(request, self.observer)?;

@@ -238,7 +238,7 @@ pub(super) struct LayersArgs {
 #[derive(Debug, ClapArgs)]
 pub(super) struct ExplainArgs {
     /// An image (name, digest, id or the start of one), a layer or container (id or the
-    /// start of one, container name), or a path below a store
+    /// start of one, container name), or a path: who holds what is there and below it
     pub(super) reference: String,
 }
 
@@ -268,6 +268,7 @@ impl Command {
                 ("images.high_percent", "--high", own.high.as_deref()),
                 ("images.low_percent", "--low", own.low.as_deref()),
                 ("images.min_free", "--min-free", own.min_free.as_deref()),
+                ("images.inodes_high_percent", "--inodes-high", own.inodes_high.as_deref()),
                 ("images.min_age", "--min-age", own.min_age.as_deref()),
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
                 ("images.policy", "--policy", own.policy.map(PolicyName::as_str)),

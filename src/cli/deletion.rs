@@ -5,7 +5,7 @@ use super::global::Global;
 use super::watcher::Watcher;
 use super::{ask, output, stop, terminal};
 use crate::app::error::{Error, Exit};
-use crate::app::gc::{Gc, GcResult};
+use crate::app::gc::{Gc, GcResult, Planned};
 use crate::app::gc_request::GcRequest;
 use crate::model::OutcomeKind;
 use crate::model::plan::{Kind, Plan};
@@ -40,15 +40,19 @@ fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>, asks: bool
             print(global, &planned.result)?;
             return Ok(planned.result.exit);
         }
-        if asks && !planned.result.plan.steps.is_empty() {
+        if asks && (planned.is_unfinished || !planned.result.plan.steps.is_empty()) {
             // Not to stdout, which holds the result alone.
-            output::on_stderr(&text::gc(&json::gc(&planned.result), &terminal::screen()))?;
-            if !ask::confirm(&question(&planned.result.plan))? {
+            let mut plan = json::gc(&planned.result);
+            // Nothing is deleted yet.
+            plan.dry_run = true;
+            output::on_stderr(&text::gc(&plan, &terminal::screen()))?;
+            if !ask::confirm(&question(&planned))? {
                 match global.format {
                     Format::Json => {
                         planned.result.dry_run = true;
                         output::json(&json::gc(&planned.result))?;
                     }
+                    Format::Table if gc.has_resumed() => output::text("Nothing more was deleted.\n")?,
                     Format::Table => output::text("Nothing was deleted.\n")?,
                 }
                 return Ok(Exit::Done);
@@ -84,7 +88,16 @@ fn print(global: &Global, result: &GcResult) -> Result<(), Error> {
     output::result(global.format, &document, text::gc)
 }
 
-fn question(plan: &Plan) -> String {
+fn question(planned: &Planned) -> String {
+    let plan = &planned.result.plan;
+    match (planned.is_unfinished, plan.steps.is_empty()) {
+        (true, true) => "Finish the interrupted deletion?".to_owned(),
+        (true, false) => format!("Finish the interrupted deletion, then: {}", question_of(plan)),
+        (false, _) => question_of(plan),
+    }
+}
+
+fn question_of(plan: &Plan) -> String {
     let count = |kinds: &[Kind]| {
         let steps = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind));
         steps.map(|step| if step.target.kind == Kind::Name { step.target.names.len() } else { 1 }).sum()

@@ -11,6 +11,6 @@ use crate::report::{json, text};
 pub(super) fn run(global: &Global, config: &Config, own: &UsageArgs) -> Result<Exit, Error> {
     let found = usage::usage(&global.request, global, config, own.by.map(Into::into))?;
     let document = json::usage(&found);
-    output::result(global.format, &document, |it, _| text::usage(it))?;
+    output::result(global.format, &document, text::usage)?;
     Ok(found.exit())
 }

@@ -208,7 +208,7 @@ fn blind(error: &CriError) -> PreconditionError {
 
 impl Remover for CriRemover {
     fn name(&self) -> &'static str {
-        "cri"
+        "the runtime"
     }
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
@@ -231,7 +231,7 @@ impl Remover for CriRemover {
                 .objection(&containers, &sandboxes)
         });
         if let Some(what) = objection {
-            return Err(PreconditionError { what, stale: true });
+            return Err(PreconditionError::stale(what));
         }
         let mut extras = vec![ExternalFacts::default(); inventory.images.len()];
         for (at, image) in inventory.images.iter().enumerate() {

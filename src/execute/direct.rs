@@ -11,7 +11,7 @@ use crate::model::plan::Phase;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
 use crate::policy::ExternalFacts;
-use crate::stores::containers_storage::edit::{Bar, Deleted, Editor, Error, PlannedImage, Refusal};
+use crate::stores::containers_storage::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
 
 /// The remover that edits the store.
 #[derive(Debug)]
@@ -52,6 +52,10 @@ impl<'a> DirectRemover<'a> {
         match error {
             Error::Stopped { done, cause } => {
                 tell(&inventory.images[at.get()].id, &done);
+                if cause.is_no_space() {
+                    // The next one would come no further.
+                    self.leave(inventory, at, cause.to_string());
+                }
                 Removed::InPart(format!("deletion was interrupted: {cause}"))
             }
             Error::Failed(_) => Removed::InDoubt(error.to_string()),
@@ -73,7 +77,7 @@ impl<'a> DirectRemover<'a> {
 
 impl Remover for DirectRemover<'_> {
     fn name(&self) -> &'static str {
-        "direct"
+        "the editor of the store"
     }
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
@@ -82,7 +86,7 @@ impl Remover for DirectRemover<'_> {
         }
         let of_store = |store: &Store| ExternalFacts {
             out_of_reach: self.out_of_reach(store),
-            first_frees: self.editors.store(store).ok().and_then(Editor::first_frees),
+            first_frees: self.editors.first_frees(store),
             ..ExternalFacts::default()
         };
         let of_stores: Vec<_> = inventory.stores.iter().map(of_store).collect();

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::model::{Store, StoreId};
-use crate::stores::containers_storage::edit::{Deleted, Editor, Error, Look, Options, Refusal, ReserveFile};
+use crate::stores::containers_storage::edit::{
+    Deleted, Editor, Error, Keeps, Look, Options, Refusal, ReserveFile,
+};
 use crate::stores::{self, Scan};
 
 /// One editor a store, where it can be edited.
@@ -94,6 +96,12 @@ impl Editors {
         }
     }
 
+    /// What the first deletion has to free in a store ([`Editor::first_frees`]).
+    #[must_use]
+    pub fn first_frees(&self, store: &Store) -> Option<u64> {
+        self.store(store).ok()?.first_frees()
+    }
+
     /// Some store can be edited by its user alone.
     #[must_use]
     pub fn need_their_user(&self) -> bool {
@@ -106,11 +114,17 @@ impl Editors {
         self.stores.iter().all(|(_, editor)| editor.is_err())
     }
 
+    /// Whether killed runs of ours left something to finish.
+    #[must_use]
+    pub fn are_unfinished(&self) -> bool {
+        self.stores.iter().any(|(_, editor)| editor.as_ref().is_ok_and(Editor::is_unfinished))
+    }
+
     /// Finishes what killed runs of ours began; one entry a store that has an editor.
     #[must_use]
-    pub fn resume(&self) -> Vec<(StoreId, Result<Deleted, Error>)> {
+    pub fn resume(&self, keeps: Keeps<'_>) -> Vec<(StoreId, Result<Deleted, Error>)> {
         let editors = self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)));
-        editors.map(|(key, editor)| (key.clone(), editor.resume())).collect()
+        editors.map(|(key, editor)| (key.clone(), editor.resume(keeps))).collect()
     }
 
     /// Makes the reserve file where there is room, so that later deletions find it. What it takes is

@@ -55,7 +55,7 @@ pub(super) enum Proof {
 
 /// Proves and removes one kind of thing.
 pub(super) trait Handler {
-    /// The component that confirms a removal, for messages.
+    /// Who answers for a removal, as the subject of a message.
     fn name(&self) -> &'static str {
         "the runtime"
     }
@@ -122,6 +122,14 @@ impl std::fmt::Debug for Run<'_> {
 /// A filesystem on which something is expected to be freed, its room before, and what of it the
 /// handler held for itself then.
 type Before = (Option<FilesystemIx>, Option<Room>, i64);
+
+/// What a deletion is measured by.
+struct Gauged {
+    before: Vec<Before>,
+    /// How far these filesystems moved while nothing was deleted.
+    moved_bytes: u64,
+    byproduct: Vec<Gain>,
+}
 
 impl<'a> Run<'a> {
     /// Measures on the filesystems of `gauges`.
@@ -207,6 +215,7 @@ impl<'a> Run<'a> {
         handler.prepare();
         let byproduct = handler.byproduct();
         let before = self.rooms(&step, &byproduct, handler);
+        let mut gauged = Gauged { before, moved_bytes: 0, byproduct };
         match handler.prove(&mut step) {
             Ok(Proof::MayGo) => {}
             Ok(other) => {
@@ -222,6 +231,7 @@ impl<'a> Run<'a> {
                 return Answer::NotTried;
             }
         }
+        gauged.moved_bytes = self.moved(&gauged.before, handler);
         let removed = handler.remove(&step);
         if let Some(answer) = self.untouched(&step, &removed) {
             return answer;
@@ -248,7 +258,7 @@ impl<'a> Run<'a> {
             }
         };
         if !gone {
-            return self.refused(&step, removed, handler, (&before, &byproduct));
+            return self.refused(&step, removed, handler, &gauged);
         }
         if matches!(removed, Removed::NotFound(_)) {
             // Another process has deleted it.
@@ -267,7 +277,7 @@ impl<'a> Run<'a> {
             let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, message);
             self.problems.push(Problem { in_part: true, ..problem });
         }
-        let deletion = self.freed(step, &before, &byproduct, handler, true);
+        let deletion = self.freed(step, &gauged, handler, true);
         self.observer.deleted(&deletion);
         self.deletions.push(deletion);
         Answer::Removed
@@ -296,18 +306,12 @@ impl<'a> Run<'a> {
     }
 
     /// It is still there, or some of it.
-    fn refused(
-        &mut self,
-        step: &Step,
-        removed: Removed,
-        handler: &dyn Handler,
-        (before, byproduct): (&[Before], &[Gain]),
-    ) -> Answer {
+    fn refused(&mut self, step: &Step, removed: Removed, handler: &dyn Handler, gauged: &Gauged) -> Answer {
         self.believed = matches!(removed, Removed::Answered);
         let id = Some(step.target.id.clone());
         let problem = match removed {
             Removed::LeftOver(message) => {
-                let part = self.freed(step.clone(), before, byproduct, handler, false);
+                let part = self.freed(step.clone(), gauged, handler, false);
                 let message = format!("partially removed: {message}");
                 let problem = Problem::new(id, Phase::Remove, message);
                 Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
@@ -351,12 +355,21 @@ impl<'a> Run<'a> {
         i64::try_from(device.map_or(0, |device| handler.own_bytes(device))).unwrap_or(i64::MAX)
     }
 
+    /// How far the filesystems have moved since they were looked at.
+    fn moved(&self, before: &[Before], handler: &dyn Handler) -> u64 {
+        let moved = before.iter().filter_map(|(on, room, own_before)| {
+            let freed = self.gauges.room(*on)?.freed_since(room.as_ref()?);
+            let own = self.own_bytes(*on, handler).saturating_sub(*own_before);
+            Some(freed.saturating_add(own).unsigned_abs())
+        });
+        moved.fold(0, u64::saturating_add)
+    }
+
     /// Waits for what was removed to be freed. `tells`: notify the observer if that takes time.
     fn freed(
         &mut self,
         step: Step,
-        before: &[Before],
-        byproduct: &[Gain],
+        Gauged { before, moved_bytes, byproduct }: &Gauged,
         handler: &dyn Handler,
         tells: bool,
     ) -> Deletion {
@@ -380,6 +393,7 @@ impl<'a> Run<'a> {
             _ => self.patience,
         };
         let mut total = None;
+        let mut beside_bytes = *moved_bytes;
         let mut ended = Ended::Came;
         let mut usage = None;
         for (on, room, own_before) in before {
@@ -392,6 +406,7 @@ impl<'a> Run<'a> {
                     let own = self.own_bytes(*on, handler).saturating_sub(*own_before);
                     let here = settled.measured_bytes.saturating_add(own);
                     total = Some(total.unwrap_or(0_i64).saturating_add(here));
+                    beside_bytes = beside_bytes.saturating_add(settled.fell_bytes);
                     if settled.why != Ended::Came {
                         ended = settled.why;
                     }
@@ -416,6 +431,7 @@ impl<'a> Run<'a> {
             at,
             // What had come when a signal ended the waiting says little.
             measured_bytes: measured.filter(|_| ended != Ended::Signal),
+            beside_bytes,
             byproduct_bytes,
             usage_after_percent: usage.map(|space| space.used_percent()),
             waited: began.elapsed(),

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::model::outcome::{NOISE_BYTES, tolerance};
 use crate::model::space::{Measured, Space};
 use crate::model::{Finding, Store};
+use crate::sys::ext4;
 use crate::sys::stop;
 use crate::sys::sync::Syncing;
 
@@ -30,6 +31,8 @@ pub struct Room {
     pub free_bytes: u64,
     /// Bytes that an unprivileged user can still write (`f_bavail`): the kubelet's measure.
     pub available_bytes: u64,
+    /// Bytes that have to be freed before any becomes available. 0 where that cannot be read, too.
+    pub owed_bytes: u64,
     /// Inodes in all; 0 where there is no fixed number.
     pub inodes: u64,
     /// Free inodes; 0 where there is no fixed number.
@@ -43,7 +46,8 @@ impl Room {
     /// When they cannot be true.
     pub fn space(&self) -> Measured {
         let inodes = Some((self.inodes, self.inodes_free));
-        Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)
+        let space = Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)?;
+        Ok(Space { owed_bytes: self.owed_bytes, ..space })
     }
 
     /// Bytes freed between `before` and now; negative where others wrote more.
@@ -94,9 +98,15 @@ impl Gauge {
     pub fn room(&self) -> io::Result<Room> {
         let space = rustix::fs::fstatvfs(&self.directory)?;
         let unit = space.f_frsize;
+        let free_bytes = space.f_bfree.saturating_mul(unit);
+        let reserved_bytes = match space.f_bavail {
+            0 => ext4::reserved_bytes(self.directory.as_fd()).unwrap_or(0),
+            _ => 0,
+        };
         Ok(Room {
             capacity_bytes: space.f_blocks.saturating_mul(unit),
-            free_bytes: space.f_bfree.saturating_mul(unit),
+            free_bytes,
+            owed_bytes: reserved_bytes.saturating_sub(free_bytes),
             available_bytes: space.f_bavail.saturating_mul(unit),
             inodes: space.f_files,
             inodes_free: space.f_ffree,
@@ -137,25 +147,25 @@ impl Gauge {
         let mut watch = Watch::new(predicted_bytes, patience);
         // An earlier one that hangs is not waited for.
         let hangs = self.is_synchronising();
+        let mut most = i64::MIN;
         loop {
             // Asked first: what it has made free by then is seen by this look.
             let synchronising = !hangs && self.is_synchronising();
             let room = self.room()?;
-            if stop::is_asked() {
-                let measured_bytes = room.freed_since(before);
-                return Ok(Settled { measured_bytes, room, why: Ended::Signal, waited: began.elapsed() });
-            }
-            match watch.see(began.elapsed(), room.freed_since(before), synchronising) {
+            let measured_bytes = room.freed_since(before);
+            most = most.max(measured_bytes);
+            let step = match stop::is_asked() {
+                true => Step::Done(Ended::Signal),
+                false => watch.see(began.elapsed(), measured_bytes, synchronising),
+            };
+            match step {
                 Step::Wait(pause) => std::thread::sleep(pause),
                 Step::Synchronise if hangs => {}
                 Step::Synchronise => self.synchronise(),
                 Step::Done(why) => {
-                    return Ok(Settled {
-                        measured_bytes: room.freed_since(before),
-                        room,
-                        why,
-                        waited: began.elapsed(),
-                    });
+                    let fell_bytes = most.abs_diff(measured_bytes);
+                    let waited = began.elapsed();
+                    return Ok(Settled { measured_bytes, fell_bytes, room, why, waited });
                 }
             }
         }
@@ -218,6 +228,8 @@ impl Default for Patience {
 pub struct Settled {
     /// Bytes that are free now and were not before; negative where others wrote more.
     pub measured_bytes: i64,
+    /// How many of them were free at some time and are not any more: others wrote.
+    pub fell_bytes: u64,
     /// The room now.
     pub room: Room,
     /// Why the waiting ended.

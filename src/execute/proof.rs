@@ -142,7 +142,7 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>)
 
 /// What the records say now, unmeasured.
 pub(super) fn look(request: &Request, labels: LabelsOf) -> Result<Scan, PreconditionError> {
-    let request = Request { measure: Measure::Nothing, now: Timestamp::now(), labels, ..request.clone() };
+    let request = Request { measure: Measure::Records, now: Timestamp::now(), labels, ..request.clone() };
     stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))
 }
 
@@ -199,7 +199,7 @@ pub(super) fn is_there(
     let image = &scan.inventory.images[at.get()];
     let store = &scan.inventory.stores[image.store.get()];
     if store.driver != artifacts::DRIVER {
-        let request = Request { measure: Measure::Nothing, ..request.clone() };
+        let request = Request { measure: Measure::Records, ..request.clone() };
         return stores::has_image(&request, scan, image).map_err(|error| {
             let root = store.root.display();
             PreconditionError::new(format!("the store {root} could not be read any more: {error}"))

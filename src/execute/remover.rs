@@ -9,7 +9,7 @@ use crate::policy::kubelet::Listing;
 
 /// Removes images, and reports what else keeps them.
 pub trait Remover {
-    /// `cri` or `direct`.
+    /// Who answers for a removal, as the subject of a message.
     fn name(&self) -> &'static str;
 
     /// Asks afresh what uses and keeps the images of `inventory`, besides what the disk
@@ -93,6 +93,12 @@ impl PreconditionError {
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), stale: false }
+    }
+
+    /// An error that a new plan resolves.
+    #[must_use]
+    pub fn stale(what: impl Into<String>) -> Self {
+        Self { what: what.into(), stale: true }
     }
 
     /// The store cannot be read.

@@ -43,6 +43,16 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
+/// A text as one word of a shell, for commands that are printed to be typed: names come from others.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
 /// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
@@ -81,6 +91,19 @@ pub fn span(duration: SignedDuration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_takes_it_for_one_word() {
+        for (text, word) in [
+            ("/var/log/a-1.log", "/var/log/a-1.log"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("$(reboot)`x`;\n", "'$(reboot)`x`;\n'"),
+            ("it's", "'it'\\''s'"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
 
     #[test]
     fn spans_have_two_units() {

@@ -27,6 +27,16 @@ pub fn differs(predicted_bytes: u64, measured_bytes: i64) -> bool {
     off > u128::from(tolerance(predicted_bytes))
 }
 
+/// Whether a measurement tells of others that wrote or deleted meanwhile, and not of the deletion: less than
+/// nothing was freed, or it is off by more than an eighth of the prediction and more than 1 MiB on a
+/// filesystem that also moved by `beside_bytes`, more than noise, without the deletion.
+#[must_use]
+pub fn is_of_others(predicted_bytes: u64, measured_bytes: i64, beside_bytes: u64) -> bool {
+    let off = (i128::from(measured_bytes) - i128::from(predicted_bytes)).unsigned_abs();
+    let is_far = off > u128::from((predicted_bytes / 8).max(1 << 20));
+    measured_bytes < 0 || is_far && beside_bytes > NOISE_BYTES
+}
+
 /// A deletion that has happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deletion {
@@ -38,6 +48,10 @@ pub struct Deletion {
     /// as [`Self::byproduct_bytes`]; negative where others wrote more meanwhile. `None` where that
     /// was not measured, or a signal ended the waiting.
     pub measured_bytes: Option<i64>,
+    /// By how much the free space of these filesystems moved without this deletion, as far as that was
+    /// seen: either way right before it, and down while its bytes were awaited.
+    #[serde(default)]
+    pub beside_bytes: u64,
     /// Bytes of leaks that this deletion took along (containerd's garbage collection runs with it).
     pub byproduct_bytes: u64,
     /// Percent used of the filesystem that it was done for, else of the first that gave something.
@@ -51,6 +65,13 @@ impl Deletion {
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.measured_bytes.is_some_and(|measured| differs(self.step.predicted_bytes(), measured))
+    }
+
+    /// What was measured tells of others, and not of this deletion.
+    #[must_use]
+    pub fn is_of_others(&self) -> bool {
+        let predicted = self.step.predicted_bytes();
+        self.measured_bytes.is_some_and(|measured| is_of_others(predicted, measured, self.beside_bytes))
     }
 }
 
@@ -98,6 +119,35 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_figure_is_of_others_where_the_filesystem_moved_without_the_deletion() {
+        const KIB: i64 = 1024;
+        const MIB: i64 = 1024 * KIB;
+        const NOISE: u64 = NOISE_BYTES;
+        for (predicted, measured, beside, expected) in [
+            // Others wrote more than was freed, seen or not.
+            (32 * MIB, -1, 0, true),
+            (0, -4 * KIB, 0, true),
+            // Far below and far above.
+            (32 * MIB, 28 * MIB - 1, NOISE + 1, true),
+            (32 * MIB, 36 * MIB + 1, NOISE + 1, true),
+            (32 * MIB, 0, NOISE + 1, true),
+            (0, MIB + 1, NOISE + 1, true),
+            // Not far: an eighth, and 1 MiB.
+            (32 * MIB, 28 * MIB, u64::MAX, false),
+            (32 * MIB, 36 * MIB, u64::MAX, false),
+            (MIB, 0, u64::MAX, false),
+            (MIB, 2 * MIB, u64::MAX, false),
+            // Nobody else was seen: it is the prediction that is wrong.
+            (32 * MIB, 0, NOISE, false),
+            (32 * MIB, 64 * MIB, 0, false),
+            (i64::MAX, 0, u64::MAX, true),
+        ] {
+            let found = is_of_others(predicted.unsigned_abs(), measured, beside);
+            assert_eq!(found, expected, "{predicted} {measured} {beside}");
+        }
+    }
 
     #[test]
     fn noise_is_no_difference() {

@@ -14,6 +14,8 @@ pub struct Space {
     pub capacity_bytes: u64,
     /// Bytes that an unprivileged user can still write, at most the capacity.
     pub available_bytes: u64,
+    /// Bytes that have to be freed before any becomes available: what root has used of its reserve.
+    pub owed_bytes: u64,
     /// Inodes in all; 0 where the filesystem has no fixed number.
     pub inodes: u64,
     pub inodes_free: u64,
@@ -69,7 +71,7 @@ impl Space {
             return Err(InvalidStats::TooMuchAvailable { available_bytes, capacity_bytes });
         }
         let (inodes, inodes_free) = inodes.unwrap_or_default();
-        Ok(Self { capacity_bytes, available_bytes, inodes, inodes_free })
+        Ok(Self { capacity_bytes, available_bytes, owed_bytes: 0, inodes, inodes_free })
     }
 
     /// What the scan saw of a filesystem.
@@ -90,8 +92,10 @@ impl Space {
     /// The same filesystem after this much was freed.
     #[must_use]
     pub fn gained(self, bytes: u64, inodes: u64) -> Self {
+        let gained = bytes.saturating_sub(self.owed_bytes);
         Self {
-            available_bytes: self.available_bytes.saturating_add(bytes).min(self.capacity_bytes),
+            available_bytes: self.available_bytes.saturating_add(gained).min(self.capacity_bytes),
+            owed_bytes: self.owed_bytes.saturating_sub(bytes),
             inodes_free: self.inodes_free.saturating_add(inodes).min(self.inodes),
             ..self
         }
@@ -140,9 +144,9 @@ impl Started {
 /// What is missing until every started target has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Bytes that have yet to become available.
+    /// Bytes that have yet to be freed.
     pub bytes: u64,
-    /// Inodes that have yet to become free.
+    /// The same of inodes.
     pub inodes: u64,
 }
 

@@ -122,7 +122,6 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
     let records = node.images.iter().filter_map(|(image, at)| {
         let ages = input.ages((*at)?)?;
         let record = Record {
-            id: image.id.clone(),
             first_detected: Some(ages.first_detected),
             last_used: ages.last_used,
             ..Record::default()

@@ -44,8 +44,6 @@ struct Window {
 const WINDOWS: [Window; 2] =
     [Window { hours: 6, ahead_hours: 24 }, Window { hours: 7 * 24, ahead_hours: 4 * 7 * 24 }];
 
-/// The shortest time that readings span for a forecast: half of the shortest window.
-pub const LEAST_HISTORY: SignedDuration = SignedDuration::from_hours(3);
 /// Fewer readings in different parts of a window are no trend.
 const LEAST_READINGS: usize = 6;
 /// A window has so many parts; of each, the last reading counts.

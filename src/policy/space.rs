@@ -73,8 +73,9 @@ impl Targets {
         let by_floor = self.free.filter(|_| started.free).map_or(0, |floor| floor.until);
         let inodes = self.inodes.filter(|_| started.inodes);
         let inodes = inodes.map_or(0, |marks| free_for(space.inodes, marks.low));
+        let missing = by_share.max(by_floor).saturating_sub(space.available_bytes);
         Wanted {
-            bytes: by_share.max(by_floor).saturating_sub(space.available_bytes),
+            bytes: if missing == 0 { 0 } else { missing.saturating_add(space.owed_bytes) },
             inodes: inodes.saturating_sub(space.inodes_free),
         }
     }
@@ -118,7 +119,13 @@ mod tests {
     use crate::model::space::Stat;
 
     fn space(capacity: u64, available: u64) -> Space {
-        Space { capacity_bytes: capacity, available_bytes: available, inodes: 0, inodes_free: 0 }
+        Space {
+            capacity_bytes: capacity,
+            available_bytes: available,
+            owed_bytes: 0,
+            inodes: 0,
+            inodes_free: 0,
+        }
     }
 
     fn percent(high: u8, low: u8) -> Targets {

@@ -1,8 +1,10 @@
 //! Resolves a reference from the command line: an image, a layer, a container, or a path.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::Scan;
@@ -20,6 +22,17 @@ pub enum Subject {
     Node(NodeIx),
 }
 
+/// A path that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// As we see it; no component above a store is a symlink.
+    pub path: PathBuf,
+    /// True of every path in a store: what is no object there is a directory.
+    pub is_directory: bool,
+    /// The store that it is in, and the rest of the path.
+    store: Option<(StoreIx, PathBuf)>,
+}
+
 /// Why a reference could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -33,15 +46,12 @@ pub enum Error {
         /// What it could be.
         candidates: Vec<String>,
     },
-    /// A store itself.
-    #[error("{} is a store; `layersweep usage` shows what uses its space", path.display())]
-    Store { path: PathBuf },
-    /// A path in a store that does not exist.
+    /// A path that does not exist.
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
-    /// A path that is in no store.
-    #[error("{} is in none of the stores", path.display())]
-    Outside { path: PathBuf },
+    /// A path that cannot be examined.
+    #[error("{}: {message}", path.display())]
+    Unreadable { path: PathBuf, message: String },
 }
 
 /// The shortest start of an id that is looked up.
@@ -52,8 +62,9 @@ const SHORTEST: usize = 3;
 /// # Errors
 /// When nothing or more than one thing fits.
 pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, Error> {
-    if reference.starts_with('/') || reference.starts_with("./") || reference.starts_with("../") {
-        return by_path(scan, Path::new(reference));
+    if is_path(reference) {
+        let found = at_path(scan, &locate(scan, Path::new(reference))?);
+        return found.ok_or_else(|| Error::Unknown(reference.to_owned()));
     }
     let exact = exact(scan, reference);
     let found = if exact.is_empty() { by_start(scan, reference) } else { exact };
@@ -66,6 +77,12 @@ pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, Error> {
             candidates: several.iter().take(10).map(|subject| describe_in_store(scan, *subject)).collect(),
         }),
     }
+}
+
+/// Whether a reference is a path.
+#[must_use]
+pub fn is_path(reference: &str) -> bool {
+    matches!(reference, "." | "..") || ["/", "./", "../"].iter().any(|start| reference.starts_with(start))
 }
 
 /// An unused layer is explained as a leak.
@@ -224,28 +241,49 @@ fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
-/// Whose bytes are at `path`? Nothing below the store is opened or followed for that.
-fn by_path(scan: &Scan, path: &Path) -> Result<Subject, Error> {
-    let outside = || Error::Outside { path: path.to_path_buf() };
-    let absolute = std::path::absolute(path).map_err(|_| outside())?;
-    if let Some(at) = leftover(scan, &absolute) {
-        return Ok(Subject::Leak(at));
-    }
+/// Finds a path. Nothing below a store is opened or followed for that.
+///
+/// # Errors
+/// When it does not exist or cannot be examined.
+pub fn locate(scan: &Scan, path: &Path) -> Result<Located, Error> {
+    let unreadable = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => Error::Missing { path: path.to_path_buf() },
+        _ => Error::Unreadable { path: path.to_path_buf(), message: error.to_string() },
+    };
+    let absolute = std::path::absolute(path).map_err(unreadable)?;
     // Below a sysroot a path may be given as it was on its own machine, or as it is here.
     let there = scan.sysroot.is_foreign().then(|| inside_sysroot(scan, &absolute)).flatten();
-    let (store, below) = there.or_else(|| store_above(scan, &absolute)).ok_or_else(outside)?;
+    let Some((store, below)) = there.or_else(|| store_above(scan, &absolute)) else {
+        let is_inside = scan.sysroot.is_foreign() && !absolute.starts_with(scan.sysroot.root());
+        let here = if is_inside { scan.sysroot.resolve(&absolute).map_err(unreadable)? } else { absolute };
+        let (fd, path) = root::find_at_hand(&here).map_err(unreadable)?;
+        let stat = rustix::fs::fstat(fd).map_err(|error| unreadable(error.into()))?;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        return Ok(Located { path, is_directory, store: None });
+    };
     if below.components().any(|component| component == Component::ParentDir) {
-        return Err(outside());
+        let message = "name it without `..`".to_owned();
+        return Err(Error::Unreadable { path: path.to_path_buf(), message });
     }
-    if below.as_os_str().is_empty() {
-        return Err(Error::Store { path: path.to_path_buf() });
-    }
-    let inventory = &scan.inventory;
-    let wanted = inventory.stores[store.get()].root.join(&below);
-    if is_missing(&inventory.stores[store.get()].root, &wanted) {
+    let root = &scan.inventory[store].root;
+    let wanted = if below.as_os_str().is_empty() { root.clone() } else { root.join(&below) };
+    if is_missing(root, &wanted) {
         return Err(Error::Missing { path: path.to_path_buf() });
     }
-    let nodes = || inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store);
+    Ok(Located { path: wanted, is_directory: true, store: Some((store, below)) })
+}
+
+/// The object that a path is part of; none for what is in no store, and, where the scan has kept its trees,
+/// for a store's directory that holds more than bookkeeping.
+#[must_use]
+pub fn at_path(scan: &Scan, located: &Located) -> Option<Subject> {
+    let Located { path: wanted, store, .. } = located;
+    if let Some(at) = leftover(scan, wanted) {
+        return Some(Subject::Leak(at));
+    }
+    let (store, below) = store.as_ref().filter(|(_, below)| !below.as_os_str().is_empty())?;
+    let inventory = &scan.inventory;
+    let nodes = || inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == *store);
     let is_bookkeeping = |node: &Node| matches!(node.kind, NodeKind::StoreMetadata | NodeKind::StoreRecords);
     let above = nodes().filter(|(_, node)| !is_bookkeeping(node) && wanted.starts_with(&node.path));
     let deepest = above.max_by_key(|(_, node)| node.path.components().count()).map(|(at, _)| at);
@@ -257,19 +295,22 @@ fn by_path(scan: &Scan, path: &Path) -> Result<Subject, Error> {
         let id = name.strip_suffix(".tar-split.gz").unwrap_or(&name).to_owned();
         nodes().find(|(_, node)| node.id == id).map(|(at, _)| at)
     };
-    let bookkeeping = || nodes().find(|(_, node)| is_bookkeeping(node)).map(|(at, _)| at);
+    let trees = &scan.trees;
+    let mut inside = trees.parts.iter().map(|(_, (root, path, _))| trees.roots[*root].join(path));
+    let mut holds_others = || inside.any(|path| path.starts_with(wanted) && path != *wanted);
+    let bookkeeping = || {
+        let own = nodes().find(|(_, node)| is_bookkeeping(node)).map(|(at, _)| at);
+        own.filter(|_| !holds_others())
+    };
     let found = deepest.or_else(beside_records).or_else(bookkeeping);
-    found.map(|at| owner_of(scan, at.into())).ok_or_else(outside)
+    found.map(|at| owner_of(scan, at.into()))
 }
 
 /// The temporary files of the tools are in no store.
 fn leftover(scan: &Scan, path: &Path) -> Option<LeakIx> {
     let inventory = &scan.inventory;
     let is_temporary = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::TemporaryFile;
-    let here = |leak: &Leak| {
-        let there = scan.sysroot.display(&leak.path);
-        leak.holds.iter().any(is_temporary) && (path.starts_with(&leak.path) || path.starts_with(there))
-    };
+    let here = |leak: &Leak| leak.holds.iter().any(is_temporary) && path.starts_with(&leak.path);
     inventory.leaks.iter().position(here).map(LeakIx::from)
 }
 
@@ -348,4 +389,19 @@ fn store_above(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_path;
+
+    #[test]
+    fn a_path_is_told_from_a_name() {
+        for path in ["/", "/var/log", ".", "..", "./a", "../a"] {
+            assert!(is_path(path), "{path}");
+        }
+        for name in ["library/nginx", "a", ".hidden", "sha256:00", "..."] {
+            assert!(!is_path(name), "{name}");
+        }
+    }
 }

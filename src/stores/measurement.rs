@@ -28,7 +28,7 @@ use crate::model::{FilesystemIx, Finding, Inventory, NodeIx, StoreId};
 use crate::sys::quiet::Within;
 pub(super) use cached::Wanted;
 use cached::{Cached, Subject};
-use shares::Shares;
+pub(super) use shares::Shares;
 
 /// How often records that keep moving are read again.
 const ROUNDS: usize = 4;
@@ -115,7 +115,7 @@ impl Measurement {
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
-        if request.measure == Measure::Nothing {
+        if request.measure != Measure::Everything {
             self.assign();
             return;
         }

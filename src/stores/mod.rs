@@ -33,6 +33,7 @@ use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
 use additional::Unread;
+pub use containerd::Documents;
 pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
@@ -40,6 +41,7 @@ use measurement::{Measurement, Wanted};
 pub use pulled::note_pulls;
 pub use request::{Effort, Error, Measure, Request};
 use store::{Filling, Store};
+use unit::{Part, StoreTrees};
 
 /// What a scan found.
 #[derive(Clone, Debug)]
@@ -65,6 +67,8 @@ pub struct Scan {
     pub snapshotters: Vec<(String, PathBuf)>,
     /// The present that dates on the disk were counted to.
     pub present: Present,
+    /// The trees of all units, where [`Request::keep_trees`] was given; else none.
+    pub trees: StoreTrees,
     /// The request, to repeat it.
     pub request: Request,
 }
@@ -78,7 +82,7 @@ pub struct Scan {
 pub fn has_image(request: &Request, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
     match &scan.places[image.store.get()] {
         Some(places) => graphroots::has_image(request, places, &image.id),
-        None => containerds::has_image(request, &scan.inventory.stores[image.store.get()].root, image),
+        None => containerds::has_image(&scan.inventory.stores[image.store.get()].root, image),
     }
 }
 
@@ -134,11 +138,14 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
     let mut filling =
         Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
     let mut nodes = HashMap::new();
+    let mut trees = StoreTrees::default();
     let mut readings = measurement.take_readings();
     for (position, reading) in readings.iter_mut().enumerate() {
         let store = StoreIx::from(filling.inventory.stores.len());
         filling.inventory.stores.push(reading.entry(areas[position][0].0));
+        let units = request.keep_trees.then(|| parts_of(reading.as_ref()));
         let filled = reading.fill(&mut filling, store, &areas[position], &measurement.tallies(position));
+        units.into_iter().for_each(|units| trees.add(reading.roots(), units, &filled));
         nodes.extend(measurement.slots(position).iter().copied().zip(filled));
     }
     let ids = filling.ids;
@@ -189,8 +196,13 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
         areas,
         snapshotters,
         present,
+        trees,
         request,
     })
+}
+
+fn parts_of(reading: &dyn Store) -> Vec<Vec<Part>> {
+    reading.units().into_iter().map(|unit| unit.parts.to_vec()).collect()
 }
 
 /// The filesystems met so far, each once.

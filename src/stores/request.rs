@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::disk::size_cache::SizeCache;
 use crate::model::{Finding, LabelsOf};
+use crate::stores::containerd::Documents;
 use crate::stores::containers_storage::config::Environment;
 use crate::stores::containers_storage::snapshot::Patience;
 use crate::sys::clock::Leap;
@@ -42,6 +43,10 @@ pub struct Request {
     pub sizes: Option<Arc<SizeCache>>,
     /// Measure everything, whatever is cached.
     pub full: bool,
+    /// Manifests of containerd that were read already, by whatever scan has a clone of this.
+    pub documents: Documents,
+    /// Keep the trees of all units, to divide a directory by them.
+    pub keep_trees: bool,
 }
 
 /// How much a scan measures.
@@ -52,15 +57,44 @@ pub enum Measure {
     /// Nothing: every size is 0, and no leaks are looked for. Who uses and keeps what comes
     /// from the records alone, in milliseconds, and can be asked right before a deletion.
     Nothing,
+    /// The same, and no mounts are read: a container's state is what its records say. That is enough for
+    /// images, which a container uses in every state.
+    Records,
 }
 
 impl Measure {
     pub(super) fn finds_leaks(self) -> bool {
         self == Self::Everything
     }
+
+    pub(super) fn reads_mounts(self) -> bool {
+        self != Self::Records
+    }
 }
 
 impl Request {
+    /// To find all stores of a root and measure everything.
+    #[must_use]
+    pub fn of(sysroot: Sysroot) -> Self {
+        Self {
+            environment: Environment::default(),
+            sysroot,
+            graphroots: Vec::new(),
+            containerd_roots: Vec::new(),
+            runroot: None,
+            threads: 0,
+            patience: Patience::default(),
+            measure: Measure::Everything,
+            labels: LabelsOf::Nobody,
+            now: Timestamp::now(),
+            leaps: Vec::new(),
+            sizes: None,
+            full: false,
+            documents: Documents::default(),
+            keep_trees: false,
+        }
+    }
+
     /// Naming any store switches discovery off.
     pub(super) fn names_stores(&self) -> bool {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()

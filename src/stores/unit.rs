@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use crate::disk::TreeScope;
+use crate::model::NodeIx;
 
 /// A tree to walk: position of the root that its path is below, that path, how much of it.
 pub type Part = (usize, PathBuf, TreeScope);
@@ -37,4 +38,25 @@ pub(super) struct UnitView<'a> {
 pub(super) fn views<K: UnitKind>(units: &[Unit<K>]) -> Vec<UnitView<'_>> {
     let units = units.iter();
     units.map(|unit| UnitView { tag: unit.what.tag(), id: &unit.id, parts: &unit.parts }).collect()
+}
+
+/// The trees of all units of all stores.
+#[derive(Clone, Debug, Default)]
+pub struct StoreTrees {
+    /// The roots of all stores.
+    pub roots: Vec<PathBuf>,
+    /// Each tree with its node. Its root is one of `roots`.
+    pub parts: Vec<(NodeIx, Part)>,
+}
+
+impl StoreTrees {
+    /// Adds a store's units, of which `nodes` are the nodes, one by one.
+    pub(super) fn add(&mut self, roots: Vec<PathBuf>, units: Vec<Vec<Part>>, nodes: &[NodeIx]) {
+        let first = self.roots.len();
+        for (parts, node) in units.into_iter().zip(nodes) {
+            let parts = parts.into_iter().map(|(root, path, scope)| (*node, (first + root, path, scope)));
+            self.parts.extend(parts);
+        }
+        self.roots.extend(roots);
+    }
 }

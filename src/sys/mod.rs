@@ -5,6 +5,7 @@ pub mod btrfs;
 mod cgroups;
 pub mod clock;
 pub mod deleted;
+pub mod ext4;
 pub mod fiemap;
 pub mod helper;
 pub mod ioprio;

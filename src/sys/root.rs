@@ -17,7 +17,7 @@ use std::sync::Arc;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::beneath::{DIRECTORY, HANDLE, Opener, mount_id_of_handle, reopen};
+use super::beneath::{DIRECTORY, HANDLE, Opener, mount_id, mount_id_of_handle, reopen};
 use super::servers;
 use super::users::trusted_uids;
 
@@ -286,7 +286,8 @@ enum Next {
 impl<'a> Walk<'a> {
     fn new(top: &'a Path) -> io::Result<Self> {
         let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
-        let mount = mount_id_of_handle(here.as_fd()).ok();
+        // Where it begins is nobody's mount that may not answer.
+        let mount = mount_id(here.as_fd()).ok();
         let (steps, above) = (Vec::new(), Vec::new());
         Ok(Self { top, here, mount, steps, above, leaf: None, symlinks: 0, trusts_servers: true })
     }

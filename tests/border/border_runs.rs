@@ -412,7 +412,7 @@ fn a_note_is_not_about_what_was_pulled_later() {
     };
     killed("image directory removed");
     // Nothing has come since: the layer goes.
-    let resumed = edit::with(&node.store, options(None)).resume().unwrap();
+    let resumed = edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
     assert_eq!(resumed.layers.len(), 1);
 
     node.store.load(&[small::image("other")]);
@@ -421,24 +421,24 @@ fn a_note_is_not_about_what_was_pulled_later() {
     // Somebody else finishes it, and pulls again.
     let note = std::fs::read_dir(&notes).unwrap().next().unwrap().unwrap().path();
     let content = std::fs::read(&note).unwrap();
-    edit::with(&node.store, options(None)).resume().unwrap();
+    edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
     let layer = again();
     let write = |content: &[u8], mode: u32| {
         std::fs::write(&note, content).unwrap();
         std::fs::set_permissions(&note, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     };
     write(&content, 0o600);
-    let resumed = edit::with(&node.store, options(None)).resume().unwrap();
+    let resumed = edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
     assert!(resumed.layers.is_empty() && layer.join("diff").exists(), "{resumed:?}");
 
     // One that others may have written is left alone, one that is too old goes.
     write(&content, 0o666);
-    edit::with(&node.store, options(None)).resume().unwrap();
+    edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
     assert!(note.exists());
     let mut old: Value = serde_json::from_slice(&content).unwrap();
     let days = Timestamp::now().checked_sub(SignedDuration::from_hours(8 * 24)).unwrap();
     old["at"] = days.to_string().into();
     write(&serde_json::to_vec(&old).unwrap(), 0o600);
-    edit::with(&node.store, options(None)).resume().unwrap();
+    edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
     assert!(!note.exists() && layer.join("diff").exists());
 }

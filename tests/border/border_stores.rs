@@ -313,22 +313,14 @@ fn a_runtime_is_not_asked_to_remove_what_others_need() {
 
 fn request(store: &Store, other: &Store) -> Request {
     Request {
-        sysroot: Sysroot::live(),
         graphroots: vec![store.root().to_path_buf()],
-        containerd_roots: Vec::new(),
         runroot: Some(store.runroot()),
         environment: Environment {
             containers_storage_conf: Some(other.scratch().join("storage.conf")),
             ..Environment::default()
         },
-        threads: 0,
         measure: Measure::Nothing,
-        labels: layersweep::model::LabelsOf::Nobody,
-        patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
-        now: jiff::Timestamp::now(),
-        leaps: Vec::new(),
-        sizes: None,
-        full: false,
+        ..Request::of(Sysroot::live())
     }
 }
 

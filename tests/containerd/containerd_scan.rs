@@ -59,6 +59,21 @@ fn live_copied_and_on_a_foreign_disk() {
     assert_eq!(list(&live, "/leaks"), &[] as &[Value]);
     fair::assert_shares_add_up(&live, "live");
     let by_namespace = fair::assert_usage_adds_up(&["--containerd-root".as_ref(), root.as_os_str()], "live");
+    let flags = ["--containerd-root".as_ref(), root.as_os_str()];
+    for below in [
+        "",
+        "io.containerd.content.v1.content/blobs/sha256",
+        "io.containerd.snapshotter.v1.overlayfs/snapshots",
+        "..",
+    ] {
+        let owners = fair::assert_owners_add_up(&flags, &root.join(below).canonicalize().unwrap(), "live");
+        let rows = list(&owners, "/below/rows");
+        let has = |kind: &str| rows.iter().any(|row| row["kind"] == kind);
+        assert_eq!(owners["subject"], "directory", "{below}: {owners:#}");
+        assert!(has("image"), "{below}: {owners:#}");
+        assert_eq!(has("containers_running"), !below.contains("blobs"), "{below}: {owners:#}");
+        assert_eq!(has("rest"), below == "..", "{below}: {owners:#}");
+    }
     let groups = list(&by_namespace, "/filesystems/0/groups").iter();
     let named: Vec<_> = groups
         .filter(|group| number(group, "/containers") > 0)

@@ -16,7 +16,6 @@ use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStor
 use layersweep::model::ContainerState;
 use layersweep::model::{Inventory, Owner};
 use layersweep::stores::Request;
-use layersweep::stores::containers_storage::config::Environment;
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
@@ -88,19 +87,10 @@ impl Setup {
 
     fn inventory(&self) -> Inventory {
         let request = Request {
-            sysroot: Sysroot::live(),
             graphroots: vec![self.store.root().to_path_buf()],
-            containerd_roots: Vec::new(),
             runroot: Some(self.store.runroot()),
-            environment: Environment::default(),
-            threads: 0,
             measure: layersweep::stores::Measure::Nothing,
-            labels: layersweep::model::LabelsOf::Nobody,
-            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
-            now: jiff::Timestamp::now(),
-            leaps: Vec::new(),
-            sizes: None,
-            full: false,
+            ..Request::of(Sysroot::live())
         };
         layersweep::stores::run(&request, &Progress::default()).unwrap().inventory
     }

@@ -21,8 +21,7 @@ use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::Places;
 use layersweep::policy::containers::Decides;
 use layersweep::policy::containers::Policy;
-use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{Measure, Request};
+use layersweep::stores::Request;
 use layersweep::sys::sysroot::Sysroot;
 use pods::Kubelet;
 use support::containerd::{self, Rig};
@@ -99,21 +98,7 @@ impl Node {
         let kubelet = Kubelet::of(&rig);
         let options = Options { connecting: Duration::from_millis(500), ..Options::default() };
         let client = Client::connect(Endpoint::at(&rig.socket()).unwrap(), options).unwrap();
-        let request = Request {
-            sysroot: Sysroot::live(),
-            graphroots: Vec::new(),
-            containerd_roots: vec![root],
-            runroot: None,
-            environment: Environment::default(),
-            threads: 0,
-            measure: Measure::Everything,
-            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
-            now: jiff::Timestamp::now(),
-            leaps: Vec::new(),
-            sizes: None,
-            full: false,
-            labels: layersweep::model::LabelsOf::Nobody,
-        };
+        let request = Request { containerd_roots: vec![root], ..Request::of(Sysroot::live()) };
         Some(Self { rig, kubelet, client, request, _loopfs: loopfs })
     }
 

@@ -24,8 +24,7 @@ use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::Places;
 use layersweep::policy::containers::Decides;
 use layersweep::policy::containers::Policy;
-use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{Measure, Request};
+use layersweep::stores::Request;
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
@@ -80,19 +79,9 @@ impl Node {
         stop: &AtomicBool,
     ) -> Result<Outcome, PreconditionError> {
         let request = Request {
-            sysroot: Sysroot::live(),
             graphroots: vec![self.store.root().to_path_buf()],
-            containerd_roots: Vec::new(),
             runroot: Some(self.store.runroot()),
-            environment: Environment::default(),
-            threads: 0,
-            measure: Measure::Everything,
-            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
-            now: jiff::Timestamp::now(),
-            leaps: Vec::new(),
-            sizes: None,
-            full: false,
-            labels: layersweep::model::LabelsOf::Nobody,
+            ..Request::of(Sysroot::live())
         };
         let second = Duration::from_secs(1);
         let options = Options {

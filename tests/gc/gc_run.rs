@@ -32,8 +32,7 @@ use layersweep::policy::Policy;
 use layersweep::policy::Targets;
 use layersweep::policy::Task;
 use layersweep::policy::Thresholds;
-use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{Measure, Request, Scan};
+use layersweep::stores::{Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -92,19 +91,10 @@ impl Node {
 
     fn request(&self) -> Request {
         Request {
-            sysroot: Sysroot::live(),
             graphroots: vec![self.store.root().to_path_buf()],
-            containerd_roots: Vec::new(),
             runroot: Some(self.store.runroot()),
-            environment: Environment::default(),
-            threads: 0,
-            measure: Measure::Everything,
             labels: layersweep::model::LabelsOf::Everybody,
-            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
-            now: Timestamp::now(),
-            leaps: Vec::new(),
-            sizes: None,
-            full: false,
+            ..Request::of(Sysroot::live())
         }
     }
 
@@ -287,7 +277,7 @@ fn assert_exact(ran: &Outcome) {
         let allowed = (predicted / 100).max(i64::try_from(NOISE_BYTES).unwrap());
         let off = (deletion.measured_bytes.unwrap() - predicted).abs();
         assert!(off <= allowed, "{:?}: predicted {predicted}, off by {off}", deletion.step.target.names);
-        assert!(!deletion.is_off());
+        assert!(!deletion.is_off() && !deletion.is_of_others());
     }
 }
 
@@ -334,6 +324,37 @@ fn one_run_ends_at_the_low_mark() {
         assert!(node.names().contains(&name(IN_USE)));
         assert!(ran.deletions.iter().all(|deletion| deletion.step.cause.reason() == Reason::Space));
     }
+}
+
+/// What others write meanwhile is told apart from what a deletion freed, and the run still ends by what the
+/// filesystem says.
+#[test]
+fn a_writer_beside_the_run_is_noticed() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    let log = node.loopfs.path().join("log");
+    let write = move || {
+        const PIECE: u64 = 64 << 10;
+        let file = File::create(log).unwrap();
+        for at in 0..(8 << 20) / PIECE {
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at * PIECE, PIECE).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let begin = || drop(std::thread::spawn(write));
+    let mut told = Told { before: Some((name(0), Box::new(begin))), ..Told::default() };
+    let ran = node.run(&policy(75, 74), &mut told).unwrap();
+    let course: Vec<_> = ran
+        .deletions
+        .iter()
+        .map(|one| (one.step.predicted_bytes(), one.measured_bytes, one.beside_bytes))
+        .collect();
+    assert!(ran.deletions[0].is_of_others(), "{course:?}");
+    assert!(ran.deletions[0].measured_bytes.unwrap() < 6 << 20, "as it was measured: {course:?}");
+    assert_eq!(ran.plan.outcome, OutcomeKind::Reached, "{course:?}");
+    let used: Vec<_> = ran.deletions.iter().map(|one| one.usage_after_percent.unwrap()).collect();
+    let (last, before) = used.split_last().unwrap();
+    assert!(*last <= 74.0 && before.iter().all(|used| *used > 74.0), "{used:?}");
 }
 
 #[test]

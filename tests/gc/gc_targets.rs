@@ -33,6 +33,17 @@ fn inodes_that_run_out_are_collected_for() {
     node.loopfs.sync();
     assert!(node.used_percent() < 50.0);
     assert_eq!(node.json(0, &["gc"])["outcome"], "not_needed", "inodes are no target by default");
+    while File::create(junk.join(at.to_string())).is_ok() {
+        at += 1;
+    }
+    let idle = node.json(0, &["gc"]);
+    assert_eq!(idle["outcome"], "not_needed", "{idle:#}");
+    let told = |one: &serde_json::Value| text(one, "/message").contains("layersweep gc --inodes-high 90");
+    assert!(list(&idle, "/warnings").iter().any(told), "{idle:#}");
+    while inodes_used_percent(&node) > 90.1 {
+        at -= 1;
+        std::fs::remove_file(junk.join(at.to_string())).unwrap();
+    }
     let config = node.config("[images]\ninodes_high_percent = 90\ninodes_low_percent = 86\n");
     let words = ["gc", "--config", &config];
     let dry = node.json(0, &[&words[..], &["--dry-run"]].concat());

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use layersweep::app::protect::{FromNode, labels_for};
 use layersweep::disk::Progress;
 use layersweep::model::{Labels, LabelsOf};
@@ -14,27 +14,16 @@ use layersweep::policy::Ages;
 use layersweep::policy::Input;
 use layersweep::policy::Policy;
 use layersweep::policy::rules::Judge;
-use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::containers_storage::snapshot::Patience;
 use layersweep::stores::{self, Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use support::store::{self, Store};
 
 fn request(store: &Store) -> Request {
     Request {
-        sysroot: Sysroot::live(),
-        environment: Environment::default(),
         graphroots: vec![store.root().to_path_buf()],
-        containerd_roots: Vec::new(),
         runroot: Some(store.runroot()),
-        threads: 2,
-        patience: Patience::default(),
         measure: Measure::Nothing,
-        labels: LabelsOf::Nobody,
-        now: Timestamp::now(),
-        leaps: Vec::new(),
-        sizes: None,
-        full: false,
+        ..Request::of(Sysroot::live())
     }
 }
 
@@ -260,21 +249,7 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
         "etc/containers/systemd/users/1001/his.container",
         "[Container]\nImage=registry.k8s.io/pause:3.9\n",
     );
-    let request = Request {
-        sysroot: Sysroot::at(&node),
-        environment: Environment::default(),
-        graphroots: Vec::new(),
-        containerd_roots: Vec::new(),
-        runroot: None,
-        threads: 2,
-        patience: Patience::default(),
-        measure: Measure::Nothing,
-        labels: LabelsOf::Nobody,
-        now: Timestamp::now(),
-        leaps: Vec::new(),
-        sizes: None,
-        full: false,
-    };
+    let request = Request { measure: Measure::Nothing, ..Request::of(Sysroot::at(&node)) };
     let scan = look(&request);
     assert_eq!(scan.inventory.stores.len(), 2);
     let found = FromNode::read(&request, None, None).unwrap();

@@ -5,11 +5,9 @@
 use std::path::Path;
 
 use crate::support;
-use jiff::Timestamp;
 use layersweep::disk::Progress;
 use layersweep::model::refs::standing;
 use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::containers_storage::snapshot::Patience;
 use layersweep::stores::{self, Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use support::store::{self, Store};
@@ -18,18 +16,10 @@ fn scan(graphroot: &Path, runroot: &Path, measure: Measure) -> Scan {
     let sysroot = Sysroot::live();
     let request = Request {
         environment: Environment::of_process(&sysroot),
-        sysroot,
         graphroots: vec![graphroot.to_path_buf()],
-        containerd_roots: Vec::new(),
         runroot: Some(runroot.to_path_buf()),
-        threads: 2,
-        patience: Patience::default(),
         measure,
-        labels: layersweep::model::LabelsOf::Nobody,
-        now: Timestamp::now(),
-        leaps: Vec::new(),
-        sizes: None,
-        full: false,
+        ..Request::of(sysroot)
     };
     stores::run(&request, &Progress::default()).unwrap()
 }

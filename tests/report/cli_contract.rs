@@ -546,11 +546,19 @@ fn explain_knows_names_ids_prefixes_and_paths() {
     }
     // Nothing is wrong with the usage where nothing has that name: as for `rm` and `pin remove`.
     let missing = bed.store.root().join("overlay/none");
-    for unknown in ["no/such/image:1", "0123456789abcdef", "/etc/passwd", missing.to_str().unwrap()] {
+    for unknown in ["no/such/image:1", "0123456789abcdef", "/no/such/file", missing.to_str().unwrap()] {
         let run = explain(unknown).expect_code(1);
         assert_one_error(&run);
         assert!(run.stderr.contains(unknown), "{run:?}");
     }
+    // What is in no store has no owner that we know, and that is the answer.
+    let outside = bed.dir.path().join("outside");
+    std::fs::write(&outside, vec![1; 5000]).unwrap();
+    let allocated = std::os::unix::fs::MetadataExt::blocks(&outside.metadata().unwrap()) * 512;
+    let said = explain(outside.to_str().unwrap()).expect_code(0).json();
+    assert_eq!((&said["subject"], &said["below"]["bytes"]), (&"file".into(), &allocated.into()), "{said:#}");
+    let rows: Vec<_> = program::list(&said, "/below/rows").iter().map(|row| &row["in_store"]).collect();
+    assert_eq!(rows, [false], "{said:#}");
     // What may mean several things was not said in full.
     for image in ["base", "a"] {
         bed.store.podman(["tag", &small::name(image), &format!("localhost/{image}/same:1")]);

@@ -39,6 +39,32 @@ fn check_usage(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     fair::assert_usage_adds_up(&flags, what)
 }
 
+/// The owners of a store, of what is around it and of what is in it.
+fn check_owners(graphroot: &Path, runroot: &Path, what: &str) -> Value {
+    let flags = ["--graphroot".as_ref(), graphroot.as_os_str(), "--runroot".as_ref(), runroot.as_os_str()];
+    let explain = |path: &Path| fair::assert_owners_add_up(&flags, path, what);
+    let entries = |path: &Path| {
+        let found = std::fs::read_dir(path).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let mut found: Vec<_> = found.collect();
+        found.sort();
+        found
+    };
+    explain(graphroot.parent().unwrap());
+    for top in entries(graphroot) {
+        explain(&top);
+        let deeper =
+            entries(&top).into_iter().filter(|path| path.file_name().is_some_and(|name| name != "l"));
+        for one in deeper.take(4) {
+            explain(&one);
+            if one.join("diff").is_dir() {
+                explain(&one.join("diff"));
+                entries(&one.join("diff")).iter().take(1).for_each(|path| _ = explain(path));
+            }
+        }
+    }
+    explain(graphroot)
+}
+
 /// An imagestore may lie inside the graphroot: its bytes count once.
 #[test]
 fn an_imagestore_inside_the_graphroot() {
@@ -68,6 +94,68 @@ fn an_imagestore_inside_the_graphroot() {
     }
 }
 
+/// What a store shares with its surroundings, an imagestore in it, and what the tools left elsewhere: each
+/// byte has one owner, from wherever one looks.
+#[test]
+fn owners_of_shared_and_temporary_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |path: &str, bytes: usize| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, vec![1; bytes]).unwrap();
+    };
+    let layer = format!("srv/g/overlay/{}/diff", "a".repeat(64));
+    file(&format!("{layer}/sub/file"), 300_000);
+    file("srv/g/overlay-layers/layers.json", 2);
+    file(&format!("srv/g/deep/imgs/overlay/{}/diff/file", "b".repeat(64)), 200_000);
+    file("srv/g/deep/imgs/overlay-layers/layers.json", 2);
+    file("srv/beside/file", 20_000);
+    file("var/tmp/buildah4089947572/run", 90_000);
+    file("var/tmp/other", 70_000);
+    file("var/log/pods/shop_cart_1/web/0.log", 60_000);
+    file("etc/containers/storage.conf", 0);
+    let link = |from: &str, to: &str| {
+        std::fs::hard_link(dir.path().join(from), dir.path().join(to)).unwrap();
+    };
+    link(&format!("{layer}/sub/file"), &format!("{layer}/again"));
+    link(&format!("{layer}/sub/file"), "srv/beside/link");
+    link("srv/beside/file", "srv/again");
+    let config = "[storage]\ndriver = \"overlay\"\ngraphroot = \"/srv/g\"\nrunroot = \"/run\"\n\
+                  imagestore = \"/srv/g/deep/imgs\"\n";
+    std::fs::write(dir.path().join("etc/containers/storage.conf"), config).unwrap();
+    let flags = ["--sysroot".as_ref(), dir.path().as_os_str()];
+    let owned = |below: &str| {
+        let explained = fair::assert_owners_add_up(&flags, &dir.path().join(below), below);
+        // As the node itself names it.
+        let inside = format!("/{}", below.trim_end_matches('/'));
+        assert_eq!(program::text(&explained, "/below/path"), inside, "{explained:#}");
+        let rows = list(&explained, "/below/rows").iter();
+        let row = |row: &Value| {
+            (program::text(row, "/label").to_owned(), row["in_store"] == true, number(row, "/bytes"))
+        };
+        rows.map(row).collect::<Vec<_>>()
+    };
+    for below in ["", "srv", "srv/g", "srv/g/deep", "srv/g/deep/imgs", "srv/g/overlay", &layer, "srv/beside"]
+    {
+        owned(below);
+    }
+    owned(&format!("{layer}/sub"));
+    owned(&format!("{layer}/again"));
+    let leaks =
+        |rows: &[(String, bool, u64)]| rows.iter().find(|row| row.0 == "Leaks").map_or(0, |row| row.2);
+    let leak = tree::du(&dir.path().join("var/tmp/buildah4089947572"));
+    for below in ["var/tmp/buildah4089947572", "var/tmp/buildah4089947572/run", "var/tmp", "var"] {
+        let rows = owned(below);
+        let all = tree::du(&dir.path().join(below));
+        assert_eq!(leaks(&rows), leak.min(all), "{below}: {rows:?}");
+        let others = rows.iter().filter(|row| !row.1).map(|row| row.2).sum::<u64>();
+        assert_eq!(others, all - leak.min(all), "{below}: {rows:?}");
+    }
+    let pods = owned("var/log/pods");
+    assert!(pods.iter().any(|row| row.0 == "logs of pods" && row.2 >= 60_000), "{pods:?}");
+    assert!(owned("var").iter().any(|row| row.0 == "logs of pods"), "a known use has a row of its own");
+}
+
 fn rig(fs: Fs, driver: &str) {
     if !store::require_tools() || !fs.require() {
         return;
@@ -79,6 +167,7 @@ fn rig(fs: Fs, driver: &str) {
     loopfs.sync();
     check(store.root(), &store.runroot(), "the rig");
     check_usage(store.root(), &store.runroot(), "the rig");
+    check_owners(store.root(), &store.runroot(), "the rig");
     if driver != "overlay" {
         return;
     }
@@ -87,6 +176,7 @@ fn rig(fs: Fs, driver: &str) {
     loopfs.sync();
     check(&injected.join("root"), &injected.join("run"), "with everything injected");
     check_usage(&injected.join("root"), &injected.join("run"), "with everything injected");
+    check_owners(&injected.join("root"), &injected.join("run"), "with everything injected");
 }
 
 /// Containers that run and write, are paused, have ended, and a mounted image: what is mounted below
@@ -132,6 +222,20 @@ fn with_containers(fs: Fs) {
     let (running, exited) = (row("containers_running").unwrap(), row("containers_exited").unwrap());
     assert_eq!((running.0, exited.0), (14, 5), "{usage:#}");
     assert!(running.1 >= 13 * 600 * 1024 && exited.1 >= 5 * 300 * 1024, "{usage:#}");
+    let owners = check_owners(store.root(), &store.runroot(), "with containers at work");
+    let owner = |kind: &str| {
+        let rows = list(&owners, "/below/rows").iter();
+        let of_kind = rows.filter(|row| row["kind"] == kind);
+        of_kind.map(|row| (row["count"].as_u64(), number(row, "/bytes"))).next().unwrap_or_default()
+    };
+    assert_eq!(owners["subject"], "directory");
+    // What they wrote, and their parts of the image.
+    let (live, dead) = (owner("containers_running"), owner("containers_exited"));
+    assert_eq!((live.0, dead.0), (Some(14), Some(5)), "{owners:#}");
+    assert!(live.1 >= running.1 && dead.1 >= exited.1, "{owners:#}");
+    // Of the whole store they are the column of `images`.
+    let shares = ["images", "containers"].map(|of| number(&at_work.0, &format!("/fair_bytes/{of}")));
+    assert_eq!((owner("image").1, live.1 + dead.1), (shares[0], shares[1]), "{owners:#}");
     // Each holds what it wrote, and not its image.
     let wrote = container_bytes(&at_work.0) - container_bytes(&before.0);
     assert!(wrote >= 13 * 600 * 1024 + 5 * 300 * 1024, "{wrote}");

@@ -8,15 +8,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use layersweep::disk::Progress;
-use layersweep::model::{Finding, LabelsOf};
+use layersweep::model::Finding;
 use layersweep::policy::Ages;
 use layersweep::policy::Input;
 use layersweep::policy::Policy;
 use layersweep::policy::rules::Judge;
-use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::containers_storage::snapshot::Patience;
 use layersweep::stores::{self, Measure, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
@@ -58,19 +56,9 @@ fn look(disk: &Path, measure: Measure) -> Scan {
 
 fn look_at(disk: &Path, measure: Measure, graphroots: &[&str]) -> Scan {
     let request = Request {
-        sysroot: Sysroot::at(disk),
-        environment: Environment::default(),
         graphroots: graphroots.iter().map(|path| Path::new("/").join(path)).collect(),
-        containerd_roots: Vec::new(),
-        runroot: None,
-        threads: 2,
-        patience: Patience::default(),
         measure,
-        labels: LabelsOf::Nobody,
-        now: Timestamp::now(),
-        leaps: Vec::new(),
-        sizes: None,
-        full: false,
+        ..Request::of(Sysroot::at(disk))
     };
     stores::run(&request, &Progress::default()).unwrap()
 }

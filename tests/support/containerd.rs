@@ -8,14 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::disk::{self, Progress, TreeScope, WalkOptions, filesystem};
 use layersweep::model::refs::Refs;
 use layersweep::model::{Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind};
+use layersweep::stores::containerd::Documents;
 use layersweep::stores::containerd::fill::fill;
 use layersweep::stores::containerd::places::{ConfiguredPin, Places};
 use layersweep::stores::containerd::read::{self, Patience};
 use layersweep::stores::containerd::snapshot::Snapshot;
 use layersweep::stores::containerd::units;
-use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::inventory_writer::InventoryWriter;
-use layersweep::stores::{Measure, Request, Scan};
+use layersweep::stores::{Request, Scan};
 use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ impl Reading {
 /// Reads and measures `places` as if it were `later` than it is.
 pub fn read(places: &Places, later: SignedDuration) -> Reading {
     let patience = Patience::default();
-    let snapshot = read::read(places, patience).expect("the root is read");
+    let snapshot = read::read(places, patience, &Documents::default()).expect("the root is read");
     let sorted = units::sort(&snapshot);
     let areas = snapshot.areas();
     let mut trees = Vec::new();
@@ -94,21 +94,7 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
 
 /// Surveys a root as the program does: with what the filesystem keeps by inode chunks.
 pub fn scan(root: &Path) -> Scan {
-    let request = Request {
-        sysroot: Sysroot::live(),
-        graphroots: Vec::new(),
-        containerd_roots: vec![root.to_path_buf()],
-        runroot: None,
-        environment: Environment::default(),
-        threads: 0,
-        measure: Measure::Everything,
-        labels: layersweep::model::LabelsOf::Nobody,
-        patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
-        now: Timestamp::now(),
-        leaps: Vec::new(),
-        sizes: None,
-        full: false,
-    };
+    let request = Request { containerd_roots: vec![root.to_path_buf()], ..Request::of(Sysroot::live()) };
     layersweep::stores::run(&request, &Progress::default()).expect("the root is scanned")
 }
 

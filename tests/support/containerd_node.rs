@@ -36,7 +36,8 @@ pub fn image(names: &[&str], layer: &str, mebibytes: u64) -> ImageSpec {
     }
 }
 
-fn busybox() -> PathBuf {
+/// The busybox of this machine.
+pub fn busybox() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("busybox")).find(|path| path.is_file());
     found.expect("it was required")

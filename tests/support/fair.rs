@@ -1,11 +1,13 @@
-//! Columns that add up: fair shares to the stores, the rows and groups of `usage` to the filesystem.
+//! Columns that add up: fair shares to the stores, the rows and groups of `usage` to the filesystem, the
+//! owners of `explain` to `du -x`.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use serde_json::Value;
 
 use super::program::{self, list, number};
-use super::schema;
+use super::{schema, tree};
 
 /// Fair shares of images and containers, and what no image or container reaches, are the stores to the
 /// byte.
@@ -51,4 +53,20 @@ pub fn assert_usage_adds_up<S: AsRef<OsStr>>(flags: &[S], what: &str) -> Value {
         usage
     };
     ["repository", "registry", "owner", "namespace"].map(usage).into_iter().last().expect("four documents")
+}
+
+/// The owners that `explain` names at a path hold what `du -x` counts there, to the byte. Returns its
+/// document.
+pub fn assert_owners_add_up<S: AsRef<OsStr>>(flags: &[S], path: &Path, what: &str) -> Value {
+    let mut command = program::command();
+    command.args(["explain", "--format", "json"]).arg(path).args(flags);
+    let run = program::run(&mut command).expect_no_crash();
+    assert!(matches!(run.code, 0 | 3), "{what}: {run:?}");
+    let explained = run.json();
+    schema::assert_fits("explain", &explained);
+    let below = &explained["below"];
+    let sum = list(below, "/rows").iter().map(|row| number(row, "/bytes")).sum::<u64>();
+    assert_eq!(sum, number(below, "/bytes"), "{what}: {below:#}");
+    assert_eq!(sum, tree::du(path), "{what}: {} {below:#}", path.display());
+    explained
 }

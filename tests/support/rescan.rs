@@ -10,8 +10,7 @@ use layersweep::disk::size_cache::SizeCache;
 use layersweep::history::{Access, Records, sizes};
 use layersweep::model::Inventory;
 use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::containers_storage::snapshot::Patience;
-use layersweep::stores::{self, Measure, Request, Scan};
+use layersweep::stores::{self, Request, Scan};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
 
@@ -48,18 +47,10 @@ impl Scanner {
     ) -> Self {
         let request = Request {
             environment: Environment::of_process(&sysroot),
-            sysroot,
             graphroots,
             containerd_roots,
             runroot,
-            threads: 4,
-            patience: Patience::default(),
-            measure: Measure::Everything,
-            labels: layersweep::model::LabelsOf::Nobody,
-            now: Timestamp::now(),
-            leaps: Vec::new(),
-            sizes: None,
-            full: false,
+            ..Request::of(sysroot)
         };
         let state = tempfile::tempdir().expect("making a state directory");
         Self { request, state, seed: 0 }

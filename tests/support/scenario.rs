@@ -172,6 +172,7 @@ impl Scenario {
         Space {
             capacity_bytes: self.capacity_bytes,
             available_bytes: self.available_bytes,
+            owed_bytes: 0,
             inodes: 0,
             inodes_free: 0,
         }

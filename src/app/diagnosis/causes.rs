@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind};
 use crate::history::ages::Ages;
-use crate::model::display::span;
+use crate::model::display::{shell_word, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
     Consistency, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind, Verdict,
@@ -139,10 +139,7 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
     };
     (bytes >= LEAST).then(|| Cause {
         title: "images not in use".into(),
-        remedy: format!(
-            "`{}` deletes them, least recently used first, until the policy is satisfied",
-            context.command
-        ),
+        remedy: format!("`{}` deletes them by policy, least recently used first", context.command),
         taken_by: Action::Layersweep,
         ..context.cause(at, CauseKind::UnusedImages, bytes, text)
     })
@@ -180,12 +177,16 @@ fn unpin(pinned_by: &[String], command: &str) -> String {
         let one = match (pin.strip_prefix("pin "), pin.strip_prefix("label "), pin.split_once("\" in ")) {
             (Some(ours), ..) => {
                 let pattern = ours.strip_suffix(" (layersweep pin list)").unwrap_or(ours);
-                format!("`layersweep pin rm '{pattern}'`")
+                format!("`layersweep pin rm {}`", shell_word(pattern))
             }
             (_, Some(label), _) => match label.split_once(" on ") {
                 Some((label, name)) => {
                     let key = label.split_once('=').map_or(label, |(key, _)| key);
-                    format!("`ctr -n k8s.io images label {name} {key}=`")
+                    format!(
+                        "`ctr -n k8s.io images label {} {}`",
+                        shell_word(name),
+                        shell_word(&format!("{key}="))
+                    )
                 }
                 None => format!("remove the label {label}"),
             },
@@ -251,7 +252,7 @@ fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
         Some((namespace, id)) => (Some(namespace), id),
         None => (None, id),
     };
-    let id = short(whole);
+    let id = shell_word(&short(whole));
     let by_cri = if sandbox { "crictl rmp" } else { "crictl rm" };
     let how = match (owner, namespace) {
         (Owner::CriO, _) | (Owner::Containerd, None) => {
@@ -261,7 +262,7 @@ fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
         (Owner::Buildah, _) => format!("`buildah rm {id}` removes it"),
         (Owner::Containerd, Some("moby")) => format!("`docker rm {id}` removes it"),
         (Owner::Containerd, Some(namespace)) => {
-            format!("`ctr -n {namespace} containers rm {whole}` removes it")
+            format!("`ctr -n {} containers rm {}` removes it", shell_word(namespace), shell_word(whole))
         }
         (Owner::Unknown, _) => "remove it with the tool that created it".into(),
     };
@@ -343,7 +344,7 @@ fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             remedy: format!(
                 "{}`truncate -s 0 {}` empties it at once, if nobody needs it; {} limits it",
                 if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" },
-                quoted(&path),
+                shell_word(&path),
                 if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" }
             ),
             id: log.pod.clone(),
@@ -352,15 +353,6 @@ fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         }
     })
     .collect()
-}
-
-/// As one word of a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
 }
 
 fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {

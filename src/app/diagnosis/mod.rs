@@ -10,7 +10,7 @@ mod tests;
 
 pub use advice::{Advice, Step, Urgency, advice};
 pub use causes::{Context, causes};
-pub use parts::{Divided, divide, outside};
+pub use parts::{Divided, divide, of_use, outside};
 pub use summary::summary;
 
 use serde::Serialize;

@@ -36,7 +36,8 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Divide
 pub fn outside(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
     let (used, inside) = (scan.inventory[at].used_bytes, |path: &Path| scan.sysroot.shown(path));
     let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
-    here.filter(|user| is_named(user, used)).map(|user| of_other_user(user, &inside)).collect()
+    let part = |user: &OtherUser| of_use(user.kind, &user.path, user.holder.as_deref(), user.bytes, &inside);
+    here.filter(|user| is_named(user, used)).map(part).collect()
 }
 
 fn is_named(user: &OtherUser, used: u64) -> bool {
@@ -46,9 +47,15 @@ fn is_named(user: &OtherUser, used: u64) -> bool {
     }
 }
 
-fn of_other_user(user: &OtherUser, inside: &dyn Fn(&Path) -> String) -> Part {
-    let holder = user.holder.as_deref();
-    let (kind, label) = match user.kind {
+/// What is at a path that is in no store. `inside` is how the node itself names a path.
+pub fn of_use(
+    kind: OtherUserKind,
+    path: &Path,
+    holder: Option<&str>,
+    bytes: u64,
+    inside: &dyn Fn(&Path) -> String,
+) -> Part {
+    let (kind, label) = match kind {
         OtherUserKind::PodLogs => (PartKind::PodLogs, None),
         OtherUserKind::Logs => (PartKind::Logs, None),
         OtherUserKind::Journal => (PartKind::Journal, None),
@@ -64,9 +71,9 @@ fn of_other_user(user: &OtherUser, inside: &dyn Fn(&Path) -> String) -> Part {
         OtherUserKind::Snapshotter => {
             (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
         }
-        OtherUserKind::Directory => (PartKind::Directory, Some(user.path.display().to_string())),
+        OtherUserKind::Directory => (PartKind::Directory, Some(path.display().to_string())),
     };
-    let part = Part { path: Some(inside(&user.path)), ..Part::new(kind, user.bytes) };
+    let part = Part { path: Some(inside(path)), ..Part::new(kind, bytes) };
     Part { label: label.unwrap_or(part.label), ..part }
 }
 

@@ -140,7 +140,7 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
     });
     if share(ours, disk.filesystem.used_bytes) < 50.0 {
         return format!(
-            "Most of it is not container storage, which uses only {} ({:.0}%): {}{foremost}.",
+            "Most of it is not container storage, which uses only {} ({:.0}%). It is used by {}{foremost}.",
             bytes(ours),
             share(ours, disk.filesystem.used_bytes),
             listed(&named),

@@ -179,7 +179,7 @@ fn which_disk_gets_which_sentences() {
             true,
             [
                 &["80.0% full"],
-                &["which uses only 5.0 GiB (6%): other logs 75.0 GiB (94%)"],
+                &["which uses only 5.0 GiB (6%). It is used by other logs 75.0 GiB (94%)"],
                 &["Nothing can be freed"],
             ],
         ),

@@ -17,6 +17,7 @@ use super::request::Request;
 use crate::config::{Config, Problem};
 use crate::disk::Progress;
 use crate::model::Consistency;
+use crate::model::display::shell_word;
 use crate::node::kubelet::Kubelet;
 use crate::node::static_pods;
 use crate::stores::containers_storage::config::crio_start;
@@ -114,7 +115,8 @@ impl Examination<'_> {
             }
         };
         let object = file.display().to_string();
-        self.warning(name, object.clone(), why, format!("chown root:root {object} && chmod 0644 {object}"));
+        let word = shell_word(&object);
+        self.warning(name, object.clone(), why, format!("chown root:root {word} && chmod 0644 {word}"));
     }
 
     /// What runs, and what we may see.

@@ -7,13 +7,13 @@ use crate::app::error::Error;
 use crate::app::observer::Observer;
 use crate::app::policy_context;
 use crate::app::request::Request;
+use crate::app::runtime;
 use crate::app::scan::ScanResult;
 use crate::config::Config;
-use crate::cri::discover;
 use crate::execute::editors::{Editors, Keep};
 use crate::model::Plan;
 use crate::model::plan::End;
-use crate::model::{FilesystemIx, StoreIx, StoreKind};
+use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, Wish};
 use crate::stores::Scan;
 
@@ -53,14 +53,8 @@ pub(super) fn plans(
 
 /// What deletes images from these stores: where no runtime has a socket, we do it ourselves, if we can.
 fn command(request: &Request, scan: &Scan) -> &'static str {
-    let mut stores = scan.inventory.stores.iter();
-    let has_socket = || match request.names_stores {
-        true => request.cri_endpoint.is_some(),
-        false => !discover::discover(&scan.sysroot).candidates.is_empty(),
-    };
     // Of a node that does not run nobody knows which sockets it will have.
-    let by_runtime =
-        scan.sysroot.is_foreign() || stores.any(|store| store.kind == StoreKind::Containerd) || has_socket();
+    let by_runtime = scan.sysroot.is_foreign() || runtime::is_seen(request, scan);
     if by_runtime { "layersweep gc" } else { "layersweep gc --via direct" }
 }
 

@@ -66,6 +66,10 @@ pub(in crate::cli) struct GcArgs {
     #[arg(long, value_name = "SIZE")]
     pub(in crate::cli) min_free: Option<String>,
 
+    /// Start deleting at this usage of inodes; stop 5 below [default: off]
+    #[arg(long, value_name = "PERCENT")]
+    pub(in crate::cli) inodes_high: Option<String>,
+
     /// Keep images first detected less than this ago [default: 2m]
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) min_age: Option<String>,

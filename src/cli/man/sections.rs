@@ -46,6 +46,10 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "layersweep explain /var/lib/containers/storage/overlay/3f9e",
                 "Which image or container a directory belongs to.",
             ),
+            (
+                "layersweep explain /var/lib",
+                "Who holds the bytes of any directory, in a column that adds up.",
+            ),
         ],
     ),
     (

@@ -174,10 +174,14 @@ fn a_run_comes_back_as_it_was_recorded() {
 }
 
 #[test]
-fn ids_of_runs_at_the_same_time_differ() {
+fn ids_of_runs_differ_and_are_in_their_order() {
     let now = at("2026-11-21T13:00:00Z");
     let [a, b] = [new_id(now), new_id(now)];
     assert_ne!(a, b);
+    for (earlier, later) in [("00.001Z", "00.002Z"), ("00.5Z", "00.999999999Z"), ("00.999Z", "01Z")] {
+        let id = |seconds| new_id(at(&format!("2026-11-21T13:00:{seconds}")));
+        assert!(id(earlier) < id(later), "{earlier} {later}");
+    }
     assert!(a.starts_with("20261121T130000Z-"), "{a}");
 }
 

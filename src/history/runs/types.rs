@@ -167,11 +167,13 @@ pub struct Deletion {
     pub outcome: Certainty,
 }
 
-/// An id for a run: its time, and digits that tell two at the same time apart.
+/// An id for a run: its time, and digits that tell two at the same time apart. The first three are of the
+/// time, too: what waits to be saved is applied in the order of the ids.
 #[must_use]
 pub fn new_id(started: Timestamp) -> String {
     // Seeded by the system for every process and state.
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     let time = started.strftime("%Y%m%dT%H%M%SZ");
-    format!("{time}-{:06x}", random & 0xff_ffff)
+    let fraction = started.subsec_nanosecond().unsigned_abs() / 244_141;
+    format!("{time}-{fraction:03x}{:03x}", random & 0xfff)
 }

@@ -36,6 +36,16 @@ names! {
     }
 }
 
+impl LineKind {
+    pub fn of_container(state: ContainerState) -> Self {
+        match state {
+            ContainerState::Running => Self::ContainersRunning,
+            ContainerState::Exited => Self::ContainersExited,
+            ContainerState::Created | ContainerState::Unknown => Self::ContainersOther,
+        }
+    }
+}
+
 /// A line of a filesystem's column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -159,11 +169,8 @@ fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
         }
         Root::Container(at) => {
             let container = &inventory[at];
-            match container.state {
-                ContainerState::Running => (LineKind::ContainersRunning, false),
-                ContainerState::Exited => (LineKind::ContainersExited, sound(container.store)),
-                ContainerState::Created | ContainerState::Unknown => (LineKind::ContainersOther, false),
-            }
+            let kind = LineKind::of_container(container.state);
+            (kind, kind == LineKind::ContainersExited && sound(container.store))
         }
         Root::Leak(at) => {
             let leak = &inventory[at];

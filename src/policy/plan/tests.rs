@@ -119,7 +119,7 @@ fn percent(high: u8, low: u8) -> Policy {
 }
 
 fn space(available_bytes: u64) -> Measured {
-    Ok(Space { capacity_bytes: 1000, available_bytes, inodes: 1000, inodes_free: 500 })
+    Ok(Space { capacity_bytes: 1000, available_bytes, owed_bytes: 0, inodes: 1000, inodes_free: 500 })
 }
 
 /// A test's world: each image older than the next.
@@ -463,7 +463,7 @@ fn small_gains_count_where_they_suffice() {
     let images = (0..200).map(|at| image(&format!("i{at:03}"), &[at])).collect();
     let world = World::new(nodes, images, percent(75, 70));
     let space = |available_bytes| -> Measured {
-        Ok(Space { capacity_bytes: 20_000_000, available_bytes, inodes: 0, inodes_free: 0 })
+        Ok(Space { capacity_bytes: 20_000_000, available_bytes, owed_bytes: 0, inodes: 0, inodes_free: 0 })
     };
     // 1,000,000 are wanted, 180,000 could be had, 900 at a time.
     let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
@@ -785,6 +785,7 @@ fn on_a_full_disk_an_image_that_makes_room_goes_first() {
 
     // Every layer has some inodes.
     world.policy = percent(75, 70);
-    let inodes = Ok(Space { capacity_bytes: 1000, available_bytes: 0, inodes: 1000, inodes_free: 0 });
+    let inodes =
+        Ok(Space { capacity_bytes: 1000, available_bytes: 0, owed_bytes: 0, inodes: 1000, inodes_free: 0 });
     assert_eq!(world.plan(&[inodes]).0[0], "i0");
 }

@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{container, fair, image, layer, leak, user};
-use super::{CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, Header, LayerDoc, RememberedDoc, RuleDoc};
+use super::build::{container, fair, image, layer, leak, path, user};
+use super::usage;
+use super::{
+    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, Header, LayerDoc, OwnerDoc, RememberedDoc,
+    RuleDoc,
+};
+use crate::app::owners::{Owned, Owner, Row};
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
 use crate::model::Plan;
@@ -14,8 +19,8 @@ use crate::model::{ImageIx, LeakIx, NodeIx, NodeKind};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 
-/// Tells everything about `subject`.
-pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
+/// Tells everything about `subject`, and who holds what is at the path that was asked for.
+pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> ExplainDoc {
     let inventory = &scan.inventory;
     let mut document = ExplainDoc {
         header: Header::new("explain", scan.taken_at),
@@ -27,6 +32,7 @@ pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
         remembered: None,
         chain: Vec::new(),
         container: None,
+        below: owned.map(|owned| below(scan, owned)),
         leaks: Vec::new(),
         held_by: Vec::new(),
         bytes: 0,
@@ -36,6 +42,14 @@ pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
         rules: Vec::new(),
         fate: None,
         warnings: scan.inventory.findings.clone(),
+    };
+    let Some(subject) = subject else {
+        if let Some(owned) = owned {
+            document.subject = if owned.is_directory { "directory" } else { "file" };
+            (document.id, document.path) = (owned.path.clone(), owned.path.clone());
+            document.bytes = owned.bytes;
+        }
+        return document;
     };
     match subject {
         Subject::Image(at) => of_image(scan, at, &mut document),
@@ -54,6 +68,45 @@ pub fn explain(scan: &Scan, subject: Subject) -> ExplainDoc {
     }
     document.leaks = leaks_about(scan, &document.id, subject);
     document
+}
+
+fn below(scan: &Scan, owned: &Owned) -> BelowDoc {
+    let row = |row: &Row| {
+        let closing = |kind, label: &str, in_store, count| OwnerDoc {
+            kind,
+            label: label.to_owned(),
+            id: None,
+            store: None,
+            path: None,
+            in_store,
+            count,
+            bytes: row.bytes,
+        };
+        match &row.owner {
+            Owner::Image(at) => {
+                let image = &scan.inventory[*at];
+                let kind = if scan.inventory.is_artifact(*at) { "artifact" } else { "image" };
+                let label = image.names.first().map_or("<none>", String::as_str);
+                OwnerDoc {
+                    id: Some(image.id.to_string()),
+                    store: Some(path(&scan.inventory[image.store].root)),
+                    ..closing(kind, label, true, None)
+                }
+            }
+            Owner::Store(kind, count) => closing(kind.as_str(), usage::label(*kind), true, *count),
+            Owner::Outside(part) => {
+                let doc = closing(part.kind.as_str(), &part.label, false, None);
+                OwnerDoc { path: part.path.clone(), ..doc }
+            }
+            Owner::Rest => closing("rest", "everything else", false, None),
+        }
+    };
+    BelowDoc {
+        path: owned.path.clone(),
+        bytes: owned.bytes,
+        rows: owned.rows.iter().map(row).collect(),
+        other_filesystems: owned.other_filesystems.clone(),
+    }
 }
 
 fn of_image(scan: &Scan, at: ImageIx, document: &mut ExplainDoc) {

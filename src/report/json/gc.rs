@@ -92,6 +92,10 @@ pub struct GcFilesystemDoc {
     pub wanted_bytes: u64,
     /// Inodes that were missing.
     pub wanted_inodes: u64,
+    /// Free inodes before; 0 where the filesystem has no fixed number of inodes.
+    pub inodes_free_before: Option<u64>,
+    /// Free inodes after; for a dry run as predicted.
+    pub inodes_free_after: Option<u64>,
     /// The targets that were missed: `used`, `free`, `inodes`.
     pub started: Vec<&'static str>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
@@ -143,6 +147,10 @@ pub struct DeletedDoc {
     pub byproduct_bytes: u64,
     /// Predicted and measured bytes differ by more than the filesystem's own fluctuation.
     pub differs: bool,
+    /// `measured_bytes` tells of others that wrote or deleted meanwhile, and not of this deletion: it is
+    /// negative, or far from the prediction (more than an eighth of it and 1 MiB) on a filesystem that also
+    /// moved without the deletion.
+    pub others_wrote: bool,
 }
 
 /// Something that stays.
@@ -281,6 +289,7 @@ fn percent(measured: Option<&Measured>) -> Option<f64> {
 fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     let before = result.before.get(plan.filesystem.get());
     let available = |measured: Option<&Measured>| Some(measured?.as_ref().ok()?.available_bytes);
+    let inodes_free = |measured: Option<&Measured>| Some(measured?.as_ref().ok()?.inodes_free);
     GcFilesystemDoc {
         mount: mount(&result.plan.mounts, plan.filesystem),
         usage_before_percent: percent(before),
@@ -289,6 +298,8 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         available_after_bytes: available(plan.after.as_ref()),
         wanted_bytes: plan.wanted.bytes,
         wanted_inodes: plan.wanted.inodes,
+        inodes_free_before: inodes_free(before),
+        inodes_free_after: inodes_free(plan.after.as_ref()),
         started: plan.started.names(),
         outcome: match plan.end {
             End::NotNeeded => OutcomeKind::NotNeeded,
@@ -317,6 +328,7 @@ fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
         group: step.group,
         byproduct_bytes: 0,
         differs: false,
+        others_wrote: false,
     }
 }
 
@@ -327,6 +339,7 @@ fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
         at: Some(deletion.at),
         byproduct_bytes: deletion.byproduct_bytes,
         differs: deletion.is_off(),
+        others_wrote: deletion.is_of_others(),
         ..step(&deletion.step, mounts)
     }
 }

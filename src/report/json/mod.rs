@@ -127,9 +127,10 @@ pub struct ExplainDoc {
     pub header: Header,
     /// Everything was read.
     pub complete: bool,
-    /// `image`, `layer`, `container`, `leak`, `metadata` or `other`.
+    /// `image`, `layer`, `container`, `leak`, `metadata` or `other`; of a path that is no object (a store,
+    /// or in no store) `directory` or `file`.
     pub subject: &'static str,
-    /// The object's id or name.
+    /// The object's id or name; the path of a directory or file.
     pub id: String,
     /// Its path.
     pub path: String,
@@ -142,6 +143,8 @@ pub struct ExplainDoc {
     pub chain: Vec<LayerDoc>,
     /// The container, if it is one.
     pub container: Option<ContainerDoc>,
+    /// Of a path: what is at and below it, by owner; null where the reference was no path.
+    pub below: Option<BelowDoc>,
     /// Leaks that concern it.
     pub leaks: Vec<LeakDoc>,
     /// Who keeps these bytes on the disk.
@@ -162,6 +165,46 @@ pub struct ExplainDoc {
     pub fate: Option<FateDoc>,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<Finding>,
+}
+
+/// What is at and below a path, on its filesystem.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BelowDoc {
+    /// The path, as the node itself names it.
+    pub path: String,
+    /// Allocated bytes, hard links once, as `du -x` counts them.
+    pub bytes: u64,
+    /// Each byte in one row: their `bytes` add up to `bytes`.
+    pub rows: Vec<OwnerDoc>,
+    /// Where other filesystems are mounted below it, which are not counted.
+    pub other_filesystems: Vec<String>,
+}
+
+/// Who holds bytes.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OwnerDoc {
+    /// In a store: `image` or `artifact`, the largest first, then `containers_running`,
+    /// `containers_exited`, `containers_other` (created, or the disk does not tell), `leaks`, `metadata`,
+    /// `store_other`. In no store: the kinds of parts in `report`, for example `logs`, `directory`, the
+    /// largest first; the last row is `rest`.
+    pub kind: &'static str,
+    /// For people; of an image or directory its name.
+    pub label: String,
+    /// Id of an image.
+    pub id: Option<String>,
+    /// Root of an image's store.
+    pub store: Option<String>,
+    /// Its path, of what is in no store.
+    pub path: Option<String>,
+    /// Whether it is in a store.
+    pub in_store: bool,
+    /// Number of containers or leaks; null where they are not counted.
+    pub count: Option<usize>,
+    /// Its bytes. Those of layers are divided equally among the images and containers that use them, as
+    /// `fair_bytes` are.
+    pub bytes: u64,
 }
 
 /// A part of the difference between exclusive bytes and what a deletion frees.

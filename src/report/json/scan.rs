@@ -42,9 +42,9 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
 
 /// The document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
-    let Explanation { result, subject, image, containers } = explanation;
-    let mut document = super::explain(&result.scan, *subject);
-    if let (Subject::Image(at), Some(image)) = (subject, image) {
+    let Explanation { result, subject, owned, image, containers } = explanation;
+    let mut document = super::explain(&result.scan, *subject, owned.as_ref());
+    if let (Some(Subject::Image(at)), Some(image)) = (subject, image) {
         document.remember(result.ages.of(*at), &image.lives);
         let target = Target::image(&result.scan.inventory, *at);
         document.judge(&target, image.rulings.clone(), &image.plan);

@@ -101,6 +101,10 @@ pub struct SweptDoc {
     pub measured_bytes: Option<i64>,
     /// The two differ by more than the filesystem's own noise.
     pub differs: bool,
+    /// `measured_bytes` tells of others that wrote or deleted meanwhile, and not of this deletion: it is
+    /// negative, or far from the prediction (more than an eighth of it and 1 MiB) on a filesystem that also
+    /// moved without the deletion.
+    pub others_wrote: bool,
     /// Percent used of its filesystem afterwards; null for a dry run.
     pub usage_after_percent: Option<f64>,
     /// When; null for a dry run.
@@ -186,6 +190,7 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) 
         Some(SweptDoc {
             measured_bytes: done.measured_bytes,
             differs: done.is_off(),
+            others_wrote: done.is_of_others(),
             usage_after_percent: done.usage_after_percent.map(two_decimals),
             at: Some(done.at),
             ..swept(&done.step)?
@@ -282,6 +287,7 @@ fn swept(step: &Step) -> Option<SweptDoc> {
         predicted_bytes: step.predicted_bytes(),
         measured_bytes: None,
         differs: false,
+        others_wrote: false,
         usage_after_percent: None,
         at: None,
     })

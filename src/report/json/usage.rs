@@ -119,7 +119,7 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
     let outside = disk.outside.iter().map(outside);
     let rest = UsageRowDoc {
         kind: "rest",
-        label: "everything else, and filesystem overhead".into(),
+        label: "everything else, and overhead".into(),
         path: None,
         in_store: false,
         count: None,
@@ -138,7 +138,22 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
 }
 
 fn in_store(line: &Line) -> UsageRowDoc {
-    let label = match line.kind {
+    let label = label(line.kind);
+    let counted = !matches!(line.kind, LineKind::Metadata | LineKind::Other);
+    UsageRowDoc {
+        kind: line.kind.as_str(),
+        label: line.name.as_ref().map_or_else(|| label.to_owned(), |name| format!("{label} {name}")),
+        path: None,
+        in_store: true,
+        count: counted.then_some(line.count),
+        bytes: line.bytes,
+        reclaimable_bytes: line.reclaimable_bytes,
+    }
+}
+
+/// For people.
+pub(super) fn label(kind: LineKind) -> &'static str {
+    match kind {
         LineKind::ImagesInUse => "Images in use",
         LineKind::ImagesPinned => "Images pinned, not in use",
         LineKind::ImagesUnused => "Images not in use",
@@ -150,16 +165,6 @@ fn in_store(line: &Line) -> UsageRowDoc {
         LineKind::Leaks => "Leaks",
         LineKind::Metadata => "Store metadata",
         LineKind::Other => "Other files in stores",
-    };
-    let counted = !matches!(line.kind, LineKind::Metadata | LineKind::Other);
-    UsageRowDoc {
-        kind: line.kind.as_str(),
-        label: line.name.as_ref().map_or_else(|| label.to_owned(), |name| format!("{label} {name}")),
-        path: None,
-        in_store: true,
-        count: counted.then_some(line.count),
-        bytes: line.bytes,
-        reclaimable_bytes: line.reclaimable_bytes,
     }
 }
 

@@ -1,13 +1,18 @@
 //! Everything about one object.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
+use super::doctor::wrapped;
 use super::format::{age, bytes, safe, short_id};
 use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::report::json::{EvidenceDoc, ExplainDoc, FateDoc, ImageDoc, LayerDoc, RememberedDoc, UserDoc};
+use crate::report::json::{
+    BelowDoc, EvidenceDoc, ExplainDoc, FateDoc, ImageDoc, LayerDoc, OwnerDoc, RememberedDoc, UserDoc,
+};
 
 /// The whole story of one object.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
@@ -35,7 +40,9 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
             out.push_str(&format!("{} {}\n", heading(document.subject).trim_end(), safe(&document.id)));
         }
     }
-    out.push_str(&format!("  path    {}\n", safe(&document.path)));
+    if !matches!(document.subject, "directory" | "file") {
+        out.push_str(&format!("  path    {}\n", safe(&document.path)));
+    }
     out.push_str(&size_line(document));
     out.push_str(&why_frees_differs(document));
     if !document.chain.is_empty() {
@@ -44,6 +51,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     if !document.held_by.is_empty() {
         out.push_str(&held_by(&document.held_by));
     }
+    document.below.iter().for_each(|below| out.push_str(&owners(below, screen)));
     if !document.rules.is_empty() {
         out.push('\n');
         let mut table = Table::new(&["RULE", "VERDICT", "WHY"]);
@@ -70,11 +78,61 @@ fn fate(fate: &FateDoc) -> String {
     }
 }
 
+/// Who holds what is at a path, in a column that adds up.
+fn owners(below: &BelowDoc, screen: &Screen) -> String {
+    /// More are summed: a store may have thousands.
+    const IMAGES: usize = 20;
+    let is_image = |row: &&OwnerDoc| matches!(row.kind, "image" | "artifact");
+    let more: Vec<_> = below.rows.iter().filter(is_image).skip(IMAGES).collect();
+    let shown = below.rows.iter().filter(is_image).take(IMAGES);
+    let rest = below.rows.iter().filter(|row| !is_image(row));
+    let several: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
+    let mut table = Table::new(&["OWNER", ">COUNT", ">SIZE"]);
+    let dash = || "-".to_owned();
+    let row = |row: &OwnerDoc| {
+        let label = match (row.kind, &row.id, &row.path) {
+            ("image" | "artifact", Some(id), _) if row.label == "<none>" => {
+                format!("{} <none> {}", row.kind, short_id(id))
+            }
+            ("image" | "artifact", ..) => format!("{} {}", row.kind, safe(&row.label)),
+            (.., Some(path)) if row.label.starts_with('/') => format!("Not in any store: {}", safe(path)),
+            (.., Some(path)) => format!("Not in any store: {} ({})", safe(&row.label), safe(path)),
+            ("rest", ..) => format!("Not in any store: {}", safe(&row.label)),
+            _ => safe(&row.label),
+        };
+        let label = match row.store.as_deref().filter(|_| several.len() > 1) {
+            Some(store) => format!("{label} in {}", safe(store)),
+            None => label,
+        };
+        vec![label, row.count.map_or_else(dash, |count| count.to_string()), bytes(row.bytes)]
+    };
+    shown.for_each(|one| table.row(row(one)));
+    if !more.is_empty() {
+        let sum = more.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+        table.row(vec!["more images".into(), more.len().to_string(), bytes(sum)]);
+    }
+    rest.for_each(|one| table.row(row(one)));
+    table.row(vec!["All".into(), String::new(), bytes(below.bytes)]);
+    table.fit(screen, &[], &[(0, 24)]);
+    let shares = below.rows.iter().any(|row| is_image(&row));
+    let words =
+        "Layers are divided equally among the images and containers that use them, as in FAIR of `images`.";
+    let width = screen.width.unwrap_or(usize::MAX);
+    let mut note = if shares { wrapped(words, width, "") } else { String::new() };
+    if !below.other_filesystems.is_empty() {
+        let points: Vec<_> = below.other_filesystems.iter().map(|point| safe(point)).collect();
+        let text = format!("Not counted, since other filesystems are mounted there: {}.", points.join(", "));
+        note.push_str(&wrapped(&text, width, ""));
+    }
+    format!("\n{}{}{note}", heading(&format!("Whose bytes are in {}", safe(&below.path))), table.render())
+}
+
 fn size_line(document: &ExplainDoc) -> String {
     let size = format!("  size    {} ({} bytes)", bytes(document.bytes), document.bytes);
     match document.subject {
         "layer" if document.held_by.is_empty() => format!("{size}; nothing uses it\n"),
         "layer" => format!("{size}; it is freed when everything that holds it is deleted\n"),
+        "directory" | "file" => format!("{size}\n"),
         "metadata" | "other" => format!("{size}; no deletion of an image or container frees it\n"),
         _ => format!(
             "{size} exclusive; deleting it alone frees {} ({} bytes)\n",

@@ -62,10 +62,10 @@ pub fn safe(text: &str) -> String {
     out
 }
 
-/// What one deletion freed. Less than nothing means that others wrote more meanwhile, and then nobody knows.
-pub(super) fn measured(bytes: Option<i64>) -> String {
+/// What one deletion freed; where others wrote meanwhile, nobody knows.
+pub(super) fn measured(bytes: Option<i64>, others_wrote: bool) -> String {
     match bytes {
-        Some(bytes) if bytes < 0 => "others were writing".into(),
+        Some(_) if others_wrote => "others were writing".into(),
         Some(bytes) => signed_bytes(bytes),
         None => "-".into(),
     }

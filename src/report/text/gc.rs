@@ -43,7 +43,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     for error in &document.errors {
         let id = error.id.as_deref().map_or_else(String::new, |id| format!("{}: ", object(id)));
-        out.push_str(&format!("failed: {}: {id}{}\n", safe(&error.step), safe(&error.message)));
+        // What to delete by hand (app::by_hand) stands on a line of its own: it is what to do now.
+        let message = safe(&error.message).replacen("; free space by hand", "\nhint: free space by hand", 1);
+        out.push_str(&format!("failed: {}: {id}{message}\n", safe(&error.step)));
     }
     for event in &document.events {
         out.push_str(&format!("event: {}: {}\n", event.reason, safe(&event.message)));
@@ -94,7 +96,11 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         (false, 0, inodes) => format!("{inodes} inodes to free"),
         (false, wanted, inodes) => format!("{} and {inodes} inodes to free", bytes(wanted)),
     };
-    format!("{}: {used} used{thresholds}: {wanted}\n", safe(&filesystem.mount))
+    let inodes = match filesystem.inodes_free_before {
+        Some(free) if filesystem.wanted_inodes > 0 => format!(", {free} inodes free"),
+        _ => String::new(),
+    };
+    format!("{}: {used} used{inodes}{thresholds}: {wanted}\n", safe(&filesystem.mount))
 }
 
 /// The table of these deletions, after an empty line.
@@ -114,6 +120,9 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     for deleted in all {
         let mut cells = vec![
             match deleted.kind {
+                "image" if deleted.names.is_empty() && screen.width.is_some() => {
+                    format!("<none> {}", short_id(&deleted.id))
+                }
                 "image" => names(&deleted.names),
                 "name" => format!("untagged {}", names(&deleted.names)),
                 kind => format!("{kind} {}", names(&deleted.names)),
@@ -124,7 +133,7 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
             bytes(deleted.predicted_bytes),
         ];
         if done {
-            cells.push(measured(deleted.measured_bytes));
+            cells.push(measured(deleted.measured_bytes, deleted.others_wrote));
         }
         cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2}%")));
         cells.push(if deleted.differs { "!".into() } else { String::new() });
@@ -219,12 +228,15 @@ fn counted(document: &GcDoc) -> String {
 fn ending(document: &GcDoc) -> String {
     let used = percent(document.usage_after_percent);
     let images = counted(document);
+    let short = document.filesystems.iter().find(|one| one.wanted_inodes > 0);
+    let inodes = short.and_then(|one| one.inodes_free_after);
+    let inodes = inodes.map_or_else(String::new, |free| format!(", {free} inodes free"));
     if document.dry_run {
         return match (document.outcome, document.deleted.len()) {
             (OutcomeKind::NotNeeded, _) => "Nothing would be deleted.\n".into(),
             (OutcomeKind::Refused, _) => "Refused: nothing would be deleted.\n".into(),
             (outcome, _) => format!(
-                "{}: would delete {images} and free {}{}; {used} used after.\n",
+                "{}: would delete {images} and free {}{}; {used} used{inodes} after.\n",
                 words(document, outcome),
                 bytes(document.predicted_bytes),
                 believed(document),
@@ -239,12 +251,22 @@ fn ending(document: &GcDoc) -> String {
         OutcomeKind::NotNeeded => "Nothing was deleted.\n".into(),
         OutcomeKind::Refused => "Refused: nothing was deleted.\n".into(),
         outcome => format!(
-            "{}: {images} deleted, {} freed ({} predicted){byproduct}{}; {used} used now.\n",
+            "{}: {images} deleted, {} ({} predicted){byproduct}{}; {used} used{inodes} now.\n",
             words(document, outcome),
-            document.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
+            freed(document),
             bytes(document.predicted_bytes),
             believed(document),
         ),
+    }
+}
+
+fn freed(document: &GcDoc) -> String {
+    match document.measured_bytes {
+        Some(_) if document.deleted.iter().any(|deleted| deleted.others_wrote) => {
+            "freed bytes unknown since others were writing".into()
+        }
+        Some(measured) => format!("{} freed", signed_bytes(measured)),
+        None => "- freed".into(),
     }
 }
 

@@ -18,7 +18,12 @@ pub fn images(images: &[ImageDoc], fair: &FairDoc, now: Timestamp, screen: &Scre
     headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FAIR", ">FREES"]);
     let mut table = Table::new(&headings);
     for image in images {
-        let mut cells = vec![name(image), short_id(&image.id), age(image.created_at, now)];
+        let called = match image.names.is_empty() && screen.width.is_some() {
+            // The column of ids may go.
+            true => format!("{} {}", name(image), short_id(&image.id)),
+            false => name(image),
+        };
+        let mut cells = vec![called, short_id(&image.id), age(image.created_at, now)];
         if remembered {
             cells.push(age(image.first_detected, now));
             cells.push(match image.use_count {

@@ -74,28 +74,47 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     out
 }
 
+/// One line a finding; on a narrow screen, where the last column would be cut, with its words below.
 fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
     let what = if going { "PROOF" } else { "WHY" };
+    let words = |one: &SweepLeakDoc| match (going, one.remedy.as_str()) {
+        (false, "") | (true, _) => safe(&one.leak.evidence),
+        (false, remedy) => safe(remedy),
+    };
     let headings = ["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", what];
-    let mut table = Table::new(&headings);
-    for one in leaks {
-        let leak = &one.leak;
-        let words = match (going, one.remedy.as_str()) {
-            (false, "") | (true, _) => &leak.evidence,
-            (false, remedy) => remedy,
-        };
-        table.row(vec![
-            leak.class.to_string(),
-            short_id(&leak.id),
-            bytes(leak.bytes),
-            age_of(leak.age_seconds),
-            leak.verdict.into(),
-            safe(words),
-        ]);
+    let table = |columns: usize| {
+        let mut table = Table::new(&headings[..columns]);
+        for one in leaks {
+            let leak = &one.leak;
+            let mut cells = vec![
+                leak.class.to_string(),
+                short_id(&leak.id),
+                bytes(leak.bytes),
+                age_of(leak.age_seconds),
+                leak.verdict.into(),
+                words(one),
+            ];
+            cells.truncate(columns);
+            table.row(cells);
+        }
+        table.add_stores(leaks.iter().map(|one| one.leak.store.as_str()));
+        table
+    };
+    let whole = table(headings.len());
+    if whole.fits(screen) {
+        return whole.render();
     }
-    table.add_stores(leaks.iter().map(|one| one.leak.store.as_str()));
-    table.fit(screen, &[4], &[(5, 16), (1, 12)]);
-    table.render()
+    let mut narrow = table(headings.len() - 1);
+    narrow.fit(screen, &[4], &[(1, 12)]);
+    let rendered = narrow.render();
+    let mut lines = rendered.lines();
+    let mut out = lines.next().map_or_else(String::new, |headings| format!("{headings}\n"));
+    let width = screen.width.unwrap_or(usize::MAX);
+    for (line, one) in lines.zip(leaks) {
+        let words = wrapped(&words(one), width, "         ");
+        out.push_str(&format!("{line}\n  {:<5}  {}", what.to_lowercase(), words.trim_start()));
+    }
+    out
 }
 
 /// A finding that somebody has to look at: nothing of what they need for that is cut.
@@ -147,7 +166,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
             "\n{} deleted: predicted {}, measured {}\n",
             counted(document.deleted.len(), "finding", "findings"),
             bytes(predicted),
-            document.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
+            measured(document.measured_bytes, document.deleted.iter().any(|one| one.others_wrote)),
         ));
     }
     if document.deleted.iter().any(|one| one.differs) {
@@ -165,7 +184,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
 }
 
 fn row(one: &SweptDoc) -> Vec<String> {
-    let measured = measured(one.measured_bytes);
+    let measured = measured(one.measured_bytes, one.others_wrote);
     vec![
         one.class.to_string(),
         short_id(&one.id),
@@ -210,6 +229,43 @@ mod tests {
         }
     }
 
+    fn screen(width: Option<usize>) -> Screen {
+        Screen { width, unicode: true, zone: TimeZone::UTC }
+    }
+
+    #[test]
+    fn the_proof_is_whole_on_80_columns() {
+        let to_delete = |class, id: &str, evidence: &str| {
+            let mut one = finding(class, id, "", None);
+            (one.action, one.leak.verdict, one.leak.evidence) = ("delete", "reclaim", evidence.into());
+            one
+        };
+        let proof = "no layer record names this directory, and it has no link file: its creation was \
+                     interrupted";
+        let leaks = [
+            to_delete(LeakClass::OrphanDir, &"0a".repeat(32), proof),
+            to_delete(LeakClass::OrphanDir, &"0b".repeat(32), "no record"),
+        ];
+        let leaks: Vec<_> = leaks.iter().collect();
+        let shown = |width| anstream::adapter::strip_str(&table(&leaks, &screen(width), true)).to_string();
+        let narrow = "\
+FINDING     OBJECT           SIZE  AGE  VERDICT
+orphan-dir  0a0a0a0a0a0a  3.0 MiB   3d  reclaim
+  proof  no layer record names this directory, and it has no link file: its
+         creation was interrupted
+orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim
+  proof  no record
+";
+        assert_eq!(shown(Some(80)), narrow);
+        let wide = format!(
+            "FINDING     OBJECT           SIZE  AGE  VERDICT  PROOF\n\
+             orphan-dir  0a0a0a0a0a0a  3.0 MiB   3d  reclaim  {proof}\n\
+             orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim  no record\n"
+        );
+        assert_eq!(shown(Some(200)), wide);
+        assert_eq!(shown(None), wide);
+    }
+
     #[test]
     fn what_a_person_has_to_do_is_whole_on_80_columns() {
         let mut document = sweep_refused("r", &Wish::default(), false, "", Timestamp::UNIX_EPOCH);
@@ -224,7 +280,7 @@ mod tests {
             ),
             finding(LeakClass::OrphanDir, &"0a".repeat(32), "too young (24s, minimum 1d)", None),
         ];
-        let screen = Screen { width: Some(80), unicode: true, zone: TimeZone::UTC };
+        let screen = screen(Some(80));
         let shown = anstream::adapter::strip_str(&sweep(&document, &screen)).to_string();
         let expected = "\
 What stays for now

@@ -51,6 +51,13 @@ impl Table {
         }
     }
 
+    /// Whether it is no wider than the terminal.
+    pub(super) fn fits(&self, screen: &Screen) -> bool {
+        let widths = self.widths();
+        let gaps = GAP * widths.len().saturating_sub(1);
+        screen.width.is_none_or(|room| widths.iter().sum::<usize>() + gaps <= room)
+    }
+
     /// Makes it fit a terminal: the columns of `spare` go, the first one first, until the rest
     /// has room with the columns of `elastic` at their least width; then these shrink, the
     /// widest first. Returns the headings of what has gone. Columns are numbered from 0.

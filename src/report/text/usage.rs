@@ -1,42 +1,51 @@
 //! The summary of disk usage.
 
+use super::Screen;
+use super::doctor::wrapped;
 use super::format::{bytes, safe};
 use super::table::{Table, heading};
 use crate::model::Consistency;
 use crate::report::json::{FilesystemDoc, ForecastDoc, GroupDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
+/// Where there is no terminal, the closing words are still wrapped.
+const WIDE: usize = 110;
+
 /// The summary of every filesystem.
-pub fn usage(document: &UsageDoc) -> String {
+pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
+    let width = screen.width.unwrap_or(usize::MAX);
     let mut out = String::new();
     for filesystem in &document.filesystems {
         if !out.is_empty() {
             out.push('\n');
         }
-        out.push_str(&filesystem_line(&filesystem.filesystem));
-        out.push_str(&unlike_df(&filesystem.filesystem));
+        out.push_str(&wrapped(filesystem_line(&filesystem.filesystem).trim_end(), width, ""));
+        let unlike = unlike_df(&filesystem.filesystem);
+        out.push_str(&unlike.map_or_else(String::new, |text| wrapped(&text, width, "  ")));
         filesystem.forecast.iter().for_each(|forecast| out.push_str(&forecast_line(forecast)));
         let here = |store: &&StoreDoc| store.filesystem == filesystem.filesystem.mount;
         for store in document.stores.iter().map(|one| &one.store).filter(here) {
-            out.push_str(&store_line(store));
+            out.push_str(&wrapped(store_line(store).trim_end(), width, ""));
         }
         out.push('\n');
         out.push_str(&match document.by {
             Some(by) => groups(filesystem, by),
             None => rows(filesystem),
         });
-        out.push_str(&not_in_store(filesystem));
+        out.push_str(&wrapped(&not_in_store(filesystem), width, ""));
     }
-    out.push_str(match document.by {
+    let note = match document.by {
         Some(_) => {
-            "\nFAIR divides each layer equally among the images and containers that use it, so the column adds \
-             up to the\nused bytes. What is in several groups is divided equally among them.\n"
+            "FAIR divides each layer equally among the images and containers that use it, so the column adds up \
+             to the used bytes. What is in several groups is divided equally among them."
         }
         None => {
-            "\nEach used byte is in one row; layers that several images share are in the first row of these \
-             images.\nRECLAIMABLE is what deleting the unused part of the row frees; in the last line, all unused \
-             images, artifacts\nand leaks together.\n"
+            "Each used byte is in one row; layers that several images share are in the first row of these \
+             images. RECLAIMABLE is what deleting the unused part of the row frees; in the last line, all unused \
+             images, artifacts and leaks together. `layersweep report` names the largest files and what to do."
         }
-    });
+    };
+    out.push('\n');
+    out.push_str(&wrapped(note, screen.width.unwrap_or(WIDE), ""));
     out
 }
 
@@ -97,7 +106,9 @@ fn groups(filesystem: &UsageFilesystemDoc, by: &str) -> String {
 fn not_in_store(filesystem: &UsageFilesystemDoc) -> String {
     /// All of them are in the table, without their places.
     const NAMED: usize = 3;
-    let named = filesystem.rows.iter().filter(|row| !row.in_store && row.bytes > 0).take(NAMED);
+    /// Nobody makes room with less.
+    const LEAST: u64 = 1 << 20;
+    let named = filesystem.rows.iter().filter(|row| !row.in_store && row.bytes >= LEAST).take(NAMED);
     let named: Vec<_> = named
         .filter_map(|row| Some((row, row.path.as_ref()?)))
         .map(|(row, path)| match row.label.starts_with('/') {
@@ -110,31 +121,30 @@ fn not_in_store(filesystem: &UsageFilesystemDoc) -> String {
         false => format!(" (largest: {})", named.join(", ")),
     };
     format!(
-        "Not in any store: {}{largest}; no deletion of images frees it.\n",
+        "Not in any store: {}{largest}; no deletion of images frees it.",
         bytes(filesystem.not_in_store_bytes)
     )
 }
 
 /// Why the percentage is not that of `df`, where it is not.
-fn unlike_df(filesystem: &FilesystemDoc) -> String {
+fn unlike_df(filesystem: &FilesystemDoc) -> Option<String> {
     let FilesystemDoc { used_bytes, available_bytes, reserved_bytes, .. } = filesystem;
-    let Some(percent) = filesystem.used_percent else { return String::new() };
+    let percent = filesystem.used_percent?;
     let all = u128::from(*used_bytes) + u128::from(*available_bytes);
     if all == 0 {
-        return String::new();
+        return None;
     }
     // As coreutils has it: rounded up.
     let by_df = (u128::from(*used_bytes) * 100).div_ceil(all);
     #[allow(clippy::cast_precision_loss)] // at most 100
     let differs = (percent - by_df as f64).abs() >= 1.0;
-    match differs && *reserved_bytes > 0 {
-        true => format!(
-            "  {percent:.1}% counts the {} that are reserved for root as used, as the kubelet does; `df` leaves \
-             them out and shows {by_df}%.\n",
+    (differs && *reserved_bytes > 0).then(|| {
+        format!(
+            "{percent:.1}% counts the {} that are reserved for root as used, as the kubelet does; `df` leaves \
+             them out and shows {by_df}%.",
             bytes(*reserved_bytes)
-        ),
-        false => String::new(),
-    }
+        )
+    })
 }
 
 /// One line about a filesystem.

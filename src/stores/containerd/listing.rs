@@ -171,7 +171,7 @@ impl Listed {
 /// A blob's file, if it is there.
 pub fn blob_file(within: &Within, path: &Path) -> Option<BlobFile> {
     let facts = within.facts(path).ok().filter(|facts| facts.kind == Kind::File)?;
-    Some(BlobFile { length: facts.length, modified: facts.modified })
+    Some(BlobFile { inode: facts.inode, length: facts.length, modified: facts.modified })
 }
 
 fn ingest_directory(within: &Within, ingest: &Path, entry: &Entry) -> IngestDirectory {

@@ -7,6 +7,7 @@
 
 pub mod config;
 pub mod content;
+mod documents;
 pub mod fill;
 pub mod gc;
 mod leaks;
@@ -17,3 +18,5 @@ pub mod read;
 pub mod snapshot;
 pub(crate) mod store;
 pub mod units;
+
+pub use documents::Documents;

@@ -6,10 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::content::{self, Document};
+use super::documents::Documents;
 use super::listing::{self, Listed};
 use super::metadata::{ImageRecord, Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, Places, digest_of_cached};
@@ -47,20 +49,20 @@ impl Default for Patience {
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Reads the root.
+/// Reads the root; manifests only as far as they are not `known`.
 ///
 /// # Errors
 /// When the root cannot be listed or its `meta.db` cannot be opened. Everything else that
 /// cannot be read is a finding.
-pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
-    let mut snapshot = read_quietly(places, patience)?;
+pub fn read(places: &Places, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
+    let mut snapshot = read_quietly(places, patience, known)?;
     if let Some(confirm) = patience.confirm {
         let first: HashSet<_> = unknown(&snapshot).collect();
         if !first.is_empty() && !places.foreign {
             // A blob's file stands for a moment before its record, and what is being deleted
             // stands for a moment after: only what is there twice is a leak.
             thread::sleep(confirm);
-            snapshot = read_quietly(places, patience)?;
+            snapshot = read_quietly(places, patience, known)?;
         }
         let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
         for path in both {
@@ -107,11 +109,11 @@ fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Reads until nothing was written during it, or the patience ends.
-fn read_quietly(places: &Places, patience: Patience) -> io::Result<Snapshot> {
+fn read_quietly(places: &Places, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
     let started = Instant::now();
     loop {
         let before = transactions(places)?;
-        let mut snapshot = read_once(places)?;
+        let mut snapshot = read_once(places, known)?;
         let still = places.foreign || transactions(places)? == before;
         snapshot.transactions = before;
         if still {
@@ -143,7 +145,7 @@ fn transactions(places: &Places) -> io::Result<Transactions> {
 
 /// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
 /// the records lead to.
-fn read_once(places: &Places) -> io::Result<Snapshot> {
+fn read_once(places: &Places, known: &Documents) -> io::Result<Snapshot> {
     let Listed { listing, blobs, ingests, findings, damaged, .. } = listing::list(places)?;
     let mut snapshot = Snapshot {
         places: places.clone(),
@@ -171,7 +173,7 @@ fn read_once(places: &Places) -> io::Result<Snapshot> {
     }
     snapshot.meta_db()?;
     snapshot.late_blobs();
-    snapshot.documents();
+    snapshot.documents(known);
     snapshot.states();
     Ok(snapshot)
 }
@@ -296,28 +298,37 @@ impl Snapshot {
     }
 
     /// Reads the indexes and manifests that names lead to.
-    fn documents(&mut self) {
+    fn documents(&mut self, known: &Documents) {
         let within = self.places.within();
         let images = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.images);
         let mut waiting: Vec<(String, usize)> = images.map(|image| (image.target.clone(), 0)).collect();
         while let Some((digest, depth)) = waiting.pop() {
-            if self.documents.contains_key(&digest) || !self.blobs.contains_key(&digest) {
+            if self.documents.contains_key(&digest) {
                 continue;
             }
+            let Some(file) = self.blobs.get(&digest).copied() else { continue };
             let Some(path) = self.blob_path(&digest) else { continue };
-            match within.read(&path, DOCUMENT_BYTES) {
-                Ok(bytes) => {
-                    let Some(document) = content::parse(&bytes) else { continue };
-                    if let Document::Index(children) = &document
-                        && depth < NESTING
-                    {
-                        waiting.extend(children.iter().map(|child| (child.digest.clone(), depth + 1)));
+            let document = match known.get(&digest, file) {
+                Some(document) => document,
+                None => match within.read(&path, DOCUMENT_BYTES) {
+                    Ok(bytes) => {
+                        let Some(document) = content::parse(&bytes).map(Arc::new) else { continue };
+                        known.put(&digest, file, &document);
+                        document
                     }
-                    self.documents.insert(digest, document);
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => self.finding(&path, format!("reading the manifest: {error}"), true),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => {
+                        self.finding(&path, format!("reading the manifest: {error}"), true);
+                        continue;
+                    }
+                },
+            };
+            if let Document::Index(children) = &*document
+                && depth < NESTING
+            {
+                waiting.extend(children.iter().map(|child| (child.digest.clone(), depth + 1)));
             }
+            self.documents.insert(digest, document);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -18,6 +19,7 @@ pub type Listing = BTreeMap<PathBuf, Vec<Entry>>;
 /// A blob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobFile {
+    pub inode: u64,
     /// Its length in bytes.
     pub length: u64,
     /// When it was last written.
@@ -67,7 +69,7 @@ pub struct Snapshot {
     /// Directories of downloads.
     pub ingests: Vec<IngestDirectory>,
     /// Manifests and indexes by digest, as far as names lead to them.
-    pub documents: HashMap<String, Document>,
+    pub documents: HashMap<String, Arc<Document>>,
     /// diffIDs of layers in a cache, by the position of the snapshotter and the id of the snapshot that
     /// has its content there.
     pub cached_layers: HashMap<(usize, u64), String>,

@@ -67,8 +67,8 @@ impl Store for Containerd {
         read::moved(&self.snapshot).unwrap_or(true)
     }
 
-    fn read_again(&mut self, _request: &Request) -> io::Result<()> {
-        self.snapshot = read::read(&self.snapshot.places, read::Patience::default())?;
+    fn read_again(&mut self, request: &Request) -> io::Result<()> {
+        self.snapshot = read::read(&self.snapshot.places, read::Patience::default(), &request.documents)?;
         self.units = units::sort(&self.snapshot);
         Ok(())
     }
@@ -84,7 +84,8 @@ impl Store for Containerd {
         // Only containers and leaks are ever in use by a mount. Bundles are mounted below the state
         // directory, wherever that is.
         let mut namespaces = self.snapshot.metadata.namespaces.iter();
-        let mut mounts = match leaks || namespaces.any(|one| !one.containers.is_empty()) {
+        let has_containers = namespaces.any(|one| !one.containers.is_empty());
+        let mut mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
             true => mounts_below(&[PathBuf::from("/")], &mut filling.inventory.findings, || {
                 self.units.iter().map(|unit| unit.path.clone()).collect()
             }),

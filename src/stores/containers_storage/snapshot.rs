@@ -31,7 +31,8 @@ use crate::sys::quiet::{self, Entry, Kind, Within};
 /// A record file of 100,000 layers takes about 60 MiB.
 const MOST_RECORD_BYTES: u64 = 256 << 20;
 
-/// The request of each image of each container, or of both, must come to an end: nobody has more.
+/// Records beyond these are ignored: some work is images times containers, and a hostile store must not make
+/// a scan endless. Real stores have far fewer.
 const MOST_IMAGES: usize = 100_000;
 const MOST_CONTAINERS: usize = 20_000;
 

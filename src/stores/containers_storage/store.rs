@@ -155,7 +155,8 @@ impl Store for Graphroot {
         let areas_of_store: Vec<_> = self.snapshot.places.areas().map(|root| root.to_path_buf()).collect();
         let leaks = filling.request.measure.finds_leaks();
         // Only containers and leaks are ever in use by a mount.
-        let mounts = match leaks || !self.snapshot.containers.is_empty() {
+        let has_containers = !self.snapshot.containers.is_empty();
+        let mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
             true => mounts_below(&areas_of_store, &mut filling.inventory.findings, || {
                 self.units.iter().map(|unit| unit.path.clone()).collect()
             }),

@@ -53,7 +53,8 @@ impl Found {
         // Without leaks nothing has to be seen twice.
         let patience = read::Patience::default();
         let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
-        let snapshot = read::read(&places, read::Patience { confirm, ..patience }).map_err(unreadable)?;
+        let snapshot = read::read(&places, read::Patience { confirm, ..patience }, &request.documents);
+        let snapshot = snapshot.map_err(unreadable)?;
         self.stores.push(Containerd {
             units: units::sort(&snapshot),
             snapshot,
@@ -65,12 +66,9 @@ impl Found {
 
 /// Whether the store still has `image` of an earlier reading: one of its names, or what they led to.
 /// `None` where it is not found and the records are damaged.
-pub(in crate::stores) fn has_image(
-    request: &Request,
-    root: &Path,
-    image: &Image,
-) -> io::Result<Option<bool>> {
-    let places = config::named(&request.sysroot, root).places(&request.sysroot)?;
+pub(in crate::stores) fn has_image(root: &Path, image: &Image) -> io::Result<Option<bool>> {
+    // Snapshotters may lie elsewhere, but `meta.db` alone is read.
+    let places = Places::at(root, false);
     let (namespace, hex) = unqualified(&image.id);
     // CRI makes a name of the configuration's digest.
     let is_digest = |text: &str| text.split_once(':').is_some_and(|(_, digest)| digest == hex);

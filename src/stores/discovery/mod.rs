@@ -97,8 +97,7 @@ mod tests {
 
     use super::*;
     use crate::stores::Measure;
-    use crate::stores::containers_storage::config::Environment;
-    use crate::stores::containers_storage::snapshot::Patience;
+
     use crate::sys::sysroot::Sysroot;
 
     fn images(files: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -114,21 +113,7 @@ mod tests {
     }
 
     fn request(root: &Path) -> Request {
-        Request {
-            sysroot: Sysroot::at(root),
-            graphroots: vec![],
-            containerd_roots: vec![],
-            runroot: None,
-            environment: Environment::default(),
-            threads: 1,
-            patience: Patience::default(),
-            measure: Measure::Nothing,
-            labels: crate::model::LabelsOf::Nobody,
-            now: Timestamp::UNIX_EPOCH,
-            leaps: Vec::new(),
-            sizes: None,
-            full: false,
-        }
+        Request { measure: Measure::Nothing, now: Timestamp::UNIX_EPOCH, ..Request::of(Sysroot::at(root)) }
     }
 
     const META_DB: &str = "var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db";

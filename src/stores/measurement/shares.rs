@@ -9,9 +9,9 @@ use crate::model::{Inventory, Node, NodeIx, NodeKind, Size};
 
 /// What all walks of a scan found to be shared. Units are slots.
 #[derive(Debug, Default)]
-pub(super) struct Shares {
-    pub(super) inodes: Vec<SharedInodes>,
-    pub(super) extents: Vec<SharedExtents>,
+pub(in crate::stores) struct Shares {
+    pub(in crate::stores) inodes: Vec<SharedInodes>,
+    pub(in crate::stores) extents: Vec<SharedExtents>,
 }
 
 impl Shares {
@@ -40,7 +40,7 @@ impl Shares {
     }
 
     /// Adds what several units share as nodes of their own.
-    pub(super) fn share(
+    pub(in crate::stores) fn share(
         &self,
         inventory: &mut Inventory,
         nodes: &HashMap<usize, NodeIx>,

@@ -5,8 +5,6 @@ use super::*;
 use crate::disk::TreeScope;
 use crate::disk::filesystem::CostModel;
 use crate::model::{Consistency, FilesystemIx, StoreIx, StoreKind};
-use crate::stores::containers_storage::config::Environment;
-use crate::stores::containers_storage::snapshot::Patience;
 use crate::stores::store::{Filling, UnitView};
 use crate::stores::unit::Part;
 use crate::sys::sysroot::Sysroot;
@@ -83,21 +81,7 @@ impl Store for Moving {
 }
 
 fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
-    let request = Request {
-        sysroot: Sysroot::live(),
-        graphroots: Vec::new(),
-        containerd_roots: Vec::new(),
-        runroot: None,
-        environment: Environment::default(),
-        threads: 2,
-        patience: Patience::default(),
-        measure: Measure::Everything,
-        labels: crate::model::LabelsOf::Nobody,
-        now: jiff::Timestamp::now(),
-        leaps: Vec::new(),
-        sizes: None,
-        full: false,
-    };
+    let request = Request { ..Request::of(Sysroot::live()) };
     let mut measurement = Measurement::new(vec![Box::new(store)]);
     let mut findings = Vec::new();
     let wanted = Wanted { extents: Extents::Off, inode_chunks: false };

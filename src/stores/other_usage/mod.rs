@@ -4,6 +4,7 @@
 //! Stores are measured by the scan and left out here. Files with hard links or shared extents
 //! both in a store and outside count with the store only, so that no byte counts twice.
 
+mod below;
 mod big;
 mod places;
 mod types;
@@ -17,6 +18,7 @@ use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, DeletedFile, Lies};
 use crate::sys::{mounts, quiet};
 
+pub use below::{Below, OutsideUse, below};
 pub use places::filesystem_of;
 use types::Place;
 pub use types::{BigFile, Known, OtherUser, OtherUserKind, OtherUsers, PodShare};

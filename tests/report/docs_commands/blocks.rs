@@ -48,13 +48,24 @@ pub struct Run {
     /// On a filesystem without one free inode.
     pub no_inodes: bool,
     /// On a node as it was made, without records of ours and without leaks.
-    pub bare: bool,
+    pub bare: Option<Bare>,
+    /// Afterwards a new image can be pulled and run.
+    pub works: bool,
     /// On a node as it was made, whatever the blocks before have done.
     pub fresh: bool,
     /// What is printed must be what stands there, figures aside; else only the headlines of tables.
     pub exact: bool,
     /// Words to replace.
     pub replace: Vec<(String, String)>,
+}
+
+/// Whose node it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bare {
+    CriO,
+    Podman,
+    Containerd,
+    ContainerdOnBtrfs,
 }
 
 /// Commands that change the machine, or need more than a node has: a cluster, a file of the reader's.
@@ -243,10 +254,20 @@ fn run(options: &[&str]) -> Result<Run, String> {
             }
             None if *option == "exact" => run.exact = true,
             None if *option == "fresh" => run.fresh = true,
-            None if *option == "bare" => (run.fresh, run.bare) = (true, true),
+            None if *option == "works" => run.works = true,
+            Some(("bare", name)) => {
+                let bare = match name {
+                    "cri-o" => Bare::CriO,
+                    "podman" => Bare::Podman,
+                    "containerd" => Bare::Containerd,
+                    "containerd-btrfs" => Bare::ContainerdOnBtrfs,
+                    _ => return Err(format!("no bare node is {name:?}")),
+                };
+                (run.fresh, run.bare) = (true, Some(bare));
+            }
             _ => {
                 return Err(format!(
-                    "no option of `run` is {option:?}: exact, fresh, bare, exit=N, runtime=off, disk=full, disk=inodes, WORD=TEXT"
+                    "no option of `run` is {option:?}: exact, fresh, works, bare=NODE, exit=N, runtime=off, disk=full, disk=inodes, WORD=TEXT"
                 ));
             }
         }

@@ -142,6 +142,7 @@ pub fn differences(shown: &[String], printed: &str, exact: bool) -> Vec<String> 
 fn shape(line: &str) -> String {
     static FIGURES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         [
+            (r"\b\d{8}T\d{6}Z-[0-9a-f]{6}\b", "RUN"),
             (r"\b\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?", "TIME"),
             (r"\b\d\d:\d\d:\d\d\b", "TIME"),
             (r"\b[0-9a-f]{12,64}\b", "ID"),

@@ -1,16 +1,21 @@
 //! The prepared node: a mount namespace in which a store of podman lies where podman has it, with the
-//! runtime of the tests in front, records a month long, and a filesystem that is 91 % used.
+//! runtime of the tests in front, records a month long, and a filesystem that is 91 % used. And bare ones,
+//! of podman, CRI-O and containerd, where a person begins without anything of ours on the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use super::blocks::Bare;
+use super::registry;
 use crate::cri_server::CriServer;
-use crate::support::archive::{ImageSpec, LayerSpec};
+use crate::support::archive::{self, ImageSpec, LayerSpec};
+use crate::support::containerd::Rig;
+use crate::support::containerd_node::busybox;
 use crate::support::loopfs::MIB;
 use crate::support::past;
-use crate::support::program::{self, Run};
+use crate::support::program::{self, Run, text};
 use crate::support::reserve_file;
 use crate::support::store::{Store, succeed};
 
@@ -39,6 +44,8 @@ pub fn inside(test: &str, work: impl FnOnce()) {
 /// The node.
 pub struct Prepared {
     store: Arc<Store>,
+    /// The address of `registry.example`.
+    registry: String,
     /// Copies of the disk and of the records as they were made.
     disk: PathBuf,
     work: tempfile::TempDir,
@@ -47,7 +54,11 @@ pub struct Prepared {
 /// A page's own copy of it, until it is dropped.
 pub struct Page<'a> {
     node: &'a Prepared,
+    /// Where its filesystem is mounted.
+    mount: &'static Path,
+    /// In the place of CRI-O.
     runtime: Option<CriServer>,
+    containerd: Option<Rig>,
 }
 
 fn sh(script: &str) {
@@ -59,17 +70,7 @@ fn path() -> String {
 }
 
 fn images() -> Vec<ImageSpec> {
-    let layer = |name: &str, mebibytes: u64| LayerSpec {
-        small_files: 30,
-        plain: vec![mebibytes * MIB],
-        ..LayerSpec::new(name)
-    };
     let base = || layer("base", 12);
-    let image = |name: &str, layers: Vec<LayerSpec>| ImageSpec {
-        names: vec![format!("registry.example/{name}")],
-        layers,
-        label: name.to_owned(),
-    };
     let mut images = vec![image("base:1", vec![base()]), image("db:16", vec![base(), layer("db", 30)])];
     images.extend((1..=5).map(|at| {
         image(&format!("shop:1.{at}"), vec![base(), layer("node", 20), layer(&format!("shop-{at}"), 32)])
@@ -78,9 +79,42 @@ fn images() -> Vec<ImageSpec> {
         names: vec!["registry.k8s.io/pause:3.9".into()],
         ..image("pause", vec![layer("pause", 1)])
     });
-    images.push(image("notes:1", vec![base(), layer("notes", 8)]));
+    images.push(image("notes:1", vec![base(), running("notes", 6)]));
     images
 }
+
+/// What a containerd holds twice, as blobs and unpacked.
+fn images_of_containerd() -> Vec<ImageSpec> {
+    let base = || running("base", 2);
+    let shop = |at| image(&format!("shop:1.{at}"), vec![base(), layer(&format!("shop-{at}"), 16)]);
+    let mut images: Vec<_> = (1..=5).map(shop).collect();
+    images.push(ImageSpec { names: vec!["reg.local/pause:1".into()], ..image("pause", vec![base()]) });
+    images
+}
+
+fn image(name: &str, layers: Vec<LayerSpec>) -> ImageSpec {
+    ImageSpec { names: vec![format!("registry.example/{name}")], layers, label: name.to_owned() }
+}
+
+fn layer(name: &str, mebibytes: u64) -> LayerSpec {
+    LayerSpec { small_files: 30, plain: vec![mebibytes * MIB], ..LayerSpec::new(name) }
+}
+
+/// With a program that can run.
+fn running(name: &str, mebibytes: u64) -> LayerSpec {
+    LayerSpec { programs: vec![busybox()], ..layer(name, mebibytes) }
+}
+
+/// Makes a filesystem in a file and mounts it as `/var`: the disk of a node.
+fn mount_var(file: &Path, mkfs: &str) {
+    sh(&format!(
+        "{mkfs} {0}; mount -o loop {0} /var
+         mkdir -p /var/lib /var/log/pods /var/tmp; ln -s /run /var/run; ln -s /run/lock /var/lock",
+        file.display()
+    ));
+}
+
+const EXT4: &str = "mkfs.ext4 -q -F -b 4096 -m 0 -E lazy_itable_init=0,lazy_journal_init=0";
 
 impl Prepared {
     /// Inside the namespace only: what is mounted over here is the machine's own.
@@ -90,9 +124,11 @@ impl Prepared {
         let (disk, binary) = (work.path().join("prepared"), env!("CARGO_BIN_EXE_layersweep"));
         // Makes a directory beside the program's, which may be out of sight in a moment.
         program::hermetic(&mut Command::new("true"));
-        // Nothing of this machine is left that a command could find, read or delete.
+        // Nothing of this machine is left that a command could find, read or delete; nor what hides that from
+        // other tests, which `df` would show.
         sh(&format!(
-            "mount -t tmpfs tmpfs /run; mkdir -p {TOOLS} /run/lock /run/upper/etc /run/upper/work
+            "for dir in $(awk '$2 ~ /^\\/var\\// {{ print $2 }}' /proc/mounts | sort -r); do umount $dir; done
+             mount -t tmpfs tmpfs /run; mkdir -p {TOOLS} /run/lock /run/upper/etc /run/upper/work
              cp {binary} {TOOLS}/layersweep
              mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper/etc,workdir=/run/upper/work /etc
              echo root:x:0:0:root:/root:/bin/sh >/etc/passwd
@@ -102,8 +138,7 @@ impl Prepared {
                  if [ -d $dir ]; then mount -t tmpfs tmpfs $dir; fi
              done
              mkdir -p /var/lib/containers /var/log/pods
-             truncate -s 512M {0}; mkfs.ext4 -q -F -m 0 -E lazy_itable_init=0,lazy_journal_init=0 {0}
-             mount -o loop {0} /var/lib/containers",
+             truncate -s 512M {0}; {EXT4} {0}; mount -o loop {0} /var/lib/containers",
             disk.display(),
         ));
         let store = Arc::new(Store::at(Path::new(GRAPHROOT), "overlay"));
@@ -112,14 +147,27 @@ impl Prepared {
         for name in ["storage.conf", "containers.conf"] {
             fs::copy(store.scratch().join(name), Path::new("/etc/containers").join(name)).expect("a file");
         }
+        // Containers run where root may not raise its own limits, too, and with the cgroups of a container.
+        fs::create_dir("/etc/containers/containers.conf.d").expect("a directory");
+        let limits = "default_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]";
+        let runs = format!("[containers]\n{limits}\n[engine]\nruntime = \"runc\"\n");
+        fs::write("/etc/containers/containers.conf.d/run.conf", runs).expect("a file");
         store.load(&images());
         store.podman(["create", "--name", "db", "--network", "none", "registry.example/db:16", "/x"]);
         let orphan = Path::new(GRAPHROOT).join("overlay").join("b".repeat(64)).join("diff");
         fs::create_dir_all(&orphan).expect("a directory");
         fs::write(orphan.join("half-a-layer"), vec![7; 6 << 20]).expect("a file");
         sh(&format!("touch -d '3 days ago' {0}/half-a-layer {0} {0}/..", orphan.display()));
-        let node = Self { store, disk, work };
-        let page = node.page();
+        let registry = registry::serve(&image("new:1", vec![running("new", 3)]), work.path());
+        let mirror = format!(
+            "[[registry]]\nlocation = \"registry.example\"\n\
+             [[registry.mirror]]\nlocation = \"{registry}\"\ninsecure = true\n"
+        );
+        fs::write("/etc/containers/registries.conf", mirror).expect("a file");
+        let node = Self { store, registry, disk, work };
+        let mount = Path::new("/var/lib/containers");
+        let mut page = Page { node: &node, mount, runtime: None, containerd: None };
+        page.start_runtime();
         let podman = page.runtime.as_ref().expect("a runtime").podman();
         let pod = podman.sandbox("shop", "registry.k8s.io/pause:3.9");
         let container = podman.container(&pod, "shop", "shop", "registry.example/shop:1.5");
@@ -142,56 +190,101 @@ impl Prepared {
                     fallocate -l $((($2 - $1 * 9 / 100) * $3)) /var/lib/containers/core.4711";
         sh(fill);
         drop(page);
+        node.age();
         sh(&format!(
-            "cp -a {STATE} {work}/records
+            "cp -a {STATE} {work}/records; umount /var/lib/containers",
+            work = node.work.path().display()
+        ));
+        node
+    }
+
+    /// Makes the disk of the bare nodes: a `/var` of its own, where the images are three weeks old by what the disk
+    /// tells.
+    fn age(&self) {
+        let work = self.work.path();
+        sh(&format!("mkdir {0}/before; mount --bind /var/lib/containers {0}/before", work.display()));
+        sh(&format!("truncate -s 420M {}/aged", work.display()));
+        mount_var(&work.join("aged"), &format!("{EXT4} -N 1000"));
+        sh(&format!(
+            "mkdir /var/lib/containers; cp -a {work}/before/storage /var/lib/containers/
+             umount {work}/before
+             rm -rf {GRAPHROOT}/overlay/{orphan}
              then=$(($(date +%s) - 21 * 86400))
+             sed -i \"s/\\\"created\\\":\\\"[^\\\"]*/\\\"created\\\":\\\"$(date -u -d @$then +%FT%TZ)/g\" \\
+                 {GRAPHROOT}/overlay-layers/layers.json
              for directory in {GRAPHROOT}/overlay-images/*/; do
                  inode=$(stat -c %i $directory)
                  echo \"set_inode_field <$inode> crtime_extra 0\"
                  echo \"set_inode_field <$inode> crtime @$then\"
              done >{work}/requests
-             umount /var/lib/containers
-             cp --sparse=always {disk} {work}/aged
-             e2fsck -p {work}/aged >/dev/null || [ $? -le 1 ]
+             umount /var
              debugfs -w -f {work}/requests {work}/aged >/dev/null 2>&1",
-            work = node.work.path().display(),
-            disk = node.disk.display(),
+            work = work.display(),
+            orphan = "b".repeat(64),
         ));
-        node
     }
 
     /// Everything as it was made.
     pub fn fresh(&self) -> Page<'_> {
         sh(&format!("cp -a {}/records {STATE}", self.work.path().display()));
-        self.mounted(&self.disk)
+        self.mounted(&self.disk, "/var/lib/containers")
     }
 
     /// Without leaks and records of ours. Its images are three weeks old by what the disk tells.
-    pub fn bare(&self) -> Page<'_> {
-        let page = self.mounted(&self.work.path().join("aged"));
+    pub fn bare(&self, kind: Bare) -> Page<'_> {
+        if let Bare::Containerd | Bare::ContainerdOnBtrfs = kind {
+            return self.containerd(kind);
+        }
+        let page = self.mounted(&self.work.path().join("aged"), "/var");
+        if kind == Bare::Podman {
+            let all: serde_json::Value =
+                serde_json::from_str(&self.store.storage(["containers", "--json"])).expect("containers");
+            for one in all.as_array().expect("a list").iter().filter(|one| one["names"][0] != "db") {
+                self.store.storage(["delete-container", text(one, "/id")]);
+            }
+            self.store.unmount();
+        }
+        page
+    }
+
+    /// A real containerd on a disk of its own, with a pod, and a log that somebody else has written.
+    fn containerd(&self, kind: Bare) -> Page<'_> {
+        let disk = self.work.path().join("disk");
+        sh(&format!("truncate -s 380M {}", disk.display()));
+        let ext4 = format!("{EXT4} -N 900");
+        mount_var(&disk, if kind == Bare::Containerd { &ext4 } else { "mkfs.btrfs -q -f -m dup" });
+        let rig = Rig::start(Path::new("/var/lib/containerd"));
+        let images = images_of_containerd();
+        let page = Page { node: self, mount: Path::new("/var"), runtime: None, containerd: Some(rig) };
+        let old = image("old:1", vec![running("base", 2), running("old", 1), running("older", 1)]);
+        page.import(&[images.as_slice(), &[old]].concat());
+        let rig = page.containerd.as_ref().expect("just started");
+        rig.settle(images.len() + 1);
+        // As on any node that has been at work, containerd's databases have room of their own: where they have to
+        // grow, the first deletions free nothing until a later one makes containerd collect its garbage again.
+        let all = rig.images();
+        let old = all.iter().find(|one| one.tags == ["registry.example/old:1"]).expect("it was imported");
+        rig.remove(old.id.trim_start_matches("sha256:"));
+        rig.script("30-pods.sh", &["--run", "shop-0", "registry.example/shop:1.5"]);
+        let log = "/var/log/pods/default_shop-0_5d0f31b2-7a5c-4f7e-9d1e-0b6a7c8d9e01/shop";
         sh(&format!(
-            "rm -rf {STATE} {GRAPHROOT}/overlay/{}
-             then=$(date -u -d '21 days ago' +%FT%TZ)
-             sed -i \"s/\\\"created\\\":\\\"[^\\\"]*/\\\"created\\\":\\\"$then/g\" \\
-                 {GRAPHROOT}/overlay-layers/layers.json",
-            "b".repeat(64)
+            "mkdir -p /run/containerd /etc/layersweep {log}
+             head -c 24M /dev/zero >{log}/0.log
+             touch /run/containerd/containerd.sock; mount --bind {} /run/containerd/containerd.sock
+             # All that is on this disk has just come.
+             printf '[images]\nmin_age = \"0s\"\n' >/etc/layersweep/layersweep.toml",
+            rig.socket().display()
         ));
         page
     }
 
-    fn mounted(&self, disk: &Path) -> Page<'_> {
+    fn mounted(&self, disk: &Path, mount: &'static str) -> Page<'_> {
         sh(&format!(
-            "cp --sparse=always {} {work}/disk; mount -o loop {work}/disk /var/lib/containers",
+            "cp --sparse=always {} {work}/disk; mount -o loop {work}/disk {mount}",
             disk.display(),
             work = self.work.path().display(),
         ));
-        self.page()
-    }
-
-    fn page(&self) -> Page<'_> {
-        let runtime = CriServer::start(&self.store);
-        sh(&format!("mkdir -p /run/crio; ln -sf {} /run/crio/crio.sock", runtime.socket().display()));
-        Page { node: self, runtime: Some(runtime) }
+        Page { node: self, mount: Path::new(mount), runtime: None, containerd: None }
     }
 
     fn command(&self, program: &str) -> Command {
@@ -205,48 +298,85 @@ impl Prepared {
 impl Page<'_> {
     /// Runs a script as a person would type it: what it prints on either stream, in one.
     pub fn sh(&mut self, script: &str, runtime: bool) -> Run {
-        match (runtime, &mut self.runtime) {
-            (false, Some(_)) => {
-                self.runtime = None;
-                fs::remove_file("/run/crio/crio.sock").expect("the socket");
-            }
-            (true, None) => *self = self.node.page(),
+        match (runtime, &self.runtime) {
+            (false, Some(_)) => self.stop_runtime(),
+            (true, None) if self.containerd.is_none() => self.start_runtime(),
             _ => {}
         }
         let script = format!("exec 2>&1\n{}", on_this_node(script));
         program::run(self.node.command("sh").args(["-ec", &script])).expect_no_crash()
     }
-}
 
-impl Page<'_> {
+    fn start_runtime(&mut self) {
+        let runtime = CriServer::start(&self.node.store);
+        sh(&format!("mkdir -p /run/crio; ln -sf {} /run/crio/crio.sock", runtime.socket().display()));
+        self.runtime = Some(runtime);
+    }
+
+    fn stop_runtime(&mut self) {
+        self.runtime = None;
+        fs::remove_file("/run/crio/crio.sock").expect("the socket");
+    }
+
     /// Takes every inode that is left.
     pub fn fill_inodes(&self) {
-        let top = Path::new("/var/lib/containers/spool");
-        fs::create_dir(top).expect("a directory");
+        let top = self.mount.join("spool");
+        fs::create_dir(&top).expect("a directory");
         assert!((0..1_000_000).any(|at| fs::File::create(top.join(at.to_string())).is_err()));
     }
 
     /// Takes every byte that is left.
     pub fn fill(&self) {
-        reserve_file::fill_filesystem_of(Path::new("/var/lib/containers"));
-        sh("sync -f /var/lib/containers");
+        reserve_file::fill_filesystem_of(self.mount);
+        sh(&format!("sync -f {}", self.mount.display()));
+    }
+
+    /// The tools of the node pull an image that is new, and run it.
+    pub fn works(&self) {
+        let run = "run --rm registry.example/new:1";
+        let run = match &self.containerd {
+            Some(rig) => {
+                let hosts = rig.scratch().join("certs.d/registry.example");
+                fs::create_dir_all(&hosts).expect("a directory");
+                let server = format!(
+                    "[host.\"http://{}\"]\ncapabilities = [\"pull\", \"resolve\"]\n",
+                    self.node.registry
+                );
+                fs::write(hosts.join("hosts.toml"), server).expect("a file");
+                rig.shell(
+                    "cri ImageService/PullImage $(pb_msg 1 $(pb_str 1 registry.example/new:1)) >/dev/null",
+                );
+                format!("ctr -n k8s.io {run} new /bin/busybox true")
+            }
+            None => format!("podman {run} /bin/busybox true").replace("run", "run --network none"),
+        };
+        succeed(self.node.command("sh").args(["-ec", &run]));
+    }
+
+    /// Imports images into containerd.
+    fn import(&self, images: &[ImageSpec]) {
+        let rig = self.containerd.as_ref().expect("a containerd");
+        let path = rig.scratch().join("images.tar");
+        archive::write_running(&path, images, &["/bin/busybox", "sleep", "100000000"]).expect("an archive");
+        rig.shell(&format!("C images import {0} >/dev/null; rm {0}", path.display()));
     }
 }
 
 impl Drop for Page<'_> {
     fn drop(&mut self) {
         self.runtime = None;
+        self.containerd = None;
+        self.node.store.unmount();
         if self.node.work.path().join("disk").exists() {
-            self.node.store.unmount();
             // Somebody may just be closing a file.
             sh(&format!(
-                "for _ in $(seq 50); do umount /var/lib/containers 2>/dev/null && break; sleep 0.1; done
-                 ! mountpoint -q /var/lib/containers
-                 rm -rf {0}/disk {STATE} /etc/layersweep /run/layersweep /root/*",
+                "for _ in $(seq 50); do umount {1} 2>/dev/null && break; sleep 0.1; done
+                 ! mountpoint -q {1}
+                 umount /run/containerd/containerd.sock 2>/dev/null || true
+                 rm -rf {0}/disk {STATE} /etc/layersweep /run/layersweep /run/containerd /root/*",
                 self.node.work.path().display(),
+                self.mount.display(),
             ));
-        } else {
-            self.node.store.unmount();
         }
     }
 }

@@ -7,11 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
 use layersweep::disk::Progress;
-use layersweep::model::LabelsOf;
 use layersweep::stores::containers_storage::config::{discover, named, sandboxes};
-use layersweep::stores::containers_storage::snapshot::Patience;
 use layersweep::stores::{self, Measure, Request, sandbox_images};
 use layersweep::sys::sysroot::Sysroot;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -130,19 +127,10 @@ fn a_look_reads_each_file_once() {
         [(vec![], 1), (vec!["/store".into()], 1), (vec!["/var/lib/containers/storage".into()], 1)]
     {
         let request = Request {
-            sysroot: sysroot.clone(),
             graphroots,
-            containerd_roots: Vec::new(),
-            runroot: None,
             environment: root(),
-            threads: 1,
-            patience: Patience::default(),
             measure: Measure::Nothing,
-            labels: LabelsOf::Nobody,
-            now: Timestamp::now(),
-            leaps: Vec::new(),
-            sizes: None,
-            full: false,
+            ..Request::of(sysroot.clone())
         };
         stores::run(&request, &Progress::default()).expect("a scan");
         watched.expect(&format!("{:?}", request.graphroots), &[1, 1, 1, 1, of_users]);

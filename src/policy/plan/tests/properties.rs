@@ -8,7 +8,13 @@ use crate::policy::plan::tests::*;
 /// A thousand times a test's space, so that some gains are too small to be worth an image.
 fn space(available: u64) -> Measured {
     let bytes = |thousand: u64| thousand * 1000;
-    Ok(Space { capacity_bytes: bytes(1000), available_bytes: bytes(available), inodes: 0, inodes_free: 0 })
+    Ok(Space {
+        capacity_bytes: bytes(1000),
+        available_bytes: bytes(available),
+        owed_bytes: 0,
+        inodes: 0,
+        inodes_free: 0,
+    })
 }
 
 fn any_bytes() -> impl Strategy<Value = u64> {

@@ -29,6 +29,7 @@ fn deleted(at: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
         group: None,
         byproduct_bytes: 0,
         differs: false,
+        others_wrote: false,
     }
 }
 
@@ -69,6 +70,8 @@ fn document() -> GcDoc {
             available_after_bytes: Some(320 << 20),
             wanted_bytes: 96 << 20,
             wanted_inodes: 0,
+            inodes_free_before: Some(1000),
+            inodes_free_after: Some(1200),
             started: vec!["used"],
             outcome: OutcomeKind::Reached,
         }],
@@ -127,9 +130,11 @@ fn each_filesystem_has_its_own_block() {
 #[test]
 fn what_others_wrote_meanwhile_is_no_figure() {
     let mut document = document();
-    document.deleted[1].measured_bytes = Some(-4096);
+    (document.deleted[1].measured_bytes, document.deleted[1].others_wrote) = (Some(3 << 20), true);
     let text = shown(&document, None);
     assert!(text.contains("50.0 MiB  others were writing "), "{text}");
+    let end = "2 images deleted, freed bytes unknown since others were writing (100.0 MiB predicted); ";
+    assert!(text.contains(end), "{text}");
 }
 
 #[test]

@@ -102,7 +102,9 @@ impl<'a> Filler<'a> {
         content::resolve(
             (&record.target, record.target_size),
             self.platform,
-            &|digest| self.snapshot.documents.get(digest).filter(|_| known(digest)).cloned(),
+            &|digest| {
+                self.snapshot.documents.get(digest).filter(|_| known(digest)).map(|one| (**one).clone())
+            },
             &known,
             &unpacked,
         )

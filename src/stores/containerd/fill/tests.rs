@@ -11,7 +11,7 @@ use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass,
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::stores::bolt::{Database, Limits};
 use crate::stores::containerd::places::{CRI, META_DB, Places};
-use crate::stores::containerd::{read, units};
+use crate::stores::containerd::{Documents, read, units};
 use crate::sys::clock::Present;
 
 fn fixture(path: &str) -> PathBuf {
@@ -38,7 +38,8 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         fs::create_dir_all(&own).unwrap();
         fs::write(own.join("hostname"), "pod").unwrap();
     }
-    let snapshot = read::read(&Places::at(root, true), read::Patience::default()).unwrap();
+    let snapshot =
+        read::read(&Places::at(root, true), read::Patience::default(), &Documents::default()).unwrap();
     let units = units::sort(&snapshot);
     let mut inventory = Inventory::default();
     let writer = InventoryWriter {
@@ -125,9 +126,11 @@ fn layers_in_a_cache_stay_with_it() {
     // Where one leads is not known: then nothing is called unused.
     let astray = committed[0].1.join("layer.erofs");
     std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
-    assert!(read::read(&places, read::Patience::default()).unwrap().more_cached_layers);
+    assert!(
+        read::read(&places, read::Patience::default(), &Documents::default()).unwrap().more_cached_layers
+    );
     fs::remove_file(&astray).unwrap();
-    let snapshot = read::read(&places, read::Patience::default()).unwrap();
+    let snapshot = read::read(&places, read::Patience::default(), &Documents::default()).unwrap();
     let units = units::sort(&snapshot);
     let mut inventory = Inventory::default();
     let writer = InventoryWriter {

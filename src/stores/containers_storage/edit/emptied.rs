@@ -8,7 +8,8 @@
 //! directory is missing, which every tool can remove, and [`Editor::resume`] finishes.
 //!
 //! The directory's new name is an id without a record, which every version of the library takes for an
-//! orphan that its garbage collection removes, and which shows us that it is ours and of which layer.
+//! orphan that its garbage collection removes, and which shows us that it is ours, and of which layer and
+//! image.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,6 +24,7 @@ use super::image::PlannedImage;
 use super::layers::ToDelete;
 use super::offered::Offered;
 use super::records::RecordFile;
+use super::resume::Keeps;
 use super::session::Session;
 use super::to_delete;
 use crate::stores::containers_storage::records::ImageRecord;
@@ -41,15 +43,25 @@ const KEPT: u64 = 16 << 20;
 const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The name that the directory of a layer gets; `None` for an id that is none of the library's.
-fn name_of(layer: &str) -> Option<String> {
-    let id = directory::id_of(layer.as_ref())?;
-    Some(format!("{OURS}{}", &id[..id.len() - OURS.len()]))
+/// So many names are tried. ext4 puts a name into the block of the directory that its hash says, and that
+/// one may be full while others have room.
+const NAMES: u8 = 64;
+
+/// So many digits of each id are in the name.
+const DIGITS: usize = 21;
+
+/// The names that the directory of a layer can get when this image is deleted; none for ids that are none
+/// of the library's.
+fn names_of<'a>(layer: &'a str, image: &'a str) -> impl Iterator<Item = String> + 'a {
+    let begin = |id: &'a str| directory::id_of(id.as_ref()).map(|id| &id[..DIGITS]);
+    let both = begin(layer).zip(begin(image));
+    both.into_iter()
+        .flat_map(|(layer, image)| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}{image}")))
 }
 
-/// What the id of the layer begins with that a directory of this name was of.
-fn layer_of(name: &str) -> Option<&str> {
-    directory::id_of(name.as_ref())?.strip_prefix(OURS)
+/// What the ids of the layer and of the image begin with that a directory of this name was of.
+fn ids_of(name: &str) -> Option<(&str, &str)> {
+    directory::id_of(name.as_ref())?.strip_prefix(OURS)?.get(2..)?.split_at_checked(DIGITS)
 }
 
 impl Editor {
@@ -62,7 +74,9 @@ impl Editor {
         for (at, root) in self.places.areas().enumerate() {
             let Some(layers) = Directory::top(root)?.below(&self.places.driver)? else { continue };
             let names = layers.names()?;
-            let ours = names.iter().filter_map(|name| name.to_str()).filter(|name| layer_of(name).is_some());
+            let ours = names.iter().filter_map(|name| name.to_str()).filter(|name| ids_of(name).is_some());
+            // Whatever else has such a name is not ours.
+            let ours = ours.filter(|name| matches!(layers.below(name), Ok(Some(_))));
             found.extend(ours.map(|name| (at, name.to_owned())));
         }
         Ok(found)
@@ -129,6 +143,23 @@ fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duratio
     }
 }
 
+/// Renames the directory of a layer; returns its new name.
+fn quarantine(layers: &Directory, layer: &str, image: &str) -> Result<String, Fault> {
+    let mut last = None;
+    for name in names_of(layer, image) {
+        // One that is there is of an earlier run, since when the layer was pulled again.
+        if layers.has(&name)? {
+            continue;
+        }
+        match layers.rename(layer, layers, &name) {
+            Ok(()) => return Ok(name),
+            Err(fault) if fault.is_no_space() => last = Some(fault),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(last.unwrap_or_else(|| Fault::new("renaming", layers.path().join(layer), rustix::io::Errno::EXIST)))
+}
+
 impl Session<'_> {
     /// Permits to empty layers of an image that was proven, should there be no room for its records.
     pub(super) fn offer(&mut self, image: &ImageRecord, image_file: usize, layers: &[ToDelete]) {
@@ -139,7 +170,8 @@ impl Session<'_> {
             return;
         }
         let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_top);
-        let named = first.into_iter().chain(rest).filter(|layer| name_of(&layer.id).is_some());
+        let is_named = |layer: &&ToDelete| names_of(&layer.id, &image.id).next().is_some();
+        let named = first.into_iter().chain(rest).filter(is_named);
         let offered = named.map(|layer| Offered {
             id: layer.id.clone(),
             place: layer.place,
@@ -148,11 +180,7 @@ impl Session<'_> {
         });
         self.emptied.offered = offered.collect();
         self.emptied.next = 0;
-    }
-
-    /// The record of the image was deleted without: nothing is emptied any more.
-    pub(super) fn withdraw_offer(&mut self) {
-        self.emptied.offered.clear();
+        self.emptied.image.clone_from(&image.id);
     }
 
     /// Whether layers were emptied for want of room.
@@ -168,7 +196,7 @@ impl Session<'_> {
             return Ok(false);
         };
         let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
-        let (layers, Some(name)) = (layers.again()?, name_of(&layer.id)) else { return Ok(false) };
+        let layers = layers.again()?;
         if !self.has_emptied() {
             self.remove_dead_temporary_records()?;
             if !self.is_worth_it(&layers, needed) || self.is_another_unfinished() {
@@ -180,33 +208,24 @@ impl Session<'_> {
         let mut holds_bytes = 0;
         if layers.has(&layer.id)? {
             holds_bytes = holds(&layers.path().join(&layer.id), needed);
-            // Of an earlier run, since when the layer was pulled again.
-            self.done.note(layers.remove_tree(&name));
-            match layers.rename(&layer.id, &layers, &name) {
+            match quarantine(&layers, &layer.id, &self.emptied.image) {
+                Ok(name) => self.emptied.directories.push((layer.place, name)),
                 // btrfs reserves more metadata for a rename than there may be.
                 Err(fault) if fault.is_no_space() && !self.has_emptied() => {
                     tracing::warn!(%fault, "no room to begin with this image");
                     return Ok(false);
                 }
-                other => other?,
+                Err(fault) => return Err(fault.into()),
             }
-            self.emptied.directories.push((layer.place, name.clone()));
             self.step("layer quarantined");
         }
         self.remove_links(layer.place, &layer.links)?;
-        self.empty(layer.place, &name)?;
+        for (place, name) in self.emptied.directories.clone() {
+            self.empty(place, &name)?;
+        }
         let patience = FREED_WITHIN.saturating_sub(self.emptied.waited);
         self.emptied.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
         Ok(true)
-    }
-
-    /// Waits a moment after layers were emptied; `false` where that was long enough.
-    pub(super) fn waits_for_room(&mut self, directory: &Directory) -> bool {
-        let goes_on = self.has_emptied() && self.emptied.waited < FREED_WITHIN;
-        if goes_on {
-            self.emptied.waited += await_bytes(directory, u64::MAX, 10 * PAUSE);
-        }
-        goes_on
     }
 
     /// What the largest record file takes that is written anew.
@@ -224,10 +243,13 @@ impl Session<'_> {
     fn is_another_unfinished(&self) -> bool {
         let is_offered = |begins: &str| self.emptied.offered.iter().any(|layer| layer.id.starts_with(begins));
         let emptied = self.editor.emptied();
-        emptied.map_or(true, |all| all.iter().any(|(_, name)| !layer_of(name).is_some_and(is_offered)))
+        emptied.map_or(true, |all| {
+            all.iter().any(|(_, name)| !ids_of(name).is_some_and(|(layer, _)| is_offered(layer)))
+        })
     }
 
-    /// Whether the layers hold twice what is needed, on the filesystem that lacks it. Where inodes are short, each of them has enough.
+    /// Whether the layers hold twice what is needed, on the filesystem that lacks it. Where inodes are short,
+    /// each of them has enough.
     fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
         let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
         let mut files =
@@ -280,10 +302,10 @@ impl Session<'_> {
     }
 
     /// Finishes what a killed run began: the image whose layer this was is lost, and its deletion was
-    /// decided and proven then. It is proven once more that nothing uses it.
-    pub(super) fn finish_emptied(&mut self, place: usize, name: &str) -> Result<(), Error> {
+    /// decided and proven then. It is proven once more that nothing uses it, and that nobody keeps it since.
+    pub(super) fn finish_emptied(&mut self, place: usize, name: &str, keeps: Keeps<'_>) -> Result<(), Error> {
         let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
-        let (Some(layers), Some(begins)) = (layers, layer_of(name)) else { return Ok(()) };
+        let (Some(layers), Some((begins, of_image))) = (layers, ids_of(name)) else { return Ok(()) };
         if self.records.layer(name).is_some() {
             return Ok(());
         }
@@ -300,19 +322,22 @@ impl Session<'_> {
             image.layer.as_deref() == Some(lost.as_str()) || image.mapped_layers.contains(&lost)
         };
         let images: Vec<ImageRecord> = self.records.images.iter().filter(names).cloned().collect();
-        match images.as_slice() {
-            [image] => self.delete_image(&PlannedImage { id: image.id.clone(), names: None })?,
-            [] => self.delete_lost_chain(&lost)?,
-            // Whoever came to it since has to pull it again.
-            _ => tracing::info!(layer = lost, "images came to a layer that is missing; keeping them"),
+        match images.iter().find(|image| image.id.starts_with(of_image)) {
+            Some(image) if !keeps(&image.id, &image.names, &image.digests) => {
+                self.delete_image(&PlannedImage { id: image.id.clone(), names: None })?;
+            }
+            None if images.is_empty() => self.delete_lost_chain(&lost, of_image)?,
+            // Pinned since, or another image that came to the layer.
+            _ => tracing::warn!(layer = lost, "images are kept whose top layer is gone; pull them again"),
         }
         self.remove_emptied();
         Ok(())
     }
 
     /// The image's record is gone already.
-    fn delete_lost_chain(&mut self, top: &str) -> Result<(), Error> {
-        let image = ImageRecord { layer: Some(top.to_owned()), ..ImageRecord::default() };
+    fn delete_lost_chain(&mut self, top: &str, of_image: &str) -> Result<(), Error> {
+        let id = format!("{of_image:0<64}");
+        let image = ImageRecord { id, layer: Some(top.to_owned()), ..ImageRecord::default() };
         let records = &self.records;
         let layers = to_delete::layers_of(&image, &records.layers, &records.images, &records.containers);
         self.outside.prove_layers(&layers)?;
@@ -326,16 +351,23 @@ impl Session<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
     fn the_name_tells_the_layer_and_is_an_id() {
         let id = "0123456789abcdef".repeat(4);
-        let name = name_of(&id).unwrap();
-        assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
-        assert!(id.starts_with(layer_of(&name).unwrap()));
-        assert_eq!(layer_of(&id), None);
-        assert_eq!(name_of("../escape"), None);
+        let image = "fedcba9876543210".repeat(4);
+        for name in names_of(&id, &image) {
+            assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
+            let (of_layer, of_image) = ids_of(&name).unwrap();
+            assert!(id.starts_with(of_layer) && image.starts_with(of_image), "{name}");
+        }
+        assert_eq!(names_of(&id, &image).collect::<HashSet<_>>().len(), usize::from(NAMES));
+        assert_eq!(ids_of(&id), None);
+        assert_eq!(names_of("../escape", &image).next(), None);
+        assert_eq!(names_of(&id, "oci-artifact").next(), None);
     }
 
     #[test]

@@ -80,9 +80,6 @@ impl Session<'_> {
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());
-        if !self.has_emptied() {
-            self.withdraw_offer();
-        }
         self.remove_image_directory(self.records.files[file].place, &image.id)?;
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;

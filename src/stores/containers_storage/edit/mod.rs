@@ -44,4 +44,5 @@ pub use image::PlannedImage;
 pub use orphans::{OrphanAt, Reclaimed};
 pub use outside::{Look, OutsideUse, Watch};
 pub use reserve_file::ReserveFile;
+pub use resume::Keeps;
 pub use unused::Unused;

@@ -11,7 +11,17 @@ use super::place::KINDS;
 use super::session::Session;
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 
+/// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
+/// for example.
+pub type Keeps<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
+
 impl Editor {
+    /// Whether a killed run of ours left something to finish. Takes no lock.
+    pub fn is_unfinished(&self) -> bool {
+        !self.is_of_artifacts()
+            && (!self.notes().is_empty() || self.emptied().is_ok_and(|all| !all.is_empty()))
+    }
+
     /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
     /// want of room, layers that are still unused, directories of images without a record, containers
     /// without a layer, temporary files and directories of dead processes. Call it before a run; without
@@ -20,7 +30,7 @@ impl Editor {
     /// # Errors
     /// When the locks cannot be obtained, the records cannot be read, or a deletion fails. An object
     /// that is in use now is kept, without an error.
-    pub fn resume(&self) -> Result<Deleted, Error> {
+    pub fn resume(&self, keeps: Keeps<'_>) -> Result<Deleted, Error> {
         // A note is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
         if self.is_of_artifacts() {
             return Ok(Deleted::default());
@@ -37,9 +47,13 @@ impl Editor {
             let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)?;
             for (place, name) in &emptied {
-                match session.finish_emptied(*place, name) {
+                match session.finish_emptied(*place, name, keeps) {
                     Err(Error::Refused(refusal)) => {
                         tracing::info!(%refusal, name, "cannot finish the killed deletion of an image");
+                    }
+                    // One that cannot be finished does not stop the others.
+                    Err(error) if !error.is_interrupted() => {
+                        tracing::warn!(%error, name, "cannot finish the killed deletion of an image");
                     }
                     other => other?,
                 }

@@ -219,8 +219,6 @@ impl<'e> Session<'e> {
                     self.intend_again();
                     attempt = 1;
                 }
-                // What was freed may not be usable yet.
-                Err(_) if self.waits_for_room(&directory) => {}
                 Err(fault) => return Err(fault.into()),
             }
         }

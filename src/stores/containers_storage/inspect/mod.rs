@@ -23,7 +23,7 @@ pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
         return;
     }
     let engine = engine::read(&snapshot.places);
-    if snapshot.consistency != Consistency::Consistent || measure == Measure::Nothing {
+    if snapshot.consistency != Consistency::Consistent || measure != Measure::Everything {
         snapshot.inspection.engine = engine;
         return;
     }
