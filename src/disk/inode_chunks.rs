@@ -222,10 +222,7 @@ impl InodeChunks {
 impl Filesystem {
     /// `None` where `top` is no XFS, or one whose chunks are unknown.
     fn of(top: BorrowedFd<'_>) -> Result<Option<Self>> {
-        const XFS: u64 = 0x5846_5342;
-        #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
-        let magic = rustix::fs::fstatfs(top)?.f_type as u64;
-        if magic & 0xffff_ffff != XFS {
+        if !xfs::is_xfs(top)? {
             return Ok(None);
         }
         let fd = beneath::reopen(top)?;

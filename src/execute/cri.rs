@@ -328,7 +328,7 @@ impl Remover for CriRemover {
         self.listing.as_ref()
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx, _: &[ImageIx]) -> Removed {
         let image = &inventory.images[image.get()];
         let Some(handles) =
             self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()

@@ -93,14 +93,15 @@ impl Remover for DirectRemover<'_> {
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
     }
 
-    fn remove(&mut self, inventory: &Inventory, at: ImageIx) -> Removed {
+    fn remove(&mut self, inventory: &Inventory, at: ImageIx, along: &[ImageIx]) -> Removed {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
             Err(why) => return Removed::Refused(Phase::Remove, why.to_owned()),
         };
-        let planned = PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) };
-        match editor.delete_image(&planned) {
+        let planned = [&[at], along].concat();
+        let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory.images[at.get()])).collect();
+        match editor.delete_images(&planned) {
             Ok(deleted) => {
                 tell(&image.id, &deleted);
                 deleted.left_over().map_or(Removed::Answered, Removed::InPart)
@@ -115,8 +116,7 @@ impl Remover for DirectRemover<'_> {
             Ok(editor) => editor,
             Err(why) => return Removed::Refused(Phase::Remove, why.to_owned()),
         };
-        let planned = PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) };
-        match editor.remove_names(&planned, names) {
+        match editor.remove_names(&planned_as(image), names) {
             Ok(_) => Removed::Answered,
             Err(error) => self.came_to(inventory, at, error),
         }
@@ -125,6 +125,10 @@ impl Remover for DirectRemover<'_> {
     fn own_bytes(&self, device: u64) -> u64 {
         self.editors.reserve_file_bytes(device)
     }
+}
+
+fn planned_as(image: &Image) -> PlannedImage {
+    PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) }
 }
 
 /// What is left of an image whose record was deleted is now an orphan, which `sweep` finds.

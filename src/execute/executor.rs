@@ -69,6 +69,11 @@ pub(super) trait Handler {
     /// When that is not fully available: then nothing more is deleted.
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError>;
 
+    /// Whether it was deleted together with the target before it, and is only to be confirmed.
+    fn is_done(&self, _step: &Step) -> bool {
+        false
+    }
+
     /// Removes it, right after it was proven.
     fn remove(&mut self, step: &Step) -> Removed;
 
@@ -207,7 +212,7 @@ impl<'a> Run<'a> {
     /// Deletes one target.
     pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
         (self.skipped_store, self.believed) = (None, false);
-        if self.is_stopped() {
+        if self.is_stopped() && !handler.is_done(step) {
             return Answer::NotTried;
         }
         let mut step = step.clone();

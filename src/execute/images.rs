@@ -7,6 +7,7 @@ use crate::execute::proof::{self, Facts, Looked, Means, Waived};
 use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Gain, Phase, Problem, Step};
+use crate::model::rules::Ruling;
 use crate::model::space::Measured;
 use crate::model::{Image, ImageIx, OutcomeKind, Plan};
 use crate::policy::compare::{Comparison, compare};
@@ -61,7 +62,7 @@ pub fn run(
     let mut planner = Planner::new(facts.input(scan, means.policy), task);
     let mut images = Images::new(scan, *means, task.waived(), remover);
     let mut skipped: Vec<String> = Vec::new();
-    while !run.is_stopped() {
+    while planner.has_more_along() || !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
         skipped.extend(run.skipped_store.take());
@@ -111,8 +112,18 @@ pub(super) struct Images<'a> {
     waived: Waived,
     remover: &'a mut dyn Remover,
     recalled: Option<Recalled<'a>>,
-    /// The look that allowed the deletion, and the image in it.
-    fresh: Option<(Scan, ImageIx)>,
+    /// The look that allowed the deletion.
+    fresh: Option<Fresh>,
+}
+
+/// A look at the stores, and what it allows to delete.
+struct Fresh {
+    scan: Scan,
+    at: ImageIx,
+    /// What goes along with it.
+    along: Vec<ImageIx>,
+    /// They are deleted, as the store says.
+    is_gone: bool,
 }
 
 impl<'a> Images<'a> {
@@ -123,6 +134,13 @@ impl<'a> Images<'a> {
         remover: &'a mut dyn Remover,
     ) -> Self {
         Self { scan, means, waived, remover, recalled: None, fresh: None }
+    }
+
+    /// The image of a step that was deleted along with the one before.
+    fn went_along(&self, step: &Step) -> Option<ImageIx> {
+        let Fresh { scan, along, .. } = self.fresh.as_ref().filter(|fresh| fresh.is_gone)?;
+        let store = proof::find_store(step.target.store.as_ref()?, &scan.inventory).ok()?;
+        proof::find(&scan.inventory, store, &step.target.id).filter(|at| along.contains(at))
     }
 }
 
@@ -138,6 +156,10 @@ impl Handler for Images<'_> {
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let Means { request, policy, context } = self.means;
         let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::Gone) };
+        if let Some(at) = self.went_along(step) {
+            self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
+            return Ok(Proof::MayGo);
+        }
         let (fresh, extra) = proof::look_together(request, &request.labels.only(id), self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
         let Some(at) = proof::find(&fresh.inventory, store, id) else {
@@ -148,27 +170,40 @@ impl Handler for Images<'_> {
         };
         let recalled = self.recalled.take().unwrap_or_else(|| context.recall());
         let facts = Facts::with(&fresh.inventory, context, &recalled, extra);
-        if let Some(ruling) = Judge::new(facts.input(&fresh, policy)).waiving(self.waived).kept(at) {
+        let judge = Judge::new(facts.input(&fresh, policy)).waiving(self.waived);
+        if let Some(ruling) = judge.kept(at) {
             return Ok(Proof::Kept(ruling));
+        }
+        let along: Vec<_> =
+            step.along.iter().filter_map(|id| proof::find(&fresh.inventory, store, id)).collect();
+        if let Some((other, ruling)) = along.iter().find_map(|at| Some((*at, judge.kept(*at)?))) {
+            let other = fresh.inventory.images[other.get()].title();
+            let detail = format!("{other}, which has the same layers, stays: {}", ruling.detail);
+            return Ok(Proof::Kept(Ruling { detail, ..ruling }));
         }
         let image: &Image = &fresh.inventory.images[at.get()];
         step.target.names.clone_from(&image.names);
-        self.fresh = Some((fresh, at));
+        self.fresh = Some(Fresh { scan: fresh, at, along, is_gone: false });
         Ok(Proof::MayGo)
     }
 
     fn remove(&mut self, _: &Step) -> Removed {
         match &self.fresh {
-            Some((fresh, at)) => self.remover.remove(&fresh.inventory, *at),
+            Some(Fresh { is_gone: true, .. }) => Removed::Answered,
+            Some(Fresh { scan, at, along, .. }) => self.remover.remove(&scan.inventory, *at, along),
             None => Removed::NotAsked("it was not proven safe to delete".into()),
         }
     }
 
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
-        match &self.fresh {
-            Some((fresh, at)) => proof::is_there(self.means.request, fresh, *at),
-            None => Err(damaged(step)),
-        }
+        let Some(fresh) = &mut self.fresh else { return Err(damaged(step)) };
+        let is_there = proof::is_there(self.means.request, &fresh.scan, fresh.at)?;
+        fresh.is_gone |= is_there == Some(false);
+        Ok(is_there)
+    }
+
+    fn is_done(&self, step: &Step) -> bool {
+        self.went_along(step).is_some()
     }
 
     fn own_bytes(&self, device: u64) -> u64 {

@@ -254,7 +254,7 @@ impl Node<'_, '_> {
         }
         let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
         let inventory = &self.scan.inventory;
-        let step = Step::of_image(inventory, &self.live, at, (cause, self.filesystem), &self.spaces);
+        let step = Step::of_image(inventory, &self.live, (at, &[]), (cause, self.filesystem), &self.spaces);
         match self.way.delete(&step) {
             Answer::Removed => {
                 plan::apply(&step.gains, &mut self.spaces);

@@ -19,8 +19,10 @@ pub trait Remover {
     /// When that cannot be had in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError>;
 
-    /// Removes an image with all its names.
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed;
+    /// Removes an image with all its names, and in the same go those of `along`: see [`Step::along`].
+    ///
+    /// [`Step::along`]: crate::model::plan::Step::along
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> Removed;
 
     /// Takes names from an image that keeps others.
     fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> Removed {

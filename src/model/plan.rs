@@ -193,6 +193,11 @@ pub struct Step {
     /// It is deleted together with others, for bytes that are only freed when the last of them is
     /// deleted: how many are left of the group, this one included.
     pub group: Option<usize>,
+    /// Ids of images of its store that have the same top layer and are deleted in the same go, since none of
+    /// them alone makes the room that a deletion needs to begin. Each has a step of its own after this one,
+    /// which frees nothing more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub along: Vec<String>,
     /// What [`Self::filesystem`] is expected to report afterwards; `None` if its numbers were invalid.
     pub expected: Option<Space>,
 }
@@ -209,20 +214,24 @@ impl Step {
             gains: Vec::new(),
             log_bytes: 0,
             group: None,
+            along: Vec::new(),
             expected: None,
         }
     }
 
-    /// What deleting an image next would free, alone.
+    /// What deleting an image next would free, together with those that go along.
     #[must_use]
     pub fn of_image(
         inventory: &Inventory,
         live: &Live<'_>,
-        image: ImageIx,
+        (image, along): (ImageIx, &[ImageIx]),
         (cause, filesystem): (Cause, FilesystemIx),
         measured: &[Measured],
     ) -> Self {
-        let gains = gains(inventory, live, Root::Image(image));
+        let gains = match along {
+            [] => gains(inventory, live, Root::Image(image)),
+            _ => gains_together(inventory, live, along.iter().chain([&image])),
+        };
         let here = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
         let here = here.unwrap_or_default();
         let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
@@ -230,6 +239,7 @@ impl Step {
         Self {
             filesystem: Some(filesystem),
             gains,
+            along: along.iter().map(|at| inventory.images[at.get()].id.to_string()).collect(),
             expected,
             ..Self::new(Target::image(inventory, image), cause)
         }
@@ -269,6 +279,24 @@ pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
 pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {
     let nodes = live.last_held(root).map(|node| &inventory.nodes[node.get()]);
     sum(nodes.map(|node| Gain { filesystem: node.filesystem, size: node.size }))
+}
+
+/// What deleting all of them frees.
+fn gains_together<'a>(
+    inventory: &Inventory,
+    live: &Live<'_>,
+    images: impl Iterator<Item = &'a ImageIx>,
+) -> Vec<Gain> {
+    let mut live = live.clone();
+    let freed: Vec<Gain> = images
+        .map(|at| Root::Image(*at))
+        .flat_map(|root| {
+            let freed = gains(inventory, &live, root);
+            live.remove(inventory, root);
+            freed
+        })
+        .collect();
+    sum(freed.into_iter())
 }
 
 /// Adds up by filesystem, in order of the filesystems.

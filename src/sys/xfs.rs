@@ -51,6 +51,14 @@ pub struct XfsGeometry {
     pub sparse_inodes: bool,
 }
 
+/// Whether `fd` is on an XFS.
+pub fn is_xfs(fd: BorrowedFd<'_>) -> Result<bool> {
+    const MAGIC: u64 = 0x5846_5342;
+    #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
+    let magic = rustix::fs::fstatfs(fd)?.f_type as u64;
+    Ok(magic & 0xffff_ffff == MAGIC)
+}
+
 /// The geometry of the XFS that `fd` (opened for reading) is on.
 #[allow(unsafe_code)]
 pub fn geometry(fd: BorrowedFd<'_>) -> Result<XfsGeometry> {

@@ -20,7 +20,8 @@ use support::program::{self, list, text};
 use support::small;
 use support::store::{self, Store};
 
-/// What the process that is killed does; its arguments come in the environment.
+/// What the process that is killed does; its arguments come in the environment. Images may be several, with
+/// commas between their ids.
 #[derive(Clone, Copy, Debug)]
 pub enum Recipe {
     Image,
@@ -57,7 +58,9 @@ impl Recipe {
         let target_path = || graphroot.join("overlay").join(target);
         match self {
             Self::Image | Self::ImageInPlace | Self::ImageWithoutMarks => {
-                editor.delete_image(&PlannedImage { id: target.into(), names: None }).map(drop).unwrap();
+                let planned = |id: &str| PlannedImage { id: id.into(), names: None };
+                let planned: Vec<_> = target.split(',').map(planned).collect();
+                editor.delete_images(&planned).map(drop).unwrap();
             }
             Self::Container => editor.delete_dead_container(target).map(drop).unwrap(),
             Self::Incomplete => {

@@ -43,6 +43,12 @@ fn image(at: usize) -> ImageSpec {
     }
 }
 
+/// Another image with the same layers.
+fn twin(at: usize) -> ImageSpec {
+    let name = format!("reg.local/twin-{at}:1");
+    ImageSpec { names: vec![name.clone()], label: name, ..image(at) }
+}
+
 struct Disk {
     store: Store,
     loopfs: LoopFs,
@@ -102,19 +108,31 @@ impl Disk {
         self.store.images().iter().map(|image| text(image, "/id").to_owned()).collect()
     }
 
-    /// Full, killed once the top layer of an image was quarantined, and with room again: the image, and the
-    /// notes.
-    fn killed(&self) -> (String, PathBuf) {
-        let notes = self.loopfs.path().join("notes");
+    /// With a twin of each image that no container uses.
+    fn with_twins(fs: Fs, bytes: u64, mkfs: &[&str]) -> Option<Self> {
+        let disk = Self::new(fs, bytes, mkfs)?;
+        disk.store.load(&(0..IMAGES - 1).map(twin).collect::<Vec<_>>());
+        // `podman build` leaves those that it makes on the way without a name.
+        disk.store.podman(["untag", &twin(0).names[0]]);
+        disk.store.unmount();
+        Some(disk)
+    }
+
+    fn id(&self, name: &str) -> String {
         let images = self.store.images();
-        let is_it = |image: &&Value| program::texts(image, "/names").contains(&name(2));
-        let target = text(images.iter().find(is_it).unwrap(), "/id").to_owned();
+        let is_it = |image: &&Value| program::texts(image, "/names").iter().any(|one| one == name);
+        text(images.iter().find(is_it).unwrap(), "/id").to_owned()
+    }
+
+    /// Full, killed once the top layer of these images was quarantined, and with room again; returns where the
+    /// notes are.
+    fn killed(&self, targets: &[String]) -> PathBuf {
+        let notes = self.loopfs.path().join("notes");
         self.fill();
-        let mut steps =
-            (1..20).map(|step| kill_at(&self.store, Recipe::Image, &target, &notes, step).unwrap());
-        assert!(steps.any(|step| step == "layer quarantined"));
+        let step = |step| kill_at(&self.store, Recipe::Image, &targets.join(","), &notes, step).unwrap();
+        assert!((1..20).map(step).any(|step| step == "layer quarantined"));
         self.empty_again();
-        (target, notes)
+        notes
     }
 
     fn is_full(&self) -> bool {
@@ -286,6 +304,38 @@ fn room_for_some_of_the_record_files() {
     }
 }
 
+/// No image has layers of its own: those that share them go together, and the dry run says which.
+#[test]
+fn images_that_share_all_their_layers() {
+    let filesystems: [(Fs, u64, &[&str]); 2] =
+        [(Fs::Ext4, 160 * MIB, &["-b", "4096"]), (Fs::Xfs, 320 * MIB, &[])];
+    for (fs, bytes, mkfs) in filesystems {
+        let Some(disk) = Disk::with_twins(fs, bytes, mkfs) else { return };
+        disk.fill();
+        let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
+        let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
+        let real = disk.json(0, &words);
+        let ids = |document: &Value| -> Vec<String> {
+            list(document, "/deleted").iter().map(|one| text(one, "/id").to_owned()).collect()
+        };
+        assert_eq!(text(&real, "/outcome"), "reached", "{fs:?}: {real:#}");
+        assert!(list(&real, "/errors").is_empty(), "{fs:?}: {real:#}");
+        let count = if fs == Fs::Ext4 { ids(&real).len() } else { 2 };
+        assert!(count >= 2 && ids(&dry)[..count] == ids(&real)[..count], "{fs:?}: {dry:#} {real:#}");
+        for document in [&dry, &real] {
+            let [first, second] = [0, 1].map(|at| &list(document, "/deleted")[at]);
+            assert!(first["predicted_bytes"].as_u64() > Some(4 << 20), "{first:#}");
+            assert_eq!(second["predicted_bytes"], 0, "{second:#}");
+        }
+        let measured =
+            list(&real, "/deleted").iter().take(2).map(|one| one["measured_bytes"].as_i64().unwrap());
+        assert!(measured.sum::<i64>() > 4 << 20, "{fs:?}: {real:#}");
+        assert!(ids(&real).iter().all(|id| !disk.ids().contains(id)));
+        disk.empty_again();
+        disk.podman_works();
+    }
+}
+
 #[test]
 fn ext4_without_inodes() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096", "-N", "2000"]) else { return };
@@ -336,18 +386,27 @@ fn content(store: &Store, layer: &str) -> Option<BTreeSet<PathBuf>> {
 #[test]
 fn killed_at_every_step() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "1024"]) else { return };
+    killed_at_every_step_of(&disk, &[disk.id(&name(2))]);
+}
+
+/// The same with two images that have all their layers in common.
+#[test]
+fn killed_at_every_step_of_two() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 80 * MIB, &["-b", "1024"]) else { return };
+    killed_at_every_step_of(&disk, &[disk.id(&name(2)), disk.id(&twin(2).names[0])]);
+}
+
+fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
     let store = &disk.store;
+    let target = targets.join(",");
     let notes = disk.loopfs.path().join("notes");
     std::fs::create_dir(&notes).unwrap();
-    let images = store.images();
-    let is_it = |image: &&Value| program::texts(image, "/names").contains(&name(2));
-    let target = text(images.iter().find(is_it).unwrap(), "/id").to_owned();
-    let mut survivors = edit::ids(&images);
-    survivors.retain(|id| *id != target);
+    let mut survivors = edit::ids(&store.images());
+    survivors.retain(|id| !targets.contains(id));
     let records = || -> Vec<Value> {
         serde_json::from_slice(&std::fs::read(store.record("images.json")).unwrap()).unwrap()
     };
-    let top = records().iter().find(|one| one["id"] == target.as_str()).unwrap()["layer"].clone();
+    let top = records().iter().find(|one| one["id"] == targets[0].as_str()).unwrap()["layer"].clone();
     let top = top.as_str().unwrap().to_owned();
     let whole = content(store, &top).unwrap();
     disk.fill();
@@ -365,7 +424,10 @@ fn killed_at_every_step() {
         let step = kill_at(store, Recipe::Image, &target, &notes, steps.len() + 1);
         let at = format!("step {} ({step:?})", steps.len() + 1);
         println!("{at}");
-        let is_recorded = records().iter().any(|one| one["id"] == target.as_str());
+        let recorded =
+            records().iter().filter(|one| targets.iter().any(|id| one["id"] == id.as_str())).count();
+        assert!([0, targets.len()].contains(&recorded), "{at}: {recorded}");
+        let is_recorded = recorded > 0;
         if is_recorded && let Some(left) = content(store, &top) {
             assert_eq!(left, whole, "{at}: half a layer");
         }
@@ -384,12 +446,12 @@ fn killed_at_every_step() {
                 }
             }
             store.unmount();
-            finish(&disk, &target, &notes, &at);
+            finish(disk, targets, &notes, &at);
             assert_eq!(edit::whole(store), survivors, "{at}, after podman");
             disk.loopfs.exchange(|image| cp(&copy, image));
             assert_eq!(kill_at(store, Recipe::Image, &target, &notes, steps.len() + 1), step, "{at}");
         }
-        finish(&disk, &target, &notes, &at);
+        finish(disk, targets, &notes, &at);
         assert_eq!(edit::whole(store), survivors, "{at}");
         assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 0, "{at}: a note is left");
         match step {
@@ -405,13 +467,15 @@ fn killed_at_every_step() {
     disk.podman_works();
 }
 
-fn finish(disk: &Disk, target: &str, notes: &Path, at: &str) {
+fn finish(disk: &Disk, targets: &[String], notes: &Path, at: &str) {
     let options = Options { intents: Some(notes.to_path_buf()), ..Options::default() };
     let editor = edit::with(&disk.store, options);
     editor.resume(&|_, _, _| false).unwrap_or_else(|error| panic!("{at}: {error}"));
     let images = std::fs::read_to_string(disk.store.record("images.json")).unwrap();
-    if images.contains(&format!("\"id\":\"{target}\"")) {
-        editor.delete_image(&PlannedImage { id: target.to_owned(), names: None }).map(drop).unwrap();
+    let left = targets.iter().filter(|id| images.contains(&format!("\"id\":\"{id}\"")));
+    let left: Vec<_> = left.map(|id| PlannedImage { id: id.clone(), names: None }).collect();
+    if !left.is_empty() {
+        editor.delete_images(&left).map(drop).unwrap();
     }
     // Where there was room for it, nothing tells of what was killed while it was written.
     for records in ["overlay-images", "overlay-layers"] {
@@ -431,7 +495,8 @@ fn finish(disk: &Disk, target: &str, notes: &Path, at: &str) {
 fn only_the_chosen_image_is_finished() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
-    let (target, notes) = disk.killed();
+    let target = disk.id(&name(2));
+    let notes = disk.killed(std::slice::from_ref(&target));
     let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
     assert!(editor.is_unfinished());
     let keeps = |id: &str, names: &[String], digests: &[String]| {
@@ -442,11 +507,25 @@ fn only_the_chosen_image_is_finished() {
     assert!(!editor.is_unfinished());
 }
 
+/// Of two that were chosen the one stays that was pinned since.
+#[test]
+fn of_two_chosen_images_one_may_be_kept() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let both = [disk.id(&name(2)), disk.id(&twin(2).names[0])];
+    let notes = disk.killed(&both);
+    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    editor.resume(&|id, _, _| id == both[1]).unwrap();
+    let left = disk.ids();
+    assert!(!left.contains(&both[0]) && left.contains(&both[1]), "{left:?}");
+    assert!(!editor.is_unfinished());
+}
+
 #[test]
 fn an_image_that_came_to_the_layer_stays() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
-    let (_, notes) = disk.killed();
+    let notes = disk.killed(&[disk.id(&name(2))]);
     let before = disk.ids();
     store.load(&[ImageSpec { names: vec!["reg.local/vip:1".into()], label: "vip".into(), ..image(2) }]);
     store.podman(["rmi", &name(2)]);
@@ -467,7 +546,8 @@ fn nothing_is_finished_before_the_answer() {
         return;
     }
     let store = &disk.store;
-    let (target, _) = disk.killed();
+    let target = disk.id(&name(2));
+    disk.killed(std::slice::from_ref(&target));
     let is_there = || disk.ids().contains(&target);
     let gc = |answer: &str| {
         let mut words = vec![env!("CARGO_BIN_EXE_layersweep").to_owned()];

@@ -1,69 +1,153 @@
 //! Which image goes first on a disk so full that no record file can be written anew.
 //!
-//! There the first image's own layers have to make the room for that, so it has to have some. After it the
-//! order is the policy's again.
+//! There the first image's own layers have to make the room for that, so it has to have some. Where it shares
+//! them all with others that may be deleted (`podman build` leaves an image without a name for each instruction
+//! that changes no file), they go together. After it the order is the policy's again.
+
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::sweep::gain_on;
+use super::types::First;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::bytes;
-use crate::model::plan::Phase;
+use crate::model::plan::{Phase, Step, Target};
+use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{Measured, Wanted};
-use crate::model::{ImageIx, Problem, StoreIx};
+use crate::model::{ImageIx, LayerId, Problem, Size, StoreIx};
 
 /// Inodes that a layer's directory frees at least.
 const INODES: u64 = 4;
 
 impl Planner<'_> {
-    /// Puts the first image that makes room at the top of the order, for each store that needs one. Where
-    /// there is none, says why nothing in the store can be deleted.
-    pub(super) fn put_first(&mut self, measured: &[Measured]) -> Vec<Option<String>> {
+    /// Puts the first images that make room at the top of the order, for each store that needs some. Where
+    /// there are none, says why nothing in the store can be deleted.
+    pub(super) fn put_first(&mut self, measured: &[Measured]) -> Vec<First> {
         let stores = (0..self.input.inventory.stores.len()).map(StoreIx::from);
         stores.map(|store| self.put_first_of(store, measured)).collect()
     }
 
-    fn put_first_of(&mut self, store: StoreIx, measured: &[Measured]) -> Option<String> {
-        let least = self.first_has_to_free(store, measured)?;
-        let turns = self.named.as_ref().unwrap_or(&self.order).iter().copied();
-        let gains: Vec<Option<Wanted>> = turns.map(|image| self.gain_of_candidate(image, store)).collect();
-        let makes_room = |gain: &Option<Wanted>| {
-            gain.is_some_and(|gain| gain.bytes >= least.bytes && gain.inodes >= least.inodes)
-        };
-        match gains.iter().position(makes_room) {
-            Some(place) => {
-                self.named.as_mut().unwrap_or(&mut self.order)[..=place].rotate_right(1);
-                self.rank = ranks(&self.order, self.states.len());
-                None
-            }
-            None => {
-                let largest = gains.iter().flatten().map(|gain| gain.bytes).max().unwrap_or(0);
-                let root = self.input.inventory.stores[store.get()].root.display();
-                Some(match least.bytes {
-                    0 => format!(
-                        "no space left to write: no inode is free for the record files of {root}, and no \
-                         image that may be deleted has layers of its own"
-                    ),
-                    needed => format!(
-                        "no space left to write: deletions in {root} need {} to begin, and the largest image \
-                         that may be deleted frees {}",
-                        bytes(needed),
-                        bytes(largest)
-                    ),
-                })
+    fn put_first_of(&mut self, store: StoreIx, measured: &[Measured]) -> First {
+        let Some(least) = self.first_has_to_free(store, measured) else { return First::Any };
+        let turns = self.named.as_ref().unwrap_or(&self.order);
+        let candidates: Vec<_> =
+            turns.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store)).collect();
+        let mut groups: HashMap<_, Vec<ImageIx>> = HashMap::new();
+        for at in &candidates {
+            if let Some(key) = self.together_by(*at) {
+                groups.entry(key).or_default().push(*at);
             }
         }
+        let mut largest = 0;
+        let mut makes_room = |images: &Vec<ImageIx>| {
+            let gain = self.gain(images, store);
+            largest = largest.max(gain.bytes);
+            has(gain, least)
+        };
+        let found = candidates.iter().find_map(|at| {
+            let group = self.together_by(*at).and_then(|key| groups.get(&key).cloned());
+            [Some(vec![*at]), group].into_iter().flatten().find(&mut makes_room)
+        });
+        if let Some(images) = found {
+            let turns = self.named.as_mut().unwrap_or(&mut self.order);
+            turns.sort_by_key(|at| !images.contains(at));
+            self.rank = ranks(&self.order, self.states.len());
+            return First::Frees(least);
+        }
+        let root = self.input.inventory.stores[store.get()].root.display();
+        First::Stuck(match least.bytes {
+            0 => format!(
+                "no space left to write: no inode is free for the record files of {root}, and no image that may \
+                 be deleted has layers of its own"
+            ),
+            needed => format!(
+                "no space left to write: deletions in {root} need {} to begin, and the largest image that may be \
+                 deleted frees {}",
+                bytes(needed),
+                bytes(largest)
+            ),
+        })
     }
 
-    /// What the deletion of an image of the store would free now; `None` if it is no candidate.
-    fn gain_of_candidate(&self, image: ImageIx, store: StoreIx) -> Option<Wanted> {
-        let is_candidate = matches!(self.states[image.get()], ImageState::Candidate);
-        let filesystem = self.input.inventory.stores[store.get()].filesystem;
-        let gain = || gain_on(&self.input, &self.live, image, filesystem);
-        (is_candidate && self.is_of(image, store)).then(gain)
+    fn is_candidate(&self, image: ImageIx) -> bool {
+        matches!(self.states[image.get()], ImageState::Candidate)
     }
 
     fn is_of(&self, image: ImageIx, store: StoreIx) -> bool {
         self.input.inventory.images[image.get()].store == store
+    }
+
+    /// Candidates of a store go together whose top layer is the same, and of which the age pass would take all
+    /// or none; `None`: it has no layers.
+    fn together_by(&self, image: ImageIx) -> Option<(&LayerId, bool)> {
+        let top = self.input.inventory.images[image.get()].layers.first();
+        top.map(|top| (top, self.is_aged(image)))
+    }
+
+    /// What deleting these images of the store frees on its filesystem.
+    fn gain(&self, images: &[ImageIx], store: StoreIx) -> Wanted {
+        let inventory = self.input.inventory;
+        let filesystem = inventory.stores[store.get()].filesystem;
+        if let [image] = images {
+            return gain_on(&self.input, &self.live, *image, filesystem);
+        }
+        let mut reached: HashMap<_, u32> = HashMap::new();
+        for node in images.iter().flat_map(|at| self.input.refs.reach(Root::Image(*at))) {
+            *reached.entry(*node).or_default() += 1;
+        }
+        let freed = reached.into_iter().filter(|(node, count)| self.live.holders(*node) == *count);
+        let freed = freed.map(|(node, _)| &inventory.nodes[node.get()]);
+        let size: Size = freed.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
+        Wanted { bytes: size.frees_bytes, inodes: size.inodes }
+    }
+
+    /// The images that have to be deleted along with this one, as nothing can be written before all of them
+    /// are: those with the same top layer. None where that would not help either.
+    pub(super) fn along(&self, image: ImageIx) -> Vec<ImageIx> {
+        let store = self.input.inventory.images[image.get()].store;
+        let first = self.first.as_ref().and_then(|first| first.get(store.get()));
+        let Some(First::Frees(least)) = first else { return Vec::new() };
+        let Some(key) = self.together_by(image) else { return Vec::new() };
+        let turns = self.named.as_ref().unwrap_or(&self.order).iter().copied();
+        let along: Vec<_> = turns
+            .filter(|at| *at != image && self.is_candidate(*at) && self.is_of(*at, store))
+            .filter(|at| self.together_by(*at) == Some(key))
+            .collect();
+        let all = [&[image], along.as_slice()].concat();
+        let is_needed = !has(self.gain(&[image], store), *least) && has(self.gain(&all, store), *least);
+        if is_needed { along } else { Vec::new() }
+    }
+
+    /// After the first deletion the filesystem has room, and what went along with it is deleted as well.
+    pub(super) fn has_made_room(&mut self, image: ImageIx, step: &Step) {
+        let Some(first) = &mut self.first else { return };
+        let inventory = self.input.inventory;
+        let store = inventory.images[image.get()].store;
+        for (one, first) in inventory.stores.iter().zip(first) {
+            if one.filesystem == inventory.stores[store.get()].filesystem {
+                *first = First::Any;
+            }
+        }
+        let along: HashSet<&str> = step.along.iter().map(String::as_str).collect();
+        let images = inventory.images.iter().enumerate();
+        let along = images.filter(|(_, one)| one.store == store && along.contains(one.id.as_str()));
+        self.went_along = along.map(|(at, _)| ImageIx::from(at)).collect::<VecDeque<_>>();
+    }
+
+    /// The step of an image that was deleted along with the one before.
+    pub(super) fn next_along(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
+        let at = self.went_along.pop_front()?;
+        let filesystem = self.filesystem_of(at);
+        let left = self.went_along.len() + 1;
+        let cause = self.steps.last()?.cause;
+        let target = Target::image(self.input.inventory, at);
+        let step = Step {
+            filesystem: Some(filesystem),
+            group: (left > 1).then_some(left),
+            expected: measured.get(filesystem.get()).and_then(|space| space.clone().ok()),
+            ..Step::new(target, cause)
+        };
+        Some((at, step))
     }
 
     /// `None`: a deletion can begin there, maybe since something else goes before.
@@ -84,8 +168,9 @@ impl Planner<'_> {
     /// run.
     pub(super) fn is_barred(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory.images[image.get()].store;
-        let message = self.stuck.as_mut().and_then(|stuck| stuck.get_mut(store.get())?.take());
-        let Some(message) = message else { return false };
+        let first = self.first.as_ref().and_then(|first| first.get(store.get()));
+        let Some(First::Stuck(message)) = first else { return false };
+        let message = message.clone();
         let images = &self.input.inventory.images;
         for (state, _) in self.states.iter_mut().zip(images).filter(|(_, image)| image.store == store) {
             if matches!(state, ImageState::Candidate) {
@@ -99,4 +184,8 @@ impl Planner<'_> {
         self.barred = true;
         true
     }
+}
+
+fn has(gain: Wanted, least: Wanted) -> bool {
+    gain.bytes >= least.bytes && gain.inodes >= least.inodes
 }

@@ -14,6 +14,8 @@ mod sweep;
 mod tests;
 mod types;
 
+use std::collections::VecDeque;
+
 use jiff::SignedDuration;
 
 use crate::model::plan::{self, Cause, End, FilesystemPlan, Kept, Phase, Target, Trigger};
@@ -25,6 +27,7 @@ use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
 
 use sweep::{Sweep, gain_on};
+use types::First;
 pub use types::{Answer, Task};
 
 /// Reported for a step whose outcome is unknown.
@@ -46,12 +49,14 @@ pub struct Planner<'a> {
     /// The images of a request, each once; `None`: the policy decides.
     named: Option<Vec<ImageIx>>,
     pending: Option<(ImageIx, Step)>,
+    /// Deleted along with the last image; each still gets its own step.
+    went_along: VecDeque<ImageIx>,
     steps: Vec<Step>,
     problems: Vec<Problem>,
     filesystems: Vec<FilesystemPlan>,
     age: bool,
-    /// By store, why no deletion can begin there; `None`: not looked at yet.
-    stuck: Option<Vec<Option<String>>>,
+    /// By store; `None`: not looked at yet.
+    first: Option<Vec<First>>,
     /// Deletions were wanted where none can begin.
     barred: bool,
 }
@@ -98,11 +103,12 @@ impl<'a> Planner<'a> {
             stage: if named.is_some() { Stage::Named { next: 0 } } else { Stage::Age { next: 0 } },
             named,
             pending: None,
+            went_along: VecDeque::new(),
             steps: Vec::new(),
             problems: Vec::new(),
             filesystems,
             age: false,
-            stuck: None,
+            first: None,
             barred: false,
         }
     }
@@ -112,12 +118,13 @@ impl<'a> Planner<'a> {
     /// counts as refused.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.answer(Answer::Refused(UNANSWERED.into()));
-        if self.stuck.is_none() {
-            self.stuck = Some(self.put_first(measured));
+        if self.first.is_none() {
+            self.first = Some(self.put_first(measured));
         }
         loop {
             let step = self
-                .next_named(measured)
+                .next_along(measured)
+                .or_else(|| self.next_named(measured))
                 .or_else(|| self.next_aged(measured))
                 .or_else(|| self.next_for_space(measured));
             if let Some((at, _)) = &step
@@ -130,10 +137,19 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether an image that is deleted already still waits for its own step.
+    #[must_use]
+    pub fn has_more_along(&self) -> bool {
+        !self.went_along.is_empty()
+    }
+
     /// How the last step went. Without an open step this does nothing.
     pub fn answer(&mut self, answer: Answer) {
         let Some((at, step)) = self.pending.take() else { return };
         let went = matches!(answer, Answer::Removed | Answer::Gone);
+        if answer == Answer::Removed {
+            self.has_made_room(at, &step);
+        }
         match answer {
             Answer::Removed => {
                 self.age |= step.cause == Cause::Age;
@@ -375,7 +391,9 @@ impl<'a> Planner<'a> {
         measured: &[Measured],
     ) -> (ImageIx, Step) {
         let for_what = (cause, filesystem);
-        let step = Step::of_image(self.input.inventory, &self.live, image, for_what, measured);
+        let along = self.along(image);
+        let group = group.or((!along.is_empty()).then_some(along.len() + 1));
+        let step = Step::of_image(self.input.inventory, &self.live, (image, &along), for_what, measured);
         (image, Step { group, ..step })
     }
 

@@ -624,6 +624,7 @@ fn planning_a_big_node() {
     }
 }
 
+mod first;
 mod properties;
 
 fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan) {
@@ -753,39 +754,4 @@ fn the_last_holder_of_what_others_need_stays() {
     // Without a holder of its own store but one image, that one stays from the beginning.
     world.inventory.images[0].holds = vec![1.into()];
     world.with(|input| assert_eq!(Judge::new(input).kept(1.into()).unwrap().rule, Rule::InUse));
-}
-
-/// Where no record file can be written, the first image has to make the room for it.
-#[test]
-fn on_a_full_disk_an_image_that_makes_room_goes_first() {
-    let nodes = || [30, 80, 30, 90].map(|bytes| node(0, bytes, &[])).to_vec();
-    let images = || (0..4).map(|at| image(&format!("i{at}"), &[at])).collect();
-    let mut world = World::new(nodes(), images(), percent(75, 70));
-    let needs = |world: &mut World, bytes| {
-        world.known.iter_mut().for_each(|known| known.first_frees = Some(bytes));
-    };
-    needs(&mut world, 60);
-    assert_eq!(world.plan(&[space(0)]).0, ["i1", "i0", "i2", "i3"]);
-    assert_eq!(world.plan(&[space(60)]).0, ["i0", "i1", "i2", "i3"], "something else made room");
-    let named = world.with(|input| plan(input, Task::Named(&[2.into(), 3.into()]), &[space(0)]));
-    let named: Vec<_> = named.steps.iter().map(|step| step.target.id.as_str()).collect();
-    assert_eq!(named, ["i3", "i2"]);
-
-    needs(&mut world, 100);
-    let (deleted, kept, plan) = world.plan(&[space(0)]);
-    assert!(deleted.is_empty());
-    assert!(kept.iter().all(|(_, rule)| *rule == Rule::OutOfReach), "{kept:?}");
-    assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
-    let message = &plan.problems[0].message;
-    assert!(message.starts_with("no space left to write: deletions in /store need 100 B"), "{message}");
-    assert!(message.ends_with("frees 90 B"), "{message}");
-    // Nothing has to be deleted: no problem of anybody's.
-    world.policy = Policy::default();
-    assert_eq!(world.plan(&[space(0)]).2.outcome, OutcomeKind::NotNeeded);
-
-    // Every layer has some inodes.
-    world.policy = percent(75, 70);
-    let inodes =
-        Ok(Space { capacity_bytes: 1000, available_bytes: 0, owed_bytes: 0, inodes: 1000, inodes_free: 0 });
-    assert_eq!(world.plan(&[inodes]).0[0], "i0");
 }

@@ -2,6 +2,7 @@
 
 use crate::model::ImageIx;
 use crate::model::rules::{Rule, Ruling};
+use crate::model::space::Wanted;
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,4 +47,15 @@ pub enum Answer {
     NotTried,
     /// The attempt failed, and the target is still there.
     Refused(String),
+}
+
+/// What the first deletion in a store has to do.
+#[derive(Debug)]
+pub(super) enum First {
+    /// Nothing: what it writes has room.
+    Any,
+    /// Free so much, for what it writes.
+    Frees(Wanted),
+    /// Nothing does; why.
+    Stuck(String),
 }

@@ -45,9 +45,9 @@ impl Remover for Disturbed<'_> {
         self.remover.look(inventory)
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> Removed {
         (self.before)();
-        let removed = self.remover.remove(inventory, image);
+        let removed = self.remover.remove(inventory, image, along);
         (self.after)(removed)
     }
 

@@ -28,12 +28,20 @@ use super::resume::Keeps;
 use super::session::Session;
 use super::to_delete;
 use crate::stores::containers_storage::records::ImageRecord;
+use crate::sys::xfs;
 
 /// `layersweep` in hexadecimal digits.
 const OURS: &str = "6c617965727377656570";
 
-/// What a filesystem wants beside a record file's own blocks to create and rename it.
+/// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
+/// file while as much is free as a new chunk of inodes and the trees above might take.
 const BESIDE: u64 = 64 << 10;
+const BESIDE_ON_XFS: u64 = 512 << 10;
+
+fn beside(directory: &Directory) -> u64 {
+    let is_xfs = xfs::is_xfs(directory.fd()).unwrap_or(false);
+    if is_xfs { BESIDE_ON_XFS } else { BESIDE }
+}
 
 /// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
 const KEPT: u64 = 16 << 20;
@@ -50,16 +58,29 @@ const NAMES: u8 = 64;
 /// So many digits of each id are in the name.
 const DIGITS: usize = 21;
 
-/// The names that the directory of a layer can get when this image is deleted; none for ids that are none
-/// of the library's.
-fn names_of<'a>(layer: &'a str, image: &'a str) -> impl Iterator<Item = String> + 'a {
-    let begin = |id: &'a str| directory::id_of(id.as_ref()).map(|id| &id[..DIGITS]);
-    let both = begin(layer).zip(begin(image));
-    both.into_iter()
-        .flat_map(|(layer, image)| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}{image}")))
+/// Tells the images that are deleted together from all others: the first digits of their ids, added without
+/// carry. Of one image it is what its id begins with; empty for ids that are none of the library's.
+fn mark_of<'a>(images: impl Iterator<Item = &'a str>) -> String {
+    let mut sum = [0; DIGITS];
+    for id in images {
+        let Some(id) = directory::id_of(id.as_ref()) else { return String::new() };
+        for (sum, digit) in sum.iter_mut().zip(id.chars()) {
+            *sum ^= digit.to_digit(16).unwrap_or(0);
+        }
+    }
+    sum.iter().filter_map(|digit| char::from_digit(*digit, 16)).collect()
 }
 
-/// What the ids of the layer and of the image begin with that a directory of this name was of.
+/// The names that the directory of a layer can get when the images of this mark are deleted; none for ids that
+/// are none of the library's.
+fn names_of<'a>(layer: &'a str, mark: &'a str) -> impl Iterator<Item = String> + 'a {
+    let layer = directory::id_of(layer.as_ref()).map(|id| &id[..DIGITS]).filter(|_| mark.len() == DIGITS);
+    layer
+        .into_iter()
+        .flat_map(move |layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}{mark}")))
+}
+
+/// What the id of the layer begins with that a directory of this name was of, and the mark of the images.
 fn ids_of(name: &str) -> Option<(&str, &str)> {
     directory::id_of(name.as_ref())?.strip_prefix(OURS)?.get(2..)?.split_at_checked(DIGITS)
 }
@@ -90,8 +111,9 @@ impl Editor {
             return None;
         }
         let full = self.places.areas().filter_map(|area| {
-            let needed = super::reserve_file::largest_record_file(&self.places, area) + BESIDE;
-            is_full(&Directory::top(area).ok()?, needed).then_some(2 * needed)
+            let directory = Directory::top(area).ok()?;
+            let needed = super::reserve_file::largest_record_file(&self.places, area) + beside(&directory);
+            is_full(&directory, needed).then_some(2 * needed)
         });
         full.max()
     }
@@ -144,9 +166,9 @@ fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duratio
 }
 
 /// Renames the directory of a layer; returns its new name.
-fn quarantine(layers: &Directory, layer: &str, image: &str) -> Result<String, Fault> {
+fn quarantine(layers: &Directory, layer: &str, mark: &str) -> Result<String, Fault> {
     let mut last = None;
-    for name in names_of(layer, image) {
+    for name in names_of(layer, mark) {
         // One that is there is of an earlier run, since when the layer was pulled again.
         if layers.has(&name)? {
             continue;
@@ -161,26 +183,29 @@ fn quarantine(layers: &Directory, layer: &str, image: &str) -> Result<String, Fa
 }
 
 impl Session<'_> {
-    /// Permits to empty layers of an image that was proven, should there be no room for its records.
-    pub(super) fn offer(&mut self, image: &ImageRecord, image_file: usize, layers: &[ToDelete]) {
-        let top = image.layer.as_deref();
+    /// Permits to empty layers of images that were proven, should there be no room for their records.
+    pub(super) fn offer(&mut self, images: &[ImageRecord], image_files: &[usize], layers: &[ToDelete]) {
+        let Some(top) = images.first().map(|image| image.layer.as_deref()) else { return };
         let is_top = |layer: &&ToDelete| Some(layer.id.as_str()) == top;
-        // Without its own top layer, which others need, the image would not be lost as a whole.
-        if self.editor.places.driver != "overlay" || !layers.iter().any(|layer| is_top(&layer)) {
+        // Without their own top layer, which others need, the images would not be lost as a whole.
+        let is_own = layers.iter().any(|layer| is_top(&layer));
+        let is_same = images.iter().all(|image| image.layer.as_deref() == top);
+        if self.editor.places.driver != "overlay" || !is_own || !is_same {
             return;
         }
+        let mark = mark_of(images.iter().map(|image| image.id.as_str()));
         let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_top);
-        let is_named = |layer: &&ToDelete| names_of(&layer.id, &image.id).next().is_some();
+        let is_named = |layer: &&ToDelete| names_of(&layer.id, &mark).next().is_some();
         let named = first.into_iter().chain(rest).filter(is_named);
         let offered = named.map(|layer| Offered {
             id: layer.id.clone(),
             place: layer.place,
             links: layer.links.clone(),
-            files: [image_file, layer.file],
+            files: image_files.iter().copied().chain([layer.file]).collect(),
         });
         self.emptied.offered = offered.collect();
         self.emptied.next = 0;
-        self.emptied.image.clone_from(&image.id);
+        self.emptied.mark = mark;
     }
 
     /// Whether layers were emptied for want of room.
@@ -191,12 +216,12 @@ impl Session<'_> {
     /// Empties the next of the layers that were offered; `false` if there is none, or they hold too little
     /// to begin with them.
     pub(super) fn empty_next_layer(&mut self) -> Result<bool, Error> {
-        let needed = self.needed_bytes();
         let Some(layer) = self.emptied.offered.get(self.emptied.next).cloned() else {
             return Ok(false);
         };
         let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
         let layers = layers.again()?;
+        let needed = self.needed_bytes(&layers);
         if !self.has_emptied() {
             self.remove_dead_temporary_records()?;
             if !self.is_worth_it(&layers, needed) || self.is_another_unfinished() {
@@ -208,7 +233,7 @@ impl Session<'_> {
         let mut holds_bytes = 0;
         if layers.has(&layer.id)? {
             holds_bytes = holds(&layers.path().join(&layer.id), needed);
-            match quarantine(&layers, &layer.id, &self.emptied.image) {
+            match quarantine(&layers, &layer.id, &self.emptied.mark) {
                 Ok(name) => self.emptied.directories.push((layer.place, name)),
                 // btrfs reserves more metadata for a rename than there may be.
                 Err(fault) if fault.is_no_space() && !self.has_emptied() => {
@@ -229,14 +254,14 @@ impl Session<'_> {
     }
 
     /// What the largest record file takes that is written anew.
-    fn needed_bytes(&self) -> u64 {
+    fn needed_bytes(&self, layers: &Directory) -> u64 {
         let offered = self.emptied.offered.iter();
-        let files = offered.flat_map(|one| one.files);
+        let files = offered.flat_map(|one| one.files.iter().copied());
         let length = |file: usize| self.records.files[file].table.to_bytes().len() as u64;
         let mut files: Vec<usize> = files.collect();
         files.sort_unstable();
         files.dedup();
-        files.into_iter().map(length).max().unwrap_or(0) + BESIDE
+        files.into_iter().map(length).max().unwrap_or(0) + beside(layers)
     }
 
     /// Whether another image was lost for room that did not come: not one more is.
@@ -253,7 +278,7 @@ impl Session<'_> {
     fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
         let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
         let mut files =
-            self.emptied.offered.iter().flat_map(|one| one.files).map(|at| &self.records.files[at]);
+            self.emptied.offered.iter().flat_map(|one| &one.files).map(|at| &self.records.files[*at]);
         let is_beside = |file: &RecordFile| self.places[file.place].records(file.guards).map(device);
         if !files.all(|file| is_beside(file) == Some(device(layers))) {
             return false;
@@ -305,7 +330,7 @@ impl Session<'_> {
     /// decided and proven then. It is proven once more that nothing uses it, and that nobody keeps it since.
     pub(super) fn finish_emptied(&mut self, place: usize, name: &str, keeps: Keeps<'_>) -> Result<(), Error> {
         let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
-        let (Some(layers), Some((begins, of_image))) = (layers, ids_of(name)) else { return Ok(()) };
+        let (Some(layers), Some((begins, mark))) = (layers, ids_of(name)) else { return Ok(()) };
         if self.records.layer(name).is_some() {
             return Ok(());
         }
@@ -322,28 +347,39 @@ impl Session<'_> {
             image.layer.as_deref() == Some(lost.as_str()) || image.mapped_layers.contains(&lost)
         };
         let images: Vec<ImageRecord> = self.records.images.iter().filter(names).cloned().collect();
-        match images.iter().find(|image| image.id.starts_with(of_image)) {
-            Some(image) if !keeps(&image.id, &image.names, &image.digests) => {
-                self.delete_image(&PlannedImage { id: image.id.clone(), names: None })?;
-            }
-            None if images.is_empty() => self.delete_lost_chain(&lost, of_image)?,
-            // Pinned since, or another image that came to the layer.
-            _ => tracing::warn!(layer = lost, "images are kept whose top layer is gone; pull them again"),
+        let is_marked = |images: &[ImageRecord]| mark_of(images.iter().map(|one| one.id.as_str())) == mark;
+        let chosen = match images.chunks(1).find(|one| is_marked(one)) {
+            Some(one) => one,
+            None if is_marked(&images) => &images,
+            None => &[],
+        };
+        let goes = |image: &&ImageRecord| !keeps(&image.id, &image.names, &image.digests);
+        let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
+        let planned: Vec<_> = chosen.iter().filter(goes).map(planned).collect();
+        if images.is_empty() {
+            self.delete_lost_chain(&lost, mark)?;
+        } else if !planned.is_empty() {
+            self.delete_images(&planned)?;
+        }
+        if planned.len() < images.len() {
+            // Pinned since, or other images that came to the layer.
+            tracing::warn!(layer = lost, "images are kept whose top layer is gone; pull them again");
         }
         self.remove_emptied();
         Ok(())
     }
 
     /// The image's record is gone already.
-    fn delete_lost_chain(&mut self, top: &str, of_image: &str) -> Result<(), Error> {
-        let id = format!("{of_image:0<64}");
+    fn delete_lost_chain(&mut self, top: &str, mark: &str) -> Result<(), Error> {
+        let id = format!("{mark:0<64}");
         let image = ImageRecord { id, layer: Some(top.to_owned()), ..ImageRecord::default() };
+        let image = [image];
         let records = &self.records;
         let layers = to_delete::layers_of(&image, &records.layers, &records.images, &records.containers);
         self.outside.prove_layers(&layers)?;
         let to_delete = self.prove_layers(&layers)?;
         if let Some(first) = to_delete.first() {
-            self.offer(&image, first.file, &to_delete);
+            self.offer(&image, &[first.file], &to_delete);
         }
         self.delete_proven(&to_delete)
     }
@@ -358,16 +394,20 @@ mod tests {
     #[test]
     fn the_name_tells_the_layer_and_is_an_id() {
         let id = "0123456789abcdef".repeat(4);
-        let image = "fedcba9876543210".repeat(4);
-        for name in names_of(&id, &image) {
+        let images = ["fedcba9876543210", "00ffcc9876543210", "1123456789abcdef"].map(|id| id.repeat(4));
+        let mark = |count: usize| mark_of(images[..count].iter().map(String::as_str));
+        assert!(images[0].starts_with(&mark(1)));
+        assert_eq!(&mark(2)[..8], "fe235a00");
+        assert_ne!(mark(2), mark(3));
+        for name in names_of(&id, &mark(2)) {
             assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
-            let (of_layer, of_image) = ids_of(&name).unwrap();
-            assert!(id.starts_with(of_layer) && image.starts_with(of_image), "{name}");
+            let (of_layer, of_images) = ids_of(&name).unwrap();
+            assert!(id.starts_with(of_layer) && of_images == mark(2), "{name}");
         }
-        assert_eq!(names_of(&id, &image).collect::<HashSet<_>>().len(), usize::from(NAMES));
+        assert_eq!(names_of(&id, &mark(1)).collect::<HashSet<_>>().len(), usize::from(NAMES));
         assert_eq!(ids_of(&id), None);
-        assert_eq!(names_of("../escape", &image).next(), None);
-        assert_eq!(names_of(&id, "oci-artifact").next(), None);
+        assert_eq!(names_of("../escape", &mark(1)).next(), None);
+        assert_eq!(names_of(&id, &mark_of(["oci-artifact"].into_iter())).next(), None);
     }
 
     #[test]

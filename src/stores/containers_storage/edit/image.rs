@@ -33,10 +33,18 @@ impl Editor {
     /// was planned, or where a layer to delete is mounted or needed; then nothing
     /// was changed. Other errors as documented.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
-        if self.is_of_artifacts() {
-            return self.delete_artifact(planned);
+        self.delete_images(std::slice::from_ref(planned))
+    }
+
+    /// Deletes images together: all or none.
+    ///
+    /// # Errors
+    /// As [`Self::delete_image`].
+    pub fn delete_images(&self, planned: &[PlannedImage]) -> Result<Deleted, Error> {
+        match planned {
+            [planned] if self.is_of_artifacts() => self.delete_artifact(planned),
+            _ => Session::open(self, Read::Mounts)?.run(|session| session.delete_images(planned)),
         }
-        Session::open(self, Read::Mounts)?.run(|session| session.delete_image(planned))
     }
 }
 
@@ -67,20 +75,31 @@ impl Session<'_> {
         self.save(file)
     }
 
-    pub(super) fn delete_image(&mut self, planned: &PlannedImage) -> Result<(), Error> {
-        let image = self.prove_image(planned)?;
+    pub(super) fn delete_images(&mut self, planned: &[PlannedImage]) -> Result<(), Error> {
+        let images: Result<Vec<_>, _> = planned.iter().map(|planned| self.prove_image(planned)).collect();
+        let images = images?;
         let records = &self.records;
-        let layers = to_delete::layers_of(&image, &records.layers, &records.images, &records.containers);
+        let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
         self.outside.prove_layers(&layers)?;
         let to_delete = self.prove_layers(&layers)?;
-        let file = self.records.file_of(Guards::Images, &image.id)?;
-        self.intend(Intent::new(Some(&image.id), layers, &self.number));
+        let files: Result<Vec<_>, _> =
+            images.iter().map(|image| self.records.file_of(Guards::Images, &image.id)).collect();
+        let mut files = files?;
+        let ids = images.iter().map(|image| image.id.clone()).collect();
+        self.intend(Intent::new(ids, layers, &self.number));
 
-        self.offer(&image, file, &to_delete);
-        self.records.remove(file, &image.id)?;
-        self.save(file)?;
-        self.done.images.push(image.id.clone());
-        self.remove_image_directory(self.records.files[file].place, &image.id)?;
+        self.offer(&images, &files, &to_delete);
+        for (image, file) in images.iter().zip(&files) {
+            self.records.remove(*file, &image.id)?;
+        }
+        let places: Vec<_> = files.iter().map(|file| self.records.files[*file].place).collect();
+        files.sort_unstable();
+        files.dedup();
+        files.into_iter().try_for_each(|file| self.save(file))?;
+        for (image, place) in images.iter().zip(places) {
+            self.done.images.push(image.id.clone());
+            self.remove_image_directory(place, &image.id)?;
+        }
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;
         self.remove_emptied();

@@ -29,8 +29,8 @@ const LONGEST_NOTE: u64 = 1 << 20;
 /// What is about to go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Intent {
-    /// The image whose record goes first.
-    pub(super) image: Option<String>,
+    /// The images whose records go first.
+    pub(super) images: Vec<String>,
     /// The container whose record goes last.
     #[serde(default)]
     pub(super) container: Option<String>,
@@ -42,13 +42,13 @@ pub(super) struct Intent {
 
 impl Intent {
     /// `number` is that of the temporary directory.
-    pub(super) fn new(image: Option<&str>, layers: Vec<String>, number: &str) -> Self {
-        Self { image: image.map(str::to_owned), container: None, layers, temporary: number.to_owned() }
+    pub(super) fn new(images: Vec<String>, layers: Vec<String>, number: &str) -> Self {
+        Self { images, container: None, layers, temporary: number.to_owned() }
     }
 
     /// The deletion of a container.
     pub(super) fn of_container(id: &str, layers: Vec<String>, number: &str) -> Self {
-        Self { container: Some(id.to_owned()), ..Self::new(None, layers, number) }
+        Self { container: Some(id.to_owned()), ..Self::new(Vec::new(), layers, number) }
     }
 }
 
@@ -101,8 +101,8 @@ impl Note {
 
 impl Editor {
     fn notes_path(&self, intent: &Intent) -> Option<PathBuf> {
-        let named = intent.image.as_deref().or(intent.container.as_deref());
-        let first = named.or(intent.layers.first().map(String::as_str)).unwrap_or("of-leftovers");
+        let named = intent.images.first().or(intent.container.as_ref());
+        let first = named.or(intent.layers.first()).map_or("of-leftovers", String::as_str);
         let directory = self.options.intents.as_ref()?;
         Some(directory.join(format!("deletion-{first}.json")))
     }
@@ -163,7 +163,8 @@ impl Editor {
                 directory");
             return Vec::new();
         }
-        let empty = Intent { image: None, container: None, layers: Vec::new(), temporary: String::new() };
+        let empty =
+            Intent { images: Vec::new(), container: None, layers: Vec::new(), temporary: String::new() };
         let Ok(here) = self.note(empty, Vec::new()) else { return Vec::new() };
         let notes = paths.filter_map(|path| {
             let content = read_ours(&path)?;

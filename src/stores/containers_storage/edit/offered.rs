@@ -8,8 +8,8 @@ pub(super) struct Emptied {
     /// In the order of their turn: the image's top layer first.
     pub(super) offered: Vec<Offered>,
     pub(super) next: usize,
-    /// The image that is deleted.
-    pub(super) image: String,
+    /// Of the images that are deleted.
+    pub(super) mark: String,
     /// How long this session has waited for the room.
     pub(super) waited: Duration,
     /// Place and name of the directories that were emptied.
@@ -23,6 +23,6 @@ pub(super) struct Offered {
     pub(super) place: usize,
     /// Its short names there.
     pub(super) links: BTreeSet<String>,
-    /// Positions of the record files of the image and of the layer.
-    pub(super) files: [usize; 2],
+    /// Positions of the record files of the images and of the layer.
+    pub(super) files: Vec<usize>,
 }

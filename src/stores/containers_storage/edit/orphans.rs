@@ -62,7 +62,7 @@ impl Editor {
             false => Read::Mounts,
         };
         let mut session = Session::open(self, read)?;
-        session.intend(Intent::new(None, layer_directories(orphans), &session.number));
+        session.intend(Intent::new(Vec::new(), layer_directories(orphans), &session.number));
         for (at, (orphan, since)) in orphans.iter().zip(since).enumerate() {
             if let Err(error) = session.reclaim(orphan, Wanted { since, min_age }) {
                 reclaimed.kept.push((at, error));

@@ -114,11 +114,11 @@ impl Session<'_> {
     }
 
     fn finish_intent(&mut self, intent: &Intent, marks: &[Mark]) -> Result<(), Error> {
-        if let Some(image) = &intent.image {
-            if self.records.image(image).is_some() {
-                // It was killed before the first change, or the image has been pulled again.
-                return Ok(());
-            }
+        if intent.images.iter().any(|image| self.records.image(image).is_some()) {
+            // It was killed before the first change, or an image has been pulled again.
+            return Ok(());
+        }
+        for image in &intent.images {
             if directory::id_of(image.as_ref()).is_some() {
                 for place in 0..self.places.len() {
                     self.remove_image_directory(place, image)?;

@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 
-/// The layers that only `image` needs, each before its parent: the copies of its top
+/// The layers that only these images need, each before its parent: of each image the copies of its top
 /// layer for other user namespaces, then the chain downwards, up to the first layer
 /// that another image or a container has, or that another layer is on.
 ///
 /// Layers that are in no record of this store (those of an additional store, say) end the
 /// chain: they are not ours.
 pub(super) fn layers_of(
-    image: &ImageRecord,
+    gone: &[ImageRecord],
     layers: &[LayerRecord],
     images: &[ImageRecord],
     containers: &[ContainerRecord],
@@ -23,7 +23,7 @@ pub(super) fn layers_of(
             children.entry(parent).or_default().push(&layer.id);
         }
     }
-    let others = images.iter().filter(|other| other.id != image.id);
+    let others = images.iter().filter(|other| gone.iter().all(|image| other.id != image.id));
     let mut kept: HashSet<&str> =
         others.flat_map(|other| other.layer.iter().chain(&other.mapped_layers)).map(String::as_str).collect();
     kept.extend(containers.iter().filter_map(|container| container.layer.as_deref()));
@@ -36,15 +36,19 @@ pub(super) fn layers_of(
             && !to_delete.iter().any(|to_delete| to_delete == id)
             && children.get(id).is_none_or(|children| children.iter().all(no_child))
     };
-    for twin in &image.mapped_layers {
-        if image.layer.as_ref() != Some(twin) && free(twin, &to_delete) {
-            to_delete.push(twin.clone());
+    for image in gone {
+        for copy in &image.mapped_layers {
+            if image.layer.as_ref() != Some(copy) && free(copy, &to_delete) {
+                to_delete.push(copy.clone());
+            }
         }
     }
-    let mut next = image.layer.as_deref();
-    while let Some(id) = next.filter(|id| free(id, &to_delete)) {
-        to_delete.push(id.to_owned());
-        next = known.get(id).and_then(|layer| layer.parent.as_deref());
+    for image in gone {
+        let mut next = image.layer.as_deref();
+        while let Some(id) = next.filter(|id| free(id, &to_delete)) {
+            to_delete.push(id.to_owned());
+            next = known.get(id).and_then(|layer| layer.parent.as_deref());
+        }
     }
     to_delete
 }
@@ -87,7 +91,7 @@ mod tests {
         ];
         for (what, more, images, containers, expected) in cases {
             let layers: Vec<_> = chain.iter().cloned().chain(more).collect();
-            let to_delete = layers_of(&image("x", "3", &[]), &layers, &images, &containers);
+            let to_delete = layers_of(&[image("x", "3", &[])], &layers, &images, &containers);
             assert_eq!(to_delete, expected, "{what}");
         }
     }
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn twins() {
         let layers = [layer("1", ""), layer("2", "1"), layer("m", "1"), layer("n", "1")];
-        let x = image("x", "2", &["m", "n", "gone", "m"]);
+        let x = [image("x", "2", &["m", "n", "gone", "m"])];
         assert_eq!(layers_of(&x, &layers, &[], &[]), ["m", "n", "2", "1"]);
         // A twin that another image has stays, and so does what it is on.
         assert_eq!(layers_of(&x, &layers, &[image("y", "m", &[])], &[]), ["n", "2"]);
@@ -103,17 +107,17 @@ mod tests {
         let with_container: Vec<_> = layers.iter().cloned().chain([layer("c", "n")]).collect();
         assert_eq!(layers_of(&x, &with_container, &[], &[container("c")]), ["m", "2"]);
         // The top layer as its own twin.
-        assert_eq!(layers_of(&image("x", "2", &["2"]), &layers[..2], &[], &[]), ["2", "1"]);
+        assert_eq!(layers_of(&[image("x", "2", &["2"])], &layers[..2], &[], &[]), ["2", "1"]);
     }
 
     #[test]
     fn nothing_of_what_is_not_ours_or_goes_in_circles() {
-        assert_eq!(layers_of(&image("x", "", &[]), &[layer("1", "")], &[], &[]), [""; 0]);
-        assert_eq!(layers_of(&image("x", "2", &[]), &[layer("2", "additional")], &[], &[]), ["2"]);
-        assert_eq!(layers_of(&image("x", "none", &[]), &[layer("1", "")], &[], &[]), [""; 0]);
+        assert_eq!(layers_of(&[image("x", "", &[])], &[layer("1", "")], &[], &[]), [""; 0]);
+        assert_eq!(layers_of(&[image("x", "2", &[])], &[layer("2", "additional")], &[], &[]), ["2"]);
+        assert_eq!(layers_of(&[image("x", "none", &[])], &[layer("1", "")], &[], &[]), [""; 0]);
         let circle = [layer("1", "2"), layer("2", "1")];
-        assert_eq!(layers_of(&image("x", "2", &[]), &circle, &[], &[]), [""; 0]);
-        assert_eq!(layers_of(&image("x", "1", &[]), &[layer("1", "1")], &[], &[]), [""; 0]);
+        assert_eq!(layers_of(&[image("x", "2", &[])], &circle, &[], &[]), [""; 0]);
+        assert_eq!(layers_of(&[image("x", "1", &[])], &[layer("1", "1")], &[], &[]), [""; 0]);
     }
 
     proptest! {
@@ -135,7 +139,7 @@ mod tests {
                 image(&format!("i{at}"), &id(*top), &twins)
             }).collect();
             let containers: Vec<_> = used.iter().map(|at| container(&id(*at))).collect();
-            let to_delete = layers_of(&images[0], &layers, &images, &containers);
+            let to_delete = layers_of(&images[..1], &layers, &images, &containers);
             let survivors: Vec<&LayerRecord> =
                 layers.iter().filter(|layer| !to_delete.contains(&layer.id)).collect();
             for layer in &survivors {

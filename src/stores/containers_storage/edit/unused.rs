@@ -46,7 +46,7 @@ impl Editor {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
             let to_delete = session.prove_layers(&[id.to_owned()])?;
-            session.intend(Intent::new(None, vec![id.to_owned()], &session.number));
+            session.intend(Intent::new(Vec::new(), vec![id.to_owned()], &session.number));
             session.delete_proven(&to_delete)
         })
     }

@@ -1,0 +1,90 @@
+//! The first deletion on a full disk.
+
+use crate::policy::plan::tests::*;
+
+/// Where no record file can be written, the first image has to make the room for it.
+#[test]
+fn on_a_full_disk_an_image_that_makes_room_goes_first() {
+    let nodes = || [30, 80, 30, 90].map(|bytes| node(0, bytes, &[])).to_vec();
+    let images = || (0..4).map(|at| image(&format!("i{at}"), &[at])).collect();
+    let mut world = World::new(nodes(), images(), percent(75, 70));
+    let needs = |world: &mut World, bytes| {
+        world.known.iter_mut().for_each(|known| known.first_frees = Some(bytes));
+    };
+    needs(&mut world, 60);
+    assert_eq!(world.plan(&[space(0)]).0, ["i1", "i0", "i2", "i3"]);
+    assert_eq!(world.plan(&[space(60)]).0, ["i0", "i1", "i2", "i3"], "something else made room");
+    let named = world.with(|input| plan(input, Task::Named(&[2.into(), 3.into()]), &[space(0)]));
+    let named: Vec<_> = named.steps.iter().map(|step| step.target.id.as_str()).collect();
+    assert_eq!(named, ["i3", "i2"]);
+
+    needs(&mut world, 100);
+    let (deleted, kept, plan) = world.plan(&[space(0)]);
+    assert!(deleted.is_empty());
+    assert!(kept.iter().all(|(_, rule)| *rule == Rule::OutOfReach), "{kept:?}");
+    assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
+    let message = &plan.problems[0].message;
+    assert!(message.starts_with("no space left to write: deletions in /store need 100 B"), "{message}");
+    assert!(message.ends_with("frees 90 B"), "{message}");
+    // Nothing has to be deleted: no problem of anybody's.
+    world.policy = Policy::default();
+    assert_eq!(world.plan(&[space(0)]).2.outcome, OutcomeKind::NotNeeded);
+
+    // Every layer has some inodes.
+    world.policy = percent(75, 70);
+    let inodes =
+        Ok(Space { capacity_bytes: 1000, available_bytes: 0, owed_bytes: 0, inodes: 1000, inodes_free: 0 });
+    assert_eq!(world.plan(&[inodes]).0[0], "i0");
+}
+
+/// Images that share all their layers, as `podman build` leaves them, make the room together.
+#[test]
+fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
+    let nodes = [30, 80, 5, 5, 200].map(|bytes| node(0, bytes, &[])).to_vec();
+    let on = |id: &str, top: &str, holds: &[usize]| Image { layers: vec![top.into()], ..image(id, holds) };
+    let images =
+        || vec![on("i0", "x", &[0]), on("i1", "y", &[1, 2]), on("i2", "y", &[1, 3]), on("i3", "z", &[4])];
+    let mut world = World::new(nodes.clone(), images(), percent(75, 70));
+    let needs = |world: &mut World, bytes| {
+        world.known.iter_mut().for_each(|known| known.first_frees = Some(bytes));
+    };
+    needs(&mut world, 60);
+    let (gone, _, full) = world.plan(&[space(0)]);
+    assert_eq!(gone, ["i1", "i2", "i0", "i3"]);
+    let along: Vec<_> = full.steps.iter().map(|step| (step.along.clone(), step.predicted_bytes())).collect();
+    assert_eq!(along, [(vec!["i2".into()], 90), (vec![], 0), (vec![], 30), (vec![], 200)]);
+    assert_eq!(full.predicted_bytes(), 320);
+    // Where there is room they go one by one.
+    let with_room = world.plan(&[space(60)]).2;
+    assert!(with_room.steps.iter().all(|step| step.along.is_empty()));
+
+    // One of them alone does not make it, whatever keeps the other.
+    world.inventory.images[2].pinned_by = vec!["somebody".into()];
+    assert_eq!(world.plan(&[space(0)]).0, ["i3", "i0", "i1"]);
+    let named = |at: &[usize]| {
+        let world = {
+            let mut world = World::new(nodes.clone(), images(), percent(75, 70));
+            needs(&mut world, 60);
+            world
+        };
+        let named: Vec<ImageIx> = at.iter().map(|at| (*at).into()).collect();
+        let plan = world.with(|input| plan(input, Task::Named(&named), &[space(0)]));
+        let steps: Vec<_> = plan.steps.iter().map(|step| step.target.id.clone()).collect();
+        (steps, plan.outcome)
+    };
+    assert_eq!(named(&[1]), (vec![], OutcomeKind::Failed), "the other one was not asked for");
+    assert_eq!(named(&[0, 2, 1]).0, ["i2", "i1", "i0"]);
+
+    // Neither goes with the other if only one of them is old enough for the age pass.
+    let mut world = World::new(
+        nodes,
+        images(),
+        Policy { max_age: Some(SignedDuration::from_hours(10)), ..percent(75, 70) },
+    );
+    needs(&mut world, 60);
+    world.ages[1] = hours_ago(1000, Some(5));
+    world.ages[3] = hours_ago(1000, Some(5));
+    let (gone, _, aged) = world.plan(&[space(0)]);
+    assert_eq!(gone, ["i3", "i0", "i2", "i1"]);
+    assert!(aged.steps.iter().all(|step| step.along.is_empty()));
+}
