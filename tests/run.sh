@@ -6,6 +6,21 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
 if [ "$(id -u)" != 0 ]; then
     echo 'not root: tests that mount filesystems or run podman will be skipped' >&2
+elif [ "${LAYERSWEEP_TESTS:-}" != alone ]; then
+    exec env LAYERSWEEP_TESTS=alone unshare --mount --propagation private tests/run.sh "$@"
+else
+    # usage and report look at everything on a store's filesystem: that is not the machine's. It is sparse, and
+    # goes with this process.
+    mkdir -p target
+    image=$(mktemp -p target tests-XXXXXX)
+    TMPDIR=$(mktemp -d)
+    trap 'umount --lazy "$TMPDIR"; rmdir "$TMPDIR"' EXIT
+    truncate -s 32G "$image"
+    mkfs.ext4 -q -F -m 0 -O ^has_journal "$image"
+    mount -o loop,noatime "$image" "$TMPDIR"
+    rm "$image"
+    chmod 1777 "$TMPDIR"
+    export TMPDIR
 fi
 if cargo nextest --version >/dev/null 2>&1; then
     # nextest does not run doc tests. Without examples they need not be compiled.
@@ -19,7 +34,8 @@ if cargo nextest --version >/dev/null 2>&1; then
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
             --test history --test stores --test gc -E 'test(/^(diff_command|fixtures_read|protection)::/)'
     fi
-    exec cargo nextest run --locked --profile "$profile" "$@"
+    cargo nextest run --locked --profile "$profile" "$@"
+    exit
 fi
 programs=$(cargo test --locked --no-run --message-format json |
     jq -r 'select(.executable != null and .profile.test) | .executable')

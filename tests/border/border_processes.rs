@@ -13,6 +13,7 @@ use layersweep::stores::containers_storage::edit::{Bar, Refusal};
 use crate::support;
 use support::hostile::{self, Hostile, NOBODY, Unmounted};
 use support::locks::Readers;
+use support::loopfs::{Fs, LoopFs, MIB};
 use support::program;
 use support::store::{self, Store};
 use support::{edit, small};
@@ -134,9 +135,9 @@ fn arguments_that_cannot_be_read_stop_no_command() {
     if !store::require_tools() || !hostile::require() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
-    let place = directory(dir.path(), "fuse");
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let store = small::store(&disk.path().join("root"));
+    let place = directory(disk.path(), "fuse");
     let mut fuse = Hostile::private_fuse(&place, "0", "allow_other");
     let page = fuse.path(&place.join("page"));
     let _process = Hostile::new(&["hide", shown(&page), &"x".repeat(1 << 14)]);
@@ -157,6 +158,8 @@ fn arguments_that_cannot_be_read_stop_no_command() {
         let (code, said) = ends(&mut our_command(&store, words));
         assert!(code >= 0 && !said.contains("panicked"), "{words:?}: {code} {said}");
     }
+    // gc may have deleted it.
+    store.load(&[small::image("other")]);
     deletes_other(&store);
 }
 
@@ -167,13 +170,15 @@ fn a_filesystem_that_never_answers_is_passed_by() {
     if !store::require_tools() || !hostile::require() || !support::require_program("unshare") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    // Of its own: `report` looks at everything on it.
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let dir = disk.path();
+    let store = small::store(&dir.join("root"));
     store.unmount();
     let images = store.images();
     let layer = store.root().join("overlay").join(&program::texts(&images[0], "/layers")[0]);
     let beside = directory(&store.root().join("overlay"), "beside");
-    let logs = directory(dir.path(), "log");
+    let logs = directory(dir, "log");
     let other = layer.join("diff").join("none");
     let script = r#"
 mount --make-rprivate /
@@ -198,7 +203,7 @@ kill -9 $fuse
         (PathBuf::from("/var/log"), NOBODY),
         (PathBuf::from("/var/log"), "0"),
     ] {
-        let said = dir.path().join("said");
+        let said = dir.join("said");
         let ours = our_command(&store, &[]);
         let mut command = Command::new("unshare");
         program::hermetic(&mut command);
