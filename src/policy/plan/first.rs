@@ -4,7 +4,7 @@
 //! them all with others that may be deleted (`podman build` leaves an image without a name for each instruction
 //! that changes no file), they go together. After it the order is the policy's again.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 
 use super::sweep::gain_on;
 use super::types::First;
@@ -84,7 +84,8 @@ impl Planner<'_> {
         top.map(|top| (top, self.is_aged(image)))
     }
 
-    /// What deleting these images of the store frees on its filesystem.
+    /// What deleting these images of the store frees on its filesystem; nothing where that would take from other
+    /// stores what they need.
     fn gain(&self, images: &[ImageIx], store: StoreIx) -> Wanted {
         let inventory = self.input.inventory;
         let filesystem = inventory.stores[store.get()].filesystem;
@@ -95,8 +96,11 @@ impl Planner<'_> {
         for node in images.iter().flat_map(|at| self.input.refs.reach(Root::Image(*at))) {
             *reached.entry(*node).or_default() += 1;
         }
-        let freed = reached.into_iter().filter(|(node, count)| self.live.holders(*node) == *count);
-        let freed = freed.map(|(node, _)| &inventory.nodes[node.get()]);
+        reached.retain(|node, count| self.live.holders(*node) == *count);
+        if reached.keys().any(|node| self.input.refs.use_of(inventory, *node).is_some()) {
+            return Wanted::default();
+        }
+        let freed = reached.keys().map(|node| &inventory.nodes[node.get()]);
         let size: Size = freed.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
         Wanted { bytes: size.frees_bytes, inodes: size.inodes }
     }
@@ -128,10 +132,8 @@ impl Planner<'_> {
                 *first = First::Any;
             }
         }
-        let along: HashSet<&str> = step.along.iter().map(String::as_str).collect();
-        let images = inventory.images.iter().enumerate();
-        let along = images.filter(|(_, one)| one.store == store && along.contains(one.id.as_str()));
-        self.went_along = along.map(|(at, _)| ImageIx::from(at)).collect::<VecDeque<_>>();
+        let find = |id: &String| inventory.images.iter().position(|one| one.store == store && one.id == **id);
+        self.went_along.extend(step.along.iter().filter_map(find).map(ImageIx::from));
     }
 
     /// The step of an image that was deleted along with the one before.

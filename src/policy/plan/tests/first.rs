@@ -40,27 +40,40 @@ fn on_a_full_disk_an_image_that_makes_room_goes_first() {
 /// Images that share all their layers, as `podman build` leaves them, make the room together.
 #[test]
 fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
-    let nodes = [30, 80, 5, 5, 200].map(|bytes| node(0, bytes, &[])).to_vec();
+    let nodes = [30, 80, 5, 5, 200, 5].map(|bytes| node(0, bytes, &[])).to_vec();
     let on = |id: &str, top: &str, holds: &[usize]| Image { layers: vec![top.into()], ..image(id, holds) };
-    let images =
-        || vec![on("i0", "x", &[0]), on("i1", "y", &[1, 2]), on("i2", "y", &[1, 3]), on("i3", "z", &[4])];
+    let images = || {
+        let [i0, i1, i2] = [on("i0", "x", &[0]), on("i1", "y", &[1, 2]), on("i2", "y", &[1, 3])];
+        vec![i0, i1, i2, on("i3", "z", &[4]), on("i4", "y", &[1, 5])]
+    };
     let mut world = World::new(nodes.clone(), images(), percent(75, 70));
     let needs = |world: &mut World, bytes| {
         world.known.iter_mut().for_each(|known| known.first_frees = Some(bytes));
     };
     needs(&mut world, 60);
     let (gone, _, full) = world.plan(&[space(0)]);
-    assert_eq!(gone, ["i1", "i2", "i0", "i3"]);
+    assert_eq!(gone, ["i1", "i2", "i4", "i0", "i3"]);
     let along: Vec<_> = full.steps.iter().map(|step| (step.along.clone(), step.predicted_bytes())).collect();
-    assert_eq!(along, [(vec!["i2".into()], 90), (vec![], 0), (vec![], 30), (vec![], 200)]);
-    assert_eq!(full.predicted_bytes(), 320);
+    assert_eq!(
+        along,
+        [(vec!["i2".into(), "i4".into()], 95), (vec![], 0), (vec![], 0), (vec![], 30), (vec![], 200)]
+    );
+    assert_eq!(full.predicted_bytes(), 325);
     // Where there is room they go one by one.
     let with_room = world.plan(&[space(60)]).2;
     assert!(with_room.steps.iter().all(|step| step.along.is_empty()));
 
+    // Somebody elsewhere needs what they have in common.
+    world.inventory.uses =
+        vec![Use { by: "an image in /other".into(), holds: vec![1.into()], ..Use::default() }];
+    let (gone, _, needed) = world.plan(&[space(0)]);
+    assert_eq!(gone[0], "i3");
+    assert!(needed.steps.iter().all(|step| step.along.is_empty()));
+    world.inventory.uses.clear();
+
     // One of them alone does not make it, whatever keeps the other.
     world.inventory.images[2].pinned_by = vec!["somebody".into()];
-    assert_eq!(world.plan(&[space(0)]).0, ["i3", "i0", "i1"]);
+    assert_eq!(world.plan(&[space(0)]).0, ["i3", "i0", "i1", "i4"]);
     let named = |at: &[usize]| {
         let world = {
             let mut world = World::new(nodes.clone(), images(), percent(75, 70));
@@ -72,8 +85,8 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
         let steps: Vec<_> = plan.steps.iter().map(|step| step.target.id.clone()).collect();
         (steps, plan.outcome)
     };
-    assert_eq!(named(&[1]), (vec![], OutcomeKind::Failed), "the other one was not asked for");
-    assert_eq!(named(&[0, 2, 1]).0, ["i2", "i1", "i0"]);
+    assert_eq!(named(&[1]), (vec![], OutcomeKind::Failed), "the others were not asked for");
+    assert_eq!(named(&[0, 2, 4, 1]).0, ["i2", "i4", "i1", "i0"]);
 
     // Neither goes with the other if only one of them is old enough for the age pass.
     let mut world = World::new(
@@ -85,6 +98,6 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
     world.ages[1] = hours_ago(1000, Some(5));
     world.ages[3] = hours_ago(1000, Some(5));
     let (gone, _, aged) = world.plan(&[space(0)]);
-    assert_eq!(gone, ["i3", "i0", "i2", "i1"]);
+    assert_eq!(gone, ["i3", "i0", "i2", "i4", "i1"]);
     assert!(aged.steps.iter().all(|step| step.along.is_empty()));
 }
