@@ -428,7 +428,8 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             let path = part.path.as_ref();
             let text = path.map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
             let remedy = path.map_or_else(String::new, |path| {
-                format!("not container data; drill down with `du -xh --max-depth=1 {path} | sort -h`")
+                let word = shell_word(path);
+                format!("not container data; drill down with `du -xh --max-depth=1 {word} | sort -h`")
             });
             let cause = context.cause(at, CauseKind::Other, part.bytes, text);
             Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::images::Groups;
 use super::{Filler, KUBERNETES, qualified};
+use crate::model::display::shell_word;
 use crate::model::{ImageIx, LeakClass};
 use crate::stores::containerd::gc::Ref;
 use crate::stores::containerd::metadata::{Namespace, SnapshotRecord};
@@ -75,12 +76,13 @@ impl<'a> Filler<'a> {
             let key = volume.record.key.as_str();
             let node = self.node(volume.namespace, Ref::Snapshot(&volume.record.snapshotter, key));
             let is_mounted = self.writer.mounts.iter().any(|mount| mount == Path::new(key));
-            let unmount = if is_mounted { format!("`umount {key}`, then ") } else { String::new() };
             let namespace = &volume.namespace.name;
+            let [of_key, of_namespace, of_lease] = [key, namespace, volume.sandbox].map(shell_word);
+            let unmount = if is_mounted { format!("`umount {of_key}`, then ") } else { String::new() };
             let has_lease = volume.namespace.leases.iter().any(|lease| lease.id == volume.sandbox);
             let remove = match has_lease {
-                true => format!("`ctr -n {namespace} leases rm {}`", volume.sandbox),
-                false => format!("`ctr -n {namespace} snapshots rm {key}`"),
+                true => format!("`ctr -n {of_namespace} leases rm {of_lease}`"),
+                false => format!("`ctr -n {of_namespace} snapshots rm {of_key}`"),
             };
             let evidence = format!(
                 "an image volume of pod {}, which no longer exists{}: {unmount}{remove}",
