@@ -53,6 +53,12 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
+/// The first twelve digits of an id, as the runtimes' tools print it.
+#[must_use]
+pub fn short_id(id: &str) -> String {
+    id.strip_prefix("sha256:").unwrap_or(id).chars().take(12).collect()
+}
+
 /// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
+use super::display::short_id;
 use super::ids::{NodeIx, StoreIx};
 use super::leak_class::{LeakClass, Verdict};
 
@@ -31,7 +32,7 @@ impl Leak {
     /// A name for people, who know its class and not its id.
     #[must_use]
     pub fn title(&self) -> String {
-        let id: String = self.id.chars().take(12).collect();
+        let id = short_id(&self.id);
         format!("{} {id}", self.class)
     }
 }

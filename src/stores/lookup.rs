@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::Scan;
+use crate::model::display::short_id;
 use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx, repository};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
@@ -226,19 +227,15 @@ fn describe(scan: &Scan, subject: Subject) -> String {
     match subject {
         Subject::Image(at) => {
             let image = &inventory.images[at.get()];
-            format!("image {} {}", image.names.first().map_or("<none>", String::as_str), short(&image.id))
+            format!("image {} {}", image.names.first().map_or("<none>", String::as_str), short_id(&image.id))
         }
         Subject::Container(at) => {
             let container = &inventory.containers[at.get()];
-            format!("container {} {}", container.name, short(&container.id))
+            format!("container {} {}", container.name, short_id(&container.id))
         }
         Subject::Leak(at) => format!("{} {}", inventory.leaks[at.get()].class, inventory.leaks[at.get()].id),
-        Subject::Node(at) => format!("layer {}", short(&inventory.nodes[at.get()].id)),
+        Subject::Node(at) => format!("layer {}", short_id(&inventory.nodes[at.get()].id)),
     }
-}
-
-fn short(id: &str) -> &str {
-    id.get(..12).unwrap_or(id)
 }
 
 /// Finds a path. Nothing below a store is opened or followed for that.

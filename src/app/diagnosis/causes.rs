@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind};
 use crate::history::ages::Ages;
-use crate::model::display::{shell_word, span};
+use crate::model::display::{shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
     Consistency, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind, Verdict,
@@ -152,7 +152,7 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let cause = |image: ImageIx| {
         let bytes = context.alone(&live, at, Root::Image(image));
         let facts = &inventory.images[image.get()];
-        let name = facts.names.first().map_or_else(|| short(&facts.id), Clone::clone);
+        let name = facts.names.first().map_or_else(|| short_id(&facts.id), Clone::clone);
         let used = match context.ages.of(image).last_used {
             Some(last) => format!("last seen in use {}", ago(last, now)),
             None => "never seen in use".into(),
@@ -252,7 +252,7 @@ fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
         Some((namespace, id)) => (Some(namespace), id),
         None => (None, id),
     };
-    let id = shell_word(&short(whole));
+    let id = shell_word(&short_id(whole));
     let by_cri = if sandbox { "crictl rmp" } else { "crictl rm" };
     let how = match (owner, namespace) {
         (Owner::CriO, _) | (Owner::Containerd, None) => {
@@ -313,7 +313,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 (Action::Operator, "needs manual inspection; see docs/leaks.md".to_owned())
             }
         };
-        let name = format!("{class} {}", short(&leak.id));
+        let name = format!("{class} {}", short_id(&leak.id));
         found.push(Cause {
             title: format!("leak {name}"),
             remedy,
@@ -435,11 +435,6 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }
         })
         .collect()
-}
-
-/// Ids as the runtimes' tools print them.
-fn short(id: &str) -> String {
-    id.strip_prefix("sha256:").unwrap_or(id).chars().take(12).collect()
 }
 
 fn ago(at: Timestamp, now: Timestamp) -> String {

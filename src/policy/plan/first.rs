@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::sweep::gain_on;
 use super::types::First;
 use super::{ImageState, Planner, Stage, ranks};
-use crate::model::display::bytes;
+use crate::model::display::{bytes, short_id};
 use crate::model::plan::{Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
@@ -55,17 +55,42 @@ impl Planner<'_> {
             return First::Frees(least);
         }
         let root = self.input.inventory.stores[store.get()].root.display();
-        First::Stuck(match least.bytes {
-            0 => format!(
+        First::Stuck(match (least.bytes, self.to_name_too(&candidates, store, least)) {
+            (_, Some(others)) => format!("no space left to write: {others}"),
+            (0, None) => format!(
                 "no space left to write: no inode is free for the record files of {root}, and no image that may \
                  be deleted has layers of its own"
             ),
-            needed => format!(
+            (needed, None) => format!(
                 "no space left to write: deletions in {root} need {} to begin, and the largest image that may be \
                  deleted frees {}",
                 bytes(needed),
                 bytes(largest)
             ),
+        })
+    }
+
+    /// With which others an image that was named makes room, if it is named with them.
+    fn to_name_too(&self, named: &[ImageIx], store: StoreIx, least: Wanted) -> Option<String> {
+        self.named.as_ref()?;
+        let images = &self.input.inventory.images;
+        named.iter().find_map(|at| {
+            let key = self.together_by(*at)?;
+            let all: Vec<_> = (0..images.len())
+                .map(ImageIx::from)
+                .filter(|at| self.is_candidate(*at) && self.is_of(*at, store))
+                .filter(|at| self.together_by(*at) == Some(key))
+                .collect();
+            has(self.gain(&all, store), least).then(|| {
+                let others = all.iter().filter(|at| !named.contains(at));
+                let title = |at: &ImageIx| {
+                    let image = &images[at.get()];
+                    image.names.first().cloned().unwrap_or_else(|| short_id(&image.id))
+                };
+                let others: Vec<_> = others.map(title).collect();
+                let title = title(at);
+                format!("all layers of {title} are those of {}, too; name them together", others.join(", "))
+            })
         })
     }
 

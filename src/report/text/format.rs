@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
+use crate::model::display;
+
 pub use crate::model::display::bytes;
 
 /// Bytes freed; negative if others wrote more.
@@ -36,8 +38,7 @@ pub fn short_id(id: &str) -> String {
         Some((qualifier, id)) => (format!("{qualifier}/"), id),
         None => (String::new(), id),
     };
-    let id = id.strip_prefix("sha256:").unwrap_or(id);
-    safe(&qualifier) + &safe(&id.chars().take(12).collect::<String>())
+    safe(&qualifier) + &safe(&display::short_id(id))
 }
 
 /// Whether a terminal would obey a character, or write in another direction after it.
