@@ -19,6 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
+
 use super::chains;
 use super::inspect::found::Inspection;
 use super::locks::LockFile;
@@ -102,7 +104,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     places.within().list(&places.graphroot)?;
     let records = places.records_dir(&places.graphroot, "layers");
-    match places.within().list(&records) {
+    match places.within().directory(&records) {
         // Without privileges nothing at all can be said; one line is better than twenty.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(about(&records, "listing", &error));
@@ -400,19 +402,18 @@ impl Snapshot {
 /// Lists the directories whose entries are sorted into units one by one.
 fn list_all(snapshot: &mut Snapshot) {
     let places = snapshot.places.clone();
+    let mut directories = Vec::new();
     for area in places.areas() {
         let driver = area.join(&places.driver);
-        let mut directories = vec![area.to_path_buf(), driver.clone()];
+        directories.extend([area.to_path_buf(), driver.clone()]);
         directories.extend(["staging", "tempdirs", "dir"].map(|name| driver.join(name)));
         let layers = places.records_dir(area, "layers");
         directories.push(layers.join("tmp"));
         directories.push(layers);
         directories.push(places.records_dir(area, "images"));
         directories.push(places.records_dir(area, "containers"));
-        for directory in directories {
-            list_one(snapshot, directory);
-        }
     }
+    list_each(snapshot, directories);
     if places.primary && !places.read_only {
         for name in ["tmp", "volumes"] {
             list_beside(snapshot, &places.graphroot, name);
@@ -448,9 +449,7 @@ fn list_container_layers(snapshot: &mut Snapshot) {
     let driver = snapshot.places.layer_directories(&snapshot.places.graphroot);
     let ids = snapshot.containers.iter().filter_map(|container| container.layer.as_ref());
     let layers = ids.map(|id| driver.join(id)).filter(|path| path.parent() == Some(&driver));
-    for layer in layers.collect::<Vec<_>>() {
-        list_one(snapshot, layer);
-    }
+    list_each(snapshot, layers.collect());
 }
 
 /// What says who made a container is read later, and left out without a word then.
@@ -473,15 +472,19 @@ fn find_symlinks_to_containers(snapshot: &mut Snapshot) {
     }
 }
 
-fn list_one(snapshot: &mut Snapshot, directory: PathBuf) {
-    match snapshot.places.within().list(&directory) {
-        Ok(entries) => {
-            snapshot.listing.insert(directory, entries);
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => {
-            let message = format!("cannot be listed: {error}; its contents are not attributed");
-            snapshot.damage(&directory, &message);
+fn list_each(snapshot: &mut Snapshot, directories: Vec<PathBuf>) {
+    let within = snapshot.places.within();
+    let list = |directory: PathBuf| (within.list(&directory), directory);
+    for (listed, directory) in directories.into_par_iter().map(list).collect::<Vec<_>>() {
+        match listed {
+            Ok(entries) => {
+                snapshot.listing.insert(directory, entries);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let message = format!("cannot be listed: {error}; its contents are not attributed");
+                snapshot.damage(&directory, &message);
+            }
         }
     }
 }
