@@ -29,7 +29,7 @@ fn save(path: &Path, records: &[&Value]) {
 fn debris(places: &Places) -> Vec<String> {
     let snapshot = snapshot::read(places, Patience::default()).unwrap();
     assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
-    let units = units::sort(&snapshot).into_iter();
+    let units = units::sort(&snapshot).0.into_iter();
     units
         .filter(|unit| matches!(unit.what, What::Orphan(_)))
         .map(|unit| unit.path.display().to_string())

@@ -6,14 +6,13 @@ mod leaks;
 mod recorded;
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
 
 use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
-use super::units::{Unit, What};
+use super::units::{FilesOfLayer, Unit, What};
 use crate::disk::Tally;
 use crate::model::{Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, Size, Use};
 use crate::stores::inventory_writer::InventoryWriter;
@@ -139,29 +138,6 @@ pub fn fill(
     }
     inventory.findings.extend(snapshot.findings.iter().cloned());
     Filled { nodes, ids }
-}
-
-/// What of a layer stands in the listing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FilesOfLayer {
-    directory: bool,
-    tar_split: bool,
-}
-
-/// The files of each layer of the records.
-pub fn files_of_layers(snapshot: &Snapshot) -> Vec<FilesOfLayer> {
-    let places = &snapshot.places;
-    let names = |directories: Vec<PathBuf>| -> HashSet<&OsStr> {
-        let entries = directories.iter().flat_map(|directory| snapshot.entries(directory));
-        entries.map(|entry| entry.name.as_os_str()).collect()
-    };
-    let directories = names(places.areas().map(|area| places.layer_directories(area)).collect());
-    let records = names(places.areas().map(|area| places.records_dir(area, "layers")).collect());
-    let files = snapshot.layers.iter().map(|layer| FilesOfLayer {
-        directory: directories.contains(OsStr::new(&layer.id)),
-        tar_split: records.contains(OsStr::new(&format!("{}.tar-split.gz", layer.id))),
-    });
-    files.collect()
 }
 
 struct Filler<'a> {

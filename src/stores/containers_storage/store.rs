@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use super::config::pinned_by;
 use super::edit::Watch;
-use super::fill::{self, FilesOfLayer};
+use super::fill;
 use super::inspect::inspect;
 use super::needs;
 use super::places::Places;
 use super::records::LayerRecord;
 use super::snapshot::{self, Snapshot};
-use super::units::{self, Unit, What};
+use super::units::{self, FilesOfLayer, Unit, What};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
@@ -52,8 +52,7 @@ impl Graphroot {
     }
 
     fn sort(&mut self) {
-        self.units = units::sort(&self.snapshot);
-        self.files = fill::files_of_layers(&self.snapshot);
+        (self.units, self.files) = units::sort(&self.snapshot);
         // Of a large store it takes as much memory as the records.
         self.snapshot.listing.clear();
     }

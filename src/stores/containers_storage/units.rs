@@ -60,16 +60,23 @@ impl UnitKind for What {
     }
 }
 
-/// Sorts the listing of `snapshot`.
+/// What of a layer stands in the listing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FilesOfLayer {
+    pub(super) directory: bool,
+    pub(super) tar_split: bool,
+}
+
+/// Sorts the listing of `snapshot`; the files are those of each layer of the records.
 #[must_use]
-pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
+pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<FilesOfLayer>) {
     let mut sorter = Sorter::new(snapshot);
     for (area, root) in snapshot.places.areas().enumerate() {
         (sorter.area, sorter.root) = (area, root);
         sorter.area();
     }
     sorter.temporary_files();
-    sorter.units
+    (sorter.units, sorter.files)
 }
 
 struct Sorter<'a> {
@@ -81,8 +88,11 @@ struct Sorter<'a> {
     images: HashMap<&'a OsStr, usize>,
     containers: HashMap<&'a OsStr, usize>,
     units: Vec<Unit>,
-    /// Units that several directories add to.
+    /// Units that several directories add to; those of layers by position of the layer.
     known: HashMap<What, usize>,
+    units_of_layers: Vec<Option<usize>>,
+    /// By position of the layer.
+    files: Vec<FilesOfLayer>,
 }
 
 fn by_id<'a, T>(records: &'a [T], id: impl Fn(&'a T) -> &'a str) -> HashMap<&'a OsStr, usize> {
@@ -104,24 +114,25 @@ impl<'a> Sorter<'a> {
             containers: by_id(&snapshot.containers, |container| &container.id),
             units: Vec::new(),
             known: HashMap::new(),
+            units_of_layers: vec![None; snapshot.layers.len()],
+            files: vec![FilesOfLayer::default(); snapshot.layers.len()],
         }
     }
 
     /// What is at `below` in the area; the driver's directory is a root of its own.
     fn add(&mut self, what: What, id: &str, below: PathBuf, scope: TreeScope) {
-        let path = self.root.join(&below);
+        let next = self.units.len();
+        let at = match what {
+            What::Orphan(_) => next,
+            What::Layer(layer) => *self.units_of_layers[layer].get_or_insert(next),
+            _ => *self.known.entry(what.clone()).or_insert(next),
+        };
+        let path = (at == next).then(|| self.root.join(&below));
         let part = match below.strip_prefix(&self.snapshot.places.driver) {
             Ok(below) => (2 * self.area + 1, below.to_path_buf(), scope),
             Err(_) => (2 * self.area, below, scope),
         };
-        let alone = matches!(what, What::Orphan(_));
-        if let (false, Some(at)) = (alone, self.known.get(&what)) {
-            self.units[*at].parts.push(part);
-            return;
-        }
-        if !alone {
-            self.known.insert(what.clone(), self.units.len());
-        }
+        let Some(path) = path else { return self.units[at].parts.push(part) };
         // Of a layer there are two, its directory and its tar-split.
         let mut parts = Vec::with_capacity(2);
         parts.push(part);
@@ -251,6 +262,7 @@ impl<'a> Sorter<'a> {
     fn layers(&mut self, top: &Path) {
         for (id, entry, path) in self.entries(top) {
             if let Some(layer) = self.layers.get(entry.name.as_os_str()).copied() {
+                self.files[layer].directory = true;
                 self.layer(path, layer, &id);
                 continue;
             }
@@ -323,7 +335,12 @@ impl<'a> Sorter<'a> {
                 self.whole(What::Other(shown.clone()), &shown, path);
                 continue;
             };
-            let (id, orphan) = match (name.strip_suffix(".tar-split.gz"), entry.kind) {
+            let split = name.strip_suffix(".tar-split.gz");
+            let layer = self.layers.get(OsStr::new(split.unwrap_or(name))).copied();
+            if let Some(layer) = layer.filter(|_| split.is_some()) {
+                self.files[layer].tar_split = true;
+            }
+            let (id, orphan) = match (split, entry.kind) {
                 (Some(id), Kind::File) => (id, Orphan::TarSplit),
                 (None, Kind::Directory) if name == "tmp" => {
                     self.temp_directories(path);
@@ -335,7 +352,6 @@ impl<'a> Sorter<'a> {
                     continue;
                 }
             };
-            let layer = self.layers.get(OsStr::new(id)).copied();
             self.whole(layer.map_or(What::Orphan(orphan), What::Layer), id, path);
         }
     }

@@ -88,7 +88,7 @@ fn an_overlay_store() {
     let writable = format!("{WRITABLE}/");
     let orphan = format!("{ORPHAN}/");
     let in_writable = format!("overlay/{WRITABLE}");
-    let sorted = sort(&snapshot(
+    let (sorted, _) = sort(&snapshot(
         "overlay",
         true,
         &[
@@ -195,7 +195,7 @@ fn an_overlay_store() {
 #[test]
 fn a_second_driver_leaves_the_top_to_the_first() {
     let layer = format!("{LAYER}/");
-    let sorted = sort(&snapshot(
+    let (sorted, _) = sort(&snapshot(
         "vfs",
         false,
         &[
@@ -229,7 +229,7 @@ fn what_lies_beside_the_store_of_the_engines() {
     ];
     let mut read = snapshot("overlay", true, listing);
     // Without a closer look nobody knows which volumes are known.
-    let found = parts("overlay", &sort(&read));
+    let found = parts("overlay", &sort(&read).0);
     assert_eq!(of(&found, "tmp alone"), "other tmp");
     assert_eq!(of(&found, "tmp/pull"), "graphroot-tmp");
     assert_eq!(of(&found, "tmp/blob"), "graphroot-tmp");
@@ -238,16 +238,16 @@ fn what_lies_beside_the_store_of_the_engines() {
     let volumes = ["known".to_owned()].into();
     let engine = Engine::Known(Known { volumes, ..Known::default() });
     read.inspection = Inspection { valid: true, engine, ..Inspection::default() };
-    let found = parts("overlay", &sort(&read));
+    let found = parts("overlay", &sort(&read).0);
     assert_eq!(of(&found, "volumes alone"), "other volumes");
     assert_eq!(of(&found, "volumes/known"), "other volumes");
     assert_eq!(of(&found, "volumes/lost"), "volume-orphan");
     assert_eq!(of(&found, "volumes/note"), "other volumes");
 
     read.inspection.engine = Engine::Unreadable("why".into());
-    assert_eq!(of(&parts("overlay", &sort(&read)), "volumes"), "other volumes");
+    assert_eq!(of(&parts("overlay", &sort(&read).0), "volumes"), "other volumes");
     // Of a second driver in the same graphroot they are not.
-    let found = parts("overlay", &sort(&snapshot("overlay", false, listing)));
+    let found = parts("overlay", &sort(&snapshot("overlay", false, listing)).0);
     assert_eq!(of(&found, "tmp/pull"), "nothing");
 }
 
@@ -257,7 +257,7 @@ fn leftovers_lie_below_roots_of_their_own() {
     read.places.temporary = vec![Root::for_tests(Path::new("/var/tmp"))];
     let entry = Entry { name: "buildah4089947572".into(), kind: Kind::Directory };
     read.listing.insert("/var/tmp".into(), vec![entry]);
-    let units = sort(&read);
+    let (units, _) = sort(&read);
     let found = units.iter().find(|unit| unit.what == What::Orphan(Orphan::VarTmp)).unwrap();
     assert_eq!(found.path, Path::new("/var/tmp/buildah4089947572"));
     let (root, below, _) = &found.parts[0];
