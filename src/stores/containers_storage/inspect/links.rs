@@ -26,9 +26,12 @@ use crate::sys::readlink::Untraced;
 const MOST_LOWER_BYTES: u64 = 1 << 20;
 
 /// What the `link` file of a directory says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Name {
-    Known(String),
+    /// It is in `l/`, and has this inode there.
+    There(String, u64),
+    /// It is not.
+    Missing(String),
     Blank,
 }
 
@@ -49,9 +52,7 @@ pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
     let (mut found, mut short_names) = (Vec::new(), Vec::new());
     for area in &areas {
         for (id, name) in &area.directories {
-            if let Name::Known(name) = name
-                && let (Some(layer), Some(inode)) = (layers.get(id.as_str()), area.names.get(name))
-            {
+            if let (Name::There(_, inode), Some(layer)) = (name, layers.get(id)) {
                 short_names.push(ShortName { layer: *layer, device: area.device, inode: *inode });
             }
         }
@@ -68,19 +69,19 @@ pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
 
 /// One driver directory.
 #[derive(Debug)]
-pub(super) struct Area {
+pub(super) struct Area<'a> {
     pub(super) driver: PathBuf,
     pub(super) within: Within,
     /// Names in `l/` and their inodes.
     pub(super) names: HashMap<String, u64>,
     /// `st_dev` of `l/`.
     pub(super) device: u64,
-    /// Layer directories and what their `link` file says.
-    pub(super) directories: HashMap<String, Name>,
+    /// Layer directories, in order, and what their `link` file says.
+    pub(super) directories: Vec<(&'a str, Name)>,
 }
 
-impl Area {
-    fn read(snapshot: &Snapshot, area: &Path) -> io::Result<Self> {
+impl<'a> Area<'a> {
+    fn read(snapshot: &'a Snapshot, area: &Path) -> io::Result<Self> {
         let within = snapshot.places.within();
         let driver = area.join(&snapshot.places.driver);
         let links = driver.join("l");
@@ -95,20 +96,27 @@ impl Area {
             .filter_map(|entry| entry.name.to_str().filter(|name| is_id(name)))
             .collect();
         if directories.is_empty() {
-            return Ok(Self { driver, within, names, device, directories: HashMap::new() });
+            return Ok(Self { driver, within, names, device, directories: Vec::new() });
         }
         let below = within.below(&driver)?;
         let directories = directories
             .into_par_iter()
-            .map(|id| Ok((id.to_owned(), name_of(&below, id)?)))
+            .map(|id| Ok((id, name_of(&below, id, &names)?)))
             .collect::<io::Result<_>>()?;
         Ok(Self { driver, within, names, device, directories })
     }
 
     /// Names that no `link` file has, in order.
     pub(super) fn unclaimed(&self) -> Vec<String> {
-        let claimed: HashSet<&Name> = self.directories.values().collect();
-        let unclaimed = self.names.keys().filter(|name| !claimed.contains(&Name::Known((*name).clone())));
+        let claimed = self.directories.iter().filter_map(|(_, name)| match name {
+            Name::There(name, _) => Some(name.as_str()),
+            _ => None,
+        });
+        let claimed: HashSet<&str> = claimed.collect();
+        if claimed.len() == self.names.len() {
+            return Vec::new();
+        }
+        let unclaimed = self.names.keys().filter(|name| !claimed.contains(name.as_str()));
         let mut unclaimed: Vec<_> = unclaimed.cloned().collect();
         unclaimed.sort_unstable();
         unclaimed
@@ -128,10 +136,20 @@ impl Area {
     }
 }
 
-fn name_of(below: &Below, id: &str) -> io::Result<Name> {
+fn name_of(below: &Below, id: &str, names: &HashMap<String, u64>) -> io::Result<Name> {
     let text = if_present(below.read(&Path::new(id).join("link"), 256))?.unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
-    Ok(if text.is_empty() { Name::Blank } else { Name::Known(text) })
+    Ok(Name::new(text, names))
+}
+
+impl Name {
+    pub(super) fn new(text: String, names: &HashMap<String, u64>) -> Self {
+        match names.get(&text) {
+            _ if text.is_empty() => Self::Blank,
+            Some(inode) => Self::There(text, *inode),
+            None => Self::Missing(text),
+        }
+    }
 }
 
 /// A directory that has a name in its `lower` file.
@@ -143,17 +161,17 @@ pub(super) struct User {
 }
 
 /// Which directory has a name in its `lower` file: one that needs the name, if there is one.
-fn all_lowers(areas: &[Area]) -> HashMap<String, User> {
+fn all_lowers(areas: &[Area<'_>]) -> HashMap<String, User> {
     let mut all: HashMap<String, User> = HashMap::new();
     for area in areas {
-        let ids: Vec<_> = area.directories.keys().collect();
-        let texts: Vec<_> = ids
-            .into_par_iter()
-            .filter_map(|id| {
+        let texts: Vec<_> = area
+            .directories
+            .par_iter()
+            .filter_map(|(id, _)| {
                 let directory = area.driver.join(id);
                 let text = area.within.read(&directory.join("lower"), MOST_LOWER_BYTES).ok()?;
                 let needs_name = area.within.facts(&directory.join("lower-layers")).is_err();
-                Some((User { id: id.clone(), needs_name }, text))
+                Some((User { id: (*id).to_owned(), needs_name }, text))
             })
             .collect();
         for (user, text) in texts {
@@ -177,7 +195,7 @@ fn layer_of(target: &OsStr) -> Option<&str> {
 
 /// What follows from what was read; `layers` are those that are recorded and complete.
 pub(super) fn judge(
-    area: &Area,
+    area: &Area<'_>,
     layers: &HashMap<&str, usize>,
     stray: &[String],
     targets: &HashMap<String, OsString>,
@@ -186,40 +204,42 @@ pub(super) fn judge(
     let links = area.driver.join("l");
     let mut found = Vec::new();
     let mut names_of_blank: HashMap<&str, &str> = HashMap::new();
-    let any_blank = area.directories.values().any(|name| *name == Name::Blank);
+    let directory = |id: &str| {
+        let at = area.directories.binary_search_by(|one| one.0.cmp(id)).ok()?;
+        Some(&area.directories[at].1)
+    };
+    let any_blank = area.directories.iter().any(|(_, name)| *name == Name::Blank);
     for name in stray {
         let leads = match targets.get(name).map(|target| layer_of(target)) {
             // Any of the directories without a name may be the one that it belongs to.
             None if any_blank => continue,
             None => Leads::Unread,
             Some(None) => Leads::Nowhere,
-            Some(Some(id)) => match area.directories.get(id) {
+            Some(Some(id)) => match directory(id) {
                 None => Leads::Nowhere,
                 Some(Name::Blank) => {
                     names_of_blank.entry(id).or_insert(name);
                     continue;
                 }
-                Some(Name::Known(_)) => Leads::Layer(id.to_owned()),
+                Some(_) => Leads::Layer(id.to_owned()),
             },
         };
         let used_by = used(name).map(|user| user.id);
         let judged = stray_name(&leads, used_by.as_deref());
         found.push(Fault { of: FaultOf::StrayName, path: links.join(name), judged });
     }
-    let mut directories: Vec<_> = area.directories.iter().collect();
-    directories.sort_unstable_by_key(|(id, _)| *id);
-    for (id, name) in directories {
-        let Some(layer) = layers.get(id.as_str()).copied() else { continue };
+    let wrong = area.directories.iter().filter(|(_, name)| !matches!(name, Name::There(..)));
+    for (id, name) in wrong {
+        let Some(layer) = layers.get(id).copied() else { continue };
         let (path, judged) = match name {
-            Name::Known(name) if area.names.contains_key(name) => continue,
             // A name with a slash leads elsewhere and is none of ours.
-            Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,
-            Name::Known(name) => {
+            Name::Missing(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,
+            Name::There(name, _) | Name::Missing(name) => {
                 let needed_by = used(name).filter(|user| user.needs_name).map(|user| user.id);
                 (links.join(name), missing_name(name, needed_by.as_deref()))
             }
             Name::Blank => {
-                let name = names_of_blank.get(id.as_str()).copied();
+                let name = names_of_blank.get(id).copied();
                 (area.driver.join(id).join("link"), blank_link(name))
             }
         };

@@ -5,19 +5,20 @@ fn id(letter: char) -> String {
 }
 
 /// `names` are in `l/`; each directory comes with the content of its `link` file.
-fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area {
-    let name = |name: Option<&str>| name.map_or(Name::Blank, |name| Name::Known(name.into()));
+fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area<'static> {
+    let names: HashMap<_, _> = names.iter().map(|name| ((*name).to_owned(), 0)).collect();
+    let name = |name: Option<&str>| Name::new(name.unwrap_or_default().to_owned(), &names);
     Area {
         driver: "/g/overlay".into(),
         within: Within::new([]),
-        names: names.iter().map(|name| ((*name).to_owned(), 0)).collect(),
         device: 0,
-        directories: directories.iter().map(|(letter, link)| (id(*letter), name(*link))).collect(),
+        directories: directories.iter().map(|(letter, link)| (&*id(*letter).leak(), name(*link))).collect(),
+        names,
     }
 }
 
 /// Layers `a` and `b` are recorded; `e` is not.
-fn found(area: &Area, targets: &[(&str, char)], lowers: &[&str]) -> Vec<Fault> {
+fn found(area: &Area<'_>, targets: &[(&str, char)], lowers: &[&str]) -> Vec<Fault> {
     let (a, b) = (id('a'), id('b'));
     let layers = HashMap::from([(a.as_str(), 0), (b.as_str(), 1)]);
     let targets: HashMap<_, _> = targets
