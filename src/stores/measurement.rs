@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use rayon::prelude::*;
 
 use super::request::{Measure, Request, incomplete};
 use super::store::{Store, UnitView};
@@ -468,7 +469,7 @@ fn names(reading: &dyn Store, store: &StoreId) -> Vec<Fingerprint> {
         }
         name.finish()
     };
-    reading.units().into_iter().map(name).collect()
+    reading.units().into_par_iter().map(name).collect()
 }
 
 #[cfg(test)]

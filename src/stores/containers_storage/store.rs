@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
+use rayon::prelude::*;
+
 use super::config::pinned_by;
 use super::edit::Watch;
 use super::fill;
@@ -209,7 +211,7 @@ fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>>
         }
         _ => None,
     };
-    units.iter().map(of).collect()
+    units.par_iter().map(of).collect()
 }
 
 fn is_finished(layer: &LayerRecord) -> bool {

@@ -49,8 +49,8 @@ struct Layer {
 
 #[derive(Debug)]
 enum State {
-    /// Its size is that of an earlier scan.
-    FromCache,
+    /// Its size is that of an earlier scan, which looked at these files for shared extents.
+    FromCache(Extents),
     /// It is being walked.
     Awaited,
     Measured(Box<Outcome>),
@@ -116,28 +116,29 @@ impl Cached {
         wanted: Wanted,
         now: Timestamp,
     ) -> Vec<(usize, &CachedSize)> {
+        let Self { cache, stores, distrusted, layers } = self;
+        let known: Vec<_> = stores.iter().map(|store| cache.as_ref()?.stores.get(store)).collect();
         let mut usable = Vec::new();
+        layers.reserve(subjects.len());
         for Subject { slot, store, key } in subjects.iter().copied() {
             let Some(stamp) = stamps.get(&slot).copied() else { continue };
-            let layer = Layer { store, key, stamp, state: State::Awaited };
-            let earlier = self.earlier(&layer).filter(|_| !self.distrusted.contains(&store));
-            if earlier.is_some_and(|size| size.is_usable(stamp, wanted.extents, wanted.inode_chunks, now)) {
-                usable.push(slot);
-            }
-            self.layers.insert(slot, layer);
+            let earlier = known[store].filter(|_| !distrusted.contains(&store));
+            let earlier = earlier.and_then(|sizes| sizes.layers.get(&key));
+            let is_usable =
+                |size: &&CachedSize| size.is_usable(stamp, wanted.extents, wanted.inode_chunks, now);
+            usable.extend(earlier.filter(is_usable).map(|size| (slot, size)));
+            layers.insert(slot, Layer { store, key, stamp, state: State::Awaited });
         }
         if !usable.is_empty() {
-            let seed = self.cache.as_ref().map_or(0, |cache| cache.seed);
+            let seed = cache.as_ref().map_or(0, |cache| cache.seed);
             usable.swap_remove(fastrand::Rng::with_seed(seed).usize(..usable.len()));
         }
-        for slot in &usable {
-            if let Some(layer) = self.layers.get_mut(slot) {
-                layer.state = State::FromCache;
+        for (slot, size) in &usable {
+            if let Some(layer) = layers.get_mut(slot) {
+                layer.state = State::FromCache(size.extents);
             }
         }
-        let taken =
-            usable.into_iter().filter_map(|slot| Some((slot, self.earlier(self.layers.get(&slot)?)?)));
-        taken.collect()
+        usable
     }
 
     /// Notes what a walk between two moments says of the layers that it was to measure.
@@ -206,14 +207,14 @@ impl Cached {
 
     /// Slots whose size was taken from an earlier scan.
     pub(super) fn taken(&self) -> impl Iterator<Item = usize> {
-        let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, State::FromCache));
+        let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, State::FromCache(_)));
         taken.map(|(slot, _)| *slot)
     }
 
     /// Some size is from a walk that looked at fewer files for shared extents.
     pub(super) fn looked_less_than(&self, extents: Extents) -> bool {
-        let mut taken = self.layers.values().filter(|layer| matches!(layer.state, State::FromCache));
-        taken.any(|layer| self.earlier(layer).is_some_and(|size| size.extents < extents))
+        let less = |layer: &Layer| matches!(layer.state, State::FromCache(looked) if looked < extents);
+        self.layers.values().any(less)
     }
 
     /// Whether that much was shared with somebody outside when all was last measured in one walk.
@@ -236,12 +237,14 @@ impl Cached {
             let Some((store, left)) = left.get_mut(layer.store).filter(|_| alive.contains(&slot)) else {
                 continue;
             };
-            let before = cache.stores.get(store).and_then(|sizes| sizes.layers.get(&layer.key));
+            let before = || cache.stores.get(store)?.layers.get(&layer.key);
             let new = match layer.state {
-                State::FromCache => None,
+                State::FromCache(_) => None,
                 State::Awaited => continue,
                 State::Measured(found) if found.shares || found.is_faulty || found.is_racy => continue,
-                State::Measured(found) if before.is_some_and(|before| before.says_the_same(&found.size)) => {
+                State::Measured(found)
+                    if before().is_some_and(|before| before.says_the_same(&found.size)) =>
+                {
                     None
                 }
                 State::Measured(found) if found.size.tally.inodes > 0 => Some(found),
