@@ -243,7 +243,8 @@ fn use_of(
         need.images.iter().flat_map(|one| additional_store.ids.images(inventory, one)).collect();
     let store = borrower.at.map(StoreIx::from);
     images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
-    let holds: Vec<_> = need.layers.iter().filter_map(|id| additional_store.ids.layer(id)).collect();
+    let holds: Vec<_> =
+        need.layers.iter().filter_map(|id| additional_store.ids.layer(inventory, id)).collect();
     let by = format!("{} in the store {}", need.by, borrower.root.display());
     let is_listed = borrower.at.is_some();
     (!(images.is_empty() && holds.is_empty())).then_some(Use { by, images, holds, is_listed })

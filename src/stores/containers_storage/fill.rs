@@ -25,7 +25,9 @@ const MEASURED: [&str; 2] = ["overlay", "vfs"];
 /// Ids of one store, for the stores that use it as an additional store.
 #[derive(Clone, Debug, Default)]
 pub struct Ids {
-    layers: HashMap<String, NodeIx>,
+    layers: Vec<NodeIx>,
+    /// Made when somebody asks, which few do.
+    layers_by_id: OnceCell<HashMap<String, NodeIx>>,
     images: HashMap<String, ImageIx>,
     /// Directories of layers whose records are lost.
     strays: HashMap<String, NodeIx>,
@@ -34,8 +36,13 @@ pub struct Ids {
 impl Ids {
     /// What is there of the layer with this id.
     #[must_use]
-    pub fn layer(&self, id: &str) -> Option<NodeIx> {
-        self.layers.get(id).or_else(|| self.strays.get(id)).copied()
+    pub fn layer(&self, inventory: &Inventory, id: &str) -> Option<NodeIx> {
+        self.recorded_layer(inventory, id).or_else(|| self.strays.get(id).copied())
+    }
+
+    fn recorded_layer(&self, inventory: &Inventory, id: &str) -> Option<NodeIx> {
+        let by_id = || self.layers.iter().map(|node| (inventory[*node].id.clone(), *node)).collect();
+        self.layers_by_id.get_or_init(by_id).get(id).copied()
     }
 
     /// The images that `reference` means.
@@ -122,18 +129,17 @@ pub fn fill(
             filler.unmeasured_driver();
         }
     }
-    let layers = snapshot.layers.iter().zip(&filler.layers);
-    let layers = layers.filter_map(|(layer, node)| Some((layer.id.clone(), (*node)?)));
     let strays = filler.orphans.iter().filter(|(what, ..)| *what == Orphan::LayerDirectory);
     let strays = strays.map(|(_, unit, node)| (unit.id.clone(), *node)).collect();
-    let ids = Ids { layers: layers.collect(), images, strays };
+    let layers = filler.layers.iter().copied().flatten().collect();
+    let ids = Ids { layers, layers_by_id: OnceCell::new(), images, strays };
     let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
     for need in needs::beside_records(snapshot) {
         let images = match need.any_image {
             true => ids.images.values().copied().collect(),
             false => need.images.iter().flat_map(|one| ids.images(inventory, one)).collect(),
         };
-        let holds = need.layers.iter().filter_map(|one| ids.layer(one)).collect();
+        let holds = need.layers.iter().filter_map(|one| ids.layer(inventory, one)).collect();
         inventory.uses.push(Use { by: need.by, images, holds, is_listed: false });
     }
     inventory.findings.extend(snapshot.findings.iter().cloned());
@@ -213,7 +219,9 @@ impl Filler<'_> {
 
     fn find_layer(&self, id: &str) -> Option<NodeIx> {
         let own = self.layer_at.get(id).and_then(|at| self.layers[*at]);
-        own.or_else(|| self.additional.iter().find_map(|store| store.layers.get(id).copied()))
+        own.or_else(|| {
+            self.additional.iter().find_map(|store| store.recorded_layer(self.writer.inventory, id))
+        })
     }
 
     /// Makes a node of its own of one file that was measured as part of `host`.

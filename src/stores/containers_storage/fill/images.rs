@@ -1,6 +1,6 @@
 //! Layers in their chains, and images.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::Filler;
@@ -39,7 +39,7 @@ impl Filler<'_> {
 
     pub(super) fn images(&mut self) -> HashMap<String, ImageIx> {
         let mut ids = HashMap::new();
-        let mut layer_ids: HashMap<NodeIx, LayerId> = HashMap::new();
+        let mut layer_ids: Vec<Option<LayerId>> = vec![None; self.writer.inventory.nodes.len()];
         let snapshot = self.snapshot;
         let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
@@ -64,7 +64,7 @@ impl Filler<'_> {
             // Many images have the same layers: each id is held once.
             let layers = chain.iter().map(|node| {
                 let id = || self.writer.inventory[*node].id.as_str().into();
-                layer_ids.entry(*node).or_insert_with(id).clone()
+                layer_ids[node.get()].get_or_insert_with(id).clone()
             });
             let layers = layers.collect();
             ids.insert(record.id.clone(), ImageIx::from(self.writer.inventory.images.len()));
@@ -102,13 +102,14 @@ impl Filler<'_> {
 
     /// What podman prints as the image's size: the lengths of all layers' tars (mapped
     /// twins included) and of all big data, as recorded (container-libs,
-    /// `storage/store.go`, `ImageSize`). `chain` is that of its own layer.
-    fn listed(&self, record: &ImageRecord, chain: Vec<NodeIx>) -> Option<u64> {
+    /// `storage/store.go`, `ImageSize`). `layers` are those of its own chain.
+    fn listed(&self, record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
         record.layer.iter().try_for_each(|top| self.find_layer(top).map(drop))?;
-        let mut layers: HashSet<NodeIx> = chain.into_iter().collect();
         for top in &record.mapped_layers {
             self.find_layer(top)?;
             layers.extend(self.chain(Some(top)));
+            layers.sort_unstable();
+            layers.dedup();
         }
         let mut sum = 0_u64;
         for node in layers {

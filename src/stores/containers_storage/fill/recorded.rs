@@ -41,10 +41,10 @@ impl Filler<'_> {
         let snapshot = self.snapshot;
         let directory =
             snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, "layers"));
-        let mut seen = HashSet::new();
+        let mut seen = vec![false; self.writer.inventory.nodes.len()];
         for image in &snapshot.images {
             let mut next = image.layer.as_deref().and_then(|id| self.find_layer(id));
-            while let Some(node) = next.filter(|node| seen.insert(*node)) {
+            while let Some(node) = next.filter(|node| !std::mem::replace(&mut seen[node.get()], true)) {
                 next = self.writer.inventory[node].needs.first().copied();
                 let Some(at) = self.layer_at.get(self.writer.inventory[node].id.as_str()).copied() else {
                     continue;
