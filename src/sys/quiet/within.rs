@@ -18,6 +18,13 @@ use super::{Entry, Facts, Kind, Times};
 use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
 use crate::sys::root::{Root, into_mounts};
 
+/// How what is known to be a regular file is opened for reading.
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOATIME)
+    .union(OFlags::CLOEXEC);
+
 /// The open directories of a store. Below them no symlink is followed, and whatever is exchanged
 /// for one of them later is not seen. Mounts below one are entered if nobody but root could have
 /// mounted them: a user's filesystem need never answer.
@@ -153,8 +160,7 @@ impl Within {
             Kind::Symlink => return Err(not_followed(path)),
             _ => return Err(super::not_regular()),
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        super::regular(File::from(self.open(path, flags | OFlags::NOATIME)?))
+        super::regular(File::from(self.open(path, FILE)?))
     }
 
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
@@ -180,8 +186,7 @@ impl Within {
     #[must_use]
     pub fn is_immutable(&self, path: &Path) -> bool {
         let regular = self.facts(path).is_ok_and(|facts| matches!(facts.kind, Kind::Directory | Kind::File));
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOATIME;
-        regular && self.open(path, flags).is_ok_and(|open| super::has_immutable_flag(open.as_fd()))
+        regular && self.open(path, FILE).is_ok_and(|open| super::has_immutable_flag(open.as_fd()))
     }
 
     /// Opens anything to examine it: neither a device nor a fifo is woken.
@@ -227,15 +232,22 @@ pub struct Below {
 }
 
 impl Below {
+    /// Examines what is there, a symlink itself, and reads the beginning of a regular file: as much as
+    /// fits, and nothing where it cannot be read.
+    pub fn beginning(&self, path: &Path, into: &mut [u8]) -> io::Result<(Facts, usize)> {
+        let facts = self.facts(path)?;
+        let read = || Ok::<_, io::Error>(rustix::io::read(self.open(path, FILE)?, into)?);
+        let is_filled = facts.kind == Kind::File && facts.length > 0;
+        Ok((facts, if is_filled { read().unwrap_or(0) } else { 0 }))
+    }
+
     /// Reads a regular file of at most `limit` bytes; `path` is relative.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        let open = |flags| reach(self.start.as_fd(), path, flags, self.enters_mounts);
-        let facts = super::facts_of(&rustix::fs::fstat(open(HANDLE)?)?);
+        let facts = self.facts(path)?;
         if facts.kind != Kind::File {
             return Err(super::not_regular());
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = open(flags | OFlags::NOATIME)?;
+        let file = self.open(path, FILE)?;
         // Mostly it is still as long as it was: one read for a small file, not three calls.
         let length = usize::try_from(facts.length.min(limit)).unwrap_or(0);
         let mut content = vec![0; length + 1];
@@ -246,6 +258,14 @@ impl Below {
         let mut file = File::from(file);
         file.rewind()?;
         super::read_whole(file, limit)
+    }
+
+    fn facts(&self, path: &Path) -> io::Result<Facts> {
+        Ok(super::facts_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(reach(self.start.as_fd(), path, flags, self.enters_mounts)?)
     }
 }
 

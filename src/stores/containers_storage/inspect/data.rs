@@ -15,7 +15,7 @@ use crate::stores::containers_storage::owner;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
-use crate::sys::quiet::{Kind, Within};
+use crate::sys::quiet::{Below, Kind, Within};
 
 /// How much of a file is looked at for the zeroes that a power cut leaves.
 const BEGINNING: usize = 64;
@@ -77,31 +77,29 @@ fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -
             wrong.push(Fault { of: FaultOf::ImageFile(at), path, judged: unfinished_write() });
         }
     }
+    let below = within.below(directory);
     for (name, recorded) in &image.big_data {
-        let path = directory.join(file_name(name));
+        let file = file_name(name);
         let size = |evidence| Judgement::of(LeakClass::ImageDataSize, evidence);
-        let judged = match (within.facts(&path), recorded) {
-            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => missing(name),
+        let mut beginning = [1; BEGINNING];
+        let mut look = |below: &Below| below.beginning(Path::new(&file), &mut beginning);
+        let looked = below.as_ref().map_err(io::Error::kind);
+        let looked = looked.and_then(|below| look(below).map_err(|error| error.kind()));
+        let judged = match (looked, recorded) {
+            (Err(io::ErrorKind::NotFound), _) => missing(name),
             (Err(_), _) => continue,
-            (Ok(facts), Some(recorded)) if facts.length != *recorded => {
+            (Ok((facts, _)), Some(recorded)) if facts.length != *recorded => {
                 size(format!("{name:?} has {} bytes, its record says {recorded}: {AGAIN}", facts.length))
             }
             // What none of these files begins with.
-            (Ok(facts), _) if facts.length > 0 && begins_with_zeroes(within, &path) => {
+            (Ok((_, read)), _) if read > 0 && beginning[..read].iter().all(|&byte| byte == 0) => {
                 size(format!("{name:?} begins with zeroes, typical after a power failure: {AGAIN}"))
             }
             _ => continue,
         };
-        wrong.push(Fault { of: FaultOf::Image(at), path, judged });
+        wrong.push(Fault { of: FaultOf::Image(at), path: directory.join(file), judged });
     }
     wrong
-}
-
-fn begins_with_zeroes(within: &Within, path: &Path) -> bool {
-    use std::os::unix::fs::FileExt;
-    let mut beginning = [1; BEGINNING];
-    let read = within.open_file(path).and_then(|file| file.read_at(&mut beginning, 0));
-    read.is_ok_and(|length| length > 0 && beginning[..length].iter().all(|&byte| byte == 0))
 }
 
 /// CRI-O's sandboxes and containers without the file that CRI-O needs to restore them.
