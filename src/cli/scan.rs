@@ -21,5 +21,9 @@ pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Error> {
     if global.format == Format::Json || !global.quiet {
         output::result(global.format, &document, text::scan)?;
     }
-    Ok(result.exit())
+    let exit = result.exit();
+    // The program ends: a large store would take a moment to be dropped.
+    std::mem::forget(document);
+    std::mem::forget(result);
+    Ok(exit)
 }
