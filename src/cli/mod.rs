@@ -43,10 +43,11 @@ use args::{Args, Command};
 use crate::app::error::{Error, Exit};
 use crate::app::observer::Observer as _;
 use crate::app::user_records;
-use crate::sys::{helper, sync};
+use crate::sys::{allocator, helper, sync};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    allocator::keep_little();
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(first) if first == helper::ARGUMENT => return helper::serve(arguments),

@@ -1,5 +1,6 @@
 //! Kernel interfaces that several modules share. Knows nothing of stores.
 
+pub mod allocator;
 pub mod beneath;
 pub mod btrfs;
 mod cgroups;
