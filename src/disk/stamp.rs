@@ -63,7 +63,7 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<
         };
         // Which root and path it is shows in the device and inode number.
         let directory = match tree.scope {
-            TreeScope::EntryOnly => Err(Errno::NOTDIR),
+            TreeScope::EntryOnly | TreeScope::File => Err(Errno::NOTDIR),
             TreeScope::Whole => root.open(opener, &tree.path, HANDLE | OFlags::DIRECTORY),
         };
         let directory = match directory {

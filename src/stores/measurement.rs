@@ -22,8 +22,7 @@ use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
 use crate::disk::size_cache::StoreSizes;
 use crate::disk::{
-    self, Extents, Fingerprint, Fingerprinter, Progress, Tally, Tree, TreeScope, WalkError, WalkOptions,
-    stamp,
+    self, Extents, Fingerprint, Fingerprinter, Progress, Tally, Tree, WalkError, WalkOptions, stamp,
 };
 use crate::model::{FilesystemIx, Finding, Inventory, NodeIx, StoreId};
 use crate::sys::quiet::Within;
@@ -465,7 +464,7 @@ fn names(reading: &dyn Store, store: &StoreId) -> Vec<Fingerprint> {
         name.bytes(unit.tag.as_bytes()).bytes(unit.id.as_bytes());
         for (root, path, scope) in unit.parts {
             name.number(*root as u64).bytes(path.as_os_str().as_bytes());
-            name.number(u64::from(*scope == TreeScope::Whole));
+            name.number(u64::from(scope.is_whole()));
         }
         name.finish()
     };

@@ -20,7 +20,7 @@ impl Worker<'_, '_> {
             Some(Err(error)) => return self.fail(at, &Place::start(), None, "opening", *error),
             None => return self.fail(at, &Place::start(), None, "opening", Errno::INVAL),
         };
-        if tree.scope == TreeScope::EntryOnly {
+        if tree.scope != TreeScope::Whole {
             return self.count_start(at, root, tree);
         }
         match root.open(walk.opener, &tree.path, DIRECTORY) {

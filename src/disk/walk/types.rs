@@ -32,8 +32,17 @@ pub struct Tree<'a> {
 pub enum TreeScope {
     /// It and all below it, mounts excepted.
     Whole,
+    /// The same of what its directory says is a file.
+    File,
     /// The entry alone, even if it is a directory.
     EntryOnly,
+}
+
+impl TreeScope {
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self != Self::EntryOnly
+    }
 }
 
 /// Whether to look for extents that files share by reflink (`FS_IOC_FIEMAP`); each sees

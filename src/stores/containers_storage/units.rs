@@ -120,7 +120,7 @@ impl<'a> Sorter<'a> {
     }
 
     /// What is at `below` in the area; the driver's directory is a root of its own.
-    fn add(&mut self, what: What, id: &str, below: PathBuf, scope: TreeScope) {
+    fn add(&mut self, what: What, id: impl Into<String>, below: PathBuf, scope: TreeScope) {
         let next = self.units.len();
         let at = match what {
             What::Orphan(_) => next,
@@ -136,14 +136,14 @@ impl<'a> Sorter<'a> {
         // Of a layer there are two, its directory and its tar-split.
         let mut parts = Vec::with_capacity(2);
         parts.push(part);
-        self.units.push(Unit { what, id: id.to_owned(), path, parts });
+        self.units.push(Unit { what, id: id.into(), path, parts });
     }
 
     fn metadata(&mut self, path: PathBuf, scope: TreeScope) {
         self.add(What::Metadata, "store metadata", path, scope);
     }
 
-    fn whole(&mut self, what: What, id: &str, path: PathBuf) {
+    fn whole(&mut self, what: What, id: impl Into<String>, path: PathBuf) {
         self.add(what, id, path, TreeScope::Whole);
     }
 
@@ -263,7 +263,7 @@ impl<'a> Sorter<'a> {
         for (id, entry, path) in self.entries(top) {
             if let Some(layer) = self.layers.get(entry.name.as_os_str()).copied() {
                 self.files[layer].directory = true;
-                self.layer(path, layer, &id);
+                self.layer(path, layer, id);
                 continue;
             }
             // Marker files and whatever else the driver keeps are never a layer.
@@ -293,16 +293,16 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    fn layer(&mut self, path: PathBuf, layer: usize, id: &str) {
+    fn layer(&mut self, path: PathBuf, layer: usize, id: String) {
         if self.snapshot.entries(&self.root.join(&path)).is_empty() {
             return self.whole(What::Layer(layer), id, path);
         }
         // A container's layer: its content apart, since that is what podman calls its size.
-        self.add(What::Layer(layer), id, path.clone(), TreeScope::EntryOnly);
+        self.add(What::Layer(layer), &id, path.clone(), TreeScope::EntryOnly);
         for (_, part, path) in self.entries(&path) {
             let is_content = part.name.to_str().is_some_and(|name| name.starts_with("diff"));
             let what = if is_content { What::LayerContent(layer) } else { What::Layer(layer) };
-            self.whole(what, id, path);
+            self.whole(what, &id, path);
         }
     }
 
@@ -340,19 +340,19 @@ impl<'a> Sorter<'a> {
             if let Some(layer) = layer.filter(|_| split.is_some()) {
                 self.files[layer].tar_split = true;
             }
-            let (id, orphan) = match (split, entry.kind) {
-                (Some(id), Kind::File) => (id, Orphan::TarSplit),
+            let (id, orphan, scope) = match (split, entry.kind) {
+                (Some(id), Kind::File) => (id, Orphan::TarSplit, TreeScope::File),
                 (None, Kind::Directory) if name == "tmp" => {
                     self.temp_directories(path);
                     continue;
                 }
-                (None, Kind::Directory) if is_id(name) => (name, Orphan::LayerData),
+                (None, Kind::Directory) if is_id(name) => (name, Orphan::LayerData, TreeScope::Whole),
                 _ => {
                     self.bookkeeping(path, name);
                     continue;
                 }
             };
-            self.whole(layer.map_or(What::Orphan(orphan), What::Layer), id, path);
+            self.add(layer.map_or(What::Orphan(orphan), What::Layer), id, path, scope);
         }
     }
 
@@ -366,7 +366,7 @@ impl<'a> Sorter<'a> {
         };
         for (id, entry, path) in self.entries(&top) {
             match known.get(entry.name.as_os_str()) {
-                Some(at) => self.whole(what(*at), &id, path),
+                Some(at) => self.whole(what(*at), id, path),
                 None if entry.kind == Kind::Directory && is_id(&id) => {
                     self.whole(What::Orphan(orphan), &id, path);
                 }

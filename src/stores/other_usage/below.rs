@@ -134,9 +134,9 @@ impl<'a> Plan<'a> {
             }
             let Ok(below) = at.strip_prefix(directory) else { continue };
             if path.starts_with(below) {
-                covered |= path == below && *scope == TreeScope::Whole;
+                covered |= path == below && scope.is_whole();
                 self.tree(*root, path.clone(), unit, *scope);
-            } else if *scope == TreeScope::Whole && below.starts_with(path) {
+            } else if scope.is_whole() && below.starts_with(path) {
                 // Another store may begin between the two.
                 let whole = directory.join(path);
                 let begins =
