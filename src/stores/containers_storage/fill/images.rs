@@ -4,12 +4,28 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::Filler;
-use crate::model::{Evidence, EvidenceKind, Image, ImageIx, LayerId, LeakClass, NodeIx, NodeKind, Size};
+use crate::model::{
+    Evidence, EvidenceKind, Image, ImageIx, LayerId, LeakClass, Node, NodeIx, NodeKind, Size,
+};
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::labels;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::leaks::Judgement;
 use crate::sys::quiet::Within;
+
+/// What the way down from an image needs of a node: it goes through 60 layers, which lie far apart.
+struct Link {
+    parent: Option<NodeIx>,
+    listed_bytes: Option<u64>,
+}
+
+impl Link {
+    fn of(node: &Node) -> Self {
+        // What a layer needs first is its parent, and nothing else yet.
+        let parent = node.needs.first().copied();
+        Self { parent, listed_bytes: node.layer.as_ref().and_then(|layer| layer.listed_bytes) }
+    }
+}
 
 impl Filler<'_> {
     /// A record without any file still has a place in the chains.
@@ -40,6 +56,7 @@ impl Filler<'_> {
     pub(super) fn images(&mut self) -> HashMap<String, ImageIx> {
         let mut ids = HashMap::new();
         let mut layer_ids: Vec<Option<LayerId>> = vec![None; self.writer.inventory.nodes.len()];
+        let links: Vec<_> = self.writer.inventory.nodes.iter().map(Link::of).collect();
         let snapshot = self.snapshot;
         let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
@@ -60,7 +77,7 @@ impl Filler<'_> {
                     self.broken(judged, &record.id, metadata, since);
                 }
             }
-            let chain = self.chain(record.layer.as_deref());
+            let chain = self.chain(&links, record.layer.as_deref());
             // Many images have the same layers: each id is held once.
             let layers = chain.iter().map(|node| {
                 let id = || self.writer.inventory[*node].id.as_str().into();
@@ -78,7 +95,7 @@ impl Filler<'_> {
                 is_list: record.layer.is_none() && is_list(record),
                 pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),
-                listed_bytes: self.listed(record, chain),
+                listed_bytes: self.listed(&links, record, chain),
                 layers,
                 holds,
             });
@@ -88,14 +105,13 @@ impl Filler<'_> {
 
     /// Layers from `top` down to the base; a chain that bites its tail ends there, and so does one
     /// that goes through more stores than it can.
-    pub(super) fn chain(&self, top: Option<&str>) -> Vec<NodeIx> {
+    fn chain(&self, links: &[Link], top: Option<&str>) -> Vec<NodeIx> {
         let mut chain: Vec<NodeIx> = Vec::new();
         let mut next = top.and_then(|id| self.find_layer(id));
         // A chain is short: looking through it costs less than a set beside it.
         while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && !chain.contains(node)) {
             chain.push(node);
-            // What a layer needs first is its parent, and nothing else yet.
-            next = self.writer.inventory[node].needs.first().copied();
+            next = links[node.get()].parent;
         }
         chain
     }
@@ -103,18 +119,17 @@ impl Filler<'_> {
     /// What podman prints as the image's size: the lengths of all layers' tars (mapped
     /// twins included) and of all big data, as recorded (container-libs,
     /// `storage/store.go`, `ImageSize`). `layers` are those of its own chain.
-    fn listed(&self, record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
+    fn listed(&self, links: &[Link], record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
         record.layer.iter().try_for_each(|top| self.find_layer(top).map(drop))?;
         for top in &record.mapped_layers {
             self.find_layer(top)?;
-            layers.extend(self.chain(Some(top)));
+            layers.extend(self.chain(links, Some(top)));
             layers.sort_unstable();
             layers.dedup();
         }
         let mut sum = 0_u64;
         for node in layers {
-            let layer = self.writer.inventory[node].layer.as_ref()?;
-            sum = sum.checked_add(layer.listed_bytes?)?;
+            sum = sum.checked_add(links[node.get()].listed_bytes?)?;
         }
         for (_, size) in &record.big_data {
             sum = sum.checked_add((*size)?)?;
