@@ -152,6 +152,9 @@ impl Measurement {
             }
         }
         self.report_errors(findings);
+        // Nothing is read again: what a large store is filled with takes the place of its names.
+        self.slots = HashMap::new();
+        self.units = Vec::new();
     }
 
     /// Measures the units that have not been measured. Where a sample shows that a store's
