@@ -122,7 +122,9 @@ struct Fresh {
     at: ImageIx,
     /// What goes along with it.
     along: Vec<ImageIx>,
-    /// They are deleted, as the store says.
+    /// We deleted them,
+    is_removed: bool,
+    /// as the store says, too.
     is_gone: bool,
 }
 
@@ -160,7 +162,8 @@ impl Handler for Images<'_> {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
             return Ok(Proof::MayGo);
         }
-        let (fresh, extra) = proof::look_together(request, &request.labels.only(id), self.remover)?;
+        let ids = std::iter::once(id).chain(&step.along).map(String::as_str);
+        let (fresh, extra) = proof::look_together(request, &request.labels.only(ids), self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
         let Some(at) = proof::find(&fresh.inventory, store, id) else {
             return match proof::is_damaged(&fresh.inventory, store) {
@@ -183,22 +186,26 @@ impl Handler for Images<'_> {
         }
         let image: &Image = &fresh.inventory.images[at.get()];
         step.target.names.clone_from(&image.names);
-        self.fresh = Some(Fresh { scan: fresh, at, along, is_gone: false });
+        self.fresh = Some(Fresh { scan: fresh, at, along, is_removed: false, is_gone: false });
         Ok(Proof::MayGo)
     }
 
     fn remove(&mut self, _: &Step) -> Removed {
-        match &self.fresh {
-            Some(Fresh { is_gone: true, .. }) => Removed::Answered,
-            Some(Fresh { scan, at, along, .. }) => self.remover.remove(&scan.inventory, *at, along),
-            None => Removed::NotAsked("it was not proven safe to delete".into()),
+        let Some(fresh) = &mut self.fresh else {
+            return Removed::NotAsked("it was not proven safe to delete".into());
+        };
+        if fresh.is_gone {
+            return Removed::Answered;
         }
+        let removed = self.remover.remove(&fresh.scan.inventory, fresh.at, &fresh.along);
+        fresh.is_removed = matches!(removed, Removed::Answered | Removed::Proven | Removed::InPart(_));
+        removed
     }
 
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
         let Some(fresh) = &mut self.fresh else { return Err(damaged(step)) };
         let is_there = proof::is_there(self.means.request, &fresh.scan, fresh.at)?;
-        fresh.is_gone |= is_there == Some(false);
+        fresh.is_gone |= fresh.is_removed && is_there == Some(false);
         Ok(is_there)
     }
 

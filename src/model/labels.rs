@@ -25,8 +25,8 @@ pub enum LabelsOf {
     Nobody,
     /// Every image's.
     Everybody,
-    /// Those of the images with this id.
-    Image(String),
+    /// Those of the images with these ids.
+    Images(Vec<String>),
 }
 
 impl LabelsOf {
@@ -36,14 +36,15 @@ impl LabelsOf {
         match self {
             Self::Nobody => false,
             Self::Everybody => true,
-            Self::Image(one) => one == id,
+            Self::Images(ids) => ids.iter().any(|one| one == id),
         }
     }
 
-    /// The same question about one image only.
+    /// The same question about some images only.
     #[must_use]
-    pub fn only(&self, id: &str) -> Self {
-        if self.covers(id) { Self::Image(id.to_owned()) } else { Self::Nobody }
+    pub fn only<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> Self {
+        let asked: Vec<_> = ids.into_iter().filter(|id| self.covers(id)).map(str::to_owned).collect();
+        if asked.is_empty() { Self::Nobody } else { Self::Images(asked) }
     }
 }
 
@@ -147,13 +148,13 @@ mod tests {
 
     #[test]
     fn whose_labels() {
-        let one = LabelsOf::Image("a".into());
+        let one = LabelsOf::Images(vec!["a".into()]);
         for (asked, of_a, of_b) in
             [(&LabelsOf::Nobody, false, false), (&LabelsOf::Everybody, true, true), (&one, true, false)]
         {
             assert_eq!((asked.covers("a"), asked.covers("b")), (of_a, of_b), "{asked:?}");
             assert_eq!(
-                (asked.only("a").covers("a"), asked.only("a").covers("b")),
+                (asked.only(["a"]).covers("a"), asked.only(["a"]).covers("b")),
                 (of_a, false),
                 "{asked:?}"
             );

@@ -52,6 +52,14 @@ pub struct Copies {
     pub metadata: u32,
 }
 
+/// Whether `fd` is on a btrfs.
+pub fn is_btrfs(fd: BorrowedFd<'_>) -> Result<bool> {
+    const MAGIC: u64 = 0x9123_683e;
+    #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
+    let magic = rustix::fs::fstatfs(fd)?.f_type as u64;
+    Ok(magic & 0xffff_ffff == MAGIC)
+}
+
 /// How often the btrfs that `fd` (open for reading) is on keeps each byte. Parity is not
 /// counted.
 #[allow(unsafe_code)]

@@ -126,7 +126,8 @@ fn labels_that_podman_writes() {
     assert_eq!(kept(&scan, &policy), expected);
 
     // Right before a deletion, only those of the image that is to go are read.
-    let one = look(&Request { labels: asking.labels.only(&of("localhost/keep:1").id), ..asking.clone() });
+    let one =
+        look(&Request { labels: asking.labels.only([of("localhost/keep:1").id.as_str()]), ..asking.clone() });
     for (image, with_all) in one.inventory.images.iter().zip(&scan.inventory.images) {
         let is_it = image.names == ["localhost/keep:1"];
         assert_eq!(image.labels, if is_it { with_all.labels.clone() } else { Labels::NotRead });

@@ -6,15 +6,14 @@
 
 use std::collections::HashMap;
 
-use super::sweep::gain_on;
 use super::types::First;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::{bytes, short_id};
-use crate::model::plan::{Phase, Step, Target};
+use crate::model::plan::{Cause, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{Measured, Wanted};
-use crate::model::{ImageIx, LayerId, Problem, Size, StoreIx};
+use crate::model::{ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
 
 /// Inodes that a layer's directory frees at least.
 const INODES: u64 = 4;
@@ -27,6 +26,25 @@ impl Planner<'_> {
         stores.map(|store| self.put_first_of(store, measured)).collect()
     }
 
+    /// Once more where the images that were to make room stay: others have to, and every turn begins anew.
+    pub(super) fn put_first_again(&mut self, measured: &[Measured]) {
+        let Some(mut all) = self.first.take() else { return };
+        let is_open = |at: &usize| matches!(all[*at], First::Frees(_));
+        let open: Vec<_> = (0..all.len()).filter(is_open).collect();
+        for at in &open {
+            all[*at] = self.put_first_of((*at).into(), measured);
+        }
+        self.first = Some(all);
+        if open.is_empty() {
+            return;
+        }
+        match &mut self.stage {
+            Stage::Named { next } | Stage::Age { next } => *next = 0,
+            Stage::Space { sweep, .. } => *sweep = None,
+            Stage::Over => {}
+        }
+    }
+
     fn put_first_of(&mut self, store: StoreIx, measured: &[Measured]) -> First {
         let Some(least) = self.first_has_to_free(store, measured) else { return First::Any };
         let turns = self.named.as_ref().unwrap_or(&self.order);
@@ -34,8 +52,8 @@ impl Planner<'_> {
             turns.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store)).collect();
         let mut groups: HashMap<_, Vec<ImageIx>> = HashMap::new();
         for at in &candidates {
-            if let Some(key) = self.together_by(*at) {
-                groups.entry(key).or_default().push(*at);
+            if let Some(top) = self.top(*at) {
+                groups.entry(top).or_default().push(*at);
             }
         }
         let mut largest = 0;
@@ -45,12 +63,15 @@ impl Planner<'_> {
             has(gain, least)
         };
         let found = candidates.iter().find_map(|at| {
-            let group = self.together_by(*at).and_then(|key| groups.get(&key).cloned());
+            let group = self.top(*at).and_then(|top| groups.get(top).cloned());
             [Some(vec![*at]), group].into_iter().flatten().find(&mut makes_room)
         });
         if let Some(images) = found {
+            // Of a group that the age pass would take in part those come first that it would not: it ends
+            // there, and the space pass takes all.
+            let aged: Vec<_> = images.iter().filter(|at| self.is_aged(**at)).copied().collect();
             let turns = self.named.as_mut().unwrap_or(&mut self.order);
-            turns.sort_by_key(|at| !images.contains(at));
+            turns.sort_by_key(|at| (!images.contains(at), aged.contains(at)));
             self.rank = ranks(&self.order, self.states.len());
             return First::Frees(least);
         }
@@ -75,11 +96,11 @@ impl Planner<'_> {
         self.named.as_ref()?;
         let images = &self.input.inventory.images;
         named.iter().find_map(|at| {
-            let key = self.together_by(*at)?;
+            let top = self.top(*at)?;
             let all: Vec<_> = (0..images.len())
                 .map(ImageIx::from)
                 .filter(|at| self.is_candidate(*at) && self.is_of(*at, store))
-                .filter(|at| self.together_by(*at) == Some(key))
+                .filter(|at| self.top(*at) == Some(top))
                 .collect();
             has(self.gain(&all, store), least).then(|| {
                 let others = all.iter().filter(|at| !named.contains(at));
@@ -102,21 +123,15 @@ impl Planner<'_> {
         self.input.inventory.images[image.get()].store == store
     }
 
-    /// Candidates of a store go together whose top layer is the same, and of which the age pass would take all
-    /// or none; `None`: it has no layers.
-    fn together_by(&self, image: ImageIx) -> Option<(&LayerId, bool)> {
-        let top = self.input.inventory.images[image.get()].layers.first();
-        top.map(|top| (top, self.is_aged(image)))
+    fn top(&self, image: ImageIx) -> Option<&LayerId> {
+        self.input.inventory.images[image.get()].layers.first()
     }
 
-    /// What deleting these images of the store frees on its filesystem; nothing where that would take from other
-    /// stores what they need.
+    /// What emptying the layers of these images of the store frees on its filesystem: their records and what is
+    /// beside those go later. Nothing where that would take from other stores what they need.
     fn gain(&self, images: &[ImageIx], store: StoreIx) -> Wanted {
         let inventory = self.input.inventory;
         let filesystem = inventory.stores[store.get()].filesystem;
-        if let [image] = images {
-            return gain_on(&self.input, &self.live, *image, filesystem);
-        }
         let mut reached: HashMap<_, u32> = HashMap::new();
         for node in images.iter().flat_map(|at| self.input.refs.reach(Root::Image(*at))) {
             *reached.entry(*node).or_default() += 1;
@@ -126,21 +141,23 @@ impl Planner<'_> {
             return Wanted::default();
         }
         let freed = reached.keys().map(|node| &inventory.nodes[node.get()]);
-        let size: Size = freed.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
+        let freed =
+            freed.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
+        let size: Size = freed.map(|node| node.size).sum();
         Wanted { bytes: size.frees_bytes, inodes: size.inodes }
     }
 
     /// The images that have to be deleted along with this one, as nothing can be written before all of them
     /// are: those with the same top layer. None where that would not help either.
-    pub(super) fn along(&self, image: ImageIx) -> Vec<ImageIx> {
+    pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
         let store = self.input.inventory.images[image.get()].store;
         let first = self.first.as_ref().and_then(|first| first.get(store.get()));
         let Some(First::Frees(least)) = first else { return Vec::new() };
-        let Some(key) = self.together_by(image) else { return Vec::new() };
+        let Some(top) = self.top(image) else { return Vec::new() };
         let turns = self.named.as_ref().unwrap_or(&self.order).iter().copied();
         let along: Vec<_> = turns
             .filter(|at| *at != image && self.is_candidate(*at) && self.is_of(*at, store))
-            .filter(|at| self.together_by(*at) == Some(key))
+            .filter(|at| self.top(*at) == Some(top) && (cause != Cause::Age || self.is_aged(*at)))
             .collect();
         let all = [&[image], along.as_slice()].concat();
         let is_needed = !has(self.gain(&[image], store), *least) && has(self.gain(&all, store), *least);
@@ -157,8 +174,15 @@ impl Planner<'_> {
                 *first = First::Any;
             }
         }
-        let find = |id: &String| inventory.images.iter().position(|one| one.store == store && one.id == **id);
-        self.went_along.extend(step.along.iter().filter_map(find).map(ImageIx::from));
+        self.went_along.extend(self.images_along(image, step));
+    }
+
+    /// The images that go along with this one in its step.
+    pub(super) fn images_along(&self, image: ImageIx, step: &Step) -> Vec<ImageIx> {
+        let images = &self.input.inventory.images;
+        let store = images[image.get()].store;
+        let find = |id: &String| images.iter().position(|one| one.store == store && one.id == **id);
+        step.along.iter().filter_map(find).map(ImageIx::from).collect()
     }
 
     /// The step of an image that was deleted along with the one before.

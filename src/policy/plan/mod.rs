@@ -57,6 +57,8 @@ pub struct Planner<'a> {
     age: bool,
     /// By store; `None`: not looked at yet.
     first: Option<Vec<First>>,
+    /// An image was not deleted since that was answered.
+    first_stays: bool,
     /// Deletions were wanted where none can begin.
     barred: bool,
 }
@@ -109,6 +111,7 @@ impl<'a> Planner<'a> {
             filesystems,
             age: false,
             first: None,
+            first_stays: false,
             barred: false,
         }
     }
@@ -120,6 +123,8 @@ impl<'a> Planner<'a> {
         self.answer(Answer::Refused(UNANSWERED.into()));
         if self.first.is_none() {
             self.first = Some(self.put_first(measured));
+        } else if std::mem::take(&mut self.first_stays) {
+            self.put_first_again(measured);
         }
         loop {
             let step = self
@@ -147,8 +152,10 @@ impl<'a> Planner<'a> {
     pub fn answer(&mut self, answer: Answer) {
         let Some((at, step)) = self.pending.take() else { return };
         let went = matches!(answer, Answer::Removed | Answer::Gone);
-        if answer == Answer::Removed {
-            self.has_made_room(at, &step);
+        match answer {
+            Answer::Removed => self.has_made_room(at, &step),
+            Answer::NotTried => {}
+            _ => self.first_stays = true,
         }
         match answer {
             Answer::Removed => {
@@ -162,7 +169,9 @@ impl<'a> Planner<'a> {
                 self.states[at.get()] = ImageState::Kept(Ruling { detail, ..ruling });
             }
             Answer::Refused(message) => {
-                self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+                for at in std::iter::once(at).chain(self.images_along(at, &step)) {
+                    self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+                }
                 self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message));
             }
         }
@@ -391,7 +400,7 @@ impl<'a> Planner<'a> {
         measured: &[Measured],
     ) -> (ImageIx, Step) {
         let for_what = (cause, filesystem);
-        let along = self.along(image);
+        let along = self.along(image, cause);
         let group = group.or((!along.is_empty()).then_some(along.len() + 1));
         let step = Step::of_image(self.input.inventory, &self.live, (image, &along), for_what, measured);
         (image, Step { group, ..step })

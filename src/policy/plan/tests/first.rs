@@ -90,16 +90,36 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
     assert_eq!(named(&[1]), (vec![], vec![together.to_owned()]));
     assert_eq!(named(&[0, 2, 4, 1]).0, ["i2", "i4", "i1", "i0"]);
 
-    // Neither goes with the other if only one of them is old enough for the age pass.
-    let mut world = World::new(
-        nodes,
-        images(),
-        Policy { max_age: Some(SignedDuration::from_hours(10)), ..percent(75, 70) },
-    );
+    // The age pass takes no part of a group; by space all of it goes.
+    let max_age = Some(SignedDuration::from_hours(10));
+    let mut world = World::new(nodes.clone(), images()[..3].to_vec(), Policy { max_age, ..percent(75, 70) });
     needs(&mut world, 60);
-    world.ages[1] = hours_ago(1000, Some(5));
-    world.ages[3] = hours_ago(1000, Some(5));
+    world.ages[2] = hours_ago(1000, Some(5));
     let (gone, _, aged) = world.plan(&[space(0)]);
-    assert_eq!(gone, ["i3", "i0", "i2", "i4", "i1"]);
-    assert!(aged.steps.iter().all(|step| step.along.is_empty()));
+    assert_eq!(gone, ["i2", "i1", "i0"]);
+    assert_eq!((&*aged.steps[0].along, aged.trigger.age), (&["i1".to_owned()][..], false));
+}
+
+/// Where the first group stays after all another one is chosen, and no part of the first goes alone.
+#[test]
+fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
+    let on = |id: &str, top: &str, holds: &[usize]| Image { layers: vec![top.into()], ..image(id, holds) };
+    let metadata = || Node { kind: NodeKind::ImageMetadata, ..node(0, 90, &[]) };
+    let nodes = vec![node(0, 200, &[]), node(0, 200, &[]), metadata(), metadata()];
+    let images =
+        vec![on("a0", "x", &[0, 2]), on("a1", "x", &[0]), on("b0", "y", &[1, 3]), on("b1", "y", &[1])];
+    let mut world = World::new(nodes, images, percent(75, 70));
+    world.known.iter_mut().for_each(|known| known.first_frees = Some(60));
+    let in_use = || Answer::Kept(Ruling::keeps(Rule::InUse, "mounted"));
+    let (asked, plan) = world.run(0, |id| if id == "a0" { in_use() } else { Answer::Removed });
+    // What frees nothing now is passed over.
+    assert_eq!(asked, ["a0", "b0", "b1"]);
+    assert_eq!(plan.steps[0].along, ["b1"]);
+    let (asked, plan) = world.run(0, |id| match id {
+        "a0" => Answer::Refused("interrupted".into()),
+        _ => Answer::Removed,
+    });
+    assert_eq!(asked, ["a0", "b0", "b1"]);
+    let refused: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::Refused).collect();
+    assert_eq!(refused.len(), 2, "{refused:?}");
 }

@@ -28,7 +28,7 @@ use super::resume::Keeps;
 use super::session::Session;
 use super::to_delete;
 use crate::stores::containers_storage::records::ImageRecord;
-use crate::sys::xfs;
+use crate::sys::{btrfs, xfs};
 
 /// `layersweep` in hexadecimal digits.
 const OURS: &str = "6c617965727377656570";
@@ -55,26 +55,36 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// one may be full while others have room.
 const NAMES: u8 = 64;
 
-/// So many digits of each id are in the name.
-const DIGITS: usize = 21;
+/// So many digits of the layer's id are in the name, and so many of the images' together.
+const OF_LAYER: usize = 20;
+const OF_IMAGES: usize = 21;
 
-/// Tells the images that are deleted together from all others: the first digits of their ids, added without
-/// carry. Of one image it is what its id begins with; empty for ids that are none of the library's.
+/// Tells the images that are deleted together: how many digits there are of each, and these. The more images,
+/// the fewer digits: where more images have the layer than there is room for, none is told from the others.
+/// Empty for ids that are none of the library's.
 fn mark_of<'a>(images: impl Iterator<Item = &'a str>) -> String {
-    let mut sum = [0; DIGITS];
-    for id in images {
-        let Some(id) = directory::id_of(id.as_ref()) else { return String::new() };
-        for (sum, digit) in sum.iter_mut().zip(id.chars()) {
-            *sum ^= digit.to_digit(16).unwrap_or(0);
-        }
+    let Some(ids) = images.map(|id| directory::id_of(id.as_ref())).collect::<Option<Vec<_>>>() else {
+        return String::new();
+    };
+    let each = (OF_IMAGES / ids.len().max(1)).min(15);
+    let digits = ids.iter().cycle().flat_map(|id| if each > 0 { &id[..each] } else { "0" }.chars());
+    format!("{each:x}{}", digits.take(OF_IMAGES).collect::<String>())
+}
+
+/// Whether an image is one of those.
+fn is_marked(mark: &str, image: &str) -> bool {
+    let (each, digits) = mark.split_at(1);
+    match usize::from_str_radix(each, 16) {
+        Ok(0) => true,
+        Ok(each) => digits.as_bytes().chunks_exact(each).any(|begin| image.as_bytes().starts_with(begin)),
+        Err(_) => false,
     }
-    sum.iter().filter_map(|digit| char::from_digit(*digit, 16)).collect()
 }
 
 /// The names that the directory of a layer can get when the images of this mark are deleted; none for ids that
 /// are none of the library's.
 fn names_of<'a>(layer: &'a str, mark: &'a str) -> impl Iterator<Item = String> + 'a {
-    let layer = directory::id_of(layer.as_ref()).map(|id| &id[..DIGITS]).filter(|_| mark.len() == DIGITS);
+    let layer = directory::id_of(layer.as_ref()).map(|id| &id[..OF_LAYER]).filter(|_| !mark.is_empty());
     layer
         .into_iter()
         .flat_map(move |layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}{mark}")))
@@ -82,7 +92,7 @@ fn names_of<'a>(layer: &'a str, mark: &'a str) -> impl Iterator<Item = String> +
 
 /// What the id of the layer begins with that a directory of this name was of, and the mark of the images.
 fn ids_of(name: &str) -> Option<(&str, &str)> {
-    directory::id_of(name.as_ref())?.strip_prefix(OURS)?.get(2..)?.split_at_checked(DIGITS)
+    directory::id_of(name.as_ref())?.strip_prefix(OURS)?.get(2..)?.split_at_checked(OF_LAYER)
 }
 
 impl Editor {
@@ -119,11 +129,13 @@ impl Editor {
     }
 }
 
-/// Whether a file of that length cannot be written, not even by root.
+/// Whether a file of that length cannot be written, not even by root. What is free on btrfs, but not available,
+/// is for metadata alone.
 fn is_full(directory: &Directory, needed: u64) -> bool {
+    let is_btrfs = btrfs::is_btrfs(directory.fd()).unwrap_or(false);
     rustix::fs::fstatvfs(directory.fd()).is_ok_and(|space| {
         let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
-        let is_short = bytes(space.f_bavail) < needed && bytes(space.f_bfree) < needed + KEPT;
+        let is_short = bytes(space.f_bavail) < needed && (is_btrfs || bytes(space.f_bfree) < needed + KEPT);
         is_short || lacks_inodes(&space)
     })
 }
@@ -347,15 +359,11 @@ impl Session<'_> {
             image.layer.as_deref() == Some(lost.as_str()) || image.mapped_layers.contains(&lost)
         };
         let images: Vec<ImageRecord> = self.records.images.iter().filter(names).cloned().collect();
-        let is_marked = |images: &[ImageRecord]| mark_of(images.iter().map(|one| one.id.as_str())) == mark;
-        let chosen = match images.chunks(1).find(|one| is_marked(one)) {
-            Some(one) => one,
-            None if is_marked(&images) => &images,
-            None => &[],
+        let goes = |image: &&ImageRecord| {
+            is_marked(mark, &image.id) && !keeps(&image.id, &image.names, &image.digests)
         };
-        let goes = |image: &&ImageRecord| !keeps(&image.id, &image.names, &image.digests);
         let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
-        let planned: Vec<_> = chosen.iter().filter(goes).map(planned).collect();
+        let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
         if images.is_empty() {
             self.delete_lost_chain(&lost, mark)?;
         } else if !planned.is_empty() {
@@ -363,7 +371,10 @@ impl Session<'_> {
         }
         if planned.len() < images.len() {
             // Pinned since, or other images that came to the layer.
-            tracing::warn!(layer = lost, "images are kept whose top layer is gone; pull them again");
+            tracing::warn!(
+                layer = lost,
+                "images are kept whose top layer is gone; remove them and pull them again"
+            );
         }
         self.remove_emptied();
         Ok(())
@@ -396,15 +407,23 @@ mod tests {
         let id = "0123456789abcdef".repeat(4);
         let images = ["fedcba9876543210", "00ffcc9876543210", "1123456789abcdef"].map(|id| id.repeat(4));
         let mark = |count: usize| mark_of(images[..count].iter().map(String::as_str));
-        assert!(images[0].starts_with(&mark(1)));
-        assert_eq!(&mark(2)[..8], "fe237600");
-        assert_ne!(mark(2), mark(3));
-        for name in names_of(&id, &mark(2)) {
-            assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
-            let (of_layer, of_images) = ids_of(&name).unwrap();
-            assert!(id.starts_with(of_layer) && of_images == mark(2), "{name}");
+        assert_eq!(mark(2), "afedcba987600ffcc9876f");
+        for count in 1..=3 {
+            let mark = mark(count);
+            for name in names_of(&id, &mark) {
+                assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
+                let (of_layer, of_images) = ids_of(&name).unwrap();
+                assert!(id.starts_with(of_layer) && of_images == mark, "{name}");
+            }
+            for (at, image) in images.iter().enumerate() {
+                assert_eq!(is_marked(&mark, image), at < count, "{mark} {image}");
+            }
         }
         assert_eq!(names_of(&id, &mark(1)).collect::<HashSet<_>>().len(), usize::from(NAMES));
+        let many: Vec<_> = (0..30).map(|at| format!("{at:064x}")).collect();
+        let many = mark_of(many.iter().map(String::as_str));
+        assert!(names_of(&id, &many).all(|name| ids_of(&name).is_some()));
+        assert!(is_marked(&many, &images[0]));
         assert_eq!(ids_of(&id), None);
         assert_eq!(names_of("../escape", &mark(1)).next(), None);
         assert_eq!(names_of(&id, &mark_of(["oci-artifact"].into_iter())).next(), None);

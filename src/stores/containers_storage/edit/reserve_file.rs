@@ -16,12 +16,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FsWord, Mode, OFlags, Stat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::units::RESERVE_FILE;
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
+use crate::sys::btrfs;
 use crate::sys::root::Root;
 
 /// Room for a record file of a few thousand layers and what the filesystem needs beside it.
@@ -30,9 +31,6 @@ const LEAST_BYTES: u64 = 4 << 20;
 /// Restored only where it takes at most this part of what is free: it must never be what fills
 /// the disk.
 const PART_OF_FREE: u64 = 8;
-
-/// `f_type` of btrfs (linux/magic.h).
-const BTRFS: FsWord = 0x9123_683e;
 
 /// Files of this length are in btrfs's metadata (`max_inline` is 2048 by default).
 const INLINE_BYTES: usize = 2000;
@@ -73,10 +71,11 @@ impl ReserveFile {
         for area in places.areas() {
             let device = area.identity().0;
             let bytes = LEAST_BYTES.max(2 * largest_record_file(places, area));
-            let reserve_file = match state.clone().filter(|state| state.identity().0 == device) {
-                Some(state) => Self::new(state, format!("ballast-{device:x}"), bytes),
-                None => Self::new(area.clone(), RESERVE_FILE, bytes),
-            };
+            let beside = Self::new(area.clone(), RESERVE_FILE, bytes);
+            // It may be there from a run that had no room for a state directory.
+            let state = state.clone().filter(|state| state.identity().0 == device && !beside.exists());
+            let reserve_file =
+                state.map_or(beside, |state| Self::new(state, format!("ballast-{device:x}"), bytes));
             match all.iter_mut().find(|known| known.device() == device) {
                 Some(known) => known.bytes = known.bytes.max(bytes),
                 None => all.push(reserve_file),
@@ -173,8 +172,7 @@ impl ReserveFile {
             return Ok(false);
         }
         self.release()?;
-        let is_btrfs = rustix::fs::fstatfs(self.parent.fd())?.f_type == BTRFS;
-        let made = match is_btrfs {
+        let made = match btrfs::is_btrfs(self.parent.fd())? {
             true => self.make_inline(),
             false => reserve(self.parent.fd(), &self.name, self.bytes),
         };
