@@ -192,11 +192,13 @@ impl<'a> Gc<'a> {
             Some(through) => through,
             None => self.connect()?,
         };
+        let missing = reserve::missing(&planned.scanned.scan, planned.scanned.state.place());
         let result = self.carry_out(&mut through, planned);
         if let Through::Cri(remover) = &through {
             // Again, where it was used up and there is room now.
             reserve::prepare(remover.reserve_file());
         }
+        reserve::tell_made(&missing, self.observer);
         self.through = Some(through);
         result
     }

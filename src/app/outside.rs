@@ -166,7 +166,7 @@ impl fmt::Display for Outside {
         write!(to, "{outside} of the {used} used on {} is not in any store", mount.display())?;
         match largest(parts).as_str() {
             "" => to.write_str("; no deletion of images frees it."),
-            largest => write!(to, " (largest: {largest}); no deletion of images frees it."),
+            largest => write!(to, " (of it {largest}); no deletion of images frees it."),
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
         };
         assert_eq!(
             outside.to_string(),
-            "2.0 GiB of the 3.0 GiB used on /var is not in any store (largest: core dumps 1.0 GiB \
+            "2.0 GiB of the 3.0 GiB used on /var is not in any store (of it core dumps 1.0 GiB \
              (/var/lib/systemd/coredump), /opt 512.0 MiB); no deletion of images frees it."
         );
         outside.parts.clear();

@@ -4,6 +4,7 @@ use super::observer::Observer;
 use crate::cri::{StorePlace, StoreType};
 use crate::history::Place;
 use crate::model::StoreKind;
+use crate::model::display::bytes;
 use crate::stores::Scan;
 use crate::stores::containers_storage::edit::ReserveFile;
 
@@ -57,6 +58,22 @@ pub fn create_all(scan: &Scan, place: &Place, observer: &dyn Observer) {
             Ok(false) => observer.note(&format!("there is no room for the reserve file {path}")),
             Err(error) => observer.note(&format!("the reserve file {path} cannot be made: {error}")),
         }
+    }
+}
+
+/// Those of a scan that are not there.
+pub(super) fn missing(scan: &Scan, place: &Place) -> Vec<ReserveFile> {
+    let mut all = of_all(scan, place);
+    all.retain(|reserve| !reserve.exists());
+    all
+}
+
+/// A run that has made some says so: they are a part of what is used.
+pub(super) fn tell_made(missing: &[ReserveFile], observer: &dyn Observer) {
+    for reserve in missing.iter().filter(|reserve| reserve.exists()) {
+        let (size, path) = (bytes(reserve.taken_bytes()), reserve.path().display());
+        observer
+            .note(&format!("made the reserve file {path} ({size}), for the first deletion on a full disk"));
     }
 }
 

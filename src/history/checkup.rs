@@ -54,7 +54,7 @@ pub fn bytes(place: &Place) -> Option<u64> {
 pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
     let (mut count, mut first) = (0, None);
     for dir in place.pending.iter().cloned() {
-        let here = names(&dir)?.len();
+        let here = names(&dir)?.iter().filter(|name| *name != RUN_LOCK).count();
         count += here;
         if here > 0 {
             first.get_or_insert(dir);

@@ -101,6 +101,9 @@ impl<'a> Judge<'a> {
                     "among the newest {} of {repository}",
                     self.input.policy.protect.keep_newest
                 )),
+                None if self.input.policy.protect.keep_newest == 0 => {
+                    Says::go("the newest of a repository are not kept (protect.keep_newest)")
+                }
                 None => Says::go("not among the newest of its repository"),
             },
             Rule::ReadOnlyStore if self.store(at).read_only => {

@@ -346,11 +346,13 @@ fn identity(found: std::io::Result<(OwnedFd, PathBuf)>) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Whether there is nothing at `path`, which is in the store at `store`. No mount is entered for that.
+/// Whether there is nothing at `path`, which is in the store at `store`. No mount is entered for that whose
+/// filesystem may not answer.
 fn is_missing(store: &Path, path: &Path) -> bool {
     let Ok(root) = Root::open(store) else { return false };
     let Ok(below) = path.strip_prefix(store) else { return false };
-    let found = Opener::usual(root.fd()).beneath(root.fd(), below, HANDLE, false);
+    // The driver mounts its own directory on itself.
+    let found = root::into_mounts(Opener::usual(root.fd()), root.fd(), below, HANDLE);
     found.is_err_and(|error| error == Errno::NOENT)
 }
 

@@ -41,10 +41,9 @@ impl Examination<'_> {
 
 /// What no deletion of images frees, as a clause.
 fn in_no_store(parts: &[Part]) -> String {
-    let found: u64 = parts.iter().map(|part| part.bytes).fold(0, u64::saturating_add);
     match outside::largest(parts) {
         largest if largest.is_empty() => String::new(),
-        largest => format!("; at least {} is not in any store (largest: {largest})", bytes(found)),
+        largest => format!("; not in any store are, among others, {largest}"),
     }
 }
 

@@ -57,6 +57,10 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
             Some(believed) if believed >= document.wanted_bytes => {
                 "The kubelet's algorithm believes that this is enough.\n"
             }
+            _ if document.kept.iter().any(|kept| kept.rule == "min-age") => {
+                "The remaining images are too young (min-age: `layersweep explain IMAGE` says for how long), in \
+                use or protected; `layersweep usage` shows what uses the disk.\n"
+            }
             _ => {
                 "The remaining images are in use or protected; `layersweep usage` shows what uses the \
                 disk.\n"
@@ -103,6 +107,8 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     format!("{}: {used} used{inodes}{thresholds}: {wanted}\n", safe(&filesystem.mount))
 }
 
+const GROUP: &str = "Images \"with N more\" share layers with those below them; together they free these.\n";
+
 /// The table of these deletions, after an empty line.
 fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     if all.is_empty() {
@@ -142,6 +148,9 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     table.add_stores(all.iter().map(|deleted| deleted.store.as_str()));
     table.fit(screen, &[1], &[(0, 24)]);
     let mut out = format!("\n{}", table.render());
+    if all.iter().any(|deleted| deleted.group.is_some_and(|members| members > 1)) {
+        out.push_str(GROUP);
+    }
     if all.iter().any(|deleted| deleted.differs) {
         out.push_str(DIFFERS);
     }

@@ -193,7 +193,9 @@ impl Filler<'_> {
             }
         }
         let recorded: HashSet<&str> = tables.recorded.iter().map(|one| one.layer.as_str()).collect();
-        let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| !recorded.contains(id.as_str())).collect();
+        // In another mount namespace another store may lie at the same path, as in a container that runs podman.
+        let is_leaked = |id: &str| self.layer_at.contains_key(id) && !recorded.contains(id);
+        let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| is_leaked(id)).collect();
         leaked.sort_unstable();
         for (id, path) in leaked {
             let evidence = "mounted, but listed in no mountpoints.json: unmount it before deleting the \
