@@ -13,7 +13,8 @@ else
     # goes with this process.
     mkdir -p target
     image=$(mktemp -p target tests-XXXXXX)
-    TMPDIR=$(mktemp -d)
+    # podman takes no runroot of more than 50 characters.
+    TMPDIR=$(mktemp -d /tmp/XXXX)
     trap 'umount --lazy "$TMPDIR"; rmdir "$TMPDIR"' EXIT
     truncate -s 32G "$image"
     mkfs.ext4 -q -F -m 0 -O ^has_journal "$image"

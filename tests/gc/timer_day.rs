@@ -251,7 +251,7 @@ fn a_day_of_timers_leaves_nothing_but_its_records() {
         assert_eq!(file.one("scan_complete", &[]), 1.0);
         assert_went_on(&counters, &file.counters());
         if number % HOUR == 0 {
-            let run = day.run(&["gc", "--via", "direct", "--format", "json"]).json();
+            let run = day.run(&["gc", "--via", "direct", "--quiet", "--format", "json"]).json();
             file = day.file();
             assert_went_on(&counters, &file.counters());
             gone += list(&run, "/deleted").len() as u64;

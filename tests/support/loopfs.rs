@@ -78,7 +78,7 @@ impl LoopFs {
 
     /// The same, with further flags for mkfs and options for mount (`["strictatime"]`).
     pub fn with(fs: Fs, size: u64, mkfs: &[&str], mount_options: &[&str]) -> Self {
-        let dir = tempfile::Builder::new().prefix("layersweep-loopfs-").tempdir();
+        let dir = tempfile::Builder::new().prefix("loopfs-").tempdir();
         let dir = dir.expect("making a temporary directory");
         let image = dir.path().join("image");
         let file = File::create(&image).expect("making the image file");
