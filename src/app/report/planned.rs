@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::execute::editors::{Editors, Keep};
 use crate::model::Plan;
 use crate::model::plan::End;
+use crate::model::rules::Rule;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, Wish};
 use crate::stores::Scan;
@@ -74,6 +75,9 @@ impl Plans {
             _ if self.blind => "its records cannot be read",
             Some(End::NotNeeded) | None => "the disk is below its thresholds",
             Some(End::Invalid) => "the disk's figures or its thresholds are invalid",
+            Some(_) if self.images.kept.iter().any(|kept| kept.rule == Rule::MinAge) => {
+                "images are too young (min-age); `layersweep explain IMAGE` says for how long"
+            }
             Some(End::Open | End::Reached | End::NotReached) => {
                 "all images are protected; see `layersweep explain IMAGE`"
             }

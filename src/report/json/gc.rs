@@ -90,6 +90,8 @@ pub struct GcFilesystemDoc {
     pub available_after_bytes: Option<u64>,
     /// Bytes that were missing.
     pub wanted_bytes: u64,
+    /// Of these, what root has used of its reserve: until it is freed nothing more becomes available.
+    pub owed_bytes: u64,
     /// Inodes that were missing.
     pub wanted_inodes: u64,
     /// Free inodes before; 0 where the filesystem has no fixed number of inodes.
@@ -297,6 +299,7 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         available_before_bytes: available(before),
         available_after_bytes: available(plan.after.as_ref()),
         wanted_bytes: plan.wanted.bytes,
+        owed_bytes: before.and_then(|space| space.as_ref().ok()).map_or(0, |space| space.owed_bytes),
         wanted_inodes: plan.wanted.inodes,
         inodes_free_before: inodes_free(before),
         inodes_free_after: inodes_free(plan.after.as_ref()),

@@ -78,6 +78,9 @@ fn object(id: &str) -> String {
     if id.starts_with('/') { safe(id) } else { short_id(id) }
 }
 
+/// Less of root's reserve is used by chance.
+const WORTH_A_WORD: u64 = 1 << 20;
+
 fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     let used = percent(filesystem.usage_before_percent);
     if document.header.kind == "rm" {
@@ -96,6 +99,13 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
             "no deletion needed for space, only by age".to_owned()
         }
         (true, ..) => "no deletion needed".to_owned(),
+        (false, wanted, 0) if filesystem.owed_bytes >= WORTH_A_WORD => {
+            format!(
+                "{} to free, the first {} of it for root's reserve",
+                bytes(wanted),
+                bytes(filesystem.owed_bytes)
+            )
+        }
         (false, wanted, 0) => format!("{} to free", bytes(wanted)),
         (false, 0, inodes) => format!("{inodes} inodes to free"),
         (false, wanted, inodes) => format!("{} and {inodes} inodes to free", bytes(wanted)),

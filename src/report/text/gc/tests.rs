@@ -69,6 +69,7 @@ fn document() -> GcDoc {
             available_before_bytes: Some(230 << 20),
             available_after_bytes: Some(320 << 20),
             wanted_bytes: 96 << 20,
+            owed_bytes: 0,
             wanted_inodes: 0,
             inodes_free_before: Some(1000),
             inodes_free_after: Some(1200),
