@@ -147,6 +147,24 @@ pub fn into_mounts(
     path: &Path,
     flags: OFlags,
 ) -> rustix::io::Result<OwnedFd> {
+    /// What podman mounts and unmounts all the time is not known the moment after.
+    const TRIES: u32 = 5;
+    let mut opened = into_mounts_once(opener, start, path, flags);
+    for _ in 1..TRIES {
+        if opened.as_ref().err() != Some(&Errno::XDEV) {
+            break;
+        }
+        opened = into_mounts_once(opener, start, path, flags);
+    }
+    opened
+}
+
+fn into_mounts_once(
+    opener: Opener,
+    start: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     match opener.beneath(start, path, flags, false) {
         Err(Errno::XDEV) if is_plain => {}
