@@ -52,9 +52,7 @@ pub fn create_all(scan: &Scan, place: &Place, observer: &dyn Observer) {
     for reserve in of_all(scan, place).iter().filter(|reserve| !reserve.is_ready()) {
         let path = reserve.path().display();
         match reserve.prepare() {
-            Ok(true) => {
-                observer.note(&format!("made the reserve file {path}, for the first deletion on a full disk"))
-            }
+            Ok(true) => tell_made(std::slice::from_ref(reserve), observer),
             Ok(false) => observer.note(&format!("there is no room for the reserve file {path}")),
             Err(error) => observer.note(&format!("the reserve file {path} cannot be made: {error}")),
         }
@@ -68,7 +66,7 @@ pub(super) fn missing(scan: &Scan, place: &Place) -> Vec<ReserveFile> {
     all
 }
 
-/// A run that has made some says so: they are a part of what is used.
+/// Says which of them were made: they are a part of what is used.
 pub(super) fn tell_made(missing: &[ReserveFile], observer: &dyn Observer) {
     for reserve in missing.iter().filter(|reserve| reserve.exists()) {
         let (size, path) = (bytes(reserve.taken_bytes()), reserve.path().display());

@@ -26,7 +26,8 @@ impl Planner<'_> {
         stores.map(|store| self.put_first_of(store, measured)).collect()
     }
 
-    /// Once more where the images that were to make room stay: others have to, and every turn begins anew.
+    /// Once more, where the images that were to make room stay after all: others have to make it, and the order is
+    /// gone through from its beginning.
     pub(super) fn put_first_again(&mut self, measured: &[Measured]) {
         let Some(mut all) = self.first.take() else { return };
         let is_open = |at: &usize| matches!(all[*at], First::Frees(_));

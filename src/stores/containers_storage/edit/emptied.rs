@@ -9,7 +9,7 @@
 //!
 //! The directory's new name is an id without a record, which every version of the library takes for an
 //! orphan that its garbage collection removes, and which shows us that it is ours, and of which layer and
-//! image.
+//! images.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -62,7 +62,7 @@ const OF_IMAGES: usize = 21;
 /// Tells the images that are deleted together: how many digits there are of each, and these. The more images,
 /// the fewer digits: where more images have the layer than there is room for, none is told from the others.
 /// Empty for ids that are none of the library's.
-fn mark_of<'a>(images: impl Iterator<Item = &'a str>) -> String {
+fn group_of<'a>(images: impl Iterator<Item = &'a str>) -> String {
     let Some(ids) = images.map(|id| directory::id_of(id.as_ref())).collect::<Option<Vec<_>>>() else {
         return String::new();
     };
@@ -72,8 +72,8 @@ fn mark_of<'a>(images: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Whether an image is one of those.
-fn is_marked(mark: &str, image: &str) -> bool {
-    let (each, digits) = mark.split_at(1);
+fn is_in_group(group: &str, image: &str) -> bool {
+    let (each, digits) = group.split_at(1);
     match usize::from_str_radix(each, 16) {
         Ok(0) => true,
         Ok(each) => digits.as_bytes().chunks_exact(each).any(|begin| image.as_bytes().starts_with(begin)),
@@ -81,16 +81,16 @@ fn is_marked(mark: &str, image: &str) -> bool {
     }
 }
 
-/// The names that the directory of a layer can get when the images of this mark are deleted; none for ids that
+/// The names that the directory of a layer can get when the images of this group are deleted; none for ids that
 /// are none of the library's.
-fn names_of<'a>(layer: &'a str, mark: &'a str) -> impl Iterator<Item = String> + 'a {
-    let layer = directory::id_of(layer.as_ref()).map(|id| &id[..OF_LAYER]).filter(|_| !mark.is_empty());
+fn names_of<'a>(layer: &'a str, group: &'a str) -> impl Iterator<Item = String> + 'a {
+    let layer = directory::id_of(layer.as_ref()).map(|id| &id[..OF_LAYER]).filter(|_| !group.is_empty());
     layer
         .into_iter()
-        .flat_map(move |layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}{mark}")))
+        .flat_map(move |layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}{group}")))
 }
 
-/// What the id of the layer begins with that a directory of this name was of, and the mark of the images.
+/// What the id of the layer begins with that a directory of this name was of, and the group of the images.
 fn ids_of(name: &str) -> Option<(&str, &str)> {
     directory::id_of(name.as_ref())?.strip_prefix(OURS)?.get(2..)?.split_at_checked(OF_LAYER)
 }
@@ -178,9 +178,9 @@ fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duratio
 }
 
 /// Renames the directory of a layer; returns its new name.
-fn quarantine(layers: &Directory, layer: &str, mark: &str) -> Result<String, Fault> {
+fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fault> {
     let mut last = None;
-    for name in names_of(layer, mark) {
+    for name in names_of(layer, group) {
         // One that is there is of an earlier run, since when the layer was pulled again.
         if layers.has(&name)? {
             continue;
@@ -205,9 +205,9 @@ impl Session<'_> {
         if self.editor.places.driver != "overlay" || !is_own || !is_same {
             return;
         }
-        let mark = mark_of(images.iter().map(|image| image.id.as_str()));
+        let group = group_of(images.iter().map(|image| image.id.as_str()));
         let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_top);
-        let is_named = |layer: &&ToDelete| names_of(&layer.id, &mark).next().is_some();
+        let is_named = |layer: &&ToDelete| names_of(&layer.id, &group).next().is_some();
         let named = first.into_iter().chain(rest).filter(is_named);
         let offered = named.map(|layer| Offered {
             id: layer.id.clone(),
@@ -217,7 +217,7 @@ impl Session<'_> {
         });
         self.emptied.offered = offered.collect();
         self.emptied.next = 0;
-        self.emptied.mark = mark;
+        self.emptied.group = group;
     }
 
     /// Whether layers were emptied for want of room.
@@ -245,7 +245,7 @@ impl Session<'_> {
         let mut holds_bytes = 0;
         if layers.has(&layer.id)? {
             holds_bytes = holds(&layers.path().join(&layer.id), needed);
-            match quarantine(&layers, &layer.id, &self.emptied.mark) {
+            match quarantine(&layers, &layer.id, &self.emptied.group) {
                 Ok(name) => self.emptied.directories.push((layer.place, name)),
                 // btrfs reserves more metadata for a rename than there may be.
                 Err(fault) if fault.is_no_space() && !self.has_emptied() => {
@@ -342,7 +342,7 @@ impl Session<'_> {
     /// decided and proven then. It is proven once more that nothing uses it, and that nobody keeps it since.
     pub(super) fn finish_emptied(&mut self, place: usize, name: &str, keeps: Keeps<'_>) -> Result<(), Error> {
         let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
-        let (Some(layers), Some((begins, mark))) = (layers, ids_of(name)) else { return Ok(()) };
+        let (Some(layers), Some((begins, group))) = (layers, ids_of(name)) else { return Ok(()) };
         if self.records.layer(name).is_some() {
             return Ok(());
         }
@@ -360,12 +360,12 @@ impl Session<'_> {
         };
         let images: Vec<ImageRecord> = self.records.images.iter().filter(names).cloned().collect();
         let goes = |image: &&ImageRecord| {
-            is_marked(mark, &image.id) && !keeps(&image.id, &image.names, &image.digests)
+            is_in_group(group, &image.id) && !keeps(&image.id, &image.names, &image.digests)
         };
         let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
         let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
         if images.is_empty() {
-            self.delete_lost_chain(&lost, mark)?;
+            self.delete_lost_chain(&lost, group)?;
         } else if !planned.is_empty() {
             self.delete_images(&planned)?;
         }
@@ -381,8 +381,8 @@ impl Session<'_> {
     }
 
     /// The image's record is gone already.
-    fn delete_lost_chain(&mut self, top: &str, mark: &str) -> Result<(), Error> {
-        let id = format!("{mark:0<64}");
+    fn delete_lost_chain(&mut self, top: &str, group: &str) -> Result<(), Error> {
+        let id = format!("{group:0<64}");
         let image = ImageRecord { id, layer: Some(top.to_owned()), ..ImageRecord::default() };
         let image = [image];
         let records = &self.records;
@@ -406,27 +406,27 @@ mod tests {
     fn the_name_tells_the_layer_and_is_an_id() {
         let id = "0123456789abcdef".repeat(4);
         let images = ["fedcba9876543210", "00ffcc9876543210", "1123456789abcdef"].map(|id| id.repeat(4));
-        let mark = |count: usize| mark_of(images[..count].iter().map(String::as_str));
-        assert_eq!(mark(2), "afedcba987600ffcc9876f");
+        let group = |count: usize| group_of(images[..count].iter().map(String::as_str));
+        assert_eq!(group(2), "afedcba987600ffcc9876f");
         for count in 1..=3 {
-            let mark = mark(count);
-            for name in names_of(&id, &mark) {
+            let group = group(count);
+            for name in names_of(&id, &group) {
                 assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
                 let (of_layer, of_images) = ids_of(&name).unwrap();
-                assert!(id.starts_with(of_layer) && of_images == mark, "{name}");
+                assert!(id.starts_with(of_layer) && of_images == group, "{name}");
             }
             for (at, image) in images.iter().enumerate() {
-                assert_eq!(is_marked(&mark, image), at < count, "{mark} {image}");
+                assert_eq!(is_in_group(&group, image), at < count, "{group} {image}");
             }
         }
-        assert_eq!(names_of(&id, &mark(1)).collect::<HashSet<_>>().len(), usize::from(NAMES));
+        assert_eq!(names_of(&id, &group(1)).collect::<HashSet<_>>().len(), usize::from(NAMES));
         let many: Vec<_> = (0..30).map(|at| format!("{at:064x}")).collect();
-        let many = mark_of(many.iter().map(String::as_str));
+        let many = group_of(many.iter().map(String::as_str));
         assert!(names_of(&id, &many).all(|name| ids_of(&name).is_some()));
-        assert!(is_marked(&many, &images[0]));
+        assert!(is_in_group(&many, &images[0]));
         assert_eq!(ids_of(&id), None);
-        assert_eq!(names_of("../escape", &mark(1)).next(), None);
-        assert_eq!(names_of(&id, &mark_of(["oci-artifact"].into_iter())).next(), None);
+        assert_eq!(names_of("../escape", &group(1)).next(), None);
+        assert_eq!(names_of(&id, &group_of(["oci-artifact"].into_iter())).next(), None);
     }
 
     #[test]

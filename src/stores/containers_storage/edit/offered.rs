@@ -8,8 +8,8 @@ pub(super) struct Emptied {
     /// In the order of their turn: the image's top layer first.
     pub(super) offered: Vec<Offered>,
     pub(super) next: usize,
-    /// Of the images that are deleted.
-    pub(super) mark: String,
+    /// Tells the images that are deleted: `emptied::group_of`.
+    pub(super) group: String,
     /// How long this session has waited for the room.
     pub(super) waited: Duration,
     /// Place and name of the directories that were emptied.
