@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind, Planned};
 use crate::history::ages::Ages;
 use crate::model::display::{shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
@@ -38,8 +38,8 @@ pub struct Context<'a> {
     pub leaks: &'a Plan,
     /// Nothing younger goes.
     pub min_age: SignedDuration,
-    /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
-    pub command: &'static str,
+    /// What goes now, by filesystem.
+    pub planned: &'a [Planned],
 }
 
 /// What fills the filesystems, the largest first.
@@ -137,9 +137,14 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
         1 => "1 image that no container uses".into(),
         many => format!("{many} images that no container uses"),
     };
+    let Planned { command, gc, none, .. } = context.planned[at.get()];
+    let remedy = match gc.is_nothing() {
+        true => format!("`{command}` deletes none of them now: {none}"),
+        false => format!("`{command}` deletes them by policy, least recently used first"),
+    };
     (bytes >= LEAST).then(|| Cause {
         title: "images not in use".into(),
-        remedy: format!("`{}` deletes them by policy, least recently used first", context.command),
+        remedy,
         taken_by: Action::Layersweep,
         ..context.cause(at, CauseKind::UnusedImages, bytes, text)
     })
@@ -162,7 +167,7 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         let text = format!("unused image {name} ({used}), pinned by {}", facts.pinned_by.join(", "));
         (bytes >= context.least(at) && !pause).then(|| Cause {
             title: format!("pinned image {name}"),
-            remedy: unpin(&facts.pinned_by, context.command),
+            remedy: unpin(&facts.pinned_by, context.planned[at.get()].command),
             id: Some(facts.id.to_string()),
             ..context.cause(at, CauseKind::PinnedImage, bytes, text)
         })
@@ -427,10 +432,13 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         .map(|part| {
             let path = part.path.as_ref();
             let text = path.map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
-            let remedy = path.map_or_else(String::new, |path| {
-                let word = shell_word(path);
-                format!("not container data; drill down with `du -xh --max-depth=1 {word} | sort -h`")
-            });
+            let drill = |path: &String| {
+                let is_directory =
+                    context.scan.sysroot.open(Path::new(path)).is_ok_and(|root| root.directory().is_ok());
+                let then = format!("; drill down with `du -xh --max-depth=1 {} | sort -h`", shell_word(path));
+                format!("not container data{}", if is_directory { &then } else { "" })
+            };
+            let remedy = path.map(drill).unwrap_or_default();
             let cause = context.cause(at, CauseKind::Other, part.bytes, text);
             Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }
         })

@@ -100,6 +100,7 @@ pub fn report(
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = all().map(|at| diagnosis::divide(scan, &other_users, at)).collect();
     let plans = planned::plans(request, observer, config, &result)?;
+    let planned: Vec<_> = all().map(|at| plans.on(&result, at)).collect();
     let context = diagnosis::Context {
         scan,
         other_users: &other_users,
@@ -107,7 +108,7 @@ pub fn report(
         divided: &divided,
         leaks: &plans.leaks,
         min_age: config.leaks.min_age,
-        command: plans.command,
+        planned: &planned,
     };
     let causes = diagnosis::causes(&context);
     let thresholds = thresholds::all(config, scan);
@@ -121,12 +122,12 @@ pub fn report(
         .iter()
         .zip(divided)
         .zip(thresholds)
-        .enumerate()
-        .map(|(at, ((filesystem, divided), thresholds))| Disk {
+        .zip(planned)
+        .map(|(((filesystem, divided), thresholds), planned)| Disk {
             filesystem: filesystem.clone(),
             parts: divided.parts,
             thresholds,
-            planned: plans.on(&result, at.into()),
+            planned,
         })
         .collect();
     let complete = scan.is_complete() && !other_users.findings.iter().any(|finding| finding.incomplete);

@@ -26,7 +26,7 @@ pub(super) struct Plans {
     /// Our records cannot be read.
     blind: bool,
     /// What deletes images here.
-    pub(super) command: &'static str,
+    command: &'static str,
 }
 
 /// Plans for what was scanned.
