@@ -151,7 +151,9 @@ impl execute::Observer for Recorder<'_> {
     fn begins(&mut self, step: &Step) {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
-        let keep_list = self.journal.begins(self.row(step, None));
+        let along = step.along.iter().map(|target| Step::new(target.clone(), step.cause));
+        let along = along.map(|step| self.row(&step, None)).collect();
+        let keep_list = self.journal.begins(self.row(step, None), along);
         if let Some(context) = self.context {
             context.keep_list_is(keep_list);
         }

@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
             // What was asked for may still happen.
             self.observer.unproven(step, &message);
             self.ends(message.clone());
-            return Answer::Refused(message);
+            return Answer::Kept(Ruling::keeps(Rule::RunEnded, message));
         }
         self.observer.refused(step, &problem);
         // Images are reported by the plan.

@@ -162,7 +162,7 @@ impl Handler for Images<'_> {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
             return Ok(Proof::MayGo);
         }
-        let ids = std::iter::once(id).chain(&step.along).map(String::as_str);
+        let ids = std::iter::once(id).chain(step.along.iter().map(|target| &target.id)).map(String::as_str);
         let (fresh, extra) = proof::look_together(request, &request.labels.only(ids), self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
         let Some(at) = proof::find(&fresh.inventory, store, id) else {
@@ -178,7 +178,7 @@ impl Handler for Images<'_> {
             return Ok(Proof::Kept(ruling));
         }
         let along: Vec<_> =
-            step.along.iter().filter_map(|id| proof::find(&fresh.inventory, store, id)).collect();
+            step.along.iter().filter_map(|target| proof::find(&fresh.inventory, store, &target.id)).collect();
         if let Some((other, ruling)) = along.iter().find_map(|at| Some((*at, judge.kept(*at)?))) {
             let other = fresh.inventory.images[other.get()].title();
             let detail = format!("{other}, which has the same layers, stays: {}", ruling.detail);

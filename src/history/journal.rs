@@ -7,7 +7,7 @@
 //! on the run waits in a file, which is written anew with each thing, until its end tries the database
 //! once more.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::attempts::Attempt;
@@ -43,8 +43,8 @@ pub struct Journal {
     left: Option<Stamp>,
     /// The keep-list when this last wrote to it.
     pins: Option<Vec<Pin>>,
-    /// Position of the deletion that was begun and whose outcome is open.
-    open: Option<usize>,
+    /// Positions of the deletions that were begun and whose outcomes are open.
+    open: VecDeque<usize>,
     /// The database could not be written: it is tried again at the end.
     waits: bool,
     /// What became of the last file.
@@ -77,7 +77,7 @@ impl Journal {
             from: 0,
             left: None,
             pins: None,
-            open: None,
+            open: VecDeque::new(),
             waits: false,
             waiting: Vec::new(),
             told: HashSet::new(),
@@ -88,14 +88,24 @@ impl Journal {
 
     /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
     /// record, and a later scan says what came of it. What follows is [`Self::gone`],
-    /// [`Self::refused`], [`Self::spared`], or nothing if the outcome is unknown.
+    /// [`Self::refused`], [`Self::spared`], or nothing if the outcome is unknown. What is deleted `along`
+    /// with it is begun with it, and once more in its turn.
     ///
     /// Returns the keep-list at that moment; `None` where the database could not be used.
-    pub fn begins(&mut self, deletion: Deletion) -> Option<Vec<Pin>> {
-        let error = Some(BEGUN.to_owned());
-        let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
-        self.record.entries.push(Entry { deletion, key: None, attempt: None, spared: false });
-        self.open = Some(self.record.entries.len() - 1);
+    pub fn begins(&mut self, deletion: Deletion, along: Vec<Deletion>) -> Option<Vec<Pin>> {
+        let is_begun = |at: &usize| {
+            let begun = &self.record.entries[*at].deletion;
+            (&begun.store, &begun.id) == (&deletion.store, &deletion.id)
+        };
+        if !self.open.front().is_some_and(is_begun) {
+            self.open.clear();
+            for deletion in std::iter::once(deletion).chain(along) {
+                let error = Some(BEGUN.to_owned());
+                let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
+                self.open.push_back(self.record.entries.len());
+                self.record.entries.push(Entry { deletion, key: None, attempt: None, spared: false });
+            }
+        }
         self.save(SHORT);
         self.pins.take()
     }
@@ -127,7 +137,7 @@ impl Journal {
         byproduct_bytes: u64,
         usage_after_percent: Option<f64>,
     ) {
-        self.change(position, |entry| {
+        self.change([position], |entry| {
             entry.deletion.measured_bytes = measured_bytes;
             entry.deletion.byproduct_bytes = byproduct_bytes;
             entry.deletion.usage_after_percent = usage_after_percent;
@@ -139,6 +149,7 @@ impl Journal {
     pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreId, Attempt)>) {
         let (key, attempt) = attempt.map(|(store, attempt)| (StoreKey(store.clone()), attempt)).unzip();
         self.add(Entry { deletion, key, attempt, spared: false });
+        self.spared();
     }
 
     /// An event that the kubelet would report on its node.
@@ -171,7 +182,7 @@ impl Journal {
     }
 
     fn add(&mut self, entry: Entry) -> usize {
-        let Some(position) = self.open.take() else {
+        let Some(position) = self.open.pop_front() else {
             self.record.entries.push(entry);
             self.save(SHORT);
             return self.record.entries.len() - 1;
@@ -182,17 +193,22 @@ impl Journal {
         position
     }
 
-    fn change_open(&mut self, change: impl FnOnce(&mut Entry)) {
-        if let Some(position) = self.open.take() {
-            self.change(position, change);
-        }
+    fn change_open(&mut self, change: impl Fn(&mut Entry)) {
+        let open = std::mem::take(&mut self.open);
+        self.change(open, change);
     }
 
-    fn change(&mut self, position: usize, change: impl FnOnce(&mut Entry)) {
-        let Some(entry) = self.record.entries.get_mut(position) else { return };
-        change(entry);
-        self.from = self.from.min(position);
-        self.save(SHORT);
+    fn change(&mut self, positions: impl IntoIterator<Item = usize>, change: impl Fn(&mut Entry)) {
+        let mut from = None;
+        for position in positions {
+            let Some(entry) = self.record.entries.get_mut(position) else { continue };
+            change(entry);
+            from = Some(from.unwrap_or(position).min(position));
+        }
+        if let Some(from) = from {
+            self.from = self.from.min(from);
+            self.save(SHORT);
+        }
     }
 
     /// Saves what has changed, in the database or else in a file; whether all of it is in the

@@ -193,11 +193,11 @@ pub struct Step {
     /// It is deleted together with others, for bytes that are only freed when the last of them is
     /// deleted: how many are left of the group, this one included.
     pub group: Option<usize>,
-    /// Ids of images of its store that have the same top layer and are deleted in the same go, since none of
-    /// them alone makes the room that a deletion needs to begin. Each has a step of its own after this one,
-    /// which frees nothing more.
+    /// Images of its store that have the same top layer and are deleted in the same go, since none of them
+    /// alone makes the room that a deletion needs to begin. Each has a step of its own after this one, which
+    /// frees nothing more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub along: Vec<String>,
+    pub along: Vec<Target>,
     /// What [`Self::filesystem`] is expected to report afterwards; `None` if its numbers were invalid.
     pub expected: Option<Space>,
 }
@@ -239,7 +239,7 @@ impl Step {
         Self {
             filesystem: Some(filesystem),
             gains,
-            along: along.iter().map(|at| inventory.images[at.get()].id.to_string()).collect(),
+            along: along.iter().map(|at| Target::image(inventory, *at)).collect(),
             expected,
             ..Self::new(Target::image(inventory, image), cause)
         }

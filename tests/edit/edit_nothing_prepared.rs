@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
@@ -24,6 +25,9 @@ use support::{edit, node};
 
 /// Images of 5 MiB each on a common base; a container uses the last.
 const IMAGES: usize = 10;
+
+/// What the name of a quarantined directory begins with: `layersweep` in hexadecimal.
+const QUARANTINED: &str = "6c617965727377656570";
 
 fn name(at: usize) -> String {
     format!("reg.local/app-{at}:1")
@@ -616,4 +620,52 @@ fn nothing_is_finished_before_the_answer() {
     assert!(!is_there(), "{yes:?}");
     let none = gc("");
     assert!(!none.stdout.contains("[y/N]"), "{none:?}");
+}
+
+/// Stopped while the layer is emptied: neither image counts as refused, and the next run finishes both.
+#[test]
+fn stopped_while_the_layer_is_emptied() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    if !support::require_program("strace") {
+        return;
+    }
+    disk.fill();
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
+    let mut command = Command::new("strace");
+    program::hermetic(&mut command);
+    // Each unlink takes so many microseconds.
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat", "-e"]);
+    command.arg("inject=unlinkat:delay_exit=200000").arg(env!("CARGO_BIN_EXE_layersweep")).args(words);
+    command.args(["--format", "json", "--graphroot"]).arg(disk.store.root());
+    command.arg("--runroot").arg(disk.store.runroot()).arg("--state-dir").arg(disk.state());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    let quarantined = || {
+        let names = std::fs::read_dir(disk.store.root().join("overlay")).unwrap();
+        let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.any(|name| name.starts_with(QUARANTINED))
+    };
+    assert!((0..600).any(|_| quarantined() || (std::thread::sleep(Duration::from_millis(50)), false).1));
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
+    let pid = children.split_whitespace().next().unwrap().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{document:#}");
+    assert!(quarantined(), "{document:#}");
+    assert!(list(&document, "/deleted").is_empty(), "{document:#}");
+    let is_refused = |one: &&Value| text(one, "/rule") == "refused";
+    assert!(!list(&document, "/kept").iter().any(|one| is_refused(&one)), "{document:#}");
+    let next = disk.json(0, &words);
+    assert!(!quarantined(), "{next:#}");
+    assert_eq!(text(&next, "/outcome"), "not_needed", "{next:#}");
+    let history = disk.json(0, &["history"]);
+    let gone = list(&history, "/runs/0/deleted");
+    assert_eq!(gone.len(), 3, "{history:#}");
+    for one in gone {
+        assert_eq!((text(one, "/outcome"), &one["error"]), ("gone", &Value::Null), "{history:#}");
+        assert!(!disk.ids().contains(text(one, "/id")));
+    }
+    disk.empty_again();
+    disk.podman_works();
 }

@@ -105,7 +105,7 @@ fn delete(journal: &mut Journal, number: usize) {
 
 /// The same in a run that says so before.
 fn announced(journal: &mut Journal, number: usize) {
-    journal.begins(deletion(number));
+    journal.begins(deletion(number), Vec::new());
     let measured = Deletion { measured_bytes: Some(5), usage_after_percent: Some(70.5), ..deletion(number) };
     journal.gone(measured, Some(&store_key()));
 }
@@ -156,7 +156,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         }
         let filler = fill(disk.path());
         let mut journal = node.journal("full");
-        journal.begins(deletion(0));
+        journal.begins(deletion(0), Vec::new());
         let began = Instant::now();
         for number in 0..200 {
             delete(&mut journal, number);
@@ -336,7 +336,11 @@ fn what_was_announced_is_saved_before_it_happens() {
     let mut journal = node.journal("killed");
     for number in 0..40 {
         announced(&mut journal, number);
-        assert_eq!(journal.begins(deletion(number + 1)), Some(Vec::new()), "the keep-list is empty");
+        assert_eq!(
+            journal.begins(deletion(number + 1), Vec::new()),
+            Some(Vec::new()),
+            "the keep-list is empty"
+        );
         journal.spared();
         // Readers take the log with the file, whatever the length of either.
         assert_whole(&node.shown()[0], number + 1, false);
@@ -461,7 +465,7 @@ fn journal_for_ever(dir: &Path) {
     for round in 0.. {
         let run = format!("{}-{round}", std::process::id());
         let mut journal = journal(&place, &run);
-        journal.begins(deletion(0));
+        journal.begins(deletion(0), Vec::new());
         for number in 0..7 {
             let position = journal.gone(deletion(number), Some(&store_key()));
             say(format!("saved {run} {} 0\n", position + 1));

@@ -182,7 +182,8 @@ impl Planner<'_> {
     pub(super) fn images_along(&self, image: ImageIx, step: &Step) -> Vec<ImageIx> {
         let images = &self.input.inventory.images;
         let store = images[image.get()].store;
-        let find = |id: &String| images.iter().position(|one| one.store == store && one.id == **id);
+        let find =
+            |target: &Target| images.iter().position(|one| one.store == store && *one.id == *target.id);
         step.along.iter().filter_map(find).map(ImageIx::from).collect()
     }
 

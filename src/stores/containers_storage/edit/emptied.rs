@@ -319,7 +319,9 @@ impl Session<'_> {
             let interrupted = removal.interrupted;
             self.done.note(removal);
             if interrupted {
-                return Err(Error::Interrupted);
+                // The image is not whole any more, even where nothing is removed yet.
+                let done = Box::new(self.done.clone());
+                return Err(Error::Stopped { done, cause: Box::new(Error::Interrupted) });
             }
             self.step("entry of it removed");
         }
