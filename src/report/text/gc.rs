@@ -119,6 +119,25 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
 
 const GROUP: &str = "Images \"with N more\" share layers with those below them; together they free these.\n";
 
+/// podman names so what was built or loaded here (containers-registries.conf(5) knows no such registry).
+const BUILT_HERE: &str = "localhost/";
+
+/// Of images that no registry has: all that a person can do is to keep them.
+fn built_here(all: &[&DeletedDoc]) -> String {
+    let is_built_here = |deleted: &&&DeletedDoc| {
+        let mut names = deleted.names.iter();
+        deleted.kind == "image" && names.len() > 0 && names.all(|name| name.starts_with(BUILT_HERE))
+    };
+    let which = match all.iter().filter(is_built_here).count() {
+        0 => return String::new(),
+        1 => "1 image was built or loaded here and cannot be pulled again under its name".to_owned(),
+        many => {
+            format!("{many} images were built or loaded here and cannot be pulled again under their names")
+        }
+    };
+    format!("{which}.\nTo keep such images: layersweep pin add '{BUILT_HERE}*'\n")
+}
+
 /// The table of these deletions, after an empty line.
 fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     if all.is_empty() {
@@ -164,6 +183,7 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     if all.iter().any(|deleted| deleted.differs) {
         out.push_str(DIFFERS);
     }
+    out.push_str(&built_here(all));
     out
 }
 

@@ -139,6 +139,27 @@ fn what_others_wrote_meanwhile_is_no_figure() {
 }
 
 #[test]
+fn what_cannot_be_pulled_again_is_said() {
+    let mut document = document();
+    let note = |document: &GcDoc| {
+        let text = shown(document, None);
+        let (before, _) = text.split_once(".\nTo keep such images: layersweep pin add 'localhost/*'\n")?;
+        before.lines().last().map(str::to_owned)
+    };
+    assert_eq!(note(&document), None);
+    document.deleted[0].names = vec!["localhost/app:1".into(), "registry.example/app:1".into()];
+    assert_eq!(note(&document), None, "it has another name");
+    document.deleted[0].names.truncate(1);
+    let one = "1 image was built or loaded here and cannot be pulled again under its name";
+    assert_eq!(note(&document).as_deref(), Some(one));
+    document.deleted[1].names.clear();
+    assert_eq!(note(&document).as_deref(), Some(one), "what has no name is a rest");
+    document.deleted[1].names = vec!["localhost/db:1".into()];
+    let two = "2 images were built or loaded here and cannot be pulled again under their names";
+    assert_eq!(note(&document).as_deref(), Some(two));
+}
+
+#[test]
 fn a_narrow_screen_names_fewer_of_what_stays() {
     let name = |at: u8| kept(&format!("registry.example/some-team/app-{at}:1"), "in-use");
     let document = GcDoc { kept: (0..9).map(name).collect(), ..document() };
