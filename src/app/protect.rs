@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::model::reference;
 use crate::model::{Finding, Image, Inventory, LabelsOf};
 use crate::node::quadlets::{self, OF_USERS, Place, SYSTEM};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::input::{NamedBy, Protect, Quadlet, Scope};
-use crate::policy::names;
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
 use crate::stores::{self, Request};
 use crate::sys::root::{Root, Who};
@@ -81,7 +81,7 @@ impl FromNode {
     pub(super) fn names(&self, inventory: &Inventory, image: &Image) -> Vec<String> {
         let by = |list: &[NamedBy], say: fn(&str) -> String| {
             let mut list = list.iter();
-            let found = list.find(|one| names::means(&one.reference, &image.names, &image.digests));
+            let found = list.find(|one| reference::means(&one.reference, &image.names, &image.digests));
             found.map(|one| say(&one.source))
         };
         let store = &inventory.stores[image.store.get()];

@@ -18,6 +18,7 @@ use super::types::{
     ContainerDetails, ImageFilesystems, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStatus,
     RuntimeVersion,
 };
+use crate::model::reference::bare_id;
 
 /// What CRI calls its own version in a request for a version (`Version` ignores it).
 const KUBELET_API_VERSION: &str = "0.1.0";
@@ -314,7 +315,7 @@ const REMOVE_IMAGE: &str = "RemoveImage";
 /// 64 hexadecimal digits, as every runtime makes its ids; containerd writes `sha256:` before those
 /// of images.
 fn is_whole_id(id: &str) -> bool {
-    let hex = id.strip_prefix("sha256:").unwrap_or(id);
+    let hex = bare_id(id);
     hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

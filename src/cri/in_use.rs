@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::types::{RuntimeContainer, RuntimeImage};
+use crate::model::reference::{bare_id, long_names};
 
 /// Images by everything that a container can call them.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl<'a> Names<'a> {
     pub fn new(images: &'a [RuntimeImage]) -> Self {
         let mut names = Self::default();
         for (at, image) in images.iter().enumerate() {
-            names.by_id.entry(bare(&image.id)).or_default().push(at);
+            names.by_id.entry(bare_id(&image.id)).or_default().push(at);
             for name in image.tags.iter().chain(&image.digests).map(String::as_str) {
                 names.by_name.entry(name).or_default().push(at);
                 if let Some((_, digest)) = name.split_once('@') {
@@ -53,7 +54,7 @@ impl<'a> Names<'a> {
         if reference.is_empty() {
             return Use::default();
         }
-        let by_id = self.by_id.get(bare(reference));
+        let by_id = self.by_id.get(bare_id(reference));
         // A short name stands for a long one: `busybox` for `docker.io/library/busybox:latest`.
         let by_name = || long_names(reference).into_iter().find_map(|name| self.by_name.get(name.as_str()));
         let digest = reference.split_once('@').map(|(_, digest)| digest);
@@ -76,28 +77,6 @@ impl<'a> Names<'a> {
         }
         all
     }
-}
-
-/// An id without the algorithm that containerd writes before it.
-fn bare(id: &str) -> &str {
-    id.strip_prefix("sha256:").unwrap_or(id)
-}
-
-/// What a short reference is in full.
-fn long_names(reference: &str) -> Vec<String> {
-    let last = reference.rsplit('/').next().unwrap_or(reference);
-    let tagged = match last.contains([':', '@']) {
-        true => reference.to_owned(),
-        false => format!("{reference}:latest"),
-    };
-    let mut names = vec![tagged.clone()];
-    let host = reference.split_once('/').map(|(first, _)| first);
-    let has_host = host.is_some_and(|host| host.contains(['.', ':']) || host == "localhost");
-    if !has_host {
-        let docker = if host.is_some() { "docker.io/" } else { "docker.io/library/" };
-        names.extend([format!("{docker}{tagged}"), format!("localhost/{tagged}")]);
-    }
-    names
 }
 
 #[cfg(test)]

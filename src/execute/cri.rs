@@ -15,12 +15,12 @@ use crate::cri::{
 use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::model::plan::{self, Gain, Phase};
+use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, StoreId};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
-use crate::policy::names::repository;
 use crate::stores::containers_storage::edit::ReserveFile;
 
 /// Works through a CRI socket.

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, StoreType};
+use crate::model::reference::bare_id;
 use crate::model::{ContainerIx, ImageIx, Inventory, Owner, StoreIx, StoreKind};
 
 /// The stores of the inventory that a runtime serves.
@@ -88,7 +89,7 @@ impl ImageMatch {
     pub fn new(inventory: &Inventory, stores: &RuntimeStores, listed: &[RuntimeImage]) -> Self {
         let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
         for (at, image) in listed.iter().enumerate() {
-            places.entry(bare(&image.id)).or_default().push(at);
+            places.entry(bare_id(&image.id)).or_default().push(at);
         }
         let mut found = Self::default();
         let mut seen = vec![false; listed.len()];
@@ -184,11 +185,6 @@ impl ContainerMatch {
         let (what, id) = container.or_else(sandbox)?;
         Some(format!("the runtime has {what} {id}, which the scan has not seen: the scan is stale"))
     }
-}
-
-/// An id without the algorithm that containerd writes before it.
-fn bare(id: &str) -> &str {
-    id.strip_prefix("sha256:").unwrap_or(id)
 }
 
 /// Outside containerd's `k8s.io` our ids begin with the namespace.

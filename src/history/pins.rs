@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 
 use super::values::{micros, time};
-use crate::model::repository;
+use crate::model::reference::{bare_id, repository};
 
 /// Digits of an id that a pattern needs to cover the ids that begin with it; as many as the
 /// runtimes' tools print.
@@ -74,8 +74,8 @@ impl Pattern {
     fn covers_id(&self, id: &str) -> bool {
         // A namespace or snapshotter may stand in front.
         let bare = id.rsplit_once('/').map_or(id, |(_, id)| id);
-        let digits = bare.strip_prefix("sha256:").unwrap_or(bare);
-        let begin = self.text.strip_prefix("sha256:").unwrap_or(&self.text);
+        let digits = bare_id(bare);
+        let begin = bare_id(&self.text);
         let is_hex = begin.len() >= SHORT_ID && begin.bytes().all(|byte| byte.is_ascii_hexdigit());
         (is_hex && digits.starts_with(begin))
             || self.glob.is_match(id)

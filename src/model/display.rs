@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 
 use super::StoreKind;
+use super::reference::bare_id;
 
 impl StoreKind {
     /// The kind with this name.
@@ -56,7 +57,7 @@ pub fn shell_word(text: &str) -> String {
 /// The first twelve digits of an id, as the runtimes' tools print it.
 #[must_use]
 pub fn short_id(id: &str) -> String {
-    id.strip_prefix("sha256:").unwrap_or(id).chars().take(12).collect()
+    bare_id(id).chars().take(12).collect()
 }
 
 /// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.

@@ -7,9 +7,9 @@ use globset::{GlobBuilder, GlobMatcher};
 use jiff::{SignedDuration, Timestamp};
 
 pub use crate::model::Attempt;
+use crate::model::reference;
 use crate::model::refs::Refs;
 use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
-use crate::policy::names;
 use crate::policy::space::Targets;
 
 /// Policy `exact`: when to delete, and what is protected.
@@ -70,7 +70,7 @@ impl Quadlet {
     pub fn means(&self, store: &Store, image: &Image) -> bool {
         store.kind == StoreKind::ContainersStorage
             && self.stores.has(&store.root)
-            && (self.any || names::may_mean(&self.named.reference, &image.names, &image.digests))
+            && (self.any || reference::may_mean(&self.named.reference, &image.names, &image.digests))
     }
 }
 

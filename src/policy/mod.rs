@@ -11,7 +11,6 @@ pub mod forecast;
 pub mod input;
 pub mod kubelet;
 pub mod leaks;
-pub mod names;
 pub mod plan;
 pub mod rules;
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::display::span;
+use crate::model::reference;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, UnreadUser};
 use crate::policy::input::{Input, NamedBy, Quadlet};
-use crate::policy::names;
 
 /// Applies the rules to the images of one inventory.
 #[derive(Debug)]
@@ -347,7 +347,7 @@ fn whole_second(at: Timestamp) -> String {
 fn named<'a>(input: &Input<'a>, list: &'a [NamedBy]) -> Vec<Option<&'a NamedBy>> {
     let images = input.inventory.images.iter();
     images
-        .map(|image| list.iter().find(|by| names::means(&by.reference, &image.names, &image.digests)))
+        .map(|image| list.iter().find(|by| reference::means(&by.reference, &image.names, &image.digests)))
         .collect()
 }
 
@@ -370,7 +370,7 @@ fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
     let mut repositories: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (at, image) in images.iter().enumerate() {
         for name in &image.names {
-            let members = repositories.entry((image.store, names::repository(name))).or_default();
+            let members = repositories.entry((image.store, reference::repository(name))).or_default();
             if members.last() != Some(&at) {
                 members.push(at);
             }

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 use super::Scan;
 use crate::model::display::short_id;
-use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx, repository};
+use crate::model::reference::{bare_id, means_name, repository};
+use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
@@ -97,8 +98,8 @@ fn leak_or_node(scan: &Scan, node: NodeIx) -> Subject {
 
 fn exact(scan: &Scan, reference: &str) -> Vec<Subject> {
     let inventory = &scan.inventory;
-    let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
-    let named = |name: &String| fits(name, reference);
+    let bare = bare_id(reference);
+    let named = |name: &String| means_name(reference, name);
     let images = inventory.images.iter().enumerate().filter(|(_, image)| {
         let by_digest = |digest: &String| {
             digest == reference
@@ -124,14 +125,6 @@ fn exact(scan: &Scan, reference: &str) -> Vec<Subject> {
     found
 }
 
-/// Whether `reference` means this name: `docker.io/library/x:1` may be asked for as `x:1` or `x`.
-#[must_use]
-pub fn fits(name: &str, reference: &str) -> bool {
-    let ends = |name: &str| name.strip_suffix(reference).is_some_and(|start| start.ends_with('/'));
-    let untagged = name.strip_suffix(":latest");
-    name == reference || untagged == Some(reference) || ends(name) || untagged.is_some_and(ends)
-}
-
 /// The names of an image that `reference` means: one, or with a digest all of that repository. None
 /// where it means the image itself, by its id or a digest alone.
 #[must_use]
@@ -142,7 +135,7 @@ pub fn names_meant<'a>(names: &'a [String], reference: &str) -> Vec<&'a String> 
     }
     let of_repository = |name: &&String| match reference.split_once('@') {
         Some((wanted, _)) => repository(name) == wanted,
-        None => fits(name, reference),
+        None => means_name(reference, name),
     };
     names.iter().filter(of_repository).collect()
 }
@@ -162,7 +155,7 @@ fn hex(id: &str) -> std::borrow::Cow<'_, str> {
 }
 
 fn by_start(scan: &Scan, reference: &str) -> Vec<Subject> {
-    let start = reference.strip_prefix("sha256:").unwrap_or(reference);
+    let start = bare_id(reference);
     if start.len() < SHORTEST {
         return Vec::new();
     }

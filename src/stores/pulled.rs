@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Scan;
+use crate::model::reference::bare_id;
 use crate::model::{Evidence, EvidenceKind, Image};
 use crate::node::pulls::{self, Pulled};
 use crate::sys::root::Root;
@@ -29,6 +30,6 @@ pub fn note_pulls(scan: &mut Scan, kubelet: Option<&Path>) {
 fn means(pulled: &Pulled, image: &Image) -> bool {
     match pulled.image.split_once('@') {
         Some((_, digest)) => image.digests.iter().any(|known| known == digest),
-        None => pulled.image.strip_prefix("sha256:").unwrap_or(&pulled.image) == image.id.as_str(),
+        None => bare_id(&pulled.image) == image.id.as_str(),
     }
 }

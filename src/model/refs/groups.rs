@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Fair;
 use crate::model::names::names;
-use crate::model::{Container, Image, Inventory, registry, repository};
+use crate::model::reference::{registry, repository};
+use crate::model::{Container, Image, Inventory};
 
 names! {
     /// What images and containers are grouped by.

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::model::reference::host;
+
 /// Where text is to appear.
 #[derive(Clone, Debug)]
 pub struct Screen {
@@ -61,8 +63,7 @@ impl Screen {
 
 /// Whether it is an image reference with a registry, by the rule of the tools.
 fn has_registry(text: &str) -> bool {
-    let host = text.split_once('/').map_or("", |(host, _)| host);
-    host == "localhost" || host.contains(['.', ':']) && !host.contains(char::is_whitespace)
+    host(text).is_some_and(|host| !host.contains(char::is_whitespace))
 }
 
 /// As many of the characters as have room.

@@ -9,6 +9,7 @@ use super::places::Places;
 use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
 use crate::model::Consistency;
+use crate::model::reference::{means_id, means_name};
 
 /// What one user needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,13 +148,7 @@ fn by_podman(container: &PodmanContainer) -> String {
 #[must_use]
 pub fn means(reference: &str, id: &str, names: &[String]) -> bool {
     const SHORTEST: usize = 12;
-    let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
-    let same = |name: &String| {
-        let name = name.strip_suffix(":latest").unwrap_or(name);
-        let reference = reference.strip_suffix(":latest").unwrap_or(reference);
-        name == reference || name.strip_suffix(reference).is_some_and(|start| start.ends_with('/'))
-    };
-    id == bare || (bare.len() >= SHORTEST && id.starts_with(bare)) || names.iter().any(same)
+    means_id(reference, id, SHORTEST) || names.iter().any(|name| means_name(reference, name))
 }
 
 /// The store's own records, by id.

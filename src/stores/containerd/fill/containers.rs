@@ -6,6 +6,7 @@ use std::path::Path;
 use super::images::Groups;
 use super::volumes::Volumes;
 use super::{Filler, qualified};
+use crate::model::reference::bare_id;
 use crate::model::{Container, ContainerState, Owner};
 use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
 use crate::stores::containerd::places::TASKS;
@@ -20,8 +21,7 @@ impl<'a> Filler<'a> {
                 holds.extend(self.nodes(namespace, &refs));
                 let group = groups.of(&namespace.name, record);
                 let cri = record.cri.as_ref();
-                let recorded = cri.and_then(|cri| cri.image_ref.as_deref());
-                let recorded = recorded.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
+                let recorded = cri.and_then(|cri| cri.image_ref.as_deref()).map(bare_id);
                 let named = recorded.or(record.image.as_deref()).map(str::to_owned);
                 self.writer.inventory.containers.push(Container {
                     id: qualified(&namespace.name, &record.id).into(),

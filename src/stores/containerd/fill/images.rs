@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, qualified};
-use crate::model::{Image, ImageIx, Labels};
+use crate::model::{Image, ImageIx, Labels, reference};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
@@ -59,9 +59,9 @@ impl<'a> Groups<'a> {
     }
 
     /// The image that a configured reference means.
-    pub(crate) fn named(&self, namespace: &str, reference: &str) -> Option<&Group<'a>> {
-        let normal = normal(reference);
-        let at = [reference, &normal].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
+    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&Group<'a>> {
+        let full = reference::full(name);
+        let at = [name, &full].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
         at.map(|at| &self.all[*at])
     }
 }
@@ -217,7 +217,7 @@ impl<'a> Filler<'a> {
             return reasons;
         }
         for pin in &self.snapshot.places.pins {
-            let image = normal(&pin.image);
+            let image = reference::full(&pin.image);
             if names.iter().any(|name| name.name == image || name.name == pin.image) {
                 reasons.push(format!("sandbox image {:?} in {}", pin.image, pin.origin));
             }
@@ -258,38 +258,9 @@ fn shown(names: &[&ImageRecord]) -> Vec<String> {
     if tagged.is_empty() { digested } else { tagged }
 }
 
-/// A reference as containerd writes it: with registry and tag.
-fn normal(reference: &str) -> String {
-    let (first, rest) = reference.split_once('/').unwrap_or(("", reference));
-    let with_host = if first.contains(['.', ':']) || first == "localhost" {
-        reference.to_owned()
-    } else if first.is_empty() {
-        format!("docker.io/library/{rest}")
-    } else {
-        format!("docker.io/{reference}")
-    };
-    let last = with_host.rsplit('/').next().unwrap_or(&with_host);
-    if last.contains([':', '@']) { with_host } else { format!("{with_host}:latest") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn references_as_containerd_writes_them() {
-        let table = [
-            ("registry.k8s.io/pause:3.8", "registry.k8s.io/pause:3.8"),
-            ("busybox", "docker.io/library/busybox:latest"),
-            ("rancher/mirrored-pause:3.6", "docker.io/rancher/mirrored-pause:3.6"),
-            ("localhost/pause", "localhost/pause:latest"),
-            ("reg:5000/pause", "reg:5000/pause:latest"),
-            ("reg.local/pause@sha256:0", "reg.local/pause@sha256:0"),
-        ];
-        for (written, meant) in table {
-            assert_eq!(normal(written), meant);
-        }
-    }
 
     #[test]
     fn names_for_people() {

@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::read::Artifact;
+use crate::model::reference::{means_id, means_name};
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
 use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
 use crate::stores::containers_storage::places::Places;
@@ -32,17 +33,10 @@ impl VolumeUse {
     pub(crate) fn means_one_of(&self, digest: &str, names: &[String]) -> bool {
         let Some(reference) = &self.reference else { return true };
         let hex = digest.rsplit(':').next().unwrap_or(digest);
-        let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
-        let by_digest = bare == hex || reference.rsplit_once('@').is_some_and(|(_, of)| of == digest);
         // Podman takes the start of a digest for it.
-        let by_start = bare.len() >= 3 && hex.starts_with(bare);
-        let same = |name: &String| {
-            let short = |name: &str| {
-                name == reference || name.strip_suffix(reference).is_some_and(|rest| rest.ends_with('/'))
-            };
-            short(name) || name.strip_suffix(":latest").is_some_and(short)
-        };
-        by_digest || by_start || names.iter().any(same)
+        means_id(reference, hex, 3)
+            || reference.rsplit_once('@').is_some_and(|(_, of)| of == digest)
+            || names.iter().any(|name| means_name(reference, name))
     }
 }
 

@@ -6,7 +6,7 @@
 //! can cost the node its control plane.
 
 use super::types::Pin;
-use crate::model::repository;
+use crate::model::reference::repository;
 
 /// Whether a pin covers an image name, the way CRI-O matches: `*x*` and `x*` cover every name
 /// that contains `x` (the latter too, since its expression `x.*` is not anchored), anything else

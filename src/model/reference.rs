@@ -1,0 +1,192 @@
+//! References to images as people and runtimes write them: names, digests, ids, and whether two
+//! mean the same.
+
+/// The registry of names that name none.
+const DEFAULT_REGISTRY: &str = "docker.io";
+
+/// The full form of a reference: registry, repository, and tag or digest. Docker's rules, which
+/// the kubelet and containerd follow: Docker's own registry keeps its official images below
+/// `library/`; no tag and no digest means `latest`. A tag beside a digest says nothing and is left out.
+#[must_use]
+pub fn full(reference: &str) -> String {
+    let (name, digest) = split_digest(reference);
+    let (name, tag) = split_tag(name);
+    let name = match host(name) {
+        Some("index.docker.io") => name.replacen("index.", "", 1),
+        Some(_) => name.to_owned(),
+        None if name.contains('/') => format!("{DEFAULT_REGISTRY}/{name}"),
+        None => format!("{DEFAULT_REGISTRY}/library/{name}"),
+    };
+    match digest {
+        Some(digest) => format!("{name}@{digest}"),
+        None => format!("{name}:{}", tag.unwrap_or("latest")),
+    }
+}
+
+/// The names in a listing that a short name may stand for, the likeliest first.
+#[must_use]
+pub fn long_names(reference: &str) -> Vec<String> {
+    let (name, digest) = split_digest(reference);
+    let is_whole = digest.is_some() || split_tag(name).1.is_some();
+    let tagged = if is_whole { reference.to_owned() } else { format!("{reference}:latest") };
+    let local = host(reference).is_none().then(|| format!("localhost/{tagged}"));
+    [tagged, full(reference)].into_iter().chain(local).collect()
+}
+
+/// A reference without its tag and digest, as it stands.
+#[must_use]
+pub fn repository(reference: &str) -> &str {
+    split_tag(split_digest(reference).0).0
+}
+
+/// The registry of a reference, Docker's own where it names none.
+#[must_use]
+pub fn registry(reference: &str) -> &str {
+    host(reference).unwrap_or(DEFAULT_REGISTRY)
+}
+
+/// The registry that a reference names. A first part that cannot be a host belongs to the path, as in
+/// the reference grammar of `distribution/reference`.
+#[must_use]
+pub fn host(reference: &str) -> Option<&str> {
+    let (first, _) = reference.split_once('/')?;
+    (first.contains(['.', ':']) || first == "localhost").then_some(first)
+}
+
+/// An id without the algorithm that containerd and users write before it.
+#[must_use]
+pub fn bare_id(id: &str) -> &str {
+    id.strip_prefix("sha256:").unwrap_or(id)
+}
+
+/// Whether `reference` is this id, or at least its first `shortest` digits.
+#[must_use]
+pub fn means_id(reference: &str, id: &str, shortest: usize) -> bool {
+    let bare = bare_id(reference);
+    bare == id || (bare.len() >= shortest && id.starts_with(bare))
+}
+
+/// Whether `reference` may mean this name: `docker.io/library/x:latest` is also asked for as `x:latest`
+/// or `x`.
+#[must_use]
+pub fn means_name(reference: &str, name: &str) -> bool {
+    let [reference, name] = [reference, name].map(|one| one.strip_suffix(":latest").unwrap_or(one));
+    name.strip_suffix(reference).is_some_and(|start| start.is_empty() || start.ends_with('/'))
+}
+
+/// Whether `wanted` names an image with these names and manifest digests.
+#[must_use]
+pub fn means(wanted: &str, names: &[String], digests: &[String]) -> bool {
+    let wanted = full(wanted);
+    if names.iter().any(|name| full(name) == wanted) {
+        return true;
+    }
+    // By digest: the image may be here under a tag of the same repository.
+    let Some((repository_wanted, digest)) = wanted.split_once('@') else { return false };
+    digests.iter().any(|have| have == digest)
+        && (names.is_empty() || names.iter().any(|name| repository(&full(name)) == repository_wanted))
+}
+
+/// As [`means`], where a name without a registry may be looked for in any, as podman does
+/// (`unqualified-search-registries`, aliases, `localhost`).
+#[must_use]
+pub fn may_mean(wanted: &str, names: &[String], digests: &[String]) -> bool {
+    if means(wanted, names, digests) {
+        return true;
+    }
+    let (name, digest) = split_digest(wanted);
+    let (path, tag) = split_tag(name);
+    if host(path).is_some() || digest.is_some_and(|digest| !digests.iter().any(|have| have == digest)) {
+        return false;
+    }
+    names.iter().map(|name| full(name)).any(|name| {
+        let (repository, of_name) = split_tag(split_digest(&name).0);
+        let same = repository.strip_suffix(path).is_some_and(|start| start.ends_with('/'));
+        same && (digest.is_some() || of_name.unwrap_or("latest") == tag.unwrap_or("latest"))
+    })
+}
+
+fn split_digest(reference: &str) -> (&str, Option<&str>) {
+    reference.split_once('@').map_or((reference, None), |(name, digest)| (name, Some(digest)))
+}
+
+fn split_tag(name: &str) -> (&str, Option<&str>) {
+    match name.rsplit_once(':') {
+        // A colon before the last slash belongs to the registry's port.
+        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+        _ => (name, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_are_dockers() {
+        for (reference, long, in_repository, on) in [
+            ("nginx", "docker.io/library/nginx:latest", "nginx", "docker.io"),
+            ("nginx:1.27", "docker.io/library/nginx:1.27", "nginx", "docker.io"),
+            ("bitnami/redis", "docker.io/bitnami/redis:latest", "bitnami/redis", "docker.io"),
+            (
+                "index.docker.io/library/nginx",
+                "docker.io/library/nginx:latest",
+                "index.docker.io/library/nginx",
+                "index.docker.io",
+            ),
+            ("quay.io/a/b", "quay.io/a/b:latest", "quay.io/a/b", "quay.io"),
+            ("quay.io/a/b@sha256:0", "quay.io/a/b@sha256:0", "quay.io/a/b", "quay.io"),
+            ("localhost/a", "localhost/a:latest", "localhost/a", "localhost"),
+            ("registry:5000/a", "registry:5000/a:latest", "registry:5000/a", "registry:5000"),
+            ("registry:5000/a:t", "registry:5000/a:t", "registry:5000/a", "registry:5000"),
+            ("registry:5000/a:t@sha256:0", "registry:5000/a@sha256:0", "registry:5000/a", "registry:5000"),
+        ] {
+            let found = (full(reference), repository(reference), registry(reference));
+            assert_eq!(found, (long.to_owned(), in_repository, on), "{reference}");
+        }
+        assert_eq!(
+            long_names("busybox"),
+            ["busybox:latest", "docker.io/library/busybox:latest", "localhost/busybox:latest"]
+        );
+    }
+
+    #[test]
+    fn what_a_reference_means() {
+        let names = ["quay.io/team/web:1".to_owned(), "localhost/app:latest".to_owned()];
+        let digests = ["sha256:aa".to_owned()];
+        // The name in full, in any registry, as the end of a name.
+        for (wanted, in_full, anywhere, by_end) in [
+            ("quay.io/team/web:1", true, true, true),
+            ("quay.io/team/web:2", false, false, false),
+            ("team/web:1", false, true, true),
+            ("web:1", false, true, true),
+            ("eb:1", false, false, false),
+            ("web", false, false, false),
+            ("app", false, true, true),
+            ("app:latest", false, true, true),
+            ("localhost/app", true, true, true),
+            ("docker.io/app", false, false, false),
+            ("web@sha256:aa", false, true, false),
+            ("web@sha256:bb", false, false, false),
+            ("quay.io/team/web@sha256:aa", true, true, false),
+            ("quay.io/team/web:9@sha256:aa", true, true, false),
+            ("quay.io/team/web@sha256:bb", false, false, false),
+            ("quay.io/team/other@sha256:aa", false, false, false),
+            ("", false, false, false),
+        ] {
+            let found = (
+                means(wanted, &names, &digests),
+                may_mean(wanted, &names, &digests),
+                names.iter().any(|name| means_name(wanted, name)),
+            );
+            assert_eq!(found, (in_full, anywhere, by_end), "{wanted}");
+        }
+        assert!(means("quay.io/a/b@sha256:aa", &[], &digests), "dangling, but the same content");
+        assert!(!means("quay.io/a/b:1", &[], &digests));
+        for (wanted, expected) in
+            [("abcdef", true), ("sha256:abcdef", true), ("sha256:abc", true), ("ab", false), ("bcd", false)]
+        {
+            assert_eq!(means_id(wanted, "abcdef", 3), expected, "{wanted}");
+        }
+    }
+}
