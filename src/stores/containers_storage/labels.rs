@@ -9,6 +9,7 @@ use super::inspect::data::file_name;
 use super::records::ImageRecord;
 use super::snapshot::Snapshot;
 use crate::model::{Labels, LabelsOf};
+use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::quiet::Within;
 
 /// No manifest and no configuration is longer: the tools take 4 MiB of each
@@ -25,7 +26,7 @@ pub(super) fn of_images(snapshot: &Snapshot, wanted: &LabelsOf) -> Vec<Labels> {
     let within = snapshot.places.within();
     let places = &snapshot.places;
     // With a split imagestore an image's directory is in one of several places.
-    let tops: Vec<_> = places.areas().map(|area| places.records_dir(area, "images")).collect();
+    let tops: Vec<_> = places.areas().map(|area| places.records_dir(area, RecordKind::Images)).collect();
     let of = |image: &ImageRecord| {
         if !wanted.covers(&image.id) {
             return Labels::NotRead;

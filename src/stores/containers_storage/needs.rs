@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::inspect::engine::{self, Engine, PodmanContainer};
 use super::inspect::mountpoints::{self, Mounted};
 use super::owner;
-use super::places::Places;
+use super::places::{Places, RecordKind};
 use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
 use crate::model::Consistency;
@@ -57,7 +57,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         let by = format!("the image {}", image.names.first().unwrap_or(&image.id));
         needs.push(Need { by, layers, ..Need::default() });
     }
-    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
     let within = snapshot.places.within();
     for container in &snapshot.containers {
         let top = container.layer.iter();

@@ -78,15 +78,16 @@ impl Places {
         2 * self.areas().count()
     }
 
-    /// `<area>/<driver>-<what>`.
+    /// `<area>/<driver>-<kind>`.
     #[must_use]
-    pub fn records_dir(&self, area: &Path, what: &str) -> PathBuf {
-        area.join(format!("{}-{what}", self.driver))
+    pub fn records_dir(&self, area: &Path, kind: RecordKind) -> PathBuf {
+        area.join(format!("{}-{}", self.driver, kind.as_str()))
     }
 
-    /// `<graphroot>/<driver>-<what>/<what>.json`.
-    pub(super) fn record_file(&self, what: &str) -> PathBuf {
-        self.records_dir(&self.graphroot, what).join(format!("{what}.json"))
+    /// `<graphroot>/<driver>-<kind>/<kind>.json`.
+    pub(super) fn record_file(&self, kind: RecordKind) -> PathBuf {
+        let [(name, _), _] = kind.files();
+        self.records_dir(&self.graphroot, kind).join(name)
     }
 
     /// The directory that holds a directory for each layer.
@@ -98,22 +99,19 @@ impl Places {
 
     pub(super) fn record_files(&self) -> Vec<RecordFile> {
         let mut files = Vec::new();
-        for (table, what) in
-            [(Table::Layers, "layers"), (Table::Images, "images"), (Table::Containers, "containers")]
-        {
-            let plain = format!("{what}.json");
-            let volatile = format!("volatile-{what}.json");
-            let here = self.records_dir(&self.graphroot, what);
-            files.push((table, here.join(&plain), false));
-            if table != Table::Images {
-                files.push((table, here.join(&volatile), true));
+        for kind in RecordKind::ALL {
+            let [(plain, _), (volatile, _)] = kind.files();
+            let here = self.records_dir(&self.graphroot, kind);
+            files.push((kind, here.join(&plain), false));
+            if kind != RecordKind::Images {
+                files.push((kind, here.join(&volatile), true));
                 // With transient_store the volatile file is in the runroot.
                 for runroot in &self.runroots {
-                    files.push((table, self.records_dir(runroot, what).join(&volatile), true));
+                    files.push((kind, self.records_dir(runroot, kind).join(&volatile), true));
                 }
             }
-            for imagestore in self.imagestores.iter().filter(|_| table != Table::Containers) {
-                files.push((table, self.records_dir(imagestore, what).join(&plain), false));
+            for imagestore in self.imagestores.iter().filter(|_| kind != RecordKind::Containers) {
+                files.push((kind, self.records_dir(imagestore, kind).join(&plain), false));
             }
         }
         files
@@ -148,32 +146,62 @@ impl Places {
 
     /// Where the library notes which layers it has mounted, whether or not it does.
     pub(super) fn mountpoint_files(&self) -> Vec<PathBuf> {
-        let directories = self.runroots.iter().map(|runroot| self.records_dir(runroot, "layers"));
+        let directories = self.runroots.iter().map(|runroot| self.records_dir(runroot, RecordKind::Layers));
         directories.map(|directory| directory.join("mountpoints.json")).collect()
     }
 
     /// In the library's own order of locking.
     pub(super) fn lock_files(&self) -> Vec<PathBuf> {
-        let lock = |area: &Path, what: &str| self.records_dir(area, what).join(format!("{what}.lock"));
+        let lock = |area: &Path, kind: RecordKind| self.records_dir(area, kind).join(kind.lock_file());
         let mut files = Vec::new();
-        for what in ["layers", "images"] {
-            files.extend(self.areas().map(|area| lock(area, what)));
+        for kind in [RecordKind::Layers, RecordKind::Images] {
+            files.extend(self.areas().map(|area| lock(area, kind)));
         }
-        files.push(lock(&self.graphroot, "containers"));
-        files.extend(self.runroots.iter().map(|runroot| lock(runroot, "containers")));
+        let tops = std::iter::once(&self.graphroot).chain(&self.runroots);
+        files.extend(tops.map(|top| lock(top, RecordKind::Containers)));
         files
     }
 }
 
+/// The kinds of records, in the library's order of locking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub enum RecordKind {
     Layers,
     Images,
     Containers,
 }
 
-/// A record file: its table, its path, and whether it is volatile.
-pub(super) type RecordFile = (Table, PathBuf, bool);
+impl RecordKind {
+    pub(super) const ALL: [Self; 3] = [Self::Layers, Self::Images, Self::Containers];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Layers => "layers",
+            Self::Images => "images",
+            Self::Containers => "containers",
+        }
+    }
+
+    /// Of one record.
+    pub(super) fn singular(self) -> &'static str {
+        self.as_str().trim_end_matches('s')
+    }
+
+    /// The names of the record files: the lasting one, then the volatile one.
+    pub(super) fn files(self) -> [(String, bool); 2] {
+        [(format!("{}.json", self.as_str()), false), (format!("volatile-{}.json", self.as_str()), true)]
+    }
+
+    pub(super) fn lock_file(self) -> String {
+        format!("{}.lock", self.as_str())
+    }
+}
+
+/// A record file of 100,000 layers takes about 60 MiB.
+pub(super) const MOST_RECORD_BYTES: u64 = 256 << 20;
+
+/// A record file: its kind, its path, and whether it is volatile.
+pub(super) type RecordFile = (RecordKind, PathBuf, bool);
 
 /// Drivers of containers/storage; the first two are measured layer by layer.
 pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devmapper"];

@@ -24,14 +24,11 @@ use rayon::prelude::*;
 use super::chains;
 use super::inspect::found::Inspection;
 use super::locks::LockFile;
-use super::places::{Places, RecordFile, Table};
+use super::places::{MOST_RECORD_BYTES, Places, RecordFile, RecordKind};
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
 use super::temporary_files;
 use crate::model::{Consistency, Finding};
 use crate::sys::quiet::{self, Entry, Kind, Within};
-
-/// A record file of 100,000 layers takes about 60 MiB.
-const MOST_RECORD_BYTES: u64 = 256 << 20;
 
 /// Records beyond these are ignored: some work is images times containers, and a hostile store must not make
 /// a scan endless. Real stores have far fewer.
@@ -57,7 +54,7 @@ pub struct Snapshot {
     /// What could not be read.
     pub findings: Vec<Finding>,
     /// Ids that stand in the records twice, with the kind of object; the first record counts.
-    pub repeated: Vec<(&'static str, String)>,
+    pub repeated: Vec<(RecordKind, String)>,
     /// What a closer look found, if one was taken.
     pub inspection: Inspection,
     signature: Signature,
@@ -103,7 +100,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// else that cannot be read is a finding.
 pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     places.within().list(&places.graphroot)?;
-    let records = places.records_dir(&places.graphroot, "layers");
+    let records = places.records_dir(&places.graphroot, RecordKind::Layers);
     match places.within().directory(&records) {
         // Without privileges nothing at all can be said; one line is better than twenty.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -257,7 +254,7 @@ fn read_once(places: &Places, signature: Signature, consistency: Consistency) ->
 }
 
 fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (RecordFile, io::Result<Vec<u8>>)>) {
-    for ((table, path, volatile), content) in contents {
+    for ((kind, path, volatile), content) in contents {
         let content = match content {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -266,16 +263,16 @@ fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (Record
                 continue;
             }
         };
-        match table {
-            Table::Layers => {
+        match kind {
+            RecordKind::Layers => {
                 let parsed = snapshot.note(&path, records::layers(&content, volatile));
                 snapshot.layers.extend(parsed);
             }
-            Table::Images => {
+            RecordKind::Images => {
                 let parsed = snapshot.note(&path, records::images(&content));
                 snapshot.images.extend(parsed);
             }
-            Table::Containers => {
+            RecordKind::Containers => {
                 let parsed = snapshot.note(&path, records::containers(&content, volatile));
                 snapshot.containers.extend(parsed);
             }
@@ -288,33 +285,33 @@ fn complete(snapshot: &mut Snapshot) {
     list_container_layers(snapshot);
     find_symlinks_to_containers(snapshot);
     let repeated = [
-        ("layer", records::drop_repeated(&mut snapshot.layers, |layer| &layer.id)),
-        ("image", records::drop_repeated(&mut snapshot.images, |image| &image.id)),
-        ("container", records::drop_repeated(&mut snapshot.containers, |container| &container.id)),
+        (RecordKind::Layers, records::drop_repeated(&mut snapshot.layers, |layer| &layer.id)),
+        (RecordKind::Images, records::drop_repeated(&mut snapshot.images, |image| &image.id)),
+        (RecordKind::Containers, records::drop_repeated(&mut snapshot.containers, |container| &container.id)),
     ];
-    for (what, ids) in repeated {
+    for (kind, ids) in repeated {
         for id in ids {
             snapshot.findings.push(Finding {
                 path: snapshot.places.graphroot.to_path_buf(),
-                message: format!("{what} {id} is recorded twice; the first record counts"),
+                message: format!("{} {id} is recorded twice; the first record counts", kind.singular()),
                 incomplete: false,
             });
-            snapshot.repeated.push((what, id));
+            snapshot.repeated.push((kind, id));
         }
     }
-    for (what, count, most) in [
-        ("images", snapshot.images.len(), MOST_IMAGES),
-        ("containers", snapshot.containers.len(), MOST_CONTAINERS),
+    for (kind, count, most) in [
+        (RecordKind::Images, snapshot.images.len(), MOST_IMAGES),
+        (RecordKind::Containers, snapshot.containers.len(), MOST_CONTAINERS),
     ] {
         if count > most {
             let wrong = format!("more than {most} records; the rest are ignored");
-            snapshot.damage(&snapshot.places.record_file(what), &wrong);
+            snapshot.damage(&snapshot.places.record_file(kind), &wrong);
         }
     }
     snapshot.images.truncate(MOST_IMAGES);
     snapshot.containers.truncate(MOST_CONTAINERS);
     if let Some(wrong) = chains::cut(&mut snapshot.layers, &snapshot.images, &snapshot.containers) {
-        snapshot.damage(&snapshot.places.record_file("layers"), &wrong);
+        snapshot.damage(&snapshot.places.record_file(RecordKind::Layers), &wrong);
     }
 }
 
@@ -407,11 +404,11 @@ fn list_all(snapshot: &mut Snapshot) {
         let driver = area.join(&places.driver);
         directories.extend([area.to_path_buf(), driver.clone()]);
         directories.extend(["staging", "tempdirs", "dir"].map(|name| driver.join(name)));
-        let layers = places.records_dir(area, "layers");
+        let layers = places.records_dir(area, RecordKind::Layers);
         directories.push(layers.join("tmp"));
         directories.push(layers);
-        directories.push(places.records_dir(area, "images"));
-        directories.push(places.records_dir(area, "containers"));
+        directories.push(places.records_dir(area, RecordKind::Images));
+        directories.push(places.records_dir(area, RecordKind::Containers));
     }
     list_each(snapshot, directories);
     if places.primary && !places.read_only {
@@ -455,7 +452,7 @@ fn list_container_layers(snapshot: &mut Snapshot) {
 /// What says who made a container is read later, and left out without a word then.
 fn find_symlinks_to_containers(snapshot: &mut Snapshot) {
     let within = snapshot.places.within();
-    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
     let mut met = Vec::new();
     for container in &snapshot.containers {
         let path = directory.join(&container.id).join("userdata");
@@ -497,17 +494,15 @@ fn list_each(snapshot: &mut Snapshot, directories: Vec<PathBuf>) {
 pub fn validate(snapshot: &mut Snapshot) {
     let places = snapshot.places.clone();
     let within = places.within();
-    let tables = [
-        ("layers", snapshot.layers.is_empty(), places.layer_directories(&places.graphroot)),
-        ("images", snapshot.images.is_empty(), places.records_dir(&places.graphroot, "images")),
-        ("containers", snapshot.containers.is_empty(), places.records_dir(&places.graphroot, "containers")),
-    ];
-    for (what, no_records, objects) in tables {
-        let directory = places.records_dir(&places.graphroot, what);
-        let file = directory.join(format!("{what}.json"));
+    for kind in RecordKind::ALL {
+        let directory = places.records_dir(&places.graphroot, kind);
+        let (no_records, objects) = match kind {
+            RecordKind::Layers => (snapshot.layers.is_empty(), places.layer_directories(&places.graphroot)),
+            RecordKind::Images => (snapshot.images.is_empty(), directory.clone()),
+            RecordKind::Containers => (snapshot.containers.is_empty(), directory.clone()),
+        };
         // Containers of CRI-O are only in the volatile file.
-        let volatile = directory.join(format!("volatile-{what}.json"));
-        if !no_records || !is_blank(&within, &file) || !is_blank(&within, &volatile) {
+        if !no_records || kind.files().iter().any(|(name, _)| !is_blank(&within, &directory.join(name))) {
             continue;
         }
         let entries = snapshot.entries(&objects).iter();
@@ -516,7 +511,7 @@ pub fn validate(snapshot: &mut Snapshot) {
         if count > 0 {
             snapshot.consistency = Consistency::Damaged;
             snapshot.findings.push(Finding {
-                path: file,
+                path: places.record_file(kind),
                 message: format!(
                     "is empty or missing, though {} has {count} objects: what is in use is unknown",
                     objects.display()

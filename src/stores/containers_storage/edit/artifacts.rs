@@ -21,7 +21,7 @@ use super::directory::Directory;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
-use super::locks::{Guards, Held, Lock, noise64};
+use super::locks::{Held, Lock, noise64};
 use super::mounted::{Evidence, Read, ToDelete};
 use super::orphans::{OrphanAt, Reclaimed};
 use super::write;
@@ -149,7 +149,7 @@ impl<'e> Session<'e> {
         let blobs = [top.path().join(BLOBS)];
         let mut evidence = Evidence::of_directories(&blobs, Read::Mounts, trusts_namespace)?;
         editor.step("looked");
-        let held = Held::take(vec![Lock::new(Guards::Own, path, lock)], editor.options.patience)?;
+        let held = Held::take(vec![Lock::new(None, path, lock)], editor.options.patience)?;
         let since = Instant::now();
         editor.step("locked");
         held.prove_current(&editor.places.within())?;

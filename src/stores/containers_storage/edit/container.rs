@@ -4,9 +4,9 @@ use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Refusal};
 use super::intent::Intent;
-use super::locks::Guards;
 use super::mounted::{self, Read};
 use super::session::Session;
+use crate::stores::containers_storage::places::RecordKind;
 
 impl Editor {
     /// Deletes a container's storage: its layer first, so that a crash never loses the only
@@ -57,9 +57,9 @@ impl Session<'_> {
 
     /// Its directories, then its record.
     fn forget_container(&mut self, id: &str) -> Result<(), Error> {
-        let file = self.records.file_of(Guards::Containers, id)?;
+        let file = self.records.file_of(RecordKind::Containers, id)?;
         for place in 0..self.places.len() {
-            self.discard_object(place, Guards::Containers, id)?;
+            self.discard_object(place, RecordKind::Containers, id)?;
         }
         self.step("container directory removed");
         self.records.remove(file, id)?;
@@ -89,7 +89,7 @@ impl Session<'_> {
 
     /// Its `userdata` has mounts of its own (`shm`).
     fn prove_directories_of(&mut self, id: &str) -> Result<(), Refusal> {
-        let places = self.places.iter().filter_map(|place| place.records(Guards::Containers));
+        let places = self.places.iter().filter_map(|place| place.records(RecordKind::Containers));
         let paths: Vec<_> = places.map(|containers| containers.path().join(id)).collect();
         let to_delete: Vec<_> =
             paths.iter().map(|path| mounted::ToDelete { path, words: vec![id] }).collect();

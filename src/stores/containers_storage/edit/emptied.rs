@@ -291,7 +291,7 @@ impl Session<'_> {
         let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
         let mut files =
             self.emptied.offered.iter().flat_map(|one| &one.files).map(|at| &self.records.files[*at]);
-        let is_beside = |file: &RecordFile| self.places[file.place].records(file.guards).map(device);
+        let is_beside = |file: &RecordFile| self.places[file.place].records(file.kind).map(device);
         if !files.all(|file| is_beside(file) == Some(device(layers))) {
             return false;
         }

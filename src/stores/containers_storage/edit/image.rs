@@ -8,11 +8,11 @@ use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
-use super::locks::Guards;
 use super::mounted::Read;
 use super::session::Session;
 use super::to_delete;
 use crate::model::Owner;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
 use crate::stores::containers_storage::{cri_o, owner};
 
@@ -69,7 +69,7 @@ impl Session<'_> {
             let what = "it would have no names left".to_owned();
             return Err(Refusal::Changed { id: image.id, what }.into());
         }
-        let file = self.records.file_of(Guards::Images, &image.id)?;
+        let file = self.records.file_of(RecordKind::Images, &image.id)?;
         self.step("proven");
         self.records.remove_names(file, &image.id, names)?;
         self.save(file)
@@ -83,7 +83,7 @@ impl Session<'_> {
         self.outside.prove_layers(&layers)?;
         let to_delete = self.prove_layers(&layers)?;
         let files: Result<Vec<_>, _> =
-            images.iter().map(|image| self.records.file_of(Guards::Images, &image.id)).collect();
+            images.iter().map(|image| self.records.file_of(RecordKind::Images, &image.id)).collect();
         let mut files = files?;
         let ids = images.iter().map(|image| image.id.clone()).collect();
         self.intend(Intent::new(ids, layers, &self.number));
@@ -142,7 +142,7 @@ impl Session<'_> {
     }
 
     fn directory_of(&self, container: &ContainerRecord) -> PathBuf {
-        let directory = self.places[0].records(Guards::Containers);
+        let directory = self.places[0].records(RecordKind::Containers);
         directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id))
     }
 
@@ -164,7 +164,7 @@ impl Session<'_> {
 
     /// What would not go is an orphan now, of a class that every library's collection removes.
     pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
-        self.discard_object(place, Guards::Images, id).map(drop)
+        self.discard_object(place, RecordKind::Images, id).map(drop)
     }
 }
 

@@ -6,10 +6,10 @@ use rustix::fs::{StatxAttributes, StatxFlags};
 
 use super::error::{Error, Fault, Refusal};
 use super::links;
-use super::locks::Guards;
 use super::mounted;
 use super::place::Role;
 use super::session::Session;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::stop;
 
@@ -30,7 +30,7 @@ impl Session<'_> {
     pub(super) fn prove_layers(&mut self, ids: &[String]) -> Result<Vec<ToDelete>, Error> {
         let mut to_delete = Vec::new();
         for id in ids {
-            let file = self.records.file_of(Guards::Layers, id)?;
+            let file = self.records.file_of(RecordKind::Layers, id)?;
             let place = self.directory_place(file);
             let links = self.links_of(place, id)?;
             to_delete.push(ToDelete { id: id.clone(), file, place, links });
@@ -199,7 +199,7 @@ impl Session<'_> {
     pub(super) fn remove_layer_data(&mut self, id: &str) -> Result<(), Error> {
         for place in 0..self.places.len() {
             for name in [format!("{id}.tar-split.gz"), id.to_owned()] {
-                if self.discard_object(place, Guards::Layers, &name)? {
+                if self.discard_object(place, RecordKind::Layers, &name)? {
                     self.step("layer data removed");
                 }
             }

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::error::{Error, Fault, Holder, Refusal};
 use crate::stores::containers_storage::locks::whole_file;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::quiet::Within;
 use crate::sys::stop;
 
@@ -32,27 +33,18 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// library's, so that is not a deadlock; but other processes should not wait for us for long.
 const HOLD_AND_WAIT: Duration = Duration::from_millis(100);
 
-/// Which records a lock guards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guards {
-    Layers,
-    Images,
-    Containers,
-    /// Something of its own: a staging area, a temporary directory.
-    Own,
-}
-
 /// An open lock file.
 #[derive(Debug)]
 pub(super) struct Lock {
-    guards: Guards,
+    /// The records that it guards; `None` for something of its own: a staging area, a temporary directory.
+    guards: Option<RecordKind>,
     path: PathBuf,
     file: File,
 }
 
 impl Lock {
     /// `file` is open for reading and writing.
-    pub(super) fn new(guards: Guards, path: PathBuf, file: File) -> Self {
+    pub(super) fn new(guards: Option<RecordKind>, path: PathBuf, file: File) -> Self {
         Self { guards, path, file }
     }
 
@@ -162,8 +154,8 @@ impl Held {
 
     /// Writes new tokens into the locks that guard these records. A store that is split has two
     /// lock files, and readers compare the first.
-    pub(super) fn touch(&self, guards: Guards) -> Result<(), Fault> {
-        self.locks.iter().filter(|lock| lock.guards == guards).try_for_each(Lock::touch)
+    pub(super) fn touch(&self, kind: RecordKind) -> Result<(), Fault> {
+        self.locks.iter().filter(|lock| lock.guards == Some(kind)).try_for_each(Lock::touch)
     }
 }
 
@@ -201,7 +193,7 @@ mod tests {
 
     fn lock(path: &Path) -> Lock {
         let file = File::options().read(true).write(true).open(path).unwrap();
-        Lock::new(Guards::Layers, path.to_path_buf(), file)
+        Lock::new(Some(RecordKind::Layers), path.to_path_buf(), file)
     }
 
     #[test]
@@ -227,9 +219,9 @@ mod tests {
         // Opening and closing the file elsewhere must not drop the lock.
         drop(std::fs::read(&second).unwrap());
         assert!(!lock(&second).try_exclusive().unwrap());
-        held.touch(Guards::Images).unwrap();
+        held.touch(RecordKind::Images).unwrap();
         assert_eq!(std::fs::read(&second).unwrap(), [b'x'; 64]);
-        held.touch(Guards::Layers).unwrap();
+        held.touch(RecordKind::Layers).unwrap();
         let tokens = [&first, &second].map(|path| std::fs::read(path).unwrap());
         assert!(tokens.iter().all(|token| token.len() == TOKEN) && tokens[0] != tokens[1]);
     }

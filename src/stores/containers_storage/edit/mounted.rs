@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
-use super::locks::Guards;
-use super::place::{KINDS, Place};
+use super::place::Place;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
 
@@ -51,7 +51,7 @@ impl Evidence {
     /// Reads what has to do with a store's directories.
     pub(super) fn of_store(places: &[Place], read: Read, trusts_namespace: bool) -> Result<Self, Refusal> {
         let directories = places.iter().flat_map(|place| {
-            let records = KINDS.iter().filter_map(|(guards, _)| place.records(*guards));
+            let records = RecordKind::ALL.into_iter().filter_map(|kind| place.records(kind));
             place.driver.iter().chain(records).map(|directory| directory.path().to_path_buf())
         });
         let counts = Count::of(places)?;
@@ -177,7 +177,7 @@ const MOST_COUNTS_BYTES: u64 = 16 << 20;
 
 impl Count {
     fn of(places: &[Place]) -> Result<Vec<Self>, Refusal> {
-        let directories = places.iter().filter_map(|place| place.records(Guards::Layers));
+        let directories = places.iter().filter_map(|place| place.records(RecordKind::Layers));
         let counts = directories.map(Self::read).collect::<Result<_, Fault>>();
         counts.map_err(|fault| Refusal::MountsUnknown(fault.to_string()))
     }

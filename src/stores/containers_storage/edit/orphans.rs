@@ -12,11 +12,12 @@ use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::links;
-use super::locks::{Guards, Lock};
+use super::locks::Lock;
 use super::mounted::{self, Read};
 use super::session::Session;
 use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use crate::model::Orphan;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::units;
 use crate::stores::leaks;
@@ -157,19 +158,21 @@ impl Session<'_> {
             let parent = match kind {
                 Orphan::LayerDirectory => only(place.layers.as_ref(), directory::id_of(name.as_ref())),
                 Orphan::ImageDirectory => {
-                    only(place.records(Guards::Images), directory::id_of(name.as_ref()))
+                    only(place.records(RecordKind::Images), directory::id_of(name.as_ref()))
                 }
                 Orphan::ContainerDirectory => {
-                    only(place.records(Guards::Containers), directory::id_of(name.as_ref()))
+                    only(place.records(RecordKind::Containers), directory::id_of(name.as_ref()))
                 }
-                Orphan::TarSplit => only(place.records(Guards::Layers), name.strip_suffix(".tar-split.gz")),
-                Orphan::LayerData => only(place.records(Guards::Layers), directory::id_of(name.as_ref())),
+                Orphan::TarSplit => {
+                    only(place.records(RecordKind::Layers), name.strip_suffix(".tar-split.gz"))
+                }
+                Orphan::LayerData => only(place.records(RecordKind::Layers), directory::id_of(name.as_ref())),
                 Orphan::FeatureTest => {
                     only(place.driver.as_ref(), Some(name).filter(|name| units::is_feature_test(name)))
                 }
                 Orphan::Staging => below(place.driver.as_ref(), "staging", holder)?,
                 Orphan::TempDirectory => match below(place.driver.as_ref(), TEMPDIRS, holder)? {
-                    None => below(place.records(Guards::Layers), TEMPDIRS_OF_RECORDS, holder)?,
+                    None => below(place.records(RecordKind::Layers), TEMPDIRS_OF_RECORDS, holder)?,
                     found => found,
                 },
                 Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(place, holder)?,
@@ -201,7 +204,7 @@ impl Session<'_> {
         match self.records.layer(id) {
             // In a split store the same layer may be recorded for the other place.
             Some(_) => {
-                let file = self.records.file_of(Guards::Layers, id)?;
+                let file = self.records.file_of(RecordKind::Layers, id)?;
                 if self.directory_place(file) == place {
                     return Err(Refusal::Recorded { id: id.to_owned() }.into());
                 }
@@ -233,7 +236,7 @@ impl Session<'_> {
     fn reclaim_staging(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
         let path = Path::new(&found.name).join("staging.lock");
         let lock = found.parent.open(&path, OFlags::RDWR)?;
-        let lock = lock.map(|file| Lock::new(Guards::Own, found.parent.path().join(&path), file));
+        let lock = lock.map(|file| Lock::new(None, found.parent.path().join(&path), file));
         if let Some(lock) = &lock
             && !lock.try_exclusive()?
         {
@@ -254,7 +257,7 @@ impl Session<'_> {
         self.prove_path_unmounted(&directory)?;
         let place = &self.places[found.place];
         let holder = found.parent.path().parent();
-        let parent = [place.driver.as_ref(), place.records(Guards::Layers)].into_iter().flatten();
+        let parent = [place.driver.as_ref(), place.records(RecordKind::Layers)].into_iter().flatten();
         let parent = parent.into_iter().find(|parent| Some(parent.path()) == holder);
         let (Some(parent), Some(tempdirs)) = (parent, found.parent.path().file_name()) else {
             return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
@@ -302,8 +305,8 @@ fn below(directory: Option<&Directory>, name: &str, wanted: &Path) -> Result<Opt
 
 /// In a directory of records, or in that of an image or a container.
 fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Directory>, Fault> {
-    for guards in [Guards::Layers, Guards::Images, Guards::Containers] {
-        let Some(records) = place.records(guards) else { continue };
+    for kind in RecordKind::ALL {
+        let Some(records) = place.records(kind) else { continue };
         if records.path() == holder {
             return records.again().map(Some);
         }

@@ -6,13 +6,9 @@ use rustix::fs::OFlags;
 
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
-use super::locks::{Guards, Lock};
-use crate::stores::containers_storage::places::Places;
+use super::locks::Lock;
+use crate::stores::containers_storage::places::{Places, RecordKind};
 use crate::sys::root::Root;
-
-/// The kinds of records, in the library's order of locking.
-pub(super) const KINDS: [(Guards, &str); 3] =
-    [(Guards::Layers, "layers"), (Guards::Images, "images"), (Guards::Containers, "containers")];
 
 /// What a place may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +46,9 @@ impl Place {
 
     fn open(root: &Root, role: Role, driver: &str) -> Result<Self, Fault> {
         let top = Directory::top(root)?;
-        let records = |what: &str| top.below(format!("{driver}-{what}"));
-        let records = [records("layers")?, records("images")?, records("containers")?];
+        let records = |kind: RecordKind| top.below(format!("{driver}-{}", kind.as_str()));
+        let [layers, images, containers] = RecordKind::ALL.map(records);
+        let records = [layers?, images?, containers?];
         let (driver_directory, layers) = match role {
             Role::Runroot => (None, None),
             _ if driver == "vfs" => (top.below(driver)?, top.below(Path::new(driver).join("dir"))?),
@@ -61,52 +58,51 @@ impl Place {
     }
 
     /// The directory of these records.
-    pub(super) fn records(&self, guards: Guards) -> Option<&Directory> {
-        let at = KINDS.iter().position(|(known, _)| *known == guards)?;
-        self.records[at].as_ref()
+    pub(super) fn records(&self, kind: RecordKind) -> Option<&Directory> {
+        self.records[kind as usize].as_ref()
     }
 
     /// The directory that has a directory for each of these objects.
-    pub(super) fn objects(&self, guards: Guards) -> Option<&Directory> {
-        match (guards, self.role) {
+    pub(super) fn objects(&self, kind: RecordKind) -> Option<&Directory> {
+        match (kind, self.role) {
             (_, Role::Runroot) => None,
-            (Guards::Layers, _) => self.layers.as_ref(),
-            _ => self.records(guards),
+            (RecordKind::Layers, _) => self.layers.as_ref(),
+            _ => self.records(kind),
         }
     }
 
     /// Opens a lock file that exists.
-    fn lock(&self, guards: Guards, what: &str) -> Result<Option<Lock>, Fault> {
-        let Some(directory) = self.records(guards) else { return Ok(None) };
-        let name = format!("{what}.lock");
+    fn lock(&self, kind: RecordKind) -> Result<Option<Lock>, Fault> {
+        let Some(directory) = self.records(kind) else { return Ok(None) };
+        let name = kind.lock_file();
         let file = directory.open(&name, OFlags::RDWR)?;
-        Ok(file.map(|file| Lock::new(guards, directory.path().join(&name), file)))
+        Ok(file.map(|file| Lock::new(Some(kind), directory.path().join(&name), file)))
     }
 }
 
 /// The lock files of all places, in the library's order: by kind, then by place.
 pub(super) fn locks(places: &[Place]) -> Result<Vec<Lock>, Error> {
     let mut locks = Vec::new();
-    for (guards, what) in KINDS {
+    for kind in RecordKind::ALL {
         let before = locks.len();
         for place in places {
-            let lock = place.lock(guards, what)?;
-            let records = place.records(guards);
+            let lock = place.lock(kind)?;
+            let records = place.records(kind);
             // With `transient_store` the containers' lock is in the runroot alone.
             let must = match place.role {
-                Role::Graphroot => guards != Guards::Containers,
+                Role::Graphroot => kind != RecordKind::Containers,
                 Role::Imagestore => records.is_some(),
                 Role::Runroot => false,
             };
             if must && lock.is_none() {
-                let name = format!("{what}.lock");
+                let name = kind.lock_file();
                 let path = records.map_or_else(|| place.path.join(&name), |d| d.path().join(&name));
                 return Err(Refusal::NoLockFile(path).into());
             }
             locks.extend(lock);
         }
         if locks.len() == before {
-            return Err(Refusal::NoLockFile(places[0].path.join(format!("{what}.lock"))).into());
+            return Err(Refusal::NoLockFile(places[0].path.join(kind.lock_file())).into());
         }
     }
     Ok(locks)

@@ -4,18 +4,15 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::error::{Fault, Refusal};
-use super::locks::Guards;
-use super::place::{KINDS, Place};
+use super::place::Place;
 use super::table::{self, Table};
+use crate::stores::containers_storage::places::{MOST_RECORD_BYTES, RecordKind};
 use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRecord, LayerRecord};
-
-/// A record file of 100,000 layers takes about 60 MiB.
-const MOST_RECORD_BYTES: u64 = 256 << 20;
 
 /// One record file; `table` is `None` where it does not exist.
 #[derive(Debug)]
 pub(super) struct RecordFile {
-    pub(super) guards: Guards,
+    pub(super) kind: RecordKind,
     /// Position of its place.
     pub(super) place: usize,
     pub(super) name: String,
@@ -53,30 +50,29 @@ impl Records {
         let mut records = Self::default();
         let mut blanks = Vec::new();
         for (at, place) in places.iter().enumerate() {
-            for (guards, what) in KINDS {
+            for kind in RecordKind::ALL {
                 let mut blank = true;
-                for volatile in [false, true] {
-                    let name = format!("{}{what}.json", if volatile { "volatile-" } else { "" });
-                    let Some(directory) = place.records(guards) else { continue };
+                for (name, volatile) in kind.files() {
+                    let Some(directory) = place.records(kind) else { continue };
                     let Some(content) = directory.read(&name, MOST_RECORD_BYTES)? else { continue };
                     blank &= content.is_empty();
-                    records.add(guards, at, directory.path().join(&name), name, volatile, &content)?;
+                    records.add(kind, at, directory.path().join(&name), name, volatile, &content)?;
                 }
                 if blank {
-                    blanks.push((place, guards, what));
+                    blanks.push((place, kind));
                 }
             }
         }
         // A transient store's records are in the runroot, which comes last.
-        for (place, guards, what) in blanks {
-            records.doubt(place, guards, what)?;
+        for (place, kind) in blanks {
+            records.doubt(place, kind)?;
         }
         Ok(records)
     }
 
     fn add(
         &mut self,
-        guards: Guards,
+        kind: RecordKind,
         place: usize,
         path: PathBuf,
         name: String,
@@ -85,26 +81,26 @@ impl Records {
     ) -> Result<(), Unread> {
         let damaged = |message: String| Unread::Refused(Refusal::Damaged { path: path.clone(), message });
         let table = Table::parse(content).map_err(|error: table::Error| damaged(error.to_string()))?;
-        let problems = match guards {
-            Guards::Layers => take(records::layers(content, volatile), &mut self.layers),
-            Guards::Images => take(records::images(content), &mut self.images),
-            _ => take(records::containers(content, volatile), &mut self.containers),
+        let problems = match kind {
+            RecordKind::Layers => take(records::layers(content, volatile), &mut self.layers),
+            RecordKind::Images => take(records::images(content), &mut self.images),
+            RecordKind::Containers => take(records::containers(content, volatile), &mut self.containers),
         };
         if let Some(problem) = problems {
             return Err(damaged(problem));
         }
-        self.files.push(RecordFile { guards, place, name, path, volatile, table });
+        self.files.push(RecordFile { kind, place, name, path, volatile, table });
         Ok(())
     }
 
     /// Empty or missing files beside objects: what a crash or a full disk leaves. Taken at
     /// their word, everything would look like a leak.
-    fn doubt(&self, place: &Place, guards: Guards, what: &str) -> Result<(), Unread> {
-        let Some(objects) = place.objects(guards) else { return Ok(()) };
-        let known: HashSet<&str> = match guards {
-            Guards::Layers => self.layers.iter().map(|layer| layer.id.as_str()).collect(),
-            Guards::Images => self.images.iter().map(|image| image.id.as_str()).collect(),
-            _ => self.containers.iter().map(|container| container.id.as_str()).collect(),
+    fn doubt(&self, place: &Place, kind: RecordKind) -> Result<(), Unread> {
+        let Some(objects) = place.objects(kind) else { return Ok(()) };
+        let known: HashSet<&str> = match kind {
+            RecordKind::Layers => self.layers.iter().map(|layer| layer.id.as_str()).collect(),
+            RecordKind::Images => self.images.iter().map(|image| image.id.as_str()).collect(),
+            RecordKind::Containers => self.containers.iter().map(|container| container.id.as_str()).collect(),
         };
         let names = objects.names()?;
         let unknown = names
@@ -116,9 +112,10 @@ impl Records {
             return Ok(());
         }
         let path =
-            place.records(guards).map_or_else(|| objects.path().to_path_buf(), |d| d.path().to_path_buf());
+            place.records(kind).map_or_else(|| objects.path().to_path_buf(), |d| d.path().to_path_buf());
+        let [(file, _), _] = kind.files();
         let message = format!("has no records, though {} has {unknown} objects", objects.path().display());
-        Err(Unread::Refused(Refusal::Damaged { path: path.join(format!("{what}.json")), message }))
+        Err(Unread::Refused(Refusal::Damaged { path: path.join(file), message }))
     }
 
     pub(super) fn layer(&self, id: &str) -> Option<&LayerRecord> {
@@ -134,14 +131,10 @@ impl Records {
     }
 
     /// The one file that has this record.
-    pub(super) fn file_of(&self, guards: Guards, id: &str) -> Result<usize, Refusal> {
-        let mut of = (0..self.files.len())
-            .filter(|&at| self.files[at].guards == guards && self.files[at].table.has(id));
-        let kind = match guards {
-            Guards::Layers => "layer",
-            Guards::Images => "image",
-            _ => "container",
-        };
+    pub(super) fn file_of(&self, kind: RecordKind, id: &str) -> Result<usize, Refusal> {
+        let mut of =
+            (0..self.files.len()).filter(|&at| self.files[at].kind == kind && self.files[at].table.has(id));
+        let kind = kind.singular();
         let first = of.next().ok_or_else(|| Refusal::Unknown { kind, id: id.to_owned() })?;
         match of.next() {
             None => Ok(first),
@@ -167,14 +160,14 @@ impl Records {
 
     /// Takes a record out of its file; the file is still to be saved.
     pub(super) fn remove(&mut self, file: usize, id: &str) -> Result<(), Refusal> {
-        let RecordFile { guards, path, table, .. } = &mut self.files[file];
+        let RecordFile { kind, path, table, .. } = &mut self.files[file];
         table
             .remove(id)
             .map_err(|error| Refusal::Damaged { path: path.clone(), message: error.to_string() })?;
-        match guards {
-            Guards::Layers => self.layers.retain(|layer| layer.id != id),
-            Guards::Images => self.images.retain(|image| image.id != id),
-            _ => self.containers.retain(|container| container.id != id),
+        match kind {
+            RecordKind::Layers => self.layers.retain(|layer| layer.id != id),
+            RecordKind::Images => self.images.retain(|image| image.id != id),
+            RecordKind::Containers => self.containers.retain(|container| container.id != id),
         }
         Ok(())
     }

@@ -16,9 +16,10 @@ use super::directory::{Directory, give_to_owner};
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::links;
-use super::locks::{Guards, noise64};
+use super::locks::noise64;
 use super::mounted::Read;
 use super::session::Session;
+use crate::stores::containers_storage::places::RecordKind;
 
 impl Editor {
     /// Makes the short name of a layer with a record (classes `missing-l`, `empty-linkfile`): the
@@ -35,7 +36,7 @@ impl Editor {
 
 impl Session<'_> {
     fn repair_link(&mut self, id: &str) -> Result<(), Error> {
-        let file = self.records.file_of(Guards::Layers, id)?;
+        let file = self.records.file_of(RecordKind::Layers, id)?;
         let place = self.directory_place(file);
         let unknown = || Refusal::Unknown { kind: "layer directory", id: id.to_owned() };
         let layers = self.places[place].layers.as_ref().ok_or_else(unknown)?;

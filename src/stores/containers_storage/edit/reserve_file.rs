@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::{Places, RecordKind};
 use crate::stores::containers_storage::units::RESERVE_FILE;
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
 use crate::sys::btrfs;
@@ -258,9 +258,9 @@ fn reserve(directory: BorrowedFd<'_>, name: &OsStr, bytes: u64) -> io::Result<()
 
 pub(super) fn largest_record_file(places: &Places, area: &Path) -> u64 {
     let within = places.within();
-    let files = ["layers", "images", "containers"].into_iter().flat_map(|what| {
-        let directory = places.records_dir(area, what);
-        [format!("{what}.json"), format!("volatile-{what}.json")].map(|name| directory.join(name))
+    let files = RecordKind::ALL.into_iter().flat_map(|kind| {
+        let directory = places.records_dir(area, kind);
+        kind.files().map(|(name, _)| directory.join(name))
     });
     files.filter_map(|path| within.facts(&path).ok()).map(|facts| facts.length).max().unwrap_or(0)
 }

@@ -5,11 +5,10 @@ use super::directory;
 use super::editor::Editor;
 use super::error::Error;
 use super::intent::{Intent, Mark};
-use super::locks::Guards;
 use super::mounted::{self, Read};
-use super::place::KINDS;
 use super::session::Session;
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
+use crate::stores::containers_storage::places::RecordKind;
 
 /// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
 /// for example.
@@ -71,8 +70,8 @@ impl Session<'_> {
     /// Half-written record files, which are dead since the store's locks are ours.
     pub(super) fn remove_dead_temporary_records(&mut self) -> Result<(), Error> {
         for place in &self.places {
-            for (guards, _) in KINDS {
-                let Some(records) = place.records(guards) else { continue };
+            for kind in RecordKind::ALL {
+                let Some(records) = place.records(kind) else { continue };
                 for name in records.names()? {
                     if name.as_encoded_bytes().starts_with(b".tmp-") {
                         self.done.removed += u64::from(records.unlink(&name)?);
@@ -88,7 +87,7 @@ impl Session<'_> {
         self.remove_dead_temporary_records()?;
         let mut found = Vec::new();
         for (at, place) in self.places.iter().enumerate() {
-            let of_records = place.records(Guards::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
+            let of_records = place.records(RecordKind::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
             let of_driver = place.driver.as_ref().map(|driver| (driver, TEMPDIRS));
             for (parent, holder) in of_driver.into_iter().chain(of_records) {
                 let Some(tempdirs) = parent.below(holder)? else { continue };

@@ -11,7 +11,7 @@ use super::editor::{Editor, Marking};
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::intent::{Intent, Mark};
 use super::links::Links;
-use super::locks::{Guards, Held};
+use super::locks::Held;
 use super::mounted::{self, Evidence, Read};
 use super::offered::Emptied;
 use super::outside::OutsideUse;
@@ -19,6 +19,7 @@ use super::place::{self, Place};
 use super::records::{Records, Unread};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 
 /// How often a proof is restarted while others keep mounting.
@@ -199,15 +200,15 @@ impl<'e> Session<'e> {
     /// Rewrites a record file: token, file, token.
     pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
         let at = &self.records.files[file];
-        let (guards, content, name) = (at.guards, at.table.to_bytes(), at.name.clone());
+        let (kind, content, name) = (at.kind, at.table.to_bytes(), at.name.clone());
         let (durable, path) = (!at.volatile, at.path.clone());
-        let Some(directory) = self.places[at.place].records(guards) else {
+        let Some(directory) = self.places[at.place].records(kind) else {
             return Err(Fault::new("opening", path, rustix::io::Errno::NOENT).into());
         };
         let directory = directory.again()?;
         let mut attempt = 0;
         loop {
-            let written = self.held.touch(guards).and_then(|()| {
+            let written = self.held.touch(kind).and_then(|()| {
                 self.step("token written");
                 write::replace(&directory, &name, &content, durable, &|step| self.editor.step(step))
             });
@@ -224,7 +225,7 @@ impl<'e> Session<'e> {
         }
         self.step("record file replaced");
         // Library versions up to 1.44 read the token before the file, later ones after it.
-        if let Err(fault) = self.held.touch(guards) {
+        if let Err(fault) = self.held.touch(kind) {
             tracing::warn!(%fault, "cannot write the second token");
         }
         self.step("second token written");
@@ -239,7 +240,7 @@ impl<'e> Session<'e> {
     }
 
     /// Takes a directory beside records out of the way; whether there was one.
-    pub(super) fn discard_object(&mut self, place: usize, of: Guards, name: &str) -> Result<bool, Error> {
+    pub(super) fn discard_object(&mut self, place: usize, of: RecordKind, name: &str) -> Result<bool, Error> {
         let Some(records) = self.places[place].records(of) else { return Ok(false) };
         let records = records.again()?;
         self.discard_from(place, &records, name)
@@ -256,7 +257,7 @@ impl<'e> Session<'e> {
         // Records have a temporary directory of their own, where their place has layers at all.
         let of_records = driver.is_some_and(|driver| !from.path().starts_with(driver.path()));
         let parent = match of_records {
-            true => at.records(Guards::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS)),
+            true => at.records(RecordKind::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS)),
             false => driver.map(|driver| (driver, TEMPDIRS)),
         };
         let parent = parent.filter(|_| self.editor.options.tempdirs);

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::directory::Directory;
 use super::error::{Error, Fault};
-use super::locks::{Guards, Lock, noise64};
+use super::locks::{Lock, noise64};
 use crate::sys::removal::Removal;
 
 /// The library's name for the directory.
@@ -82,7 +82,7 @@ impl Trash {
 
     fn new_lock(tempdirs: &Directory, name: &OsString) -> Result<Lock, Fault> {
         let file = tempdirs.create(name, Mode::RUSR | Mode::WUSR)?;
-        let lock = Lock::new(Guards::Own, tempdirs.path().join(name), file);
+        let lock = Lock::new(None, tempdirs.path().join(name), file);
         if lock.try_exclusive()? {
             return Ok(lock);
         }
@@ -95,7 +95,7 @@ impl Trash {
         let Some(tempdirs) = parent.below(Path::new(tempdirs))? else { return Ok(None) };
         let name = lock_name(number);
         let lock = match tempdirs.open(&name, OFlags::RDWR)? {
-            Some(file) => Lock::new(Guards::Own, tempdirs.path().join(&name), file),
+            Some(file) => Lock::new(None, tempdirs.path().join(&name), file),
             None => Self::new_lock(&tempdirs, &name)?,
         };
         if !lock.try_exclusive()? {

@@ -8,6 +8,7 @@ use crate::model::{
     Consistency, Container, ContainerState, Finding, ImageIx, LeakClass, NodeKind, Owner, Size,
 };
 use crate::stores::containers_storage::inspect::engine::Engine;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::{cri_o, owner};
 use crate::stores::leaks::Judgement;
 
@@ -16,7 +17,7 @@ impl Filler<'_> {
         let snapshot = self.snapshot;
         let first = self.writer.inventory.containers.len();
         for (at, record) in snapshot.containers.iter().enumerate() {
-            let records = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+            let records = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
             let directory = records.join(&record.id);
             let metadata = match self.containers[at] {
                 Some(node) => node,

@@ -9,6 +9,7 @@ use crate::model::{
 };
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::labels;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::leaks::Judgement;
 use crate::sys::quiet::Within;
@@ -61,7 +62,7 @@ impl Filler<'_> {
         let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
             let directory =
-                snapshot.places.records_dir(&snapshot.places.graphroot, "images").join(&record.id);
+                snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images).join(&record.id);
             let metadata = match self.images[at] {
                 Some(node) => node,
                 None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, &directory, Size::default()),

@@ -12,6 +12,7 @@ use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::inspect::mountpoints;
 use crate::stores::containers_storage::leaks::{self, Presence};
+use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::leaks::{GRACE, Judgement, age};
 
@@ -40,7 +41,7 @@ impl Filler<'_> {
     fn missing_tar_splits(&mut self) {
         let snapshot = self.snapshot;
         let directory =
-            snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, "layers"));
+            snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, RecordKind::Layers));
         let mut seen = vec![false; self.writer.inventory.nodes.len()];
         for image in &snapshot.images {
             let mut next = image.layer.as_deref().and_then(|id| self.find_layer(id));
@@ -73,8 +74,9 @@ impl Filler<'_> {
     /// Ids that stand in two records, the plain and the volatile file for example.
     fn repeated(&mut self) {
         let places = &self.snapshot.places;
-        for (what, id) in &self.snapshot.repeated {
-            let path = places.records_dir(&places.graphroot, &format!("{what}s"));
+        for (kind, id) in &self.snapshot.repeated {
+            let path = places.records_dir(&places.graphroot, *kind);
+            let what = kind.singular();
             let evidence = format!("this {what} is recorded twice; the library uses the first record");
             self.note(Judgement::of(LeakClass::DupRecord, evidence), id, &path, None);
         }
@@ -86,7 +88,7 @@ impl Filler<'_> {
         if !snapshot.places.imagestores.is_empty() {
             return;
         }
-        let path = snapshot.places.records_dir(&snapshot.places.graphroot, "images").join("images.json");
+        let path = snapshot.places.record_file(RecordKind::Images);
         let mut owners: HashMap<&str, &str> = HashMap::new();
         for image in &snapshot.images {
             let mut names: Vec<&str> = image.names.iter().map(String::as_str).collect();
@@ -140,7 +142,7 @@ impl Filler<'_> {
                 incomplete: false,
             });
         }
-        let all = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+        let all = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
         let without_config: HashSet<usize> = snapshot.inspection.without_config.iter().copied().collect();
         let first = self.writer.inventory.containers.len() - snapshot.containers.len();
         for (at, record) in snapshot.containers.iter().enumerate() {

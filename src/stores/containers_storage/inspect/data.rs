@@ -12,6 +12,7 @@ use super::found::{Fault, FaultOf};
 use crate::model::{LeakClass, Owner};
 use crate::stores::containers_storage::leaks::unfinished_write;
 use crate::stores::containers_storage::owner;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
@@ -46,7 +47,7 @@ pub(super) fn faults(snapshot: &Snapshot) -> Vec<Fault> {
 /// An image's directory; with a split imagestore it is in one of several places.
 pub(crate) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
     let places = &snapshot.places;
-    let mut all = places.areas().map(|area| places.records_dir(area, "images"));
+    let mut all = places.areas().map(|area| places.records_dir(area, RecordKind::Images));
     let has = |directory: &PathBuf| {
         let entries = snapshot.entries(directory);
         let found = entries.binary_search_by(|entry| entry.name.as_os_str().cmp(OsStr::new(id)));
@@ -56,7 +57,7 @@ pub(crate) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
 }
 
 fn without_directory(snapshot: &Snapshot, at: usize, image: &ImageRecord) -> Vec<Fault> {
-    let path = snapshot.places.records_dir(&snapshot.places.graphroot, "images").join(&image.id);
+    let path = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images).join(&image.id);
     let first = image.big_data.first();
     first.map(|(name, _)| Fault { of: FaultOf::Image(at), path, judged: missing(name) }).into_iter().collect()
 }
@@ -106,10 +107,10 @@ fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -
 pub(super) fn without_config(snapshot: &Snapshot) -> Vec<usize> {
     let within = snapshot.places.within();
     let places = &snapshot.places;
-    let all = places.records_dir(&places.graphroot, "containers");
+    let all = places.records_dir(&places.graphroot, RecordKind::Containers);
     // CRI-O writes it to both.
     let tops = std::iter::once(&places.graphroot).chain(&places.runroots);
-    let tops: Vec<_> = tops.map(|top| places.records_dir(top, "containers")).collect();
+    let tops: Vec<_> = tops.map(|top| places.records_dir(top, RecordKind::Containers)).collect();
     let mut found = Vec::new();
     for (at, record) in snapshot.containers.iter().enumerate() {
         let directory = all.join(&record.id);
