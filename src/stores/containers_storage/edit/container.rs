@@ -31,7 +31,7 @@ impl Session<'_> {
         let layer = container.layer.filter(|layer| self.records.layer(layer).is_some());
         let layers: Vec<String> = layer.into_iter().collect();
         for layer in &layers {
-            self.prove_own_layer(id, layer)?;
+            self.prove_unreferenced(layer, Some(id))?;
         }
         let to_delete = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
@@ -66,25 +66,6 @@ impl Session<'_> {
         self.save(file)?;
         self.done.containers.push(id.to_owned());
         Ok(())
-    }
-
-    /// The layer is this container's alone.
-    fn prove_own_layer(&self, id: &str, layer: &str) -> Result<(), Refusal> {
-        let records = &self.records;
-        if let Some(child) = records.layers.iter().find(|child| child.parent.as_deref() == Some(layer)) {
-            return Err(Refusal::HasChild { layer: layer.to_owned(), child: child.id.clone() });
-        }
-        let has = |image: &&crate::stores::containers_storage::records::ImageRecord| {
-            image.layer.as_deref() == Some(layer) || image.mapped_layers.iter().any(|twin| twin == layer)
-        };
-        if let Some(image) = records.images.iter().find(has) {
-            return Err(Refusal::UsedByImage { layer: layer.to_owned(), image: image.id.clone() });
-        }
-        let mut others = records.containers.iter().filter(|other| other.id != id);
-        match others.find(|other| other.layer.as_deref() == Some(layer)) {
-            Some(other) => Err(self.used_by(other)),
-            None => Ok(()),
-        }
     }
 
     /// Its `userdata` has mounts of its own (`shm`).

@@ -152,7 +152,7 @@ impl Session<'_> {
 
     fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
         if self.records.layer(id).is_some() {
-            self.prove_unreferenced(id)?;
+            self.prove_unreferenced(id, None)?;
             self.outside.prove_layers(&[id.to_owned()])?;
             let to_delete = self.prove_layers(&[id.to_owned()])?;
             return self.delete_proven(&to_delete);

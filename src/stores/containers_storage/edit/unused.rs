@@ -69,29 +69,25 @@ impl Session<'_> {
             }
             Unused::Incomplete => {}
         }
-        self.prove_unreferenced(id)
+        Ok(self.prove_unreferenced(id, None)?)
     }
 
-    /// Nothing that has a record needs the layer.
-    pub(super) fn prove_unreferenced(&self, id: &str) -> Result<(), Error> {
-        if let Some(child) = self.records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
-            let child = child.id.clone();
-            return Err(Refusal::HasChild { layer: id.to_owned(), child }.into());
-        }
-        self.prove_not_top(id).map_err(Error::from)
-    }
-
-    /// No image and no container has it as its own layer.
-    fn prove_not_top(&self, id: &str) -> Result<(), Refusal> {
+    /// Nothing that has a record needs the layer: none is built on it, and no image and no container but
+    /// `owner` has it as its own.
+    pub(super) fn prove_unreferenced(&self, id: &str, owner: Option<&str>) -> Result<(), Refusal> {
         let records = &self.records;
+        if let Some(child) = records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
+            return Err(Refusal::HasChild { layer: id.to_owned(), child: child.id.clone() });
+        }
         let image = records.images.iter().find(|image| {
             image.layer.as_deref() == Some(id) || image.mapped_layers.iter().any(|twin| twin == id)
         });
         if let Some(image) = image {
             return Err(Refusal::UsedByImage { layer: id.to_owned(), image: image.id.clone() });
         }
-        match records.containers.iter().find(|container| container.layer.as_deref() == Some(id)) {
-            Some(container) => Err(self.used_by(container)),
+        let mut others = records.containers.iter().filter(|other| Some(other.id.as_str()) != owner);
+        match others.find(|other| other.layer.as_deref() == Some(id)) {
+            Some(other) => Err(self.used_by(other)),
             None => Ok(()),
         }
     }
@@ -102,10 +98,7 @@ impl Session<'_> {
         if self.records.layer(id).is_some() {
             return Err(Refusal::Recorded { id: id.to_owned() });
         }
-        if let Some(child) = self.records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
-            return Err(Refusal::HasChild { layer: id.to_owned(), child: child.id.clone() });
-        }
-        self.prove_not_top(id)
+        self.prove_unreferenced(id, None)
     }
 
     /// Deletes layers that were proven to be unused, flagged ones included.
