@@ -43,8 +43,8 @@ use crate::model::plan::{End, Gain, Kind, Phase, Plan, Problem, sum};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
-use crate::policy::compare::{Comparison, GATES, kubelet_policy};
-use crate::policy::kubelet::Report;
+use crate::policy::compare::{Comparison, kubelet_policy};
+use crate::policy::kubelet::{self, Report};
 use crate::policy::leaks::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
@@ -118,7 +118,7 @@ pub struct Gc<'a> {
     observer: &'a dyn Observer,
     began: Instant,
     run_id: String,
-    kubelet: Option<execute::kubelet::Settings>,
+    kubelet: Option<kubelet::Policy>,
     through: Option<Through>,
     /// What `through` is; before, what is configured.
     via: Via,
@@ -265,7 +265,7 @@ impl<'a> Gc<'a> {
                 Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
             })?;
-            self.kubelet = Some(execute::kubelet::Settings { policy, gates: GATES });
+            self.kubelet = Some(policy);
         }
         Ok(())
     }
@@ -447,7 +447,7 @@ impl<'a> Gc<'a> {
         if self.asked.dry_run
             && let Some(settings) = self.kubelet
         {
-            result.comparison = images::side_by_side(scan, &means, &looked, settings.policy);
+            result.comparison = images::side_by_side(scan, &means, &looked, settings);
         }
         let deletes_images = !plan.steps.is_empty();
         let mut plan = self.only_wanted(plan);

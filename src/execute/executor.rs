@@ -77,11 +77,14 @@ pub(super) trait Handler {
     /// Removes it, right after it was proven.
     fn remove(&mut self, step: &Step) -> Removed;
 
-    /// Whether it still exists; `None`: the records are damaged.
+    /// Whether it still exists; `None`: the records are damaged. Asked only where a removal has not
+    /// proven it.
     ///
     /// # Errors
     /// When the store cannot be asked any more.
-    fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError>;
+    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
+        Ok(None)
+    }
 
     /// How long something may still be there that was removed without an answer.
     fn gone_in_doubt_within(&self) -> Duration {

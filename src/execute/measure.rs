@@ -164,8 +164,7 @@ impl Gauge {
                 Step::Synchronise => self.synchronise(),
                 Step::Done(why) => {
                     let fell_bytes = most.abs_diff(measured_bytes);
-                    let waited = began.elapsed();
-                    return Ok(Settled { measured_bytes, fell_bytes, room, why, waited });
+                    return Ok(Settled { measured_bytes, fell_bytes, room, why });
                 }
             }
         }
@@ -234,8 +233,6 @@ pub struct Settled {
     pub room: Room,
     /// Why the waiting ended.
     pub why: Ended,
-    /// How long it took.
-    pub waited: Duration,
 }
 
 /// Why the waiting ended.
@@ -499,8 +496,9 @@ mod tests {
         *gauge.syncing.borrow_mut() = Some(Syncing::of_child(hangs));
         let patience = Patience { still: Duration::from_millis(50), ..Patience::default() };
         let room = gauge.room().unwrap();
+        let began = Instant::now();
         let settled = gauge.settle(&room, u64::MAX / 4, patience).unwrap();
-        assert!(settled.why == Ended::Still || settled.waited >= patience.deadline, "{settled:?}");
+        assert!(settled.why == Ended::Still || began.elapsed() >= patience.deadline, "{settled:?}");
         assert!(gauge.is_synchronising(), "it was not touched");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
@@ -537,7 +535,8 @@ mod tests {
         assert!(room.capacity_bytes >= room.free_bytes && room.free_bytes >= room.available_bytes);
         // Others write to this filesystem, so nothing is said of how much.
         let patience = Patience { deadline: Duration::from_millis(300), ..Patience::default() };
+        let began = Instant::now();
         let settled = gauge.settle(&room, 0, patience).unwrap();
-        assert!(settled.why == Ended::Came || settled.waited >= patience.deadline);
+        assert!(settled.why == Ended::Came || began.elapsed() >= patience.deadline);
     }
 }

@@ -144,10 +144,6 @@ impl Handler for Names<'_> {
             other => other,
         }
     }
-
-    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
-        Ok(None)
-    }
 }
 
 /// The rule that keeps `names`: asked of an image that has no others.

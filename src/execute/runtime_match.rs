@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, StoreType};
 use crate::model::reference::bare_id;
-use crate::model::{ContainerIx, ImageIx, Inventory, Owner, StoreIx, StoreKind};
+use crate::model::{ImageIx, Inventory, StoreIx, StoreKind};
 
 /// The stores of the inventory that a runtime serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +75,10 @@ pub struct ImageMatch {
     pub unknown: Vec<ImageIx>,
     /// Images of other namespaces of containerd, which its CRI neither lists nor removes.
     pub foreign: Vec<ImageIx>,
-    /// What the runtime lists and the scan has not seen: the scan is stale.
+    /// Images that the runtime lists and the scan has not seen: the scan is stale.
     pub unseen: Vec<usize>,
     /// Artifacts on the disk that the runtime does not list: it is older than that, or they are off.
     pub unlisted_artifacts: Vec<ImageIx>,
-    /// OCI artifacts that the scan has not seen: in a store that it did not read, or newer than it.
-    pub artifacts: Vec<usize>,
 }
 
 impl ImageMatch {
@@ -108,8 +106,8 @@ impl ImageMatch {
                 None => found.unknown.push(ix),
             }
         }
-        let rest = seen.iter().enumerate().filter(|(_, seen)| !**seen).map(|(at, _)| at);
-        (found.artifacts, found.unseen) = rest.partition(|at| is_artifact(&listed[*at]));
+        // An artifact may be newer than the scan, or in a store that it did not read.
+        found.unseen = (0..listed.len()).filter(|at| !seen[*at] && !is_artifact(&listed[*at])).collect();
         found
     }
 
@@ -136,9 +134,6 @@ impl ImageMatch {
 /// Containers of the runtime's own store against the runtime's listings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerMatch {
-    /// The runtime's own containers on the disk that it does not list: being made just now
-    /// (CRI-O leaves those out), left behind, or left out. They protect their images like all others.
-    pub unlisted: Vec<ContainerIx>,
     /// Containers that the runtime lists and the scan has not seen: the scan is stale.
     pub unseen: Vec<usize>,
     /// Likewise for sandboxes.
@@ -154,24 +149,12 @@ impl ContainerMatch {
         containers: &[RuntimeContainer],
         sandboxes: &[RuntimeSandbox],
     ) -> Self {
-        let on_disk = inventory.containers.iter().enumerate().filter(|(_, one)| one.store == stores.own);
-        let on_disk: HashMap<&str, ContainerIx> =
-            on_disk.map(|(at, one)| (one.id.as_str(), ContainerIx::from(at))).collect();
-        let listed: HashSet<&str> = containers.iter().map(|one| one.id.as_str()).collect();
-        let listed_sandboxes: HashSet<&str> = sandboxes.iter().map(|one| one.id.as_str()).collect();
-        let mut unlisted: Vec<_> = on_disk.values().copied().collect();
-        unlisted.retain(|at| {
-            let container = &inventory.containers[at.get()];
-            let own = matches!(container.owner, Owner::CriO | Owner::Containerd);
-            let id = container.id.as_str();
-            own && !is_of_other_namespace(id) && !listed.contains(&id) && !listed_sandboxes.contains(&id)
-        });
-        unlisted.sort();
-        let missing = |id: &str| !on_disk.contains_key(id);
+        let on_disk = inventory.containers.iter().filter(|one| one.store == stores.own);
+        let on_disk: HashSet<&str> = on_disk.map(|one| one.id.as_str()).collect();
+        let missing = |id: &str| !on_disk.contains(id);
         let unseen = containers.iter().enumerate().filter(|(_, one)| missing(&one.id));
         let unseen_sandboxes = sandboxes.iter().enumerate().filter(|(_, one)| missing(&one.id));
         Self {
-            unlisted,
             unseen: unseen.map(|(at, _)| at).collect(),
             unseen_sandboxes: unseen_sandboxes.map(|(at, _)| at).collect(),
         }

@@ -11,13 +11,9 @@ use crate::model::space::{Measured, Space};
 use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{
-    self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Listing, Manager, Record, Runtime,
-    RuntimeError,
+    self, FsStats, IMAGE_GC_PERIOD, ListedImage, Listing, Manager, Record, Runtime, RuntimeError,
 };
 use crate::policy::plan::{Task, plan};
-
-/// The kubelet's features as they are by default.
-pub const GATES: Gates = Gates { runtime_class_in_image_cri: false, image_volume: false };
 
 /// After so many runs that each changed something, it is shown as it stands.
 const MOST_RUNS: usize = 100;
@@ -32,8 +28,6 @@ pub struct Comparison {
     pub kubelet: Story,
     /// What policy `exact` would do.
     pub exact: Story,
-    /// Our plan in full.
-    pub plan: Plan,
 }
 
 /// What one policy would do, in as many runs as it needs.
@@ -113,7 +107,6 @@ pub fn compare(
         usage_before_percent: two_decimals(space.used_percent()),
         kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), kubelet_policy, low),
         exact: exact_story(&plan, filesystem, space, low),
-        plan,
     })
 }
 
@@ -126,10 +119,10 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
             last_used: ages.last_used,
             ..Record::default()
         };
-        Some((kubelet::key(GATES, &image.id, &image.handler), record))
+        Some((image.id.clone(), record))
     });
     let records = records.collect();
-    let mut manager = Manager::new(policy, GATES, Timestamp::MIN, records);
+    let mut manager = Manager::new(policy, Timestamp::MIN, records);
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
     let mut now = input.now;
@@ -206,7 +199,7 @@ struct Pretended<'a> {
     space: Space,
     /// What the runtime still lists.
     images: Vec<(ListedImage, Option<ImageIx>)>,
-    containers: &'a [(ListedContainer, Vec<String>)],
+    containers: &'a [String],
     live: Live<'a>,
     /// What went in this run, in order.
     deleted: Vec<ImageIx>,
@@ -247,13 +240,8 @@ impl Runtime for Pretended<'_> {
         Ok(self.images.iter().map(|(image, _)| image.clone()).collect())
     }
 
-    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        Ok(self.containers.iter().map(|(container, _)| container.clone()).collect())
-    }
-
-    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
-        let found = self.containers.iter().find(|(one, _)| one.id == container.id);
-        Ok(found.map(|(_, mounted)| mounted.clone()).unwrap_or_default())
+    fn list_containers(&mut self) -> Result<Vec<String>, RuntimeError> {
+        Ok(self.containers.to_vec())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
@@ -263,9 +251,8 @@ impl Runtime for Pretended<'_> {
         })
     }
 
-    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
-        let found = self.images.iter().find(|(image, _)| same(image));
+    fn remove_image(&mut self, id: &str) -> Result<(), RuntimeError> {
+        let found = self.images.iter().find(|(image, _)| image.id == id);
         let (_, at) = found.ok_or_else(|| RuntimeError("no such image".into()))?;
         let at = *at;
         if let Some(container) = at.and_then(|at| self.refuses(at)) {
@@ -277,12 +264,9 @@ impl Runtime for Pretended<'_> {
             self.still_there.extend(at);
             return Ok(());
         }
-        self.images.retain(|(image, _)| !same(image));
-        // Of what lies in no store that we read, and of an image that stays for another handler,
-        // nothing is freed.
-        let Some(image) = at.filter(|at| self.images.iter().all(|(_, other)| *other != Some(*at))) else {
-            return Ok(());
-        };
+        self.images.retain(|(image, _)| image.id != id);
+        // Of what lies in no store that we read nothing is freed.
+        let Some(image) = at else { return Ok(()) };
         let nodes =
             self.live.last_held(Root::Image(image)).map(|node| &self.input.inventory.nodes[node.get()]);
         let here = nodes.filter(|node| node.filesystem == self.filesystem).map(|node| node.size);
@@ -352,8 +336,9 @@ mod tests {
         }
         assert_eq!(both.exact.runs.len(), 1);
         assert!(both.exact.reached);
-        let last = both.plan.steps.last().unwrap();
-        let before = both.plan.filesystems[0].after.clone().unwrap().unwrap();
+        let plan = plan(input, Task::Policy, &[Ok(made.space())]);
+        let last = plan.steps.last().unwrap();
+        let before = plan.filesystems[0].after.clone().unwrap().unwrap();
         let before = Space { available_bytes: before.available_bytes - last.predicted_bytes(), ..before };
         assert!(before.used_percent() > 69.0, "no image went that did not have to");
     }
@@ -387,7 +372,8 @@ mod tests {
         assert!(last.deleted.is_empty() && last.failure.is_some());
         assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);
         assert_eq!(both.kubelet.deleted, 138, "the runtime's refusal is all that saves the other 30");
-        assert_eq!(both.plan.count(crate::model::plan::Reason::Space), 138);
-        assert!(both.plan.problems.is_empty(), "ours does not even try");
+        assert_eq!(both.exact.deleted, 138);
+        let plan = plan(input, Task::Policy, &[Ok(made.space())]);
+        assert!(plan.problems.is_empty(), "ours does not even try");
     }
 }

@@ -241,11 +241,6 @@ impl Handler for OnDisk<'_> {
         }
     }
 
-    /// The editor proves it under the locks.
-    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
-        Ok(None)
-    }
-
     fn own_bytes(&self, device: u64) -> u64 {
         self.direct.editors.reserve_file_bytes(device)
     }
@@ -365,7 +360,6 @@ impl<'a> OnDisk<'a> {
         Ok(Pods {
             sources_ready: true,
             content_removable: gone.map(|(uid, _)| uid.clone()).collect(),
-            ..Pods::default()
         })
     }
 }

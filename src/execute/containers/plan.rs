@@ -42,7 +42,7 @@ pub(super) fn sandboxes(collector: &Collector<'_>, seen: &Seen, without: &BTreeS
 pub(super) fn containers_of(input: exact::Input<'_>) -> Verdicts {
     match input.policy.decides {
         Decides::Exact => exact::containers(input),
-        Decides::Kubelet => kubelet::containers(input.containers, input.pods, input.policy, input.now, false),
+        Decides::Kubelet => kubelet::containers(input.containers, input.pods, input.policy, input.now),
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) ->
     };
     match input.policy.decides {
         Decides::Exact => exact::sandboxes(input, occupied),
-        Decides::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods, false),
+        Decides::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods),
     }
 }
 
