@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::gc_request::Only;
-use crate::config::{Config, Decides};
+use crate::config::Config;
 use crate::cri::Client;
 use crate::execute::containers::{Collector, Direct, Scope};
 use crate::execute::editors::Editors;
@@ -13,7 +13,6 @@ use crate::model::Plan;
 use crate::node::kubelet::Kubelet;
 use crate::node::places::Places;
 use crate::node::static_pods;
-use crate::policy::containers;
 use crate::policy::containers::Policy;
 use crate::stores::{Request, Scan};
 use crate::sys::processes::Processes;
@@ -59,11 +58,7 @@ impl Containers {
     }
 
     fn by(config: &Config, scope: Scope, way: Way) -> Self {
-        let decides = match config.decides {
-            Decides::Exact => containers::Decides::Exact,
-            Decides::Kubelet => containers::Decides::Kubelet,
-        };
-        let policy = Policy { decides, ..config.containers.policy };
+        let policy = Policy { decides: config.decides, ..config.containers.policy };
         Self { way, policy, places: places(config), scope }
     }
 

@@ -26,7 +26,7 @@ use super::runtime;
 use super::scan::{self, ScanResult};
 use super::state::State;
 use super::via;
-use crate::config::{Config, Decides, Via};
+use crate::config::{Config, Via};
 use crate::cri::Options;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
@@ -43,6 +43,7 @@ use crate::model::plan::{End, Gain, Kind, Phase, Plan, Problem, sum};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
+use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, kubelet_policy};
 use crate::policy::kubelet::{self, Report};
 use crate::policy::leaks::Plan as LeakPlan;
@@ -64,8 +65,8 @@ pub struct GcResult {
     pub command: Command,
     pub run_id: String,
     pub dry_run: bool,
-    /// `exact` or `kubelet`; empty where the run was refused before it began.
-    pub policy: &'static str,
+    /// `None` where the run was refused before it began.
+    pub policy: Option<PolicyKind>,
     /// What was used; [`Via::Auto`] where the run was refused before that was known.
     pub via: Via,
     /// What is to be deleted; of a run, the plan as it was carried out.
@@ -223,7 +224,7 @@ impl<'a> Gc<'a> {
             command: self.asked.command,
             run_id: self.run_id.clone(),
             dry_run: false,
-            policy: "",
+            policy: None,
             via: self.via,
             plan,
             outcome: None,
@@ -260,7 +261,7 @@ impl<'a> Gc<'a> {
         }
         self.check_logs()?;
         // The kubelet's settings, where its algorithm decides: not over what somebody names.
-        if config.decides == Decides::Kubelet && *command == Command::Gc {
+        if config.decides == PolicyKind::Kubelet && *command == Command::Gc {
             let policy = kubelet_policy(&config.images).ok_or_else(|| {
                 Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
@@ -361,7 +362,12 @@ impl<'a> Gc<'a> {
         let result = self.result(Plan::default(), Vec::new());
         let mut planned = Planned {
             is_unfinished: false,
-            result: GcResult { dry_run, policy: self.policy(), targets: config.images.targets, ..result },
+            result: GcResult {
+                dry_run,
+                policy: Some(self.policy()),
+                targets: config.images.targets,
+                ..result
+            },
             scanned,
             editors,
             config,
@@ -408,8 +414,8 @@ impl<'a> Gc<'a> {
         Ok(planned)
     }
 
-    fn policy(&self) -> &'static str {
-        if self.kubelet.is_some() { "kubelet" } else { "exact" }
+    fn policy(&self) -> PolicyKind {
+        if self.kubelet.is_some() { PolicyKind::Kubelet } else { PolicyKind::Exact }
     }
 
     /// Plans everything, from one scan.
@@ -536,7 +542,7 @@ impl<'a> Gc<'a> {
             command: self.asked.command,
             run_id: &self.run_id,
             began: self.began,
-            policy: self.policy(),
+            policy: Some(self.policy()),
             via: self.via.as_str(),
             plan: &result.plan,
             usage_before_percent: usage_before(&result),
@@ -596,7 +602,7 @@ impl<'a> Gc<'a> {
             // What was deleted before is gone all the same, and that is told.
             Some(error) if began => {
                 result.plan = refused_plan(&error.what);
-                (result.policy, result.targets) = ("", Targets::default());
+                (result.policy, result.targets) = (None, Targets::default());
             }
             Some(error) => return Err(error.into()),
             None => {}

@@ -6,7 +6,8 @@ use super::observer::{Observer, Weight};
 use super::request::Request;
 use crate::history::Access;
 use crate::history::known::{self, KnownImages, Life};
-use crate::history::pins::{self, Added, Pattern, Pin};
+use crate::history::pins::{self, Added, Pin};
+use crate::model::Pattern;
 
 /// The keep-list, and what changed on it.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ pub fn add(
     patterns: &[String],
     note: Option<&str>,
 ) -> Result<PinList, Error> {
-    let patterns = patterns.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>();
+    let patterns = patterns.iter().map(|text| pins::parse(text)).collect::<Result<Vec<_>, _>>();
     let patterns = patterns.map_err(|error| {
         Error::usage(error.to_string()).hint(
             "a pattern is a glob like docker.io/library/nginx:*, a digest or an image id: see `layersweep pin add \

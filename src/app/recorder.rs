@@ -20,7 +20,7 @@ use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Kind, Plan, Problem, Step};
 use crate::model::{Attempt, Inventory, OutcomeKind};
-use crate::policy::kubelet;
+use crate::policy::{PolicyKind, kubelet};
 
 /// Records one run.
 pub(super) struct Recorder<'a> {
@@ -43,8 +43,8 @@ pub(super) struct Beginning<'a> {
     pub(super) command: Command,
     pub(super) run_id: &'a str,
     pub(super) began: Instant,
-    /// Empty where a run goes by no policy.
-    pub(super) policy: &'static str,
+    /// `None` where a run goes by no policy.
+    pub(super) policy: Option<PolicyKind>,
     pub(super) via: &'static str,
     pub(super) plan: &'a Plan,
     pub(super) usage_before_percent: Option<f64>,
@@ -64,7 +64,7 @@ impl<'a> Recorder<'a> {
         let mount = shown.and_then(|one| plan.mounts.get(one.filesystem.get()));
         let start = Start {
             run_id: beginning.run_id.to_owned(),
-            policy: Some(beginning.policy.to_owned()).filter(|_| by_policy),
+            policy: beginning.policy.filter(|_| by_policy).map(|policy| policy.to_string()),
             via: Some(beginning.via.to_owned()),
             trigger_space: plan.trigger.space,
             trigger_age: plan.trigger.age,

@@ -167,7 +167,7 @@ impl<'a> Sweep<'a> {
             command: Command::Sweep,
             run_id: &self.run_id,
             began: self.began,
-            policy: "",
+            policy: None,
             via: "direct",
             plan: &all,
             usage_before_percent: None,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-pub(super) use deleting::{GcArgs, PolicyName, RmArgs, SweepArgs};
+pub(super) use deleting::{GcArgs, RmArgs, SweepArgs};
 pub(super) use metrics::MetricsArgs;
 
 use super::filter::{Filter, SortKey};
@@ -15,6 +15,7 @@ use super::values::Since;
 use crate::config::{Flag, Via};
 use crate::history::runs::Kind;
 use crate::model::refs::By;
+use crate::policy::PolicyKind;
 use crate::sys::ioprio::IoPriority;
 
 /// Shows exactly how many bytes each container image holds on this node's disk.
@@ -271,7 +272,7 @@ impl Command {
                 ("images.inodes_high_percent", "--inodes-high", own.inodes_high.as_deref()),
                 ("images.min_age", "--min-age", own.min_age.as_deref()),
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
-                ("images.policy", "--policy", own.policy.map(PolicyName::as_str)),
+                ("images.policy", "--policy", own.policy.map(PolicyKind::as_str)),
                 ("images.via", "--via", own.via.map(Via::as_str)),
             ],
             Self::Sweep(own) => vec![("leaks.min_age", "--min-age", own.min_age.as_deref())],

@@ -8,7 +8,8 @@ use crate::app::error::{Error, Exit};
 use crate::app::gc::{Gc, GcResult, Planned};
 use crate::app::gc_request::GcRequest;
 use crate::model::OutcomeKind;
-use crate::model::plan::{Kind, Plan};
+use crate::model::display::count;
+use crate::model::plan::{Kind, Plan, Step};
 use crate::report::{json, text};
 use crate::sys::stop::is_asked;
 
@@ -98,23 +99,20 @@ fn question(planned: &Planned) -> String {
 }
 
 fn question_of(plan: &Plan) -> String {
-    let count = |kinds: &[Kind]| {
+    let some = |kinds: &[Kind], one: &str, many: &str| {
         let steps = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind));
-        steps.map(|step| if step.target.kind == Kind::Name { step.target.names.len() } else { 1 }).sum()
-    };
-    let some = |count: usize, one: &str, many: &str| match count {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        count => Some(format!("{count} {many}")),
+        let named = |step: &Step| if step.target.kind == Kind::Name { step.target.names.len() } else { 1 };
+        let number: usize = steps.map(named).sum();
+        (number > 0).then(|| count(number, one, many))
     };
     let containers = [Kind::Container, Kind::Sandbox, Kind::Log];
     let parts = [
-        some(count(&[Kind::Leak]), "leak", "leaks"),
-        some(count(&containers), "container, sandbox or log", "containers, sandboxes and logs"),
-        some(count(&[Kind::Image, Kind::Artifact]), "image", "images"),
+        some(&[Kind::Leak], "leak", "leaks"),
+        some(&containers, "container, sandbox or log", "containers, sandboxes and logs"),
+        some(&[Kind::Image, Kind::Artifact], "image", "images"),
     ];
     let deleted = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    match (deleted.as_str(), some(count(&[Kind::Name]), "name", "names")) {
+    match (deleted.as_str(), some(&[Kind::Name], "name", "names")) {
         ("", Some(names)) => format!("Remove {names}?"),
         (deleted, Some(names)) => format!("Delete {deleted} and remove {names}?"),
         (deleted, None) => format!("Delete {deleted}?"),

@@ -10,8 +10,9 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use super::values;
 use crate::cri::Endpoint;
+use crate::model::Pattern;
 use crate::model::names::names;
-use crate::policy::Pattern;
+use crate::policy::PolicyKind;
 
 /// The keys of a file; `None` is a key that the file does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -40,7 +41,7 @@ pub(super) struct Stores {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Images {
-    pub(super) policy: Set<Decides>,
+    pub(super) policy: Set<PolicyKind>,
     pub(super) via: Set<Via>,
     pub(super) high_percent: Set<OrOff<Percent>>,
     pub(super) low_percent: Set<Percent>,
@@ -104,14 +105,6 @@ pub(super) struct Percent(pub(super) u8);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes(pub(super) u64);
-
-/// A policy for images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decides {
-    Exact,
-    /// The kubelet's, rule for rule.
-    Kubelet,
-}
 
 names! {
     /// What removes images.
@@ -294,17 +287,14 @@ impl Written for Endpoint {
     }
 }
 
-impl Written for Decides {
+impl Written for PolicyKind {
     fn wanted() -> String {
         "\"exact\" or \"kubelet\"".into()
     }
 
     fn of_text(text: &str) -> Result<Self, String> {
-        match text {
-            "exact" => Ok(Self::Exact),
-            "kubelet" => Ok(Self::Kubelet),
-            text => Err(format!("{text:?} is not {}", Self::wanted())),
-        }
+        let named = Self::ALL.iter().find(|policy| policy.as_str() == text);
+        named.copied().ok_or_else(|| format!("{text:?} is not {}", Self::wanted()))
     }
 }
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::sys::sysroot::{EntryKind, Sysroot};
 use source::Sources;
 
-pub use fragment::{Decides, Textfile, Via};
+pub use fragment::{Textfile, Via};
 pub use problem::{Invalid, Origin, Problem};
 pub use settings::{Config, Containers, Kubelet, Leaks, Metrics, STATE_DIR, Stores};
 pub use source::Flag;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use jiff::SignedDuration;
 
-use super::fragment::{Bytes, Decides, Fragment, Percent, Textfile, Value, Via};
+use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
 use super::source::Sources;
+use crate::policy::PolicyKind;
 use crate::policy::containers;
 use crate::policy::kubelet::{ConfigFault, KubeletConfig};
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
@@ -30,7 +31,7 @@ pub struct Config {
     /// Which stores to read; none named: those that are found.
     pub stores: Stores,
     /// Which policy decides on images.
-    pub decides: Decides,
+    pub decides: PolicyKind,
     /// What removes images.
     pub via: Via,
     /// Its settings. Images of static pods and sandboxes are for the caller to add.
@@ -95,7 +96,7 @@ pub struct Metrics {
 impl Config {
     /// Fills in defaults. Contradictions are added to the problems of `sources`; the result is then unusable.
     pub(super) fn of(sources: &mut Sources, files: Vec<PathBuf>) -> Self {
-        let decides = sources.last(|set| set.images.policy).unwrap_or(Decides::Exact);
+        let decides = sources.last(|set| set.images.policy).unwrap_or(PolicyKind::Exact);
         let images = Policy {
             targets: targets(sources),
             min_age: sources.last(|set| set.images.min_age).unwrap_or(MIN_AGE),
@@ -108,7 +109,7 @@ impl Config {
                 ..Protect::default()
             },
         };
-        if decides == Decides::Kubelet {
+        if decides == PolicyKind::Kubelet {
             check_for_kubelet(sources, &images);
         }
         let default = Some(PathBuf::from(STATIC_PODS));
@@ -149,11 +150,11 @@ fn paths(sources: &Sources, pick: impl Fn(&Fragment) -> Option<Vec<Value<PathBuf
 }
 
 /// Each policy has its own minimum age; the limits are the kubelet's for both.
-fn containers(sources: &Sources, decides: Decides) -> Containers {
+fn containers(sources: &Sources, decides: PolicyKind) -> Containers {
     let enabled = sources.last(|set| set.containers.enabled).unwrap_or_default();
     let default = match decides {
-        Decides::Exact => containers::Policy::default(),
-        Decides::Kubelet => containers::Policy::kubelet(),
+        PolicyKind::Exact => containers::Policy::default(),
+        PolicyKind::Kubelet => containers::Policy::kubelet(),
     };
     Containers {
         enabled,

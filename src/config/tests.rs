@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::policy::{FreeFloor, Targets, Thresholds};
+use crate::policy::{FreeFloor, PolicyKind, Targets, Thresholds};
 
 fn root(case: &str) -> Sysroot {
     Sysroot::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config/own").join(case))
@@ -40,7 +40,7 @@ fn no_file_is_the_defaults() {
     assert_eq!(config.leaks, Leaks { delete: false, min_age: SignedDuration::from_hours(24) });
     assert_eq!(
         (config.containers.enabled, config.containers.logs, config.decides),
-        (false, false, Decides::Exact)
+        (false, false, PolicyKind::Exact)
     );
     assert_eq!(config.containers.policy, crate::policy::containers::Policy::default());
     assert_eq!(config.kubelet, Kubelet::default());
@@ -69,7 +69,7 @@ fn later_files_win_and_protection_adds_up() {
     assert_eq!(config.images.min_age, SignedDuration::from_mins(10));
     assert_eq!(config.images.max_age, None);
     assert_eq!(config.stores.graphroots, [PathBuf::from("/team-b")]);
-    let names: Vec<_> = config.images.protect.names.iter().map(crate::policy::Pattern::text).collect();
+    let names: Vec<_> = config.images.protect.names.iter().map(crate::model::Pattern::text).collect();
     assert_eq!(names, ["registry.k8s.io/*", "quay.io/admin/*", "quay.io/team-a/*"]);
     assert_eq!(
         config.images.protect.labels,
@@ -176,7 +176,7 @@ fn every_key_arrives() {
     assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
     assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
     let policy = crate::policy::containers::Policy {
-        decides: crate::policy::containers::Decides::Exact,
+        decides: PolicyKind::Exact,
         min_age: SignedDuration::from_hours(1),
         max_per_unit: Some(2),
         max_total: None,
@@ -273,7 +273,7 @@ fn thresholds_belong_together() {
 #[test]
 fn policy_kubelet_accepts_what_the_kubelet_accepts() {
     let kubelet = |text: &str| of(&format!("images.policy = \"kubelet\"\n{text}"));
-    assert_eq!(kubelet("").unwrap().decides, Decides::Kubelet);
+    assert_eq!(kubelet("").unwrap().decides, PolicyKind::Kubelet);
     for (text, part) in [
         (
             "images.low_percent = 75",

@@ -1,21 +1,16 @@
 //! Our own keep-list: patterns of images that stay.
 
-use globset::{GlobBuilder, GlobMatcher};
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 
 use super::values::{micros, time};
-use crate::model::reference::{bare_id, repository};
-
-/// Digits of an id that a pattern needs to cover the ids that begin with it; as many as the
-/// runtimes' tools print.
-const SHORT_ID: usize = 12;
+use crate::model::Pattern;
 
 /// Why something is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPattern {
-    #[error("an empty pattern matches nothing")]
-    Empty,
+    #[error("{0}")]
+    Empty(String),
     /// A character that no reference has.
     #[error("{pattern:?}: image names cannot contain {character:?}")]
     Character { pattern: String, character: char },
@@ -23,65 +18,18 @@ pub enum BadPattern {
     Glob { pattern: String, message: String },
 }
 
-/// A pattern that says which images stay.
+/// Reads a pattern that says which images stay ([`Pattern::covers`]).
 ///
-/// It covers an image if it matches, as a glob in which `*` crosses `/`:
-/// - one of its names in full (`docker.io/library/nginx:1.27`),
-/// - the repository of one of its names (`docker.io/library/nginx`: all its tags),
-/// - one of its manifest digests, alone or behind the repository of a name
-///   (`sha256:…`, `docker.io/library/nginx@sha256:…`),
-/// - its id, with or without `sha256:`; twelve digits or more of its beginning do.
-#[derive(Clone, Debug)]
-pub struct Pattern {
-    text: String,
-    glob: GlobMatcher,
-}
-
-impl Pattern {
-    /// Reads a pattern.
-    pub fn parse(text: &str) -> Result<Self, BadPattern> {
-        if text.is_empty() {
-            return Err(BadPattern::Empty);
-        }
-        if let Some(character) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
-            return Err(BadPattern::Character { pattern: text.to_owned(), character });
-        }
-        let glob = GlobBuilder::new(text).build().map_err(|error| BadPattern::Glob {
-            pattern: text.to_owned(),
-            message: error.kind().to_string(),
-        })?;
-        Ok(Self { text: text.to_owned(), glob: glob.compile_matcher() })
+/// # Errors
+/// Why it is none.
+pub fn parse(text: &str) -> Result<Pattern, BadPattern> {
+    if let Some(character) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        return Err(BadPattern::Character { pattern: text.to_owned(), character });
     }
-
-    /// The pattern as it was written.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Whether it covers an image with these names, manifest digests and this id.
-    #[must_use]
-    pub fn covers(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> bool {
-        let names = || names.iter().map(AsRef::as_ref);
-        let glob = |text: &str| self.glob.is_match(text);
-        names().any(|name: &str| glob(name) || glob(repository(name)))
-            || digests.iter().map(AsRef::as_ref).any(|digest: &str| {
-                glob(digest) || names().any(|name| glob(&format!("{}@{digest}", repository(name))))
-            })
-            || self.covers_id(id)
-    }
-
-    fn covers_id(&self, id: &str) -> bool {
-        // A namespace or snapshotter may stand in front.
-        let bare = id.rsplit_once('/').map_or(id, |(_, id)| id);
-        let digits = bare_id(bare);
-        let begin = bare_id(&self.text);
-        let is_hex = begin.len() >= SHORT_ID && begin.bytes().all(|byte| byte.is_ascii_hexdigit());
-        (is_hex && digits.starts_with(begin))
-            || self.glob.is_match(id)
-            || self.glob.is_match(digits)
-            || self.glob.is_match(format!("sha256:{digits}"))
-    }
+    Pattern::new(text).map_err(|message| match text {
+        "" => BadPattern::Empty(message),
+        _ => BadPattern::Glob { pattern: text.to_owned(), message },
+    })
 }
 
 /// An entry of the keep-list.
@@ -104,7 +52,7 @@ impl Pins {
     /// could not have been added.
     #[must_use]
     pub fn new(pins: &[Pin]) -> Self {
-        Self { patterns: pins.iter().filter_map(|pin| Pattern::parse(&pin.pattern).ok()).collect() }
+        Self { patterns: pins.iter().filter_map(|pin| parse(&pin.pattern).ok()).collect() }
     }
 
     /// What of it keeps an image, one reason a pattern, for
@@ -175,14 +123,14 @@ pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
 /// of or has as a part, and those that cover it or that it covers.
 #[must_use]
 pub fn near<'a>(pins: &'a [Pin], pattern: &str) -> Vec<&'a str> {
-    let asked = Pattern::parse(pattern).ok();
+    let asked = parse(pattern).ok();
     let close = |pin: &&Pin| {
         let text = pin.pattern.as_str();
         let covers = |pattern: &Pattern, text: &str| pattern.covers(&[text], &[""; 0], "");
         text.contains(pattern)
             || pattern.contains(text)
             || asked.as_ref().is_some_and(|asked| covers(asked, text))
-            || Pattern::parse(text).is_ok_and(|pin| covers(&pin, pattern))
+            || parse(text).is_ok_and(|pin| covers(&pin, pattern))
     };
     pins.iter().filter(close).map(|pin| pin.pattern.as_str()).collect()
 }
@@ -192,7 +140,7 @@ mod tests {
     use super::*;
 
     fn covers(pattern: &str, names: &[&str], digests: &[&str], id: &str) -> bool {
-        Pattern::parse(pattern).unwrap().covers(names, digests, id)
+        parse(pattern).unwrap().covers(names, digests, id)
     }
 
     #[test]
@@ -246,10 +194,10 @@ mod tests {
     #[test]
     fn bad_patterns() {
         for pattern in ["", "a b", "a\n", "[", "{a", "a[z-a]", "\u{1b}[31m"] {
-            assert!(Pattern::parse(pattern).is_err(), "{pattern:?}");
+            assert!(parse(pattern).is_err(), "{pattern:?}");
         }
         for pattern in ["a", "[!a]*", "**", "ü", "a\\*"] {
-            assert!(Pattern::parse(pattern).is_ok(), "{pattern:?}");
+            assert!(parse(pattern).is_ok(), "{pattern:?}");
         }
     }
 
@@ -289,7 +237,7 @@ mod tests {
         connection.execute_batch(include_str!("../../migrations/0001_history.sql")).unwrap();
         let tx = connection.transaction().unwrap();
         let [first, later] = ["2026-11-21T10:00:00Z", "2026-11-22T10:00:00Z"].map(|at| at.parse().unwrap());
-        let pattern = Pattern::parse("quay.io/*").unwrap();
+        let pattern = parse("quay.io/*").unwrap();
         assert_eq!(add(&tx, &pattern, None, first).unwrap(), Added::New);
         assert_eq!(add(&tx, &pattern, None, later).unwrap(), Added::Already);
         assert_eq!(add(&tx, &pattern, Some("why"), later).unwrap(), Added::Noted);

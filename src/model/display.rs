@@ -1,5 +1,7 @@
 //! The display forms of sizes, durations and errors, shared by documents, records and messages. Pure.
 
+use std::fmt;
+
 use jiff::SignedDuration;
 
 use super::StoreKind;
@@ -32,6 +34,13 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 #[must_use]
 pub fn two_decimals(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
+}
+
+/// `1 layer`, `2 layers`.
+#[must_use]
+pub fn count<T: fmt::Display + PartialEq + From<u8>>(number: T, one: &str, many: &str) -> String {
+    let what = if number == T::from(1) { one } else { many };
+    format!("{number} {what}")
 }
 
 /// `a`, `a and b`, `a, b and c`.

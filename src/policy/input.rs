@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobMatcher};
 use jiff::{SignedDuration, Timestamp};
 
 pub use crate::model::Attempt;
 use crate::model::reference;
 use crate::model::refs::Refs;
-use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
+use crate::model::{Image, ImageIx, Inventory, Pattern, Store, StoreKind};
 use crate::policy::space::Targets;
 
 /// Policy `exact`: when to delete, and what is protected.
@@ -91,43 +90,6 @@ impl Scope {
             Self::Only(roots) => roots.iter().any(|one| one == root),
             Self::Except(roots) => roots.iter().all(|one| one != root),
         }
-    }
-}
-
-/// A glob on full references. `*` crosses `/`, so that `quay.io/*` means all of that registry.
-#[derive(Clone, Debug)]
-pub struct Pattern {
-    text: String,
-    matcher: GlobMatcher,
-}
-
-impl Pattern {
-    /// Compiles a pattern.
-    ///
-    /// # Errors
-    /// Why the pattern is invalid.
-    pub fn new(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Err("an empty pattern matches nothing".into());
-        }
-        let glob = GlobBuilder::new(text).build().map_err(|error| error.kind().to_string())?;
-        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
-    }
-
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    #[must_use]
-    pub fn matches(&self, name: &str) -> bool {
-        self.matcher.is_match(name)
-    }
-}
-
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
     }
 }
 

@@ -19,6 +19,17 @@ pub(crate) mod scenario;
 pub mod space;
 pub mod thresholds;
 
-pub use input::{Ages, Attempt, ExternalFacts, Input, Pattern, Policy, Protect};
+pub use input::{Ages, Attempt, ExternalFacts, Input, Policy, Protect};
 pub use plan::{Answer, Planner, Task};
 pub use space::{FreeFloor, Targets, Thresholds};
+
+use crate::model::names::names;
+
+names! {
+    /// Which rules decide.
+    PolicyKind {
+        Exact = "exact",
+        /// The kubelet's, rule for rule.
+        Kubelet = "kubelet",
+    }
+}

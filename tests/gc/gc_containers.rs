@@ -19,7 +19,7 @@ use layersweep::execute::{Gauges, Observer, Run};
 use layersweep::model::plan::Kind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::Places;
-use layersweep::policy::containers::Decides;
+use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Policy;
 use layersweep::stores::Request;
 use layersweep::sys::sysroot::Sysroot;
@@ -305,7 +305,7 @@ fn what_runs_is_never_touched() {
     let plan = node.collect(&now, BOTH, &nowhere, |collector, scan| collector.plan(scan).unwrap());
     assert!(plan.steps.is_empty() && !plan.notes.is_empty(), "{plan:?}");
     // By the kubelet's rules too.
-    let kubelets = Policy { decides: Decides::Kubelet, ..Policy::kubelet() };
+    let kubelets = Policy { decides: PolicyKind::Kubelet, ..Policy::kubelet() };
     let ran = node.run(&kubelets, &mut Told::default());
     assert_eq!((node.standing(), ran.deletions.len()), (before, 0));
 

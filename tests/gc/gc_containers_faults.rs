@@ -22,7 +22,7 @@ use layersweep::execute::{Gauges, Observer, PreconditionError, Run};
 use layersweep::model::plan::{Cause, Phase};
 use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::Places;
-use layersweep::policy::containers::Decides;
+use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Policy;
 use layersweep::stores::Request;
 use layersweep::sys::sysroot::Sysroot;
@@ -353,7 +353,7 @@ fn limits_by_both_policies() {
     let ran = node.run_with(&four, &mut told, &AtomicBool::new(false)).unwrap();
     assert_eq!((told.deleted, ran.deletions[0].step.cause), (vec![a[0].clone()], Cause::Total));
     // The kubelet's floor: 3 over two units is one each.
-    let kubelets = Policy { decides: Decides::Kubelet, max_total: Some(3), max_per_unit: None, ..now() };
+    let kubelets = Policy { decides: PolicyKind::Kubelet, max_total: Some(3), max_per_unit: None, ..now() };
     let mut told = Told::default();
     node.run_with(&kubelets, &mut told, &AtomicBool::new(false)).unwrap();
     told.deleted.sort();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support;
-use layersweep::history::pins::{self, Pattern};
+use layersweep::history::pins;
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Opened, Pending, Place, Queue, Records, Saved, save,
 };
@@ -439,7 +439,7 @@ fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     let mut records = node.open(Access::Write).records;
-    let pattern = Pattern::parse("quay.io/kept").unwrap();
+    let pattern = pins::parse("quay.io/kept").unwrap();
     records.write(|tx| pins::add(tx, &pattern, None, jiff::Timestamp::now())).unwrap();
     drop(records);
     for number in 0..300 {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind, Planned};
 use crate::history::ages::Ages;
-use crate::model::display::{shell_word, short_id, span};
+use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
     Consistency, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind, Verdict,
@@ -133,10 +133,7 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
     let is_here =
         |image: &&ImageIx| inventory.stores[inventory.images[image.get()].store.get()].filesystem == at;
     let count = unused.iter().filter(is_here).count();
-    let text = match count {
-        1 => "1 image that no container uses".into(),
-        many => format!("{many} images that no container uses"),
-    };
+    let text = format!("{} that no container uses", display::count(count, "image", "images"));
     let Planned { command, gc, none, .. } = context.planned[at.get()];
     let remedy = match gc.is_nothing() {
         true => format!("`{command}` deletes none of them now: {none}"),

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use clap::Args as ClapArgs;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::app::gc_request::Only;
 use crate::config::Via;
 use crate::model::{LeakClass, Recipe};
+use crate::policy::PolicyKind;
 
 #[derive(Debug, ClapArgs)]
 pub(in crate::cli) struct SweepArgs {
@@ -83,8 +84,8 @@ pub(in crate::cli) struct GcArgs {
     pub(in crate::cli) only: Vec<Only>,
 
     /// Which rules decide: layersweep's or the kubelet's [default: exact]
-    #[arg(long, value_enum, value_name = "POLICY")]
-    pub(in crate::cli) policy: Option<PolicyName>,
+    #[arg(long, value_name = "POLICY", value_parser = one_of(PolicyKind::ALL, policy_help))]
+    pub(in crate::cli) policy: Option<PolicyKind>,
 
     /// What deletes the images [default: auto]
     #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
@@ -123,12 +124,11 @@ fn remover_help(via: Via) -> &'static str {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum PolicyName {
-    /// By measured space, least recently used first
-    Exact,
-    /// The kubelet's algorithm; with --dry-run, side by side with exact
-    Kubelet,
+fn policy_help(policy: PolicyKind) -> &'static str {
+    match policy {
+        PolicyKind::Exact => "By measured space, least recently used first",
+        PolicyKind::Kubelet => "The kubelet's algorithm; with --dry-run, side by side with exact",
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -158,13 +158,4 @@ pub(in crate::cli) struct RmArgs {
     /// it consistent, but a container that is just being created may lose its image
     #[arg(long)]
     pub(in crate::cli) while_runtime_runs: bool,
-}
-
-impl PolicyName {
-    pub(in crate::cli) fn as_str(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Kubelet => "kubelet",
-        }
-    }
 }

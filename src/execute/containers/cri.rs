@@ -21,7 +21,8 @@ use crate::execute::runtime_match::RuntimeStores;
 use crate::model::plan::{Action, Cause, Kind, Phase, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
-use crate::policy::containers::{Decides, Verdicts};
+use crate::policy::PolicyKind;
+use crate::policy::containers::Verdicts;
 use crate::stores::{self, Measure, Request, Scan};
 use crate::sys::{processes, stop};
 
@@ -98,7 +99,7 @@ impl<'a> Containers<'a> {
         let verdicts = plan::containers(collector, &seen);
         // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
         let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
-        if !(by_limit && collector.policy.decides == Decides::Kubelet)
+        if !(by_limit && collector.policy.decides == PolicyKind::Kubelet)
             && let Some(proof) = spared(&verdicts, id)
         {
             return Ok(proof);

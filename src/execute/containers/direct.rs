@@ -25,8 +25,8 @@ use crate::model::{
 };
 use crate::node::places::Places;
 use crate::node::pods::KnownPods;
+use crate::policy::PolicyKind;
 use crate::policy::containers::Container;
-use crate::policy::containers::Decides;
 use crate::policy::containers::Pods;
 use crate::policy::containers::Policy;
 use crate::policy::containers::Sandbox;
@@ -199,7 +199,7 @@ impl Handler for OnDisk<'_> {
         };
         // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
         let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
-        if by_limit && self.direct.policy.decides == Decides::Kubelet && rule == Rule::WithinLimits {
+        if by_limit && self.direct.policy.decides == PolicyKind::Kubelet && rule == Rule::WithinLimits {
             return Ok(Proof::MayGo);
         }
         Ok(Proof::Kept(Ruling::keeps(rule, detail)))
@@ -357,10 +357,7 @@ impl<'a> OnDisk<'a> {
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| look::describe(&error))?;
         known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| look::describe(&error))?;
         let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));
-        Ok(Pods {
-            sources_ready: true,
-            content_removable: gone.map(|(uid, _)| uid.clone()).collect(),
-        })
+        Ok(Pods { sources_ready: true, content_removable: gone.map(|(uid, _)| uid.clone()).collect() })
     }
 }
 

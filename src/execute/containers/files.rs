@@ -19,7 +19,7 @@ use crate::model::plan::{Cause, Kept, Kind, Phase, Step, Target};
 use crate::model::rules::{self, Rule};
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
-use crate::policy::containers::Decides;
+use crate::policy::PolicyKind;
 use crate::policy::containers::logs::{self, Directory, Named};
 use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
@@ -87,7 +87,7 @@ fn directory_stays(
     let name = directory.name.to_str().unwrap_or_default();
     let pod = logs::uid_in_directory(name);
     let open = reader(seen, &directory.path);
-    if collector.policy.decides == Decides::Kubelet {
+    if collector.policy.decides == PolicyKind::Kubelet {
         // Two promises of ours hold for it as well: what is read stays, and what lives.
         if !logs::kubelet_directory(name, &seen.pods) {
             return Some((Rule::PodKnown, "its pod may still exist".into()));
@@ -140,11 +140,13 @@ fn link_stays(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, 
         },
     };
     match collector.policy.decides {
-        Decides::Exact => logs::exact_link(link.dangling, collector.places.is_pod_log(&link.target), named)
-            .map(|(rule, detail)| (rule, detail.to_owned())),
-        Decides::Kubelet if logs::kubelet_link(link.dangling, named) => None,
-        Decides::Kubelet if !link.dangling => Some((Rule::LeadsSomewhere, "its log exists".into())),
-        Decides::Kubelet => Some((Rule::Running, "its container has not exited".into())),
+        PolicyKind::Exact => {
+            logs::exact_link(link.dangling, collector.places.is_pod_log(&link.target), named)
+                .map(|(rule, detail)| (rule, detail.to_owned()))
+        }
+        PolicyKind::Kubelet if logs::kubelet_link(link.dangling, named) => None,
+        PolicyKind::Kubelet if !link.dangling => Some((Rule::LeadsSomewhere, "its log exists".into())),
+        PolicyKind::Kubelet => Some((Rule::Running, "its container has not exited".into())),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::execute::containers::files;
 use crate::execute::containers::look::Seen;
 use crate::model::Plan;
 use crate::model::plan::{Action, Kept, Kind, Step, Target};
-use crate::policy::containers::Decides;
+use crate::policy::PolicyKind;
 use crate::policy::containers::Verdicts;
 use crate::policy::containers::exact;
 use crate::policy::containers::kubelet;
@@ -41,8 +41,8 @@ pub(super) fn sandboxes(collector: &Collector<'_>, seen: &Seen, without: &BTreeS
 /// By the deciding policy.
 pub(super) fn containers_of(input: exact::Input<'_>) -> Verdicts {
     match input.policy.decides {
-        Decides::Exact => exact::containers(input),
-        Decides::Kubelet => kubelet::containers(input.containers, input.pods, input.policy, input.now),
+        PolicyKind::Exact => exact::containers(input),
+        PolicyKind::Kubelet => kubelet::containers(input.containers, input.pods, input.policy, input.now),
     }
 }
 
@@ -53,8 +53,8 @@ pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) ->
         containers.any(|one| one.sandbox == id && !without.contains(one.id.as_str()))
     };
     match input.policy.decides {
-        Decides::Exact => exact::sandboxes(input, occupied),
-        Decides::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods),
+        PolicyKind::Exact => exact::sandboxes(input, occupied),
+        PolicyKind::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods),
     }
 }
 

@@ -253,7 +253,7 @@ fn pinned(dir: &Path, patterns: &[&str]) {
         add_store(&mut records, &format!("/a/rather/long/path/to/store/number/{number}")).unwrap();
     }
     for pattern in patterns {
-        let pattern = pins::Pattern::parse(pattern).unwrap();
+        let pattern = pins::parse(pattern).unwrap();
         records.write(|tx| pins::add(tx, &pattern, Some("why"), jiff::Timestamp::UNIX_EPOCH)).unwrap();
     }
 }

@@ -2,19 +2,12 @@
 
 use jiff::SignedDuration;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Decides {
-    /// What policy `exact` would do.
-    #[default]
-    Exact,
-    /// The kubelet's.
-    Kubelet,
-}
+use crate::policy::PolicyKind;
 
 /// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    pub decides: Decides,
+    pub decides: PolicyKind,
     /// Minimum age: counted from exit by policy `exact`, from creation by policy `kubelet`.
     pub min_age: SignedDuration,
     /// Exited containers kept per eviction unit (pod and container name); `None`: all.
@@ -26,7 +19,7 @@ pub struct Policy {
 impl Default for Policy {
     /// The kubelet's limits with our minimum age.
     fn default() -> Self {
-        Self { min_age: Self::MIN_AGE, decides: Decides::Exact, ..Self::kubelet() }
+        Self { min_age: Self::MIN_AGE, decides: PolicyKind::Exact, ..Self::kubelet() }
     }
 }
 
@@ -39,7 +32,7 @@ impl Policy {
     #[must_use]
     pub fn kubelet() -> Self {
         Self {
-            decides: Decides::Kubelet,
+            decides: PolicyKind::Kubelet,
             min_age: SignedDuration::ZERO,
             max_per_unit: Some(1),
             max_total: None,

@@ -1,13 +1,14 @@
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
+use crate::model::Pattern;
 use crate::model::plan::Reason;
 use crate::model::refs::Refs;
 use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
     Size, Store, StoreKind, Use,
 };
-use crate::policy::input::{Ages, Attempt, ExternalFacts, NamedBy, Pattern, Policy, Protect};
+use crate::policy::input::{Ages, Attempt, ExternalFacts, NamedBy, Policy, Protect};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
 use crate::policy::space::{FreeFloor, Targets, Thresholds};

@@ -14,6 +14,7 @@ use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target, Trigger};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
+use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, Story};
 
 /// `layersweep gc`, `layersweep rm`.
@@ -217,7 +218,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         header: Header::new(result.command.as_str(), result.at),
         run_id: result.run_id.clone(),
         dry_run: result.dry_run,
-        policy: result.policy.to_owned(),
+        policy: result.policy.map_or("", PolicyKind::as_str).to_owned(),
         via: result.via.as_str().to_owned(),
         trigger: plan.trigger,
         usage_before_percent: usage.as_ref().and_then(|one| one.usage_before_percent),

@@ -2,10 +2,11 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{counted, safe};
+use super::format::safe;
 use super::screen::Screen;
 use super::table::heading;
 use crate::app::doctor::{Check, Status};
+use crate::model::display::count;
 use crate::report::json::DoctorDoc;
 
 /// Width where no terminal says one: what is wrapped by a log or a mail is hard to read.
@@ -38,9 +39,9 @@ pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
         let unread = if document.complete { "" } else { "; something could not be read" };
         let line = format!(
             "{}, {}, {}, {} ok{unread}",
-            counted(counts.error as u64, "error"),
-            counted(counts.warning as u64, "warning"),
-            counted(counts.note as u64, "note"),
+            count(counts.error, "error", "errors"),
+            count(counts.warning, "warning", "warnings"),
+            count(counts.note, "note", "notes"),
             counts.ok,
         );
         out.push_str(&wrapped(&line, width, ""));

@@ -10,6 +10,7 @@ use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
 use super::table::{Table, heading};
+use crate::model::display::count;
 use crate::report::json::{
     BelowDoc, EvidenceDoc, ExplainDoc, FateDoc, ImageDoc, LayerDoc, OwnerDoc, RememberedDoc, UserDoc,
 };
@@ -224,24 +225,23 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
     for evidence in known.evidence.iter().filter(|evidence| !evidence.decides) {
         out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.at)));
     }
-    let times = if known.use_count == 1 { "container" } else { "containers" };
     if known.first_detected_from == "disk" {
         out.push_str("; not in the records");
     }
     out.push_str(&match known.last_used {
         Some(last) => {
             let ago = age(Some(last), now);
-            format!("\n  used    by {} {times}, last {} ({ago} ago)\n", known.use_count, screen.minute(last))
+            let by = count(known.use_count, "container", "containers");
+            format!("\n  used    by {by}, last {} ({ago} ago)\n", screen.minute(last))
         }
         None => "\n\x20 used    never, as far as recorded\n".to_owned(),
     });
     for life in &known.earlier_lives {
         let until = life.gone_since.map_or_else(|| "?".to_owned(), |gone| screen.minute(gone));
-        let containers = if life.use_count == 1 { "container" } else { "containers" };
         out.push_str(&format!(
-            "  before  {} to {until}, used by {} {containers}\n",
+            "  before  {} to {until}, used by {}\n",
             screen.minute(life.first_detected),
-            life.use_count
+            count(life.use_count, "container", "containers")
         ));
     }
     out

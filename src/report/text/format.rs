@@ -90,11 +90,6 @@ pub(super) fn name_or_id(names: &[String], id: &str) -> String {
     if names.is_empty() { short_id(id) } else { self::names(names) }
 }
 
-/// `1 run`, `2 runs`.
-pub(super) fn counted(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
 /// A percentage with two decimals.
 pub(super) fn percent(used: Option<f64>) -> String {
     used.map_or_else(|| "unknown".into(), |used| format!("{used:.2}%"))

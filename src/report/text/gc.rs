@@ -10,7 +10,7 @@ use super::format::{DIFFERS, bytes, measured, name_or_id, names, percent, safe, 
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
-use crate::model::display::listed;
+use crate::model::display::{count, listed};
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
@@ -245,11 +245,9 @@ fn which(kept: &[&KeptDoc], screen: &Screen) -> String {
 
 /// `2 images`, `1 leak and 2 images`.
 fn counted(document: &GcDoc) -> String {
-    let count = |kind: &str| document.deleted.iter().filter(|one| one.kind == kind).count();
-    let several = |(kind, many): (&str, &str)| match count(kind) {
-        0 => None,
-        1 => Some(format!("1 {kind}")),
-        count => Some(format!("{count} {many}")),
+    let several = |(kind, many): (&str, &str)| {
+        let deleted = document.deleted.iter().filter(|one| one.kind == kind).count();
+        (deleted > 0).then(|| count(deleted, kind, many))
     };
     let kinds = [
         ("leak", "leaks"),

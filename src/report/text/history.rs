@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{DIFFERS, bytes, counted, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
+use crate::model::display::count;
 use crate::report::json::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc,
 };
@@ -165,10 +166,10 @@ fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
             0 => String::new(),
             some => format!(" ({some} incomplete)"),
         };
-        kinds.push(format!("{}{incomplete}", counted(quiet.scans, "scan")));
+        kinds.push(format!("{}{incomplete}", count(quiet.scans, "scan", "scans")));
     }
     if quiet.other_runs > 0 {
-        kinds.push(format!("{} with nothing to do", counted(quiet.other_runs, "run")));
+        kinds.push(format!("{} with nothing to do", count(quiet.other_runs, "run", "runs")));
     }
     let (Some(first), Some(last)) = (quiet.first_at, quiet.last_at) else { return String::new() };
     let hint = if listed { "" } else { " (--all lists them)" };
@@ -263,7 +264,7 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels
     if !runs.is_empty() {
         let freed = runs.iter().filter_map(|run| run.measured_bytes).fold(0_i64, i64::saturating_add);
         let mark = if screen.unicode { "▴" } else { "^" };
-        let runs = counted(runs.len() as u64, "run");
+        let runs = count(runs.len(), "run", "runs");
         out.push_str(&format!("{mark} {runs} that deleted something, {} measured\n", signed_bytes(freed)));
     }
     out

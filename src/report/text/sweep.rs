@@ -5,6 +5,7 @@ use super::format::{DIFFERS, age_of, bytes, measured, safe, short_id, signed_byt
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::OutcomeKind;
+use crate::model::display::count;
 use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
 
 /// A report, a plan, or what a run did.
@@ -15,7 +16,7 @@ pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     if document.resumed > 0 {
         out.push_str(&format!(
             "Finished an interrupted run: {}.\n",
-            counted(document.resumed, "image or layer", "images and layers")
+            count(document.resumed, "image or layer", "images and layers")
         ));
     }
     if planned {
@@ -60,7 +61,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     let stay = staying.len() + tasks.len();
     out.push_str(&format!(
         "\n{}: {} can be deleted, freeing about {}; {} can be repaired; {} stay{}\n",
-        counted(document.leaks.len(), "finding", "findings"),
+        count(document.leaks.len(), "finding", "findings"),
         going.len(),
         bytes(document.predicted_bytes),
         mending.len() + mendable.len(),
@@ -164,7 +165,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
             document.deleted.iter().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
         out.push_str(&format!(
             "\n{} deleted: predicted {}, measured {}\n",
-            counted(document.deleted.len(), "finding", "findings"),
+            count(document.deleted.len(), "finding", "findings"),
             bytes(predicted),
             measured(document.measured_bytes, document.deleted.iter().any(|one| one.others_wrote)),
         ));
@@ -177,7 +178,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     if stay > 0 {
         out.push_str(&format!(
             "{} stay: `layersweep sweep` shows why\n",
-            counted(stay, "other finding", "other findings")
+            count(stay, "other finding", "other findings")
         ));
     }
     out
@@ -193,10 +194,6 @@ fn row(one: &SweptDoc) -> Vec<String> {
         one.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.2}%")),
         safe(&one.path),
     ]
-}
-
-fn counted(count: usize, one: &str, more: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 #[cfg(test)]

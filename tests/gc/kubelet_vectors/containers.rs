@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
 use jiff::SignedDuration;
 use layersweep::model::ContainerState;
+use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Container;
-use layersweep::policy::containers::Decides as DecidesContainers;
 use layersweep::policy::containers::Kept;
 use layersweep::policy::containers::Pods;
 use layersweep::policy::containers::Policy;
@@ -249,7 +249,7 @@ pub fn eviction(row: &EvictionRow) -> Result<(), String> {
 
 fn policy_of(fields: &ContainerPolicyFields) -> Policy {
     Policy {
-        decides: DecidesContainers::Kubelet,
+        decides: PolicyKind::Kubelet,
         min_age: SignedDuration::from_millis(fields.min_age_ms),
         max_per_unit: Policy::limit(fields.max_per_pod_container),
         max_total: Policy::limit(fields.max_containers),

@@ -2,6 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
+use crate::model::display::count;
 use crate::policy::thresholds::{Counted, Source};
 use crate::report::json::{ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
 use crate::report::text::doctor::wrapped;
@@ -178,8 +179,7 @@ pub(super) fn sparkline(
     let tens = if screen.unicode { "" } else { " (0: below 10%, 9: 90% and more)" };
     let runs = match acted.len() {
         0 => String::new(),
-        1 => "; 1 run that deleted, marked".to_owned(),
-        many => format!("; {many} runs that deleted, marked"),
+        number => format!("; {} that deleted, marked", count(number, "run", "runs")),
     };
     let (since, until) = (screen.minute(first.at), screen.minute(last.at));
     // The last reading may be of a while ago, or the mean of several in one minute.
