@@ -14,12 +14,12 @@ use crate::execute;
 use crate::execute::images::is_no_space;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
-use crate::history::scan_record::{SeenFilesystem, StoreKey};
+use crate::history::scan_record::StoreKey;
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Kind, Plan, Problem, Step};
-use crate::model::{Attempt, Inventory, OutcomeKind};
+use crate::model::{Attempt, Filesystem, Inventory, OutcomeKind};
 use crate::policy::{PolicyKind, kubelet};
 
 /// Records one run.
@@ -222,7 +222,7 @@ impl execute::Observer for Recorder<'_> {
 }
 
 /// How full the filesystems are now that a run has acted: the end of a fall in the series.
-fn fullness(journal: &Journal, inventory: &Inventory) -> Vec<SeenFilesystem> {
+fn fullness(journal: &Journal, inventory: &Inventory) -> Vec<Filesystem> {
     let known = if journal.has_acted() { inventory.filesystems.as_slice() } else { &[] };
     let read = known.iter().filter_map(|filesystem| match disk::filesystem::of(&filesystem.mount) {
         // What was mounted over it meanwhile is another one.
@@ -233,7 +233,7 @@ fn fullness(journal: &Journal, inventory: &Inventory) -> Vec<SeenFilesystem> {
             None
         }
     });
-    read.map(|now| SeenFilesystem::of(&now)).collect()
+    read.collect()
 }
 
 fn started(state: &State, began: Instant) -> Timestamp {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 
-use super::paths;
 use super::values::{micros, store, time};
 pub use crate::model::Attempt;
 use crate::model::StoreId;
+use crate::model::path_text;
 
 /// All of them, by store and image id.
 pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), Attempt>> {
@@ -42,7 +42,7 @@ pub fn set(
     )?
     .execute(params![
         store.kind().as_str(),
-        paths::to_text(store.root()),
+        path_text::to_text(store.root()),
         store.driver(),
         image_id,
         attempt.failures,
@@ -58,7 +58,7 @@ pub fn clear(tx: &Transaction<'_>, store: &StoreId, image_id: &str, at: Timestam
     tx.prepare_cached(
         "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
     )?
-    .execute(params![store.kind().as_str(), paths::to_text(store.root()), store.driver(), image_id, micros(at)])?;
+    .execute(params![store.kind().as_str(), path_text::to_text(store.root()), store.driver(), image_id, micros(at)])?;
     Ok(())
 }
 

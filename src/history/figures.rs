@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use super::paths;
 use super::values::{damaged, micros, moment, store};
+use crate::model::path_text;
 use crate::model::refs::{self, By, GroupKind, Refs};
 use crate::model::{ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
@@ -193,7 +193,7 @@ pub(super) fn record(tx: &Transaction<'_>, scanned: &Scanned, stores: &[Seen<'_>
         )?
         .execute(params![
             seen.key.kind().as_str(),
-            paths::to_text(seen.key.root()),
+            path_text::to_text(seen.key.root()),
             seen.key.driver(),
             micros(scanned.at),
             micros(scanned.wall),

@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule};
 use super::clock::ClockState;
-use super::paths;
 use super::values::{damaged, maybe_store, moment};
+use crate::model::path_text;
 use crate::model::{Image, Inventory, StoreId};
 
 /// One stay of an image in a store: from first detection until a complete scan no longer finds it.
@@ -171,7 +171,7 @@ pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Re
     select_lives(
         from,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
-        params![store.kind().as_str(), paths::to_text(store.root()), store.driver(), image_id],
+        params![store.kind().as_str(), path_text::to_text(store.root()), store.driver(), image_id],
     )
 }
 

@@ -22,7 +22,6 @@ pub mod known;
 mod lock;
 pub mod observe;
 mod open;
-pub mod paths;
 pub mod pending;
 pub mod pins;
 mod place;

@@ -12,7 +12,8 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
 use super::scan_record::{ScanRecord, SeenContainer};
-use super::{known, paths, retention};
+use super::{known, retention};
+use crate::model::path_text;
 use crate::model::{Consistency, StoreKind};
 
 /// What a scan record changed in the records.
@@ -173,7 +174,7 @@ impl Writer<'_> {
         let mut stores: Vec<StoreRow> = Vec::new();
         for (at, seen) in self.scan_record.stores.iter().enumerate() {
             let is_complete = seen.consistency == Consistency::Consistent;
-            let key = (seen.key.kind().as_str(), paths::to_text(seen.key.root()), seen.key.driver());
+            let key = (seen.key.kind().as_str(), path_text::to_text(seen.key.root()), seen.key.driver());
             let found = self
                 .to
                 .prepare_cached(

@@ -7,7 +7,6 @@ use super::attempts::{self, Attempt};
 use super::runs::{self, Certainty, Deletion, End, Event, Kind, Start};
 use super::scan_record::StoreKey;
 use super::usage;
-use crate::model::Filesystem;
 
 /// A run as far as it has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +71,5 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
     runs::told(tx, run, &record.events)?;
     let Some(end) = &record.end else { return Ok(()) };
     runs::end(tx, run, end)?;
-    let filesystems: Vec<_> = end.filesystems.iter().map(Filesystem::from).collect();
-    usage::record_alone(tx, end.ended, &filesystems)
+    usage::record_alone(tx, end.ended, &end.filesystems)
 }

@@ -18,10 +18,10 @@ pub use read::{Act, Query, Quiet, acts, freed, list, quiet};
 pub use thin::{Disposition, Horizons, disposition, thin};
 pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, RunError, Start, new_id};
 
-use super::paths;
 use super::scan_record::StoreKey;
 use super::values::{json, micros, place, signed};
 use crate::model::StoreId;
+use crate::model::path_text;
 
 /// A run's row in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub fn deleted(
         micros(deletion.at),
         deletion.kind,
         store.map(|store| store.kind().as_str()),
-        store.map(|store| paths::to_text(store.root())),
+        store.map(|store| path_text::to_text(store.root())),
         store.map(StoreId::driver),
         deletion.id,
         json(&deletion.names)?,

@@ -1,16 +1,16 @@
 //! The part of a scan that the database needs. Written to the database at once, or as JSON
 //! beside it until the database can be written again.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::clock::{self, ClockState};
-use super::paths;
 use crate::model::refs::{Refs, Root};
 use crate::model::{
     Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId, StoreKind,
+    path_text,
 };
 use crate::sys::clock::Reading;
 
@@ -24,26 +24,11 @@ pub struct ScanRecord {
     /// The clocks when everything had been seen. Nothing that it saw came later.
     pub clock: Reading,
     /// Every filesystem that holds a store.
-    pub filesystems: Vec<SeenFilesystem>,
+    pub filesystems: Vec<Filesystem>,
     /// Every store that was read.
     pub stores: Vec<SeenStore>,
     pub images: Vec<SeenImage>,
     pub containers: Vec<SeenContainer>,
-}
-
-/// A filesystem and how full it is; fields as in [`Filesystem`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // said there
-pub struct SeenFilesystem {
-    #[serde(with = "path_text")]
-    pub mount: PathBuf,
-    pub device: String,
-    pub fstype: String,
-    pub capacity_bytes: u64,
-    pub used_bytes: u64,
-    pub available_bytes: u64,
-    pub inodes: u64,
-    pub inodes_free: u64,
 }
 
 /// A [`StoreId`] as it is written down.
@@ -152,7 +137,7 @@ impl ScanRecord {
             taken_at: began.min(clock.wall),
             record_time,
             clock,
-            filesystems: inventory.filesystems.iter().map(SeenFilesystem::of).collect(),
+            filesystems: inventory.filesystems.clone(),
             stores: inventory
                 .stores
                 .iter()
@@ -211,35 +196,6 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
         exclusive_bytes: weight.exclusive.bytes,
         frees_bytes: weight.exclusive.frees_bytes,
         listed_bytes: image.listed_bytes,
-    }
-}
-
-impl SeenFilesystem {
-    /// As it is written down.
-    #[must_use]
-    pub fn of(filesystem: &Filesystem) -> Self {
-        Self {
-            mount: filesystem.mount.clone(),
-            device: filesystem.device.clone(),
-            fstype: filesystem.fstype.clone(),
-            capacity_bytes: filesystem.capacity_bytes,
-            used_bytes: filesystem.used_bytes,
-            available_bytes: filesystem.available_bytes,
-            inodes: filesystem.inodes,
-            inodes_free: filesystem.inodes_free,
-        }
-    }
-}
-
-mod path_text {
-    use super::{Deserialize, Deserializer, Path, PathBuf, Serializer, paths};
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&paths::to_text(path))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(paths::from_text(&String::deserialize(from)?))
     }
 }
 

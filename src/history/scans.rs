@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::{self, Figures};
 use super::observe::{Observed, observe};
-use super::scan_record::{ScanRecord, SeenFilesystem};
+use super::scan_record::ScanRecord;
 use super::{runs, usage};
-use crate::model::Filesystem;
 
 /// A scan that is to be recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,8 +41,7 @@ pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<R
     }
     let observed = observe(to, &scan.record)?;
     let at = observed.record_time;
-    let filesystems: Vec<_> = scan.record.filesystems.iter().map(Filesystem::from).collect();
-    usage::record(to, at, &filesystems)?;
+    usage::record(to, at, &scan.record.filesystems)?;
     let scanned = figures::Scanned {
         at,
         wall: scan.record.taken_at,
@@ -68,19 +66,4 @@ pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<R
 pub fn thin(to: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     usage::thin(to, now)?;
     runs::thin(to, now)
-}
-
-impl From<&SeenFilesystem> for Filesystem {
-    fn from(seen: &SeenFilesystem) -> Self {
-        Self {
-            mount: seen.mount.clone(),
-            device: seen.device.clone(),
-            fstype: seen.fstype.clone(),
-            capacity_bytes: seen.capacity_bytes,
-            used_bytes: seen.used_bytes,
-            available_bytes: seen.available_bytes,
-            inodes: seen.inodes,
-            inodes_free: seen.inodes_free,
-        }
-    }
 }

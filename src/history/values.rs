@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::types::Type;
 
-use super::paths;
+use crate::model::path_text;
 use crate::model::{StoreId, StoreKind};
 
 /// Microseconds since 1970, as all times are stored.
@@ -51,7 +51,7 @@ pub(super) fn maybe_unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite:
 pub(super) fn maybe_store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<Option<StoreId>> {
     let (kind, root): (String, String) = (row.get(kind)?, row.get("root")?);
     let driver = row.get("driver")?;
-    Ok(StoreKind::of_name(&kind).map(|kind| StoreId::new(kind, paths::from_text(&root), driver)))
+    Ok(StoreKind::of_name(&kind).map(|kind| StoreId::new(kind, path_text::from_text(&root), driver)))
 }
 
 /// The same, where a kind that makes no sense is damage.

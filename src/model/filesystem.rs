@@ -2,10 +2,15 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
+use super::space::Space;
+
 /// A mounted filesystem, as `statvfs` and the mount table describe it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filesystem {
     /// Where it is mounted, in the mount namespace of the scan.
+    #[serde(with = "super::path_text")]
     pub mount: PathBuf,
     /// The source column of the mount table, for example `/dev/vda4`.
     pub device: String,
@@ -35,11 +40,6 @@ impl Filesystem {
     /// `None` where the capacity is 0 or the numbers contradict each other.
     #[must_use]
     pub fn used_percent(&self) -> Option<f64> {
-        if self.capacity_bytes == 0 || self.available_bytes > self.capacity_bytes {
-            return None;
-        }
-        let taken = self.capacity_bytes - self.available_bytes;
-        #[allow(clippy::cast_precision_loss)] // shown with two decimals
-        Some(taken as f64 * 100.0 / self.capacity_bytes as f64)
+        Space::of(self).ok().map(|space| space.used_percent())
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod names;
 mod node;
 pub mod outcome;
 mod outcome_kind;
+pub mod path_text;
 mod pattern;
 pub mod plan;
 pub mod reference;

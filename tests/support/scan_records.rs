@@ -7,10 +7,12 @@ use jiff::Timestamp;
 use layersweep::history::clock::advance;
 use layersweep::history::known::{self, KnownImages};
 use layersweep::history::observe::{Observed, observe};
-use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenFilesystem, SeenImage, SeenStore};
+use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenImage, SeenStore};
 use layersweep::history::scans::ScanRun;
 use layersweep::history::{Access, Records};
-use layersweep::model::{Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreId, StoreKind};
+use layersweep::model::{
+    Consistency, ContainerState, Evidence, EvidenceKind, Filesystem, Owner, StoreId, StoreKind,
+};
 use layersweep::sys::clock::Reading;
 
 /// 2026-03-01T12:00:00Z in seconds.
@@ -37,7 +39,7 @@ pub fn scan_record(seconds: i64) -> ScanRecord {
             since_boot: (100_000_000 + seconds) * 1_000_000,
             synchronised: true,
         },
-        filesystems: vec![SeenFilesystem {
+        filesystems: vec![Filesystem {
             mount: "/".into(),
             device: "/dev/vda1".into(),
             fstype: "xfs".into(),

@@ -7,9 +7,8 @@ use super::*;
 use crate::history::attempts;
 use crate::history::runs::{self, Command, Kind, OutcomeKind, Reason, RunError};
 use crate::history::save::apply_waiting;
-use crate::history::scan_record::SeenFilesystem;
 use crate::history::{Access, schema};
-use crate::model::StoreKind;
+use crate::model::{Filesystem, StoreKind};
 
 fn at(seconds: usize) -> Timestamp {
     let begin: Timestamp = "2026-11-21T13:00:00Z".parse().unwrap();
@@ -53,7 +52,7 @@ fn end() -> End {
         measured_bytes: Some(-5),
         believed_bytes: Some(7),
         errors: vec![error],
-        filesystems: vec![SeenFilesystem {
+        filesystems: vec![Filesystem {
             mount: "/var".into(),
             device: "/dev/vda4".into(),
             fstype: "xfs".into(),

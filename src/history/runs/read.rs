@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::types::{Command, Deletion, Event, RunError};
-use crate::history::paths;
 use crate::history::scan_record::StoreKey;
 use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
+use crate::model::path_text;
 use crate::model::plan::Kind;
 
 /// Which runs are asked for.
@@ -178,7 +178,7 @@ pub fn freed(connection: &Connection, since: Timestamp) -> rusqlite::Result<Vec<
              ORDER BY at",
         )?
         .query_map([micros(since)], |row| {
-            let root = paths::from_text(&row.get::<_, String>("root")?);
+            let root = path_text::from_text(&row.get::<_, String>("root")?);
             Ok((time(row, "at")?, root, unsigned(row, "bytes")?))
         })?
         .collect()

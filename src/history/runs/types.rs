@@ -5,11 +5,11 @@ use std::hash::{BuildHasher, Hasher};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::history::scan_record::{SeenFilesystem, StoreKey};
+use crate::history::scan_record::StoreKey;
 use crate::history::values::by_name;
-use crate::model::OutcomeKind;
 use crate::model::names::names;
 use crate::model::plan::{Kind, Reason};
+use crate::model::{Filesystem, OutcomeKind};
 
 names! {
     /// The commands whose runs are recorded.
@@ -104,7 +104,7 @@ pub struct End {
     pub errors: Vec<RunError>,
     /// How full the filesystems were then; none where nothing was tried.
     #[serde(default)]
-    pub filesystems: Vec<SeenFilesystem>,
+    pub filesystems: Vec<Filesystem>,
 }
 
 impl End {

@@ -31,8 +31,8 @@ fn evidence() -> impl Strategy<Value = Evidence> {
 prop_compose! {
     fn filesystem()(
         mount in path(), device in ".*", fstype in ".*", bytes in any::<[u64; 5]>()
-    ) -> SeenFilesystem {
-        SeenFilesystem {
+    ) -> Filesystem {
+        Filesystem {
             mount, device, fstype,
             capacity_bytes: bytes[0], used_bytes: bytes[1], available_bytes: bytes[2],
             inodes: bytes[3], inodes_free: bytes[4],

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Deserializer, Serializer};
+
 /// The path as it is, with `%` and bytes that are not UTF-8 written as `%25` and `%FF`.
 #[must_use]
 pub fn to_text(path: &Path) -> String {
@@ -31,6 +33,14 @@ pub fn from_text(text: &str) -> PathBuf {
         rest = if byte.is_some() { &after[2..] } else { after };
     }
     PathBuf::from(OsString::from_vec(bytes))
+}
+
+pub(crate) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&to_text(path))
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    Ok(from_text(&String::deserialize(from)?))
 }
 
 #[cfg(test)]
