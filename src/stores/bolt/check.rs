@@ -2,20 +2,21 @@
 //! offsets are inside their page. Reading a tree that passes cannot fail, and takes no more steps than it
 //! has bytes.
 
-use super::page::{Damage, Kind, Page, Pages, Root};
+use super::page::{Damage, Kind, Page, Pages, Root, keys_left};
 
 /// Levels of pages and buckets together. containerd's databases have about ten.
 const DEPTH: usize = 64;
 
-/// Checks the tree whose root bucket begins at page `root`; returns the pages in use.
+/// Checks the tree whose root bucket begins at page `root`, or of its buckets only those on the way to the
+/// one with these keys, and all of that; returns the pages in use.
 ///
 /// # Errors
 /// The first contradiction.
-pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
+pub fn check(pages: &Pages<'_>, root: u64, keys: &[&str]) -> Result<u64, Damage> {
     let words = usize::try_from(pages.high_water / 64 + 1).unwrap_or(0);
     let words = words.min(pages.bytes.len() / pages.page_size / 64 + 1);
     let mut check = Check { pages, seen: vec![0; words], used: 0 };
-    check.tree(root, 0, Bounds::default())?;
+    check.tree(root, 0, Bounds::default(), keys)?;
     Ok(check.used)
 }
 
@@ -34,15 +35,15 @@ struct Bounds<'a> {
 }
 
 impl<'a> Check<'_, 'a> {
-    fn tree(&mut self, id: u64, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
+    fn tree(&mut self, id: u64, depth: usize, bounds: Bounds<'a>, keys: &[&str]) -> Result<(), Damage> {
         let page = self.pages.get(id)?;
         if depth >= DEPTH {
             return Err(page.damage("the tree is too deep"));
         }
         self.mark(&page)?;
         match page.kind {
-            Kind::Branch => self.branch(&page, depth, bounds),
-            Kind::Leaf => self.leaf(&page, depth, bounds, true),
+            Kind::Branch => self.branch(&page, depth, bounds, keys),
+            Kind::Leaf => self.leaf(&page, (depth, true), bounds, keys),
         }
     }
 
@@ -62,7 +63,13 @@ impl<'a> Check<'_, 'a> {
         Ok(())
     }
 
-    fn branch(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
+    fn branch(
+        &mut self,
+        page: &Page<'a>,
+        depth: usize,
+        bounds: Bounds<'a>,
+        keys: &[&str],
+    ) -> Result<(), Damage> {
         if page.count == 0 {
             return Err(page.damage("it is an empty branch"));
         }
@@ -73,21 +80,27 @@ impl<'a> Check<'_, 'a> {
             order.next(page, at, 0, element.key, element.end)?;
             if let Some((child, from)) = previous {
                 let below = Some(element.key);
-                self.tree(child, depth + 1, Bounds { from: Some(from), below })?;
+                self.tree(child, depth + 1, Bounds { from: Some(from), below }, keys)?;
             }
             previous = Some((element.child, element.key));
         }
         match previous {
             Some((child, from)) => {
                 let below = bounds.below;
-                self.tree(child, depth + 1, Bounds { from: Some(from), below })
+                self.tree(child, depth + 1, Bounds { from: Some(from), below }, keys)
             }
             None => Ok(()),
         }
     }
 
     /// `nests`: buckets may be in it. bolt inlines only buckets that hold none.
-    fn leaf(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>, nests: bool) -> Result<(), Damage> {
+    fn leaf(
+        &mut self,
+        page: &Page<'a>,
+        (depth, nests): (usize, bool),
+        bounds: Bounds<'a>,
+        keys: &[&str],
+    ) -> Result<(), Damage> {
         let mut order = Order::new(page, bounds);
         for at in 0..page.count {
             let element = page.leaf(at)?;
@@ -98,9 +111,10 @@ impl<'a> Check<'_, 'a> {
             if !nests {
                 return Err(page.damage("an inline bucket holds a bucket"));
             }
+            let Some(left) = keys_left(keys, element.key) else { continue };
             match page.bucket(&element)? {
-                Root::Tree(root) => self.tree(root, depth + 1, Bounds::default())?,
-                Root::Inline(inner) => self.leaf(&inner, depth + 1, Bounds::default(), false)?,
+                Root::Tree(root) => self.tree(root, depth + 1, Bounds::default(), left)?,
+                Root::Inline(inner) => self.leaf(&inner, (depth + 1, false), Bounds::default(), left)?,
             }
         }
         Ok(())

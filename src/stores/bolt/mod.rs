@@ -1,7 +1,7 @@
 //! A reader of bolt files (bbolt's format version 2), as containerd and podman write them.
 //!
 //! Strictly read-only: no lock is taken, nothing is mapped, no page is trusted. The
-//! pages of one transaction are copied (`copy.rs`), the whole tree is checked (`check.rs`),
+//! pages of one transaction are copied (`copy.rs`), its whole tree is checked (`check.rs`),
 //! and only then is there a [`Database`] to read from. The list of free pages is not
 //! needed for reading; containerd 1.7 and later do not write one.
 //!
@@ -9,6 +9,7 @@
 //! files of containerd 1.6, 1.7 and 2.3.
 
 mod bucket;
+mod buffer;
 mod check;
 mod copy;
 mod meta;
@@ -23,7 +24,7 @@ pub use bucket::{Bucket, Entries, Entry};
 pub use copy::{BoltError, Limits, Source};
 pub use page::Damage;
 
-use copy::Copy;
+use copy::{Copy, Extent};
 use meta::Meta;
 use page::{Pages, Root};
 
@@ -51,22 +52,35 @@ impl Database {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_from(source: &impl Source, limits: &Limits) -> Result<Self, BoltError> {
-        let first = copy::take(source, limits)?;
+        let first = copy::take(source, limits, Extent::All)?;
         let newest = first.newest;
         match Self::prove(first) {
             // The copy is one transaction's, so the file is damaged, or whoever writes it
             // does not keep bolt's rules. A second look costs little.
             Ok(database) if database.damage.is_none() => Ok(database),
             once => {
-                let again = copy::take(source, limits)?;
+                let again = copy::take(source, limits, Extent::All)?;
                 if again.newest == newest { once } else { Self::prove(again) }
             }
         }
     }
 
+    /// As [`Self::read`], but only the bucket with these keys: of all others nothing is there. The whole
+    /// tree is read where what leads to the bucket is damaged.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_bucket(source: &impl Source, limits: &Limits, keys: &[&str]) -> Result<Self, BoltError> {
+        let Copy { bytes, newest: meta, .. } = copy::take(source, limits, Extent::Bucket(keys))?;
+        match check::check(&Pages::of(&bytes, &meta), meta.root, keys) {
+            Ok(used_pages) => Ok(Self { bytes, meta, used_pages, damage: None }),
+            Err(_) => Self::read_from(source, limits),
+        }
+    }
+
     /// Takes the newest tree that is whole.
     fn prove(copy: Copy) -> Result<Self, BoltError> {
-        let whole = |meta: &Meta| check::check(&pages(&copy.bytes, meta), meta.root);
+        let whole = |meta: &Meta| check::check(&Pages::of(&copy.bytes, meta), meta.root, &[]);
         let (meta, used_pages, damage) = match whole(&copy.newest) {
             Ok(used) => (copy.newest, used, None),
             Err(damage) => {
@@ -82,8 +96,7 @@ impl Database {
     /// The bucket that holds all others.
     #[must_use]
     pub fn root(&self) -> Bucket<'_> {
-        let pages = pages(&self.bytes, &self.meta);
-        Bucket::new(pages, Root::Tree(self.meta.root))
+        Bucket::new(Pages::of(&self.bytes, &self.meta), Root::Tree(self.meta.root))
     }
 
     /// What is wrong with the newest transaction, if this is the one before it.
@@ -105,15 +118,17 @@ impl Database {
     }
 }
 
+impl Drop for Database {
+    fn drop(&mut self) {
+        buffer::leave(std::mem::take(&mut self.bytes));
+    }
+}
+
 /// Whether the older transaction can be read from the newest one's copy.
 fn fits(bytes: &[u8], newest: &Meta, older: &Meta) -> bool {
     older.order == newest.order
         && older.page_size == newest.page_size
         && older.used_bytes().is_some_and(|used| used <= bytes.len() as u64)
-}
-
-fn pages<'a>(bytes: &'a [u8], meta: &Meta) -> Pages<'a> {
-    Pages { bytes, page_size: meta.page_size, order: meta.order, high_water: meta.high_water }
 }
 
 /// The number of the newest transaction of `file`, without reading its tree.

@@ -1,7 +1,7 @@
 //! Pages and their elements. Every offset is checked before it is used; anything that does
 //! not fit is [`Damage`].
 
-use super::meta::PAGE_HEADER;
+use super::meta::{Meta, PAGE_HEADER};
 use super::order::Order;
 
 /// Bytes of an element, on branch and leaf pages alike.
@@ -89,6 +89,11 @@ pub struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
+    /// The pages of the transaction of `meta`.
+    pub fn of(bytes: &'a [u8], meta: &Meta) -> Self {
+        Self { bytes, page_size: meta.page_size, order: meta.order, high_water: meta.high_water }
+    }
+
     /// The branch or leaf page `id`.
     ///
     /// # Errors
@@ -111,6 +116,14 @@ impl<'a> Pages<'a> {
             .and_then(|length| from.get(..length))
             .ok_or(damage("it extends past the end of the file"))?;
         Page::parse(id, overflow, bytes, self.order)
+    }
+}
+
+/// What is left of the keys of a bucket inside the bucket `key`; `None` where it is not on the way.
+pub fn keys_left<'k>(keys: &'k [&'k str], key: &[u8]) -> Option<&'k [&'k str]> {
+    match keys.split_first() {
+        Some((first, left)) => (first.as_bytes() == key).then_some(left),
+        None => Some(keys),
     }
 }
 
@@ -184,6 +197,20 @@ impl<'a> Page<'a> {
         let (key, key_end) = self.slice(key, self.number(start + 8)?)?;
         let (value, end) = self.slice(key_end, self.number(start + 12)?)?;
         Ok(Leaf { key, value, is_bucket: flags & IS_BUCKET != 0, end })
+    }
+
+    /// The page that element `at` leads to on the way to the bucket with these keys, if it does, and the
+    /// keys that are left from there. Without keys every bucket is on the way.
+    pub fn leads_to<'k>(&self, at: usize, keys: &'k [&'k str]) -> Option<(u64, &'k [&'k str])> {
+        if self.kind == Kind::Branch {
+            return Some((self.branch(at).ok()?.child, keys));
+        }
+        let leaf = self.leaf(at).ok().filter(|leaf| leaf.is_bucket)?;
+        let left = keys_left(keys, leaf.key)?;
+        match self.bucket(&leaf).ok()? {
+            Root::Tree(id) => Some((id, left)),
+            Root::Inline(_) => None,
+        }
     }
 
     /// The bucket that `leaf`, an element of this page, is.

@@ -83,7 +83,7 @@ pub fn read(places: &Places, patience: Patience, known: &Documents) -> io::Resul
 }
 
 /// Whether `meta.db` has an image record that `is_of_image` is true of; `None` where it has none and
-/// not all of it could be read. Nothing else is read.
+/// not all image records of the namespace could be read. Nothing else is read.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -94,12 +94,13 @@ pub fn has_image(
 ) -> io::Result<Option<bool>> {
     let path = places.meta_db();
     let failed = |error: BoltError| io::Error::other(format!("{}: {error}", path.display()));
-    let found = database(&places.within(), &path).map_err(failed)?;
-    let database = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
-    let metadata = Metadata::read(&database);
-    let mut images = metadata.namespace(namespace).into_iter().flat_map(|one| &one.images);
-    let is_there = images.any(is_of_image);
-    let is_whole = database.damage().is_none() && metadata.oddities.is_empty();
+    let file = quiet::if_present(places.within().open_file(&path))?;
+    let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
+    let bucket = Metadata::images_bucket(namespace);
+    let database = Database::read_bucket(&file, &Limits::default(), &bucket).map_err(failed)?;
+    let (images, oddities) = Metadata::images(&database, namespace);
+    let is_there = images.iter().any(is_of_image);
+    let is_whole = database.damage().is_none() && oddities.is_empty();
     Ok((is_there || is_whole).then_some(is_there))
 }
 

@@ -48,6 +48,21 @@ impl Metadata {
         metadata
     }
 
+    /// The keys of the bucket that [`Self::images`] reads.
+    #[must_use]
+    pub fn images_bucket(namespace: &str) -> [&str; 3] {
+        ["v1", namespace, "images"]
+    }
+
+    /// Reads the image records of one namespace, and what could not be understood of them.
+    #[must_use]
+    pub fn images(database: &Database, namespace: &str) -> (Vec<ImageRecord>, Vec<Oddity>) {
+        let mut oddities = Vec::new();
+        let bucket = database.root().bucket("v1").and_then(|top| top.bucket(namespace));
+        let images = bucket.map(|bucket| namespace::images(namespace, bucket, &mut oddities));
+        (images.unwrap_or_default(), oddities)
+    }
+
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces.iter().find(|namespace| namespace.name == name)

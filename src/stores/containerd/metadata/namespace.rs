@@ -30,6 +30,11 @@ pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Nam
     }
 }
 
+/// Reads the image records of the namespace `name` alone.
+pub(super) fn images(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Vec<ImageRecord> {
+    Reader { name, bucket, odd }.each(&["images"], image)
+}
+
 struct Reader<'a, 'o> {
     name: &'o str,
     bucket: Bucket<'a>,
