@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::places::{CONTENT, CRI, Places, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
 use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing};
 use crate::model::Finding;
-use crate::sys::quiet::{self, Entry, Kind, Within};
+use crate::sys::quiet::{self, Entry, Facts, Kind, Within};
 
 /// Longer than any reference of a download.
 const REF_BYTES: u64 = 64 << 10;
@@ -150,10 +150,12 @@ impl Listed {
                 continue;
             }
             let directory = blobs.join(&algorithm.name);
-            for file in self.directory(&directory) {
+            let files = self.directory(&directory);
+            let Ok(open) = self.within.below(&directory) else { continue };
+            for file in files {
                 let names = algorithm.name.to_str().zip(file.name.to_str());
                 if let Some(digest) = names.and_then(|(algorithm, name)| digest(algorithm, name))
-                    && let Some(found) = blob_file(&self.within, &directory.join(&file.name))
+                    && let Some(found) = blob(open.entry(&file.name))
                 {
                     self.blobs.insert(digest, found);
                 }
@@ -170,7 +172,11 @@ impl Listed {
 
 /// A blob's file, if it is there.
 pub fn blob_file(within: &Within, path: &Path) -> Option<BlobFile> {
-    let facts = within.facts(path).ok().filter(|facts| facts.kind == Kind::File)?;
+    blob(within.facts(path))
+}
+
+fn blob(facts: io::Result<Facts>) -> Option<BlobFile> {
+    let facts = facts.ok().filter(|facts| facts.kind == Kind::File)?;
     Some(BlobFile { inode: facts.inode, length: facts.length, modified: facts.modified })
 }
 
