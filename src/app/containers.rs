@@ -146,7 +146,7 @@ fn places(config: &Config) -> Places {
         places.pod_logs = PathBuf::from(&only.value);
     }
     let manifests = config.static_pods.clone().unwrap_or_else(|| STATIC_PODS.into());
-    places.manifests = match static_pods::read(&Sysroot::live(), &manifests) {
+    places.manifests = match static_pods::read(&Sysroot::live(), &settings, &manifests) {
         Ok(found) => found.looked,
         // Read again by whoever asks whether a pod is gone: then none is.
         Err(error) => vec![manifests, error.path],

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::model::reference;
 use crate::model::{Finding, Image, Inventory, LabelsOf};
+use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, Place, SYSTEM};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::input::{NamedBy, Protect, Quadlet, Scope};
@@ -44,15 +45,16 @@ impl FromNode {
         manifests: Option<&Path>,
         kubelet: Option<&Path>,
     ) -> Result<Self, Unreadable> {
-        let pods = manifests.map(|manifests| static_pods::read(&request.sysroot, manifests));
+        let settings = Kubelet::read(&request.sysroot);
+        let pods = manifests.map(|manifests| static_pods::read(&request.sysroot, &settings, manifests));
         let pods = pods.transpose()?.unwrap_or_default();
-        let pulls = pulls::read(&request.sysroot, kubelet);
+        let pulls = pulls::read(&request.sysroot, &settings, kubelet);
         let (quadlets, findings) = quadlets(request)?;
         Ok(Self {
             pulling: pulls.images.into_iter().map(NamedBy::from).collect(),
             quadlets,
             static_pods: pods.images.into_iter().map(NamedBy::from).collect(),
-            sandboxes: stores::sandbox_images(request).into_iter().map(NamedBy::from).collect(),
+            sandboxes: stores::sandbox_images(request, &settings).into_iter().map(NamedBy::from).collect(),
             findings: [findings, pods.findings, pulls.findings].concat(),
         })
     }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::NamedImage;
-use super::kubelet::Kubelet;
+use super::kubelet::{Kubelet, Setting};
 use super::places;
 use crate::model::Finding;
 use crate::sys::sysroot::Sysroot;
@@ -22,6 +22,9 @@ use crate::sys::sysroot::Sysroot;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The kubelet pulls a few images at a time; a restarted one that met many pods some hundreds.
 const MAX_FILES: usize = 10_000;
+
+/// The kubelet's flag for its own directory.
+const ROOT_DIR: &str = "--root-dir";
 
 /// `ImagePullIntent`, of every version.
 #[derive(Deserialize)]
@@ -53,7 +56,7 @@ pub struct Pulled {
 #[must_use]
 pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
     let mut found = Vec::new();
-    for kubelet in roots(root, configured) {
+    for kubelet in roots(configured, || Kubelet::read(root).flag(ROOT_DIR)) {
         let directory = kubelet.join("image_manager/pulled");
         let names = root.list(&directory).unwrap_or_default().into_iter().map(|entry| entry.name);
         for name in names.filter(|name| name.to_str().is_some_and(is_record)).take(MAX_FILES) {
@@ -90,20 +93,20 @@ pub struct Pulls {
 /// Reads the intents below the kubelet's own directory: `configured`, else each that its flags name,
 /// and the usual one.
 #[must_use]
-pub fn read(root: &Sysroot, configured: Option<&Path>) -> Pulls {
+pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: Option<&Path>) -> Pulls {
     let mut pulls = Pulls::default();
-    for kubelet in roots(root, configured) {
+    for kubelet in roots(configured, || kubelet.flag(ROOT_DIR)) {
         pulls.below(root, &kubelet.join("image_manager/pulling"));
     }
     pulls
 }
 
-fn roots(root: &Sysroot, configured: Option<&Path>) -> Vec<PathBuf> {
+fn roots(configured: Option<&Path>, flags: impl FnOnce() -> Vec<Setting>) -> Vec<PathBuf> {
     let mut roots = match configured {
         Some(configured) => vec![configured.to_path_buf()],
         None => {
-            let said = Kubelet::read(root).flag("--root-dir").into_iter();
-            said.map(|setting| setting.value.into()).chain([places::ROOT.into()]).collect()
+            let said = flags().into_iter().map(|setting| setting.value.into());
+            said.chain([places::ROOT.into()]).collect()
         }
     };
     let mut seen = HashSet::new();
@@ -193,7 +196,8 @@ mod tests {
     fn intents_of_every_version() {
         let node = tempfile::tempdir().unwrap();
         let sysroot = Sysroot::at(node.path());
-        assert_eq!(read(&sysroot, None), Pulls::default(), "no kubelet");
+        let read = |configured| super::read(&sysroot, &Kubelet::read(&sysroot), configured);
+        assert_eq!(read(None), Pulls::default(), "no kubelet");
         let write = |root: &str, name: &str, text: &str| {
             let directory = node.path().join(root).join("image_manager/pulling");
             fs::create_dir_all(&directory).unwrap();
@@ -217,12 +221,12 @@ mod tests {
             all.sort();
             all
         };
-        let pulls = read(&sysroot, None);
+        let pulls = read(None);
         assert_eq!(references(&pulls), ["busybox", "quay.io/app:1"]);
         assert_eq!(pulls.findings.len(), 2, "{:?}", pulls.findings);
-        assert_eq!(references(&read(&sysroot, Some(Path::new("/data/k")))), ["elsewhere"]);
+        assert_eq!(references(&read(Some(Path::new("/data/k")))), ["elsewhere"]);
         let flags = node.path().join("var/lib/kubelet/kubeadm-flags.env");
         fs::write(flags, "KUBELET_KUBEADM_ARGS=\"--root-dir=/data/k\"").unwrap();
-        assert_eq!(references(&read(&sysroot, None)), ["busybox", "elsewhere", "quay.io/app:1"]);
+        assert_eq!(references(&read(None)), ["busybox", "elsewhere", "quay.io/app:1"]);
     }
 }

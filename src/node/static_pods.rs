@@ -30,8 +30,7 @@ pub struct StaticPods {
     pub findings: Vec<Finding>,
 }
 
-/// Reads the manifests in `configured`, in the kubelet's own `staticPodPath` (or
-/// `--pod-manifest-path`) and in the usual places of distributions.
+/// Reads the manifests in `configured`, in the `staticPodPath` (or `--pod-manifest-path`) of `kubelet` and in the usual places of distributions.
 ///
 /// A place may be a directory or a single file, as for the kubelet. Of a directory all files
 /// count whose names do not begin with a dot; it is not entered further down. A place that does
@@ -41,9 +40,9 @@ pub struct StaticPods {
 /// # Errors
 /// When something exists and cannot be read, the kubelet's own settings included: then it is
 /// unknown which images have to stay.
-pub fn read(root: &Sysroot, configured: &Path) -> Result<StaticPods, Unreadable> {
+pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: &Path) -> Result<StaticPods, Unreadable> {
     let mut reader = Reader { root, seen: Vec::new(), found: StaticPods::default() };
-    for place in reader.places(configured)? {
+    for place in reader.places(kubelet, configured)? {
         reader.place(&place)?;
     }
     Ok(reader.found)
@@ -57,8 +56,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn places(&mut self, configured: &Path) -> Result<Vec<PathBuf>, Unreadable> {
-        let kubelet = Kubelet::read(self.root);
+    fn places(&mut self, kubelet: &Kubelet, configured: &Path) -> Result<Vec<PathBuf>, Unreadable> {
         let mut places = vec![configured.to_path_buf()];
         let (paths, problems) = kubelet.setting("staticPodPath");
         // The kubelet takes a relative one from where its configuration is.
@@ -89,8 +87,11 @@ impl Reader<'_> {
             self.finding(&setting.file, message);
         }
         places.extend(USUAL.iter().map(PathBuf::from));
-        match kubelet.unreadable.into_iter().next() {
-            Some((path, source)) => Err(Unreadable { path, names: NAMES, source }),
+        match kubelet.unreadable.first() {
+            Some((path, source)) => {
+                let source = io::Error::new(source.kind(), source.to_string());
+                Err(Unreadable { path: path.clone(), names: NAMES, source })
+            }
             None => Ok(places),
         }
     }

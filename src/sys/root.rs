@@ -220,7 +220,7 @@ impl Step {
     /// Our own group does not count as somebody else: many systems give each user one of their own
     /// and let it write.
     fn of(stat: &Stat) -> Self {
-        let ours = [0, rustix::process::getegid().as_raw()].contains(&stat.st_gid);
+        let ours = stat.st_gid == 0 || stat.st_gid == rustix::process::getegid().as_raw();
         let mode = stat.st_mode & 0o7777;
         Self { uid: stat.st_uid, mode: if ours { mode & !0o020 } else { mode } }
     }
@@ -283,6 +283,8 @@ impl Who {
 struct Walk<'a> {
     top: &'a Path,
     here: OwnedFd,
+    /// What `here` was like when it was opened.
+    step: Step,
     mount: Option<u64>,
     /// The directories above `here`.
     steps: Vec<Step>,
@@ -306,8 +308,9 @@ impl<'a> Walk<'a> {
         let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
         // Where it begins is nobody's mount that may not answer.
         let mount = mount_id(here.as_fd()).ok();
+        let step = Step::of(&rustix::fs::fstat(&here)?);
         let (steps, above) = (Vec::new(), Vec::new());
-        Ok(Self { top, here, mount, steps, above, leaf: None, symlinks: 0, trusts_servers: true })
+        Ok(Self { top, here, step, mount, steps, above, leaf: None, symlinks: 0, trusts_servers: true })
     }
 
     fn path(&self) -> PathBuf {
@@ -349,21 +352,21 @@ impl<'a> Walk<'a> {
     }
 
     fn up(&mut self) {
-        if let Some((above, mount, _)) = self.above.pop() {
+        if let Some(((above, mount, _), step)) = self.above.pop().zip(self.steps.pop()) {
             self.here = above;
             self.mount = mount;
-            self.steps.pop();
+            self.step = step;
         }
     }
 
     /// Goes to an entry, if it is a directory.
     fn down(&mut self, name: &OsStr) -> io::Result<Next> {
-        let step = Step::of(&rustix::fs::fstat(&self.here)?);
-        let is_trusted = step.is_trusted(trusted_uids());
+        let is_trusted = self.step.is_trusted(trusted_uids());
         // As a rule it is in the same mount, and then that is all there is to ask.
         let same = rustix::fs::openat2(&self.here, name, HANDLE, Mode::empty(), ResolveFlags::NO_XDEV);
         let (next, mount) = match same {
             Ok(next) => (next, self.mount),
+            Err(error @ Errno::NOENT) => return Err(error.into()),
             Err(_) => {
                 let next = rustix::fs::openat(&self.here, name, HANDLE, Mode::empty())?;
                 let mount = mount_id_of_handle(next.as_fd()).ok();
@@ -393,7 +396,7 @@ impl<'a> Walk<'a> {
                 Err(io::Error::new(ErrorKind::PermissionDenied, message))
             }
             FileType::Directory => {
-                self.steps.push(step);
+                self.steps.push(std::mem::replace(&mut self.step, Step::of(&stat)));
                 let above = std::mem::replace(&mut self.here, next);
                 self.above.push((above, self.mount, name.to_owned()));
                 self.mount = mount;

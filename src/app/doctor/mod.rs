@@ -265,7 +265,8 @@ impl Examination<'_> {
             self.note(NAME, "", message);
             return;
         };
-        match static_pods::read(&self.stores.sysroot, place) {
+        let sysroot = &self.stores.sysroot;
+        match static_pods::read(sysroot, &Kubelet::read(sysroot), place) {
             Ok(found) => {
                 for finding in &found.findings {
                     let object = finding.path.display().to_string();

@@ -29,7 +29,8 @@ impl Node {
     }
 
     fn read(&self) -> Result<StaticPods, Unreadable> {
-        read(&Sysroot::at(self.0.path()), Path::new(MANIFESTS))
+        let sysroot = Sysroot::at(self.0.path());
+        read(&sysroot, &Kubelet::read(&sysroot), Path::new(MANIFESTS))
     }
 
     /// Reference and source of each image, and the findings.

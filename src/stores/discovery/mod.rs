@@ -17,13 +17,13 @@ use crate::stores::request::Request;
 /// it where older kubelets need it.
 const FLAG: &str = "--pod-infra-container-image";
 
-/// The sandbox images that CRI-O, the containerds and the kubelet of `request`'s root are
+/// The sandbox images that CRI-O and the containerds of `request`'s root, and its `kubelet`, are
 /// configured to use, each once; with those that CRI-O and containerd have built in where their
 /// configuration is silent. Reads configuration alone, no store. What of that cannot be read is a
 /// finding of every scan, and what it would have named is kept by other rules only if it is in
 /// use or pinned.
 #[must_use]
-pub fn sandbox_images(request: &Request) -> Vec<NamedImage> {
+pub fn sandbox_images(request: &Request, kubelet: &Kubelet) -> Vec<NamedImage> {
     let mut found = Vec::new();
     for pin in graphroot::sandboxes(&request.sysroot) {
         found.push(NamedImage { reference: pin.pattern, source: pin.origin });
@@ -32,7 +32,7 @@ pub fn sandbox_images(request: &Request) -> Vec<NamedImage> {
         let pins = root.pins.into_iter();
         found.extend(pins.map(|pin| NamedImage { reference: pin.image, source: pin.origin }));
     }
-    for setting in Kubelet::read(&request.sysroot).flag(FLAG) {
+    for setting in kubelet.flag(FLAG) {
         let source = format!("{FLAG} in {}", setting.file.display());
         found.push(NamedImage { reference: setting.value, source });
     }
@@ -108,7 +108,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         let request = request(node.path());
-        let found = sandbox_images(&request).into_iter();
+        let found = sandbox_images(&request, &Kubelet::read(&request.sysroot)).into_iter();
         found.map(|image| (image.reference, image.source)).collect()
     }
 
@@ -170,11 +170,12 @@ mod tests {
         std::fs::write(node.path().join(CONFIG), config).unwrap();
         let of = |root: &str| {
             let request = Request { containerd_roots: vec![root.into()], ..request(node.path()) };
-            sandbox_images(&request).into_iter().map(|image| image.reference).collect::<Vec<_>>()
+            let found = sandbox_images(&request, &Kubelet::default()).into_iter();
+            found.map(|image| image.reference).collect::<Vec<_>>()
         };
         assert_eq!(of("/data/c"), ["reg.local/pause:1"]);
         assert_eq!(of("/elsewhere"), ["reg.local/pause:1"], "a copied root has the system's");
         let request = Request { graphroots: vec!["/g".into()], ..request(node.path()) };
-        assert_eq!(sandbox_images(&request), [], "no containerd is looked at");
+        assert_eq!(sandbox_images(&request, &Kubelet::default()), [], "no containerd is looked at");
     }
 }

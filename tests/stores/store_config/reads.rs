@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use layersweep::disk::Progress;
+use layersweep::node::kubelet::Kubelet;
 use layersweep::stores::containers_storage::config::{discover, named, sandboxes};
 use layersweep::stores::{self, Measure, Request, sandbox_images};
 use layersweep::sys::sysroot::Sysroot;
@@ -134,7 +135,7 @@ fn a_look_reads_each_file_once() {
         };
         stores::run(&request, &Progress::default()).expect("a scan");
         watched.expect(&format!("{:?}", request.graphroots), &[1, 1, 1, 1, of_users]);
-        assert_eq!(sandbox_images(&request).len(), 1);
+        assert_eq!(sandbox_images(&request, &Kubelet::default()).len(), 1);
         watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
     }
 }
