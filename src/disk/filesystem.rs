@@ -111,6 +111,15 @@ pub fn at(path: &Path) -> io::Result<Filesystem> {
     describe(path, fd.as_fd(), &space)
 }
 
+/// The number of the mount that `path` is on, if the kernel tells it. Symlinks in `path` are followed.
+///
+/// # Errors
+/// When `path` cannot be examined.
+pub fn mount_of(path: &Path) -> io::Result<Option<u64>> {
+    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(mount_id(fd.as_fd()).ok())
+}
+
 fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<Filesystem> {
     // Not the longest mount point that `path` starts with: of several mounts on one point
     // only one is in effect, and `path` may be relative or lead through symlinks.

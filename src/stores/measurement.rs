@@ -63,9 +63,8 @@ impl Measurement {
     pub(super) fn new(readings: Vec<Box<dyn Store>>) -> Self {
         let stores = readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0))));
         let stores: Vec<_> = stores.collect();
-        let units = readings.iter().zip(&stores).map(|(reading, store)| names(reading.as_ref(), store));
         Self {
-            units: units.collect(),
+            units: Vec::new(),
             stores,
             readings,
             slots: HashMap::new(),
@@ -116,9 +115,16 @@ impl Measurement {
         findings: &mut Vec<Finding>,
     ) {
         if request.measure != Measure::Everything {
-            self.assign();
+            // Nothing is looked up by its name.
+            let mut next = 0..;
+            let slots =
+                self.readings.iter().map(|reading| next.by_ref().take(reading.units().len()).collect());
+            self.of_units = slots.collect();
+            self.tallies = vec![Tally::default(); next.start];
             return;
         }
+        let readings = self.readings.iter().zip(&self.stores);
+        self.units = readings.map(|(reading, store)| names(reading.as_ref(), store)).collect();
         self.cached = Cached::new(request.sizes.clone(), self.stores.clone(), request.full);
         if wanted.inode_chunks {
             self.chunks = InodeChunks::on(&self.roots(), &self.within());

@@ -209,6 +209,8 @@ fn parts_of(reading: &dyn Store) -> Vec<Vec<Part>> {
 #[derive(Default)]
 struct Filesystems {
     known: HashMap<String, FilesystemIx>,
+    /// By the number of the mount: a store's roots are mostly on one.
+    by_mount: HashMap<u64, FilesystemIx>,
     costs: Vec<CostModel>,
 }
 
@@ -241,6 +243,10 @@ impl Filesystems {
         let open = held.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())));
         // The descriptor itself, not what is at its path now.
         let open = open.as_deref().filter(|open| open.exists()).unwrap_or(path);
+        let mount = filesystem::mount_of(open)?;
+        if let Some(at) = mount.and_then(|mount| self.by_mount.get(&mount)) {
+            return Ok((*at, self.costs[at.get()]));
+        }
         let (facts, cost): (Filesystem, CostModel) = filesystem::of(open)?;
         // Mounts of one filesystem (podman binds the driver's directory onto itself), and
         // subvolumes of one btrfs, share a block device; what has none has a number.
@@ -259,6 +265,7 @@ impl Filesystems {
             self.costs.push(cost);
             FilesystemIx::from(inventory.filesystems.len() - 1)
         });
+        self.by_mount.extend(mount.map(|mount| (mount, at)));
         Ok((at, self.costs[at.get()]))
     }
 }
