@@ -10,7 +10,7 @@ use super::error::Error;
 use super::files::{self, DATABASE, Found, Stamp};
 use super::health::Degraded;
 use super::lock::WriteLock;
-use super::open::{configure, connect, in_memory, judged, refuse, refuse_newer};
+use super::open::{Known, configure, connect, in_memory, judged, refuse, refuse_newer};
 use super::place::{Place, make_private, trusted};
 use super::quarantine::{self, renew};
 use super::schema;
@@ -197,7 +197,7 @@ impl Records {
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
         let renewed = renew(&self.place.dir, judged(&self.place.dir, damage)).and_then(|renewed| {
-            connect(&self.place, None, false, self.patience).map(|connection| (renewed, connection))
+            connect(&self.place, Known::New, self.patience).map(|connection| (renewed, connection))
         });
         match renewed {
             Ok((renewed, connection)) => {
@@ -232,16 +232,16 @@ impl Records {
         let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
         let mut degraded = Vec::new();
         let connected = if left.is_some() && left == Stamp::of(dir).as_ref() {
-            connect(place, None, false, patience)
+            connect(place, Known::Checked, patience)
         } else {
             match files::look(dir).map_err(|error| Degraded::from_io(dir, &error))? {
                 Found::Missing => {
                     quarantine::create(dir)?;
-                    connect(place, None, false, patience)
+                    connect(place, Known::New, patience)
                 }
                 Found::Database { header, unclosed } => {
                     refuse(place, header)?;
-                    connect(place, Some((header, unclosed)), doubt, patience)
+                    connect(place, Known::Found { header, unclosed, doubt }, patience)
                 }
                 Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
             }
@@ -249,7 +249,7 @@ impl Records {
         let connection = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
-                connect(place, None, false, patience)?
+                connect(place, Known::New, patience)?
             }
             other => other?,
         };

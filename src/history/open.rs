@@ -69,17 +69,27 @@ pub(super) fn refuse(place: &Place, header: Header) -> Result<(), Error> {
     if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
 }
 
-/// Opens the database at `place` for writing; the caller holds the lock. `known` is what was
-/// found there, unless it was only just made; with `doubt` its structure is looked at in full. A
-/// program that is not ours and holds the file is waited for as long as `patience`.
-pub(super) fn connect(
-    place: &Place,
-    known: Option<(Header, bool)>,
-    doubt: bool,
-    patience: Duration,
-) -> Result<Connection, Error> {
+/// What is known of a database before it is opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Known {
+    /// It was only just made.
+    New,
+    Found {
+        header: Header,
+        /// There is something in its log.
+        unclosed: bool,
+        /// Its structure is looked at in full.
+        doubt: bool,
+    },
+    /// This process has opened it before, and nobody has written to it since.
+    Checked,
+}
+
+/// Opens the database at `place` for writing; the caller holds the lock. A program that is not ours
+/// and holds the file is waited for as long as `patience`.
+pub(super) fn connect(place: &Place, known: Known, patience: Duration) -> Result<Connection, Error> {
     let path = place.dir.join(DATABASE);
-    let opened = open_existing(place, known, doubt, patience);
+    let opened = open_existing(place, known, patience);
     opened.map_err(|error| match error {
         Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
             Some(degraded) => judged(&place.dir, degraded).into(),
@@ -90,17 +100,15 @@ pub(super) fn connect(
     })
 }
 
-fn open_existing(
-    place: &Place,
-    known: Option<(Header, bool)>,
-    doubt: bool,
-    patience: Duration,
-) -> Result<Connection, Error> {
+fn open_existing(place: &Place, known: Known, patience: Duration) -> Result<Connection, Error> {
     let dir = &place.dir;
     let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
     // SQLite is to follow no symlink in place of the database, so the way there has none.
     let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
-    let check = known.is_some_and(|(_, unclosed)| doubt || unclosed || !written_today(&path));
+    let check = match known {
+        Known::New | Known::Checked => false,
+        Known::Found { unclosed, doubt, .. } => doubt || unclosed || !written_today(&path),
+    };
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(&path, flags)?;
@@ -121,8 +129,14 @@ fn open_existing(
         check_integrity(&connection)?;
     }
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    if known.is_some_and(|(header, _)| !header.wal) {
+    if let Known::Found { header, .. } = known
+        && !header.wal
+    {
         connection.pragma_update(None, "journal_mode", "WAL")?;
+    }
+    if let Known::Checked = known {
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+        return Ok(connection);
     }
     schema::migrate(&mut connection, schema::newest())?;
     // Checked again through SQLite: no writer came in between.
