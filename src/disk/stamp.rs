@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
-use rustix::fs::{OFlags, Stat};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::{Errno, Result};
 
 use super::top::Top;
@@ -21,8 +21,8 @@ use crate::sys::quiet::Within;
 const DEFAULT_THREADS: usize = 32;
 
 /// Where a layer's files lie, with overlay and with containerd's snapshotters, and where each mount of it
-/// leaves a directory, or is.
-const INSIDE: [&str; 4] = ["diff", "fs", "work", "merged"];
+/// leaves a directory, or is. The usual ones first.
+const INSIDE: [&str; 4] = ["diff", "work", "fs", "merged"];
 
 /// The stamps of the units of `trees`, in which each unit's trees stand together. Units that
 /// cannot be examined are missing from the result.
@@ -54,7 +54,7 @@ pub fn gather(
 }
 
 fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<Fingerprint> {
-    let mut all = Fingerprinter::new("layer on the disk, 2");
+    let mut all = Fingerprinter::new("layer on the disk, 3");
     for tree in trees {
         let root = match roots.get(tree.root) {
             Some(Ok(root)) => root,
@@ -72,10 +72,21 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<
             Err(Errno::NOTDIR) => continue,
             Err(error) => return Err(error),
         };
-        take(&mut all, &rustix::fs::fstat(&directory)?);
+        let whole = rustix::fs::fstat(&directory)?;
+        take(&mut all, &whole);
+        // A directory has two links and one more for each directory in it (on btrfs always one): once all
+        // are found the other names need not be looked up.
+        #[allow(clippy::unnecessary_cast)] // another type elsewhere
+        let (mut links, all_links) = (2, whole.st_nlink as u64);
         for name in INSIDE {
             match rustix::fs::statat(&directory, name, AS_IT_IS) {
-                Ok(stat) => take(&mut all, &stat),
+                Ok(stat) => {
+                    take(&mut all, &stat);
+                    links += u64::from(FileType::from_raw_mode(stat.st_mode).is_dir());
+                    if links > 2 && links == all_links {
+                        break;
+                    }
+                }
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error),
             }
