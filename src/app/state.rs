@@ -324,9 +324,13 @@ impl State {
         let access = if damaged { Access::Mend } else { Access::Write };
         let (mut database, mut degraded) = Database::open_quietly(request, access)?;
         let (complete, all_stores, taken_at) = (run.complete, run.all_stores, run.record.taken_at);
-        let saved =
-            history::save(&mut database.records, &Queue::of(&database.place), &Pending::Scan(Box::new(run)))
-                .map_err(|source| failed(&database.place, source))?;
+        let (pending, queue) = (Pending::Scan(Box::new(run)), Queue::of(&database.place));
+        let (saved, summary) = rayon::join(
+            || history::save(&mut database.records, &queue, &pending),
+            || ScanSummary::of(&scan.inventory, &scan.refs, complete),
+        );
+        drop(pending);
+        let saved = saved.map_err(|source| failed(&database.place, source))?;
         degraded.extend(saved.degraded);
         // What was wrong when they were read is most likely still wrong, and now more is known.
         degraded.append(&mut self.degraded);
@@ -350,7 +354,6 @@ impl State {
                 Err(error) => tracing::warn!("the outcome of earlier deletions was not recorded: {error}"),
             }
         }
-        let summary = ScanSummary::of(&scan.inventory, &scan.refs, complete);
         let findings = &mut scan.inventory.findings;
         if let Some(recorded) = saved.recorded.as_ref().filter(|_| saved.kept) {
             let kept = kept_scans::keep(&mut database, recorded, all_stores, &summary);

@@ -41,16 +41,15 @@ pub struct Place {
 }
 
 /// The key of an entry.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    #[serde(with = "shared")]
     pub place: Arc<Place>,
     pub what: What,
     pub id: String,
 }
 
 /// Size and name of an entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Allocated bytes; see [`What`].
     pub bytes: u64,
@@ -63,58 +62,47 @@ pub struct Entry {
 pub struct ScanSummary {
     /// Everything could be read.
     pub complete: bool,
-    #[serde(with = "pairs")]
+    #[serde(with = "by_place")]
     pub entries: BTreeMap<Key, Entry>,
 }
 
-/// A place that many keys share.
-mod shared {
-    use super::{Arc, Deserialize, Deserializer, Place, Serialize, Serializer};
+/// The entries of each place together: JSON has no map whose keys are objects, and a large store has
+/// 100,000 entries.
+mod by_place {
+    use serde::ser::SerializeSeq;
 
-    pub(super) fn serialize<S: Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Error> {
-        place.serialize(to)
+    use super::{Arc, BTreeMap, Deserialize, Deserializer, Entry, Key, Place, Serialize, Serializer, What};
+
+    struct Rows<'a>(&'a [(&'a Key, &'a Entry)]);
+
+    impl Serialize for Rows<'_> {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            let rows = self.0.iter().copied();
+            to.collect_seq(
+                rows.map(|(key, entry)| (key.what, &key.id, entry.bytes, entry.extra, &entry.name)),
+            )
+        }
     }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Place>, D::Error> {
-        Place::deserialize(from).map(Arc::new)
-    }
-}
-
-/// JSON has no map whose keys are objects.
-mod pairs {
-    use serde::de::{SeqAccess, Visitor};
-
-    use super::{Arc, BTreeMap, Deserializer, Entry, Key, Serializer};
 
     pub(super) fn serialize<S: Serializer>(entries: &BTreeMap<Key, Entry>, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(entries)
+        let entries: Vec<_> = entries.iter().collect();
+        let mut places = to.serialize_seq(None)?;
+        for of_place in entries.chunk_by(|one, next| one.0.place == next.0.place) {
+            places.serialize_element(&(&*of_place[0].0.place, Rows(of_place)))?;
+        }
+        places.end()
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Key, Entry>, D::Error> {
-        from.deserialize_seq(Pairs)
-    }
-
-    struct Pairs;
-
-    impl<'de> Visitor<'de> for Pairs {
-        type Value = BTreeMap<Key, Entry>;
-
-        fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            to.write_str("pairs of a key and an entry")
+        type Row = (What, String, u64, u64, String);
+        let mut entries = BTreeMap::new();
+        for (place, rows) in Vec::<(Place, Vec<Row>)>::deserialize(from)? {
+            let place = Arc::new(place);
+            entries.extend(rows.into_iter().map(|(what, id, bytes, extra, name)| {
+                (Key { place: Arc::clone(&place), what, id }, Entry { bytes, extra, name })
+            }));
         }
-
-        /// Entries of one store follow each other, and share its place.
-        fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Self::Value, A::Error> {
-            let (mut entries, mut place) = (BTreeMap::new(), Arc::default());
-            while let Some((mut key, entry)) = pairs.next_element::<(Key, Entry)>()? {
-                if key.place != place {
-                    place = key.place;
-                }
-                key.place = Arc::clone(&place);
-                entries.insert(key, entry);
-            }
-            Ok(entries)
-        }
+        Ok(entries)
     }
 }
 
