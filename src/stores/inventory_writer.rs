@@ -41,14 +41,21 @@ impl InventoryWriter<'_> {
         Size { bytes: tally.bytes, apparent_bytes: tally.apparent_bytes, inodes: tally.inodes, frees_bytes }
     }
 
-    pub(super) fn add(&mut self, kind: NodeKind, id: &str, area: usize, path: &Path, size: Size) -> NodeIx {
+    pub(super) fn add(
+        &mut self,
+        kind: NodeKind,
+        id: impl Into<String>,
+        area: usize,
+        path: impl Into<PathBuf>,
+        size: Size,
+    ) -> NodeIx {
         let node = NodeIx::from(self.inventory.nodes.len());
         self.inventory.nodes.push(Node {
             kind,
-            id: id.to_owned(),
+            id: id.into(),
             store: self.store,
             filesystem: self.area(area).0,
-            path: path.to_path_buf(),
+            path: path.into(),
             size,
             needs: Vec::new(),
             layer: None,

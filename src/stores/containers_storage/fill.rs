@@ -7,7 +7,7 @@ mod recorded;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::needs::{self, means};
 use super::records::LayerRecord;
@@ -99,14 +99,10 @@ pub fn fill(
     filler.writer.inventory.nodes.reserve(units.len());
     // Each unit goes when its node comes: a large store is not in memory twice.
     for (unit, tally) in units.into_iter().zip(tallies) {
-        let node = filler.unit(&unit, tally);
-        if unit.what == What::Metadata {
-            filler.metadata.get_or_insert(node);
-        }
+        let orphan = if let What::Orphan(what) = unit.what { Some((what, unit.clone())) } else { None };
+        let node = filler.unit(unit, tally);
         filler.nodes.push(node);
-        if let What::Orphan(what) = unit.what {
-            filler.orphans.push((what, unit, node));
-        }
+        filler.orphans.extend(orphan.map(|(what, unit)| (what, unit, node)));
     }
     filler.layers_without_directory();
     filler.chain_layers();
@@ -170,13 +166,13 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    fn layer_node(&mut self, at: usize, area: usize, path: &Path, size: Size) -> NodeIx {
+    fn layer_node(&mut self, at: usize, area: usize, path: PathBuf, size: Size) -> NodeIx {
         if let Some(node) = self.layers[at] {
             self.writer.inventory[node].size += size;
             return node;
         }
         let record: &LayerRecord = &self.snapshot.layers[at];
-        let node = self.writer.add(NodeKind::Layer, &record.id, area, path, size);
+        let node = self.writer.add(NodeKind::Layer, record.id.as_str(), area, path, size);
         self.writer.inventory[node].layer = Some(Box::new(LayerFacts {
             parent: record.parent.clone(),
             diff_id: record.diff_id.clone(),
@@ -189,14 +185,14 @@ impl Filler<'_> {
         node
     }
 
-    fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
+    fn unit(&mut self, unit: Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
         let kind = match unit.what {
-            What::Layer(at) => return self.layer_node(at, area, &unit.path, size),
+            What::Layer(at) => return self.layer_node(at, area, unit.path, size),
             What::LayerContent(at) => {
                 self.contents.insert(at, tally.apparent_bytes);
-                return self.layer_node(at, area, &unit.path, size);
+                return self.layer_node(at, area, unit.path, size);
             }
             What::Image(_) => NodeKind::ImageMetadata,
             What::Container(_) => NodeKind::ContainerMetadata,
@@ -206,8 +202,11 @@ impl Filler<'_> {
             What::Records => NodeKind::StoreRecords,
             What::Other(_) => NodeKind::Other,
         };
-        let id = if let What::Other(name) = &unit.what { name } else { &unit.id };
-        let node = self.writer.add(kind, id, area, &unit.path, size);
+        let id = if let What::Other(name) = &unit.what { name.clone() } else { unit.id };
+        let node = self.writer.add(kind, id, area, unit.path, size);
+        if unit.what == What::Metadata {
+            self.metadata.get_or_insert(node);
+        }
         match unit.what {
             What::Image(at) => self.images[at] = Some(node),
             What::Container(at) => self.containers[at] = Some(node),

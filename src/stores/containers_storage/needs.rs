@@ -1,5 +1,6 @@
 //! What a store needs from other stores, and users of its own images that are not in its records.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
 use super::inspect::engine::{self, Engine, PodmanContainer};
@@ -86,7 +87,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
 /// containers, and with vfs those that `podman image mount` has handed out, where no mount shows it.
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
-    let own = Own::new(snapshot);
+    let own = LazyCell::new(|| Own::new(snapshot));
     let mut needs: Vec<_> = Need::perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
         needs.push(own.images_of_podman(id, container, true));

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use rayon::prelude::*;
+
 use super::Filler;
 use crate::model::{
     Evidence, EvidenceKind, Image, ImageIx, LayerId, LeakClass, Node, NodeIx, NodeKind, Size,
@@ -35,7 +37,7 @@ impl Filler<'_> {
         let driver = snapshot.places.graphroot.join(&snapshot.places.driver);
         for (at, record) in snapshot.layers.iter().enumerate() {
             if self.layers[at].is_none() {
-                self.layer_node(at, 0, &driver.join(&record.id), Size::default());
+                self.layer_node(at, 0, driver.join(&record.id), Size::default());
             }
         }
     }
@@ -60,9 +62,12 @@ impl Filler<'_> {
         let links: Vec<_> = self.writer.inventory.nodes.iter().map(Link::of).collect();
         let snapshot = self.snapshot;
         let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
+        let directories = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
+        let within = &self.within;
+        let born = |record: &ImageRecord| birth_of(within, &directories.join(&record.id));
+        let mut births = snapshot.images.par_iter().map(born).collect::<Vec<_>>().into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
-            let directory =
-                snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images).join(&record.id);
+            let directory = directories.join(&record.id);
             let metadata = match self.images[at] {
                 Some(node) => node,
                 None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, &directory, Size::default()),
@@ -92,7 +97,7 @@ impl Filler<'_> {
                 names: record.names.clone(),
                 digests: record.digests.clone(),
                 created: record.created,
-                evidence: birth_of(&self.within, &directory),
+                evidence: births.next().unwrap_or_default(),
                 is_list: record.layer.is_none() && is_list(record),
                 pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),

@@ -1,6 +1,5 @@
 //! Objects without a record or without a user.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -111,19 +110,27 @@ impl Filler<'_> {
     /// Layers that no image and no container reaches, and layers flagged incomplete.
     pub(super) fn unused_layers(&mut self) {
         let snapshot = self.snapshot;
-        let mut used = HashSet::new();
+        let mut used = vec![false; self.writer.inventory.nodes.len()];
         let tops = snapshot.images.iter().flat_map(|image| image.layer.iter().chain(&image.mapped_layers));
         for top in tops.chain(snapshot.containers.iter().filter_map(|container| container.layer.as_ref())) {
-            let mut next = self.layer_at.get(top.as_str()).copied();
-            while let Some(at) = next.filter(|at| used.insert(*at)) {
-                let parent = snapshot.layers[at].parent.as_deref();
-                next = parent.and_then(|id| self.layer_at.get(id).copied());
+            let mut next = self.find_layer(top);
+            while let Some(node) = next.filter(|node| !std::mem::replace(&mut used[node.get()], true)) {
+                // What a layer needs first is its parent.
+                next = self.writer.inventory[node].needs.first().copied();
             }
         }
         for (at, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[at] else { continue };
-            let path = self.writer.inventory[node].path.clone();
             let missing = !self.files[at].directory;
+            if !record.incomplete && used[node.get()] {
+                if missing {
+                    let evidence = "the layer has a record and is in use, but its directory does not exist";
+                    let judged = Judgement::of(LeakClass::LayerNoDir, evidence);
+                    self.broken(judged, &record.id, node, record.created);
+                }
+                continue;
+            }
+            let path = self.writer.inventory[node].path.clone();
             if record.incomplete {
                 let known = self.circumstances(&path, record.created);
                 let immutable =
@@ -133,13 +140,10 @@ impl Filler<'_> {
                     _ => leaks::incomplete(!missing, &known),
                 };
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
-            } else if !used.contains(&at) {
+            } else {
                 let known = self.circumstances(&path, record.created);
                 let judged = leaks::unreferenced(record.volatile, &known);
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
-            } else if missing {
-                let evidence = "the layer has a record and is in use, but its directory does not exist";
-                self.broken(Judgement::of(LeakClass::LayerNoDir, evidence), &record.id, node, record.created);
             }
         }
     }

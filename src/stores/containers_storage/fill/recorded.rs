@@ -43,13 +43,15 @@ impl Filler<'_> {
         let directory =
             snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, RecordKind::Layers));
         let mut seen = vec![false; self.writer.inventory.nodes.len()];
+        let mut position = vec![None; seen.len()];
+        for (at, node) in self.layers.iter().enumerate() {
+            node.iter().for_each(|node| position[node.get()] = Some(at));
+        }
         for image in &snapshot.images {
             let mut next = image.layer.as_deref().and_then(|id| self.find_layer(id));
             while let Some(node) = next.filter(|node| !std::mem::replace(&mut seen[node.get()], true)) {
                 next = self.writer.inventory[node].needs.first().copied();
-                let Some(at) = self.layer_at.get(self.writer.inventory[node].id.as_str()).copied() else {
-                    continue;
-                };
+                let Some(at) = position[node.get()] else { continue };
                 let record = &snapshot.layers[at];
                 let id = &record.id;
                 let by_tar = record.diff_id.is_some() && !record.by_toc && !record.incomplete;
