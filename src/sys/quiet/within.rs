@@ -233,8 +233,13 @@ pub struct Below {
 
 impl Below {
     /// Examines what is there, a symlink itself, and reads the beginning of a regular file: as much as
-    /// fits, and nothing where it cannot be read.
-    pub fn beginning(&self, path: &Path, into: &mut [u8]) -> io::Result<(Facts, usize)> {
+    /// fits, and nothing where it cannot be read. `is_file`: its directory says that it is one.
+    pub fn beginning(&self, path: &Path, is_file: bool, into: &mut [u8]) -> io::Result<(Facts, usize)> {
+        if is_file && let Ok(file) = self.open(path, FILE) {
+            let facts = super::facts_of(&rustix::fs::fstat(&file)?);
+            let is_filled = facts.kind == Kind::File && facts.length > 0;
+            return Ok((facts, if is_filled { rustix::io::read(file, into).unwrap_or(0) } else { 0 }));
+        }
         let facts = self.facts(path)?;
         let read = || Ok::<_, io::Error>(rustix::io::read(self.open(path, FILE)?, into)?);
         let is_filled = facts.kind == Kind::File && facts.length > 0;

@@ -85,9 +85,9 @@ impl<'a> Area<'a> {
         let within = snapshot.places.within();
         let driver = area.join(&snapshot.places.driver);
         let links = driver.join("l");
-        let (names, device) = match if_present(within.symlinks(&links))? {
-            Some(names) => (names, within.facts(&links)?.device),
-            None => (HashMap::new(), 0),
+        let list = || {
+            let Some(names) = if_present(within.symlinks(&links))? else { return Ok((HashMap::new(), 0)) };
+            Ok::<_, io::Error>((names, within.facts(&links)?.device))
         };
         let directories: Vec<_> = snapshot
             .entries(&driver)
@@ -96,26 +96,34 @@ impl<'a> Area<'a> {
             .filter_map(|entry| entry.name.to_str().filter(|name| is_id(name)))
             .collect();
         if directories.is_empty() {
+            let (names, device) = list()?;
             return Ok(Self { driver, within, names, device, directories: Vec::new() });
         }
         let below = within.below(&driver)?;
-        let directories = directories
-            .into_par_iter()
-            .map(|id| Ok((id, name_of(&below, id, &names)?)))
-            .collect::<io::Result<_>>()?;
+        let read = || directories.par_iter().map(|id| text_of(&below, id)).collect::<io::Result<Vec<_>>>();
+        let (listed, texts) = rayon::join(list, read);
+        let ((names, device), texts) = (listed?, texts?);
+        let directories =
+            directories.into_par_iter().zip(texts).map(|(id, text)| (id, Name::new(text, &names))).collect();
         Ok(Self { driver, within, names, device, directories })
     }
 
     /// Names that no `link` file has, in order.
     pub(super) fn unclaimed(&self) -> Vec<String> {
-        let claimed = self.directories.iter().filter_map(|(_, name)| match name {
-            Name::There(name, _) => Some(name.as_str()),
-            _ => None,
-        });
-        let claimed: HashSet<&str> = claimed.collect();
-        if claimed.len() == self.names.len() {
+        let claimed = || {
+            self.directories.iter().filter_map(|(_, name)| match name {
+                Name::There(name, inode) => Some((name.as_str(), *inode)),
+                _ => None,
+            })
+        };
+        // Each name has an inode of its own: mostly they need not be compared as texts.
+        let mut inodes: Vec<u64> = claimed().map(|(_, inode)| inode).collect();
+        inodes.sort_unstable();
+        inodes.dedup();
+        if inodes.len() == self.names.len() {
             return Vec::new();
         }
+        let claimed: HashSet<&str> = claimed().map(|(name, _)| name).collect();
         let unclaimed = self.names.keys().filter(|name| !claimed.contains(name.as_str()));
         let mut unclaimed: Vec<_> = unclaimed.cloned().collect();
         unclaimed.sort_unstable();
@@ -136,10 +144,10 @@ impl<'a> Area<'a> {
     }
 }
 
-fn name_of(below: &Below, id: &str, names: &HashMap<String, u64>) -> io::Result<Name> {
+/// What the directory's `link` file says.
+fn text_of(below: &Below, id: &str) -> io::Result<String> {
     let text = if_present(below.read(&Path::new(id).join("link"), 256))?.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).trim().to_owned();
-    Ok(Name::new(text, names))
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 impl Name {

@@ -27,8 +27,9 @@ pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
         snapshot.inspection.engine = engine;
         return;
     }
-    let (mut faults, short_names) = links::look(snapshot);
-    faults.extend(data::faults(snapshot));
+    let seen = &*snapshot;
+    let ((mut faults, short_names), of_images) = rayon::join(|| links::look(seen), || data::faults(seen));
+    faults.extend(of_images);
     let found = Inspection {
         valid: true,
         faults,
