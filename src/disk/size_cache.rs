@@ -93,6 +93,9 @@ pub enum Contradiction {
     Differs(String),
 }
 
+/// What a layer takes in the encoding, without its inodes.
+const LAYER_BYTES: usize = 16 + 16 + 1 + 7 * 8;
+
 /// Version of the encoding: its first byte.
 const VERSION: u8 = 1;
 
@@ -130,7 +133,7 @@ impl StoreSizes {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let bytes = &mut rest;
         let outside = Fingerprint(take(bytes)?);
-        let mut layers = HashMap::new();
+        let mut layers = HashMap::with_capacity(bytes.len() / LAYER_BYTES);
         while !bytes.is_empty() {
             let (layer, stamp) = (Fingerprint(take(bytes)?), Fingerprint(take(bytes)?));
             let [how] = take(bytes)?;

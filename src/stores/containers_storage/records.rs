@@ -183,14 +183,16 @@ fn parse<T>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, String>) -
 
 /// Drops records whose id came before. The library, too, keeps the first.
 pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<String> {
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::with_capacity(records.len());
+    let fresh: Vec<bool> = records.iter().map(|record| seen.insert(id(record))).collect();
+    let mut fresh = fresh.into_iter();
     let mut repeated = Vec::new();
     records.retain(|record| {
-        let fresh = seen.insert(id(record).to_owned());
-        if !fresh {
+        let stays = fresh.next().unwrap_or(true);
+        if !stays {
             repeated.push(id(record).to_owned());
         }
-        fresh
+        stays
     });
     repeated
 }

@@ -4,7 +4,7 @@
 //! of `du` for the graphroot. Names are only matched against the records, never built from them: no id of
 //! a record can lead the reader elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -87,6 +87,8 @@ struct Sorter<'a> {
     layers: HashMap<&'a OsStr, usize>,
     images: HashMap<&'a OsStr, usize>,
     containers: HashMap<&'a OsStr, usize>,
+    /// Containers' layers.
+    writable: HashSet<&'a str>,
     units: Vec<Unit>,
     /// Units that several directories add to; those of layers by position of the layer.
     known: HashMap<What, usize>,
@@ -112,7 +114,8 @@ impl<'a> Sorter<'a> {
             layers: by_id(&snapshot.layers, |layer| &layer.id),
             images: by_id(&snapshot.images, |image| &image.id),
             containers: by_id(&snapshot.containers, |container| &container.id),
-            units: Vec::new(),
+            writable: snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect(),
+            units: Vec::with_capacity(snapshot.layers.len() + snapshot.images.len()),
             known: HashMap::new(),
             units_of_layers: vec![None; snapshot.layers.len()],
             files: vec![FilesOfLayer::default(); snapshot.layers.len()],
@@ -294,7 +297,7 @@ impl<'a> Sorter<'a> {
     }
 
     fn layer(&mut self, path: PathBuf, layer: usize, id: String) {
-        if self.snapshot.entries(&self.root.join(&path)).is_empty() {
+        if !self.writable.contains(id.as_str()) || self.snapshot.entries(&self.root.join(&path)).is_empty() {
             return self.whole(What::Layer(layer), id, path);
         }
         // A container's layer: its content apart, since that is what podman calls its size.
