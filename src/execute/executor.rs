@@ -13,7 +13,7 @@ use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Ended, Patience, Room};
 use crate::execute::remover::{PreconditionError, Removed};
 use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
-use crate::model::plan::{Action, Gain, Kind, Phase, Plan, Problem, Step, Target, bytes_on};
+use crate::model::plan::{Action, Gain, Kept, Kind, Phase, Plan, Problem, Step, Target, bytes_on};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, OutcomeKind};
@@ -210,6 +210,22 @@ impl<'a> Run<'a> {
             after,
             stopped: self.stopped,
         }
+    }
+
+    /// Deletes one target, and adds what came of it to `plan`; whether it is deleted now.
+    pub(super) fn carry_out(&mut self, step: Step, handler: &mut dyn Handler, plan: &mut Plan) -> bool {
+        match self.step(&step, handler) {
+            Answer::Removed => {
+                plan.steps.push(step);
+                return true;
+            }
+            Answer::Kept(Ruling { rule, detail, .. }) => match &self.skipped_store {
+                Some(why) => plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why)),
+                None => plan.kept.push(Kept { target: step.target, rule, detail }),
+            },
+            Answer::Gone | Answer::NotTried | Answer::Refused(_) => {}
+        }
+        false
     }
 
     /// Deletes one target.

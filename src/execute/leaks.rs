@@ -7,10 +7,9 @@ use jiff::SignedDuration;
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::remover::{PreconditionError, Removed};
-use crate::model::plan::{Action, Kept, Phase, Problem, Step};
+use crate::model::plan::{Action, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
-use crate::policy::Answer;
 use crate::stores::containers_storage::edit::{Error, OrphanAt, Refusal, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
@@ -29,26 +28,13 @@ pub fn run(
         if run.is_stopped() {
             break;
         }
-        let barred = |why: String| Problem::new(Some(step.target.id.clone()), Phase::Lock, why);
-        if let Some(why) = step.target.store.as_ref().and_then(|store| locked.get(store)) {
-            plan.problems.push(barred(why.clone()));
+        let store = step.target.store.as_ref();
+        if let Some(why) = store.and_then(|store| locked.get(store)) {
+            plan.problems.push(Problem::new(Some(step.target.id.clone()), Phase::Lock, why));
             continue;
         }
-        match run.step(step, &mut leaks) {
-            Answer::Removed => plan.steps.push(step.clone()),
-            Answer::Kept(ruling) => match (run.skipped_store.take(), &step.target.store) {
-                (Some(why), Some(store)) => {
-                    plan.problems.push(barred(why.clone()));
-                    locked.insert(store, why);
-                }
-                _ => plan.kept.push(Kept {
-                    target: step.target.clone(),
-                    rule: ruling.rule,
-                    detail: ruling.detail,
-                }),
-            },
-            Answer::Gone | Answer::NotTried | Answer::Refused(_) => {}
-        }
+        run.carry_out(step.clone(), &mut leaks, &mut plan);
+        locked.extend(store.zip(run.skipped_store.take()));
     }
     plan.outcome = match () {
         () if !locked.is_empty() => OutcomeKind::Refused,

@@ -9,7 +9,7 @@ use crate::model::plan::{Cause, Kept, Kind, Phase, Step, Target};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, LabelsOf, OutcomeKind, Plan};
 use crate::policy::rules::Judge;
-use crate::policy::{Answer, Input, Policy};
+use crate::policy::{Input, Policy};
 use crate::stores::Scan;
 
 /// Rules that keep an image for what would be lost with it. With a name nothing is.
@@ -64,25 +64,14 @@ pub fn run(
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
-    let mut all = true;
     let mut names = Names { means: *means, remover, recalled: None, fresh: None };
     for untag in untags {
-        if run.is_stopped() {
-            break;
-        }
         let step = untag.step(scan);
-        match run.step(&step, &mut names) {
-            Answer::Removed => {
-                for name in &untag.names {
-                    tracing::info!(id = step.target.id, "untagged {name:?}");
-                }
-                plan.steps.push(step);
+        let id = step.target.id.clone();
+        if run.carry_out(step, &mut names, &mut plan) {
+            for name in &untag.names {
+                tracing::info!(id, "untagged {name:?}");
             }
-            Answer::Kept(Ruling { rule, detail, .. }) => {
-                all = false;
-                plan.kept.push(Kept { target: step.target, rule, detail });
-            }
-            Answer::Gone | Answer::NotTried | Answer::Refused(_) => all = false,
         }
     }
     if let Some(Stopped::Unproven(what)) = &run.stopped
@@ -91,7 +80,7 @@ pub fn run(
         return Err(PreconditionError::new(what));
     }
     if !untags.is_empty() {
-        plan.outcome = outcome(all);
+        plan.outcome = outcome(plan.steps.len() == untags.len());
     }
     Ok(plan)
 }

@@ -6,9 +6,7 @@ use crate::execute::executor::{Handler, Run};
 use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{Phase, Problem, Step};
-use crate::model::rules::Ruling;
 use crate::model::{OutcomeKind, Plan};
-use crate::policy::Answer;
 
 /// A backend that lists and removes containers.
 pub(super) trait Source: Handler {
@@ -48,7 +46,6 @@ pub(super) fn run<S: Source>(
     account: &mut Account<'_>,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
-    let mut removed = Vec::new();
     for stage in Stage::ALL.into_iter().filter(|stage| stage.is_in(scope)) {
         // What the stage before has removed is gone by now, what could not be removed is still there.
         let seen = match source.look() {
@@ -66,20 +63,16 @@ pub(super) fn run<S: Source>(
         for step in steps {
             // What stands in its way may have gone since.
             let step = account.predicted_now(step);
-            match run.step(&step, source) {
-                Answer::Removed => {
-                    account.remove(&step);
-                    removed.push(step);
-                }
-                Answer::Kept(Ruling { rule, detail, .. }) => plan.spare(step.target, rule, detail),
-                Answer::Gone | Answer::NotTried | Answer::Refused(_) => {}
+            if run.carry_out(step, source, &mut plan)
+                && let Some(step) = plan.steps.last()
+            {
+                account.remove(step);
             }
         }
         if run.stopped.is_some() {
             break;
         }
     }
-    plan.steps = removed;
     plan.outcome = if plan.steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
     // That nothing more is known of containers ends nothing but their part of the run.
     match run.stopped.take() {
