@@ -6,12 +6,12 @@
 
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
-use crate::execute::remover::{PreconditionError, Removed, Remover};
+use crate::execute::remover::{self, PreconditionError, Removed, Remover};
 use crate::model::plan::Phase;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
 use crate::policy::ExternalFacts;
-use crate::stores::containers_storage::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
+use crate::stores::containers_storage::edit::{Bar, Error, PlannedImage, Refusal};
 
 /// The remover that edits the store.
 #[derive(Debug)]
@@ -40,37 +40,40 @@ impl<'a> DirectRemover<'a> {
     }
 
     /// Skips a store for the rest of the run.
-    fn leave(&mut self, inventory: &Inventory, image: ImageIx, why: String) -> Removed {
-        let store = inventory.images[image.get()].store;
-        self.skipped.push((StoreId::of(&inventory.stores[store.get()]), why.clone()));
-        let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
-        if inventory.images.iter().any(open) { Removed::StoreUnavailable(why) } else { Removed::Closed(why) }
+    fn skip(&mut self, store: &Store, why: String) {
+        self.skipped.push((StoreId::of(store), why));
     }
 
     /// What an edit that failed means for the image and for the run.
-    fn came_to(&mut self, inventory: &Inventory, at: ImageIx, error: Error) -> Removed {
+    fn failed(&mut self, inventory: &Inventory, image: &Image, error: Error) -> Removed {
+        let store = &inventory.stores[image.store.get()];
         match error {
             Error::Stopped { done, cause } => {
-                tell(&inventory.images[at.get()].id, &done);
+                remover::log(&image.id, &done);
                 if cause.is_no_space() {
                     // The next one would come no further.
-                    self.leave(inventory, at, cause.to_string());
+                    self.skip(store, cause.to_string());
                 }
                 Removed::InPart(format!("deletion was interrupted: {cause}"))
             }
             Error::Failed(_) => Removed::InDoubt(error.to_string()),
-            Error::Interrupted => Removed::NotAsked(error.to_string()),
-            // Other stores may lie on other disks.
-            Error::NoSpace(_) => match self.leave(inventory, at, error.to_string()) {
-                Removed::Closed(why) => Removed::NotAsked(why),
-                other => other,
-            },
-            _ if error.bars_store() => self.leave(inventory, at, error.to_string()),
-            Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
+            Error::Refused(Refusal::Immutable(_)) => Removed::Refused(Phase::Remove, error.to_string()),
+            error if error.bars_store() || error.is_no_space() => {
+                let why = error.to_string();
+                self.skip(store, why.clone());
+                // Other stores may be on other disks.
+                let is_open =
+                    |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
+                match inventory.images.iter().any(is_open) {
+                    true => Removed::StoreUnavailable(why),
+                    false if error.is_no_space() => Removed::NotAsked(why),
+                    false => Removed::Closed(why),
+                }
+            }
             Error::Refused(refusal) if refusal.bars() == Bar::Use => {
                 Removed::Kept(Ruling::keeps(Rule::InUse, refusal.to_string()))
             }
-            error => Removed::Refused(Phase::Remove, error.to_string()),
+            error => error.into(),
         }
     }
 }
@@ -103,10 +106,10 @@ impl Remover for DirectRemover<'_> {
         let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory.images[at.get()])).collect();
         match editor.delete_images(&planned) {
             Ok(deleted) => {
-                tell(&image.id, &deleted);
+                remover::log(&image.id, &deleted);
                 deleted.left_over().map_or(Removed::Answered, Removed::InPart)
             }
-            Err(error) => self.came_to(inventory, at, error),
+            Err(error) => self.failed(inventory, image, error),
         }
     }
 
@@ -118,7 +121,7 @@ impl Remover for DirectRemover<'_> {
         };
         match editor.remove_names(&planned_as(image), names) {
             Ok(_) => Removed::Answered,
-            Err(error) => self.came_to(inventory, at, error),
+            Err(error) => self.failed(inventory, image, error),
         }
     }
 
@@ -129,23 +132,4 @@ impl Remover for DirectRemover<'_> {
 
 fn planned_as(image: &Image) -> PlannedImage {
     PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) }
-}
-
-/// What is left of an image whose record was deleted is now an orphan, which `sweep` finds.
-fn tell(id: &str, deleted: &Deleted) {
-    for failure in &deleted.failures {
-        tracing::warn!(image = id, "left behind: {failure}");
-    }
-    if deleted.more_failures > 0 {
-        tracing::warn!(image = id, "{} more are left behind", deleted.more_failures);
-    }
-    tracing::debug!(
-        image = id,
-        layers = deleted.layers.len(),
-        removed = deleted.removed,
-        in_place = deleted.in_place,
-        reserve_file = deleted.reserve_file_released,
-        locked_for = ?deleted.locked_for,
-        "deleted"
-    );
 }

@@ -10,7 +10,7 @@ use crate::execute::remover::{PreconditionError, Removed};
 use crate::model::plan::{Action, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
-use crate::stores::containers_storage::edit::{Error, OrphanAt, Refusal, Unused};
+use crate::stores::containers_storage::edit::{OrphanAt, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(
@@ -69,7 +69,7 @@ impl Handler for Leaks<'_> {
         let (id, path) = (&step.target.id, &leak.path);
         let done = match (leak.class.recipe(), step.action) {
             (Some(Recipe::RepairLink), Action::Repair) => {
-                return editor.repair_link(id).map_or_else(came_to, |_| Removed::Proven);
+                return editor.repair_link(id).map_or_else(Removed::from, |_| Removed::Proven);
             }
             (Some(Recipe::RepairLink) | None, _) => {
                 return Removed::NotFound("it cannot be deleted automatically".into());
@@ -89,7 +89,7 @@ impl Handler for Leaks<'_> {
         };
         match done {
             Ok(deleted) => deleted.left_over().map_or(Removed::Proven, Removed::LeftOver),
-            Err(error) => came_to(error),
+            Err(error) => error.into(),
         }
     }
 
@@ -100,18 +100,5 @@ impl Handler for Leaks<'_> {
 
     fn own_bytes(&self, device: u64) -> u64 {
         self.editors.reserve_file_bytes(device)
-    }
-}
-
-fn came_to(error: Error) -> Removed {
-    let message = error.to_string();
-    match error {
-        Error::Interrupted => Removed::NotAsked(message),
-        error if error.is_interrupted() => Removed::Unknown(message),
-        Error::Stopped { cause, .. } => Removed::LeftOver(cause.to_string()),
-        Error::Refused(Refusal::Unknown { .. }) => Removed::NotFound(message),
-        error if error.bars_store() => Removed::StoreUnavailable(message),
-        Error::Refused(_) => Removed::Kept(Ruling::keeps(Rule::NotProven, message)),
-        _ => Removed::Refused(Phase::Remove, message),
     }
 }

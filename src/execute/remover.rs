@@ -2,10 +2,11 @@
 
 use crate::model::plan::{Gain, Phase};
 use crate::model::refs::Refs;
-use crate::model::rules::Ruling;
+use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, Inventory};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::Listing;
+use crate::stores::containers_storage::edit::{Deleted, Error, Refusal};
 
 /// Removes images, and reports what else keeps them.
 pub trait Remover {
@@ -78,6 +79,42 @@ pub enum Removed {
     /// Nothing was requested: a signal came first, the runtime is unavailable, or there is no room to
     /// write. The target is not at fault, and the run ends.
     NotAsked(String),
+}
+
+/// An edit of the store that failed.
+impl From<Error> for Removed {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::Interrupted => Self::NotAsked(message),
+            error if error.is_interrupted() => Self::Unknown(message),
+            Error::Stopped { cause, .. } => Self::LeftOver(cause.to_string()),
+            error if error.bars_store() => Self::StoreUnavailable(message),
+            Error::Refused(Refusal::Unknown { .. }) => Self::NotFound(message),
+            Error::Refused(_) => Self::Kept(Ruling::keeps(Rule::NotProven, message)),
+            _ => Self::Refused(Phase::Remove, message),
+        }
+    }
+}
+
+/// Logs what an edit did. What is left of something whose record was deleted is now an orphan, which
+/// `sweep` finds.
+pub(super) fn log(id: &str, deleted: &Deleted) {
+    for failure in &deleted.failures {
+        tracing::warn!(id, "left behind: {failure}");
+    }
+    if deleted.more_failures > 0 {
+        tracing::warn!(id, "{} more are left behind", deleted.more_failures);
+    }
+    tracing::debug!(
+        id,
+        layers = deleted.layers.len(),
+        removed = deleted.removed,
+        in_place = deleted.in_place,
+        reserve_file = deleted.reserve_file_released,
+        locked_for = ?deleted.locked_for,
+        "deleted"
+    );
 }
 
 /// Something that is needed to prove a deletion is not available.

@@ -17,7 +17,7 @@ use crate::execute::containers::source::{self, Source};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
-use crate::execute::remover::{PreconditionError, Removed};
+use crate::execute::remover::{self, PreconditionError, Removed};
 use crate::model::plan::{Action, Cause, Kept, Kind, Phase, Step, Target};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
@@ -32,7 +32,7 @@ use crate::policy::containers::Policy;
 use crate::policy::containers::Sandbox;
 use crate::policy::containers::exact;
 use crate::stores::containers_storage::cri_o::Facts;
-use crate::stores::containers_storage::edit::{Deleted, Error, Refusal};
+use crate::stores::containers_storage::edit::{Error, Refusal};
 use crate::stores::{self, Measure, Request, Scan};
 
 /// Logs are files of the kubelet; they go through CRI, which says what writes to them.
@@ -215,29 +215,10 @@ impl Handler for OnDisk<'_> {
         let id = &step.target.id;
         match editor.delete_dead_container(id) {
             Ok(deleted) => {
-                tell(id, &deleted);
+                remover::log(id, &deleted);
                 Removed::Proven
             }
-            // That is no container's fault, and the next one would fare no better.
-            Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => Removed::NotAsked(error.to_string()),
-            Err(error) if error.bars_store() => Removed::Closed(error.to_string()),
-            Err(Error::Refused(refusal @ (Refusal::Process { .. } | Refusal::Mounted { .. }))) => {
-                kept(Rule::Running, format!("exited according to its record, but {refusal}"))
-            }
-            Err(Error::Refused(refusal)) => kept(Rule::NotProven, refusal.to_string()),
-            Err(Error::Stopped { done, cause }) => {
-                tell(id, &done);
-                if done.containers.contains(id) {
-                    tracing::warn!(container = id, "its record is deleted, but {cause}");
-                    return Removed::Proven;
-                }
-                let message = format!("deletion was interrupted: {cause}");
-                match cause.is_interrupted() {
-                    true => Removed::Unknown(message),
-                    false => Removed::Refused(Phase::Remove, message),
-                }
-            }
-            Err(error) => Removed::Refused(Phase::Remove, error.to_string()),
+            Err(error) => not_deleted(id, error),
         }
     }
 
@@ -372,12 +353,28 @@ fn of_somebody_else(one: &model::Container) -> Kept {
     Kept { target, rule: Rule::NotCriO, detail: detail.into() }
 }
 
-/// What is left of a container whose record was deleted is now an orphan, which `sweep` finds.
-fn tell(id: &str, deleted: &Deleted) {
-    for failure in &deleted.failures {
-        tracing::warn!(container = id, "left behind: {failure}");
+/// What an edit that failed means for the container and for the run.
+fn not_deleted(id: &str, error: Error) -> Removed {
+    if let Error::Stopped { done, cause } = &error {
+        remover::log(id, done);
+        if done.containers.iter().any(|deleted| deleted == id) {
+            tracing::warn!(container = id, "its record is deleted, but {cause}");
+            return Removed::Proven;
+        }
     }
-    if deleted.more_failures > 0 {
-        tracing::warn!(container = id, "{} more are left behind", deleted.more_failures);
+    let message = error.to_string();
+    match error {
+        // That is no container's fault, and the next one would fare no better.
+        Error::NoSpace(_) => Removed::NotAsked(message),
+        error if error.bars_store() => Removed::Closed(message),
+        Error::Refused(Refusal::Process { .. } | Refusal::Mounted { .. }) => {
+            let why = format!("exited according to its record, but {message}");
+            Removed::Kept(Ruling::keeps(Rule::Running, why))
+        }
+        Error::Refused(_) => Removed::Kept(Ruling::keeps(Rule::NotProven, message)),
+        Error::Stopped { ref cause, .. } if !cause.is_interrupted() => {
+            Removed::Refused(Phase::Remove, message)
+        }
+        error => error.into(),
     }
 }
