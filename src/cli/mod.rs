@@ -38,6 +38,10 @@ mod watcher;
 
 use std::process::ExitCode;
 
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
 use args::{Args, Command};
 
 use crate::app::error::{Error, Exit};
@@ -107,23 +111,33 @@ fn usage_error(error: &clap::Error) -> Exit {
 }
 
 /// Warnings by default; `-v` tells what is done, `-vv` and more every step.
-/// `LAYERSWEEP_LOG` takes the filter language of `tracing-subscriber`.
+/// `LAYERSWEEP_LOG` takes levels, for all or by module: `warn,layersweep::cri=debug`.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = std::env::var("LAYERSWEEP_LOG").unwrap_or_else(|_| level.to_owned());
-    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
+    let usual = || Targets::new().with_default(level);
+    let asked = std::env::var("LAYERSWEEP_LOG").ok().map(|text| text.parse::<Targets>());
+    let (filter, error) = match asked {
+        None => (usual(), None),
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (usual(), Some(error)),
+    };
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(std::io::stderr)
         // journald has timestamps of its own.
         .without_time()
         // Whose line it is tells only who knows the source.
         .with_target(verbose > 1)
         .with_ansi(false)
+        .finish()
+        .with(filter)
         .init();
+    if let Some(error) = error {
+        tracing::warn!("LAYERSWEEP_LOG: {error}; ignored");
+    }
 }

@@ -152,7 +152,8 @@ pub(super) const ENVIRONMENT: [(&str, &str); 6] = [
     ("LAYERSWEEP_STATE_DIR", "The state directory, where --state-dir is not given. Ignored with --sysroot."),
     (
         "LAYERSWEEP_LOG",
-        "What is logged to stderr, in the filter language of tracing-subscriber; overrides -v.",
+        "What is logged to stderr: a level (error, warn, info, debug, trace), or several with commas, each for a \
+         module (layersweep::cri=debug); overrides -v.",
     ),
     ("NO_COLOR", "If set and not empty, no bold and no colour."),
     ("COLUMNS", "The width of the terminal, if the terminal is not to be asked."),
