@@ -55,9 +55,8 @@ impl Graphroot {
 
     fn sort(&mut self) {
         (self.units, self.files) = units::sort(&self.snapshot);
-        // Of a large store it takes as much memory as the records, and a while to be dropped.
-        let listing = std::mem::take(&mut self.snapshot.listing);
-        rayon::spawn(move || drop(listing));
+        // Of a large store it takes as much memory as the records.
+        self.snapshot.listing.clear();
     }
 
     /// As one that takes images from others; `at` is its place among those that are shown.
