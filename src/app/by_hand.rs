@@ -103,7 +103,7 @@ fn command(user: &OtherUser, is_of_root: &dyn Fn(&Path) -> bool) -> String {
         _ if is_of_root(&user.path) && user.path.symlink_metadata().is_ok_and(|facts| facts.is_file()) => {
             format!("rm {path} ({size}), if nobody needs it")
         }
-        _ => format!("delete what nobody needs in {path} ({size})"),
+        _ => format!("delete what is not needed in {path} ({size})"),
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
         let best = |others: &OtherUsers| super::best(others, &|path| !path.starts_with("/home"));
         assert_eq!(best(&others), None);
         others.other_users.push(user(OtherUserKind::Directory, "/home", 900));
-        assert_eq!(best(&others).unwrap(), "delete what nobody needs in /home (900.0 MiB)");
+        assert_eq!(best(&others).unwrap(), "delete what is not needed in /home (900.0 MiB)");
         others.other_users.push(user(OtherUserKind::DeletedOpen, "/srv/undo", 1000));
         assert!(best(&others).unwrap().starts_with("restart mysqld (pid 7)"));
         others.logs.push(BigFile {

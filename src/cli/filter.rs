@@ -16,7 +16,7 @@ pub(super) enum SortKey {
     Exclusive,
     /// Its fair share of the bytes that it reaches
     Fair,
-    /// Bytes that come back if it alone is deleted
+    /// Bytes that are freed if it alone is deleted
     Frees,
     /// All bytes that it reaches
     Size,

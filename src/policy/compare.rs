@@ -25,17 +25,17 @@ pub struct Comparison {
     /// What it says before, in percent used, two decimals.
     pub usage_before_percent: f64,
     /// What policy `kubelet` would do.
-    pub kubelet: Story,
+    pub kubelet: Prediction,
     /// What policy `exact` would do.
-    pub exact: Story,
+    pub exact: Prediction,
 }
 
 /// What one policy would do, in as many runs as it needs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StoryDoc"))]
-pub struct Story {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PredictionDoc"))]
+pub struct Prediction {
     /// The runs that did something, or failed.
-    pub runs: Vec<RunStory>,
+    pub runs: Vec<PredictedRun>,
     /// Images deleted in all.
     pub deleted: usize,
     /// Bytes that the policy believes it freed.
@@ -49,8 +49,8 @@ pub struct Story {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RunStoryDoc"))]
-pub struct RunStory {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PredictedRunDoc"))]
+pub struct PredictedRun {
     /// Ids of what was deleted, in order.
     pub deleted: Vec<String>,
     /// Artifacts that the runtime says are deleted, and that are still there.
@@ -105,12 +105,16 @@ pub fn compare(
     Some(Comparison {
         filesystem,
         usage_before_percent: two_decimals(space.used_percent()),
-        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), kubelet_policy, low),
-        exact: exact_story(&plan, filesystem, space, low),
+        kubelet: predict_kubelet(Pretended::new(input, filesystem, space, listing), kubelet_policy, low),
+        exact: predict_exact(&plan, filesystem, space, low),
     })
 }
 
-fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(&Space) -> bool) -> Story {
+fn predict_kubelet(
+    mut node: Pretended<'_>,
+    policy: kubelet::Policy,
+    low: impl Fn(&Space) -> bool,
+) -> Prediction {
     let input = node.input;
     let records = node.images.iter().filter_map(|(image, at)| {
         let ages = input.ages((*at)?)?;
@@ -141,7 +145,7 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
         }
         let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
         events.extend(told.then_some(kubelet::Event::ImageGCFailed.as_str()));
-        runs.push(RunStory {
+        runs.push(PredictedRun {
             deleted: node.ids(&deleted),
             still_there: node.ids(&still_there),
             wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
@@ -160,14 +164,19 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
             break;
         }
     }
-    story(runs, &node.space, low)
+    prediction(runs, &node.space, low)
 }
 
-fn exact_story(plan: &Plan, filesystem: FilesystemIx, space: Space, low: impl Fn(&Space) -> bool) -> Story {
+fn predict_exact(
+    plan: &Plan,
+    filesystem: FilesystemIx,
+    space: Space,
+    low: impl Fn(&Space) -> bool,
+) -> Prediction {
     let part = plan.filesystems.iter().find(|part| part.filesystem == filesystem);
     let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
     let freed_bytes = plan.steps.iter().map(|step| step.predicted_on(filesystem)).sum();
-    let run = RunStory {
+    let run = PredictedRun {
         deleted: plan.steps.iter().map(|step| step.target.id.clone()).collect(),
         still_there: vec![],
         wanted_bytes: part.map_or(0, |part| part.wanted.bytes),
@@ -178,11 +187,11 @@ fn exact_story(plan: &Plan, filesystem: FilesystemIx, space: Space, low: impl Fn
         events: vec![],
     };
     let runs = if run.deleted.is_empty() { vec![] } else { vec![run] };
-    story(runs, &after, low)
+    prediction(runs, &after, low)
 }
 
-fn story(runs: Vec<RunStory>, after: &Space, low: impl Fn(&Space) -> bool) -> Story {
-    Story {
+fn prediction(runs: Vec<PredictedRun>, after: &Space, low: impl Fn(&Space) -> bool) -> Prediction {
+    Prediction {
         deleted: runs.iter().map(|run| run.deleted.len()).sum(),
         believed_bytes: runs.iter().map(|run| run.believed_bytes).sum(),
         freed_bytes: runs.iter().map(|run| run.freed_bytes).sum(),
@@ -316,14 +325,14 @@ mod tests {
         let theirs = kubelet_policy(&policy).unwrap();
         let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
         assert!((both.usage_before_percent - 77.0).abs() < 0.01, "{}", both.usage_before_percent);
-        for (policy, story) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
+        for (policy, prediction) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
             println!(
                 "{policy}: {} runs, {} images, {} bytes believed, {} freed, {:.2} % in the end",
-                story.runs.len(),
-                story.deleted,
-                story.believed_bytes,
-                story.freed_bytes,
-                story.usage_after_percent
+                prediction.runs.len(),
+                prediction.deleted,
+                prediction.believed_bytes,
+                prediction.freed_bytes,
+                prediction.usage_after_percent
             );
         }
         assert_eq!(both.kubelet.runs.len(), 3);

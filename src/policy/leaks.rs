@@ -70,7 +70,7 @@ pub struct Plan {
     /// Every leak of the classes asked for, in the order of the inventory.
     pub entries: Vec<Entry>,
     /// Positions in `entries` of what is deleted, in the order of deletion; then of what is
-    /// mended.
+    /// repaired.
     pub order: Vec<usize>,
 }
 

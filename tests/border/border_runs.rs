@@ -318,7 +318,7 @@ fn a_store_that_is_closed_to_us_is_left_aside() {
     node.store.unmount();
     second.load(&["base", "other"].map(small::image));
     second.unmount();
-    std::fs::remove_file(second.root().join(".layersweep-ballast")).unwrap();
+    std::fs::remove_file(second.root().join(".layersweep-reserve")).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     support::reserve_file::fill_to_the_last_byte(&disk);
     let document = support::node::document(node.run(&both).expect_code(5));

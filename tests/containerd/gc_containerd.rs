@@ -439,7 +439,7 @@ fn a_full_btrfs_needs_what_earlier_runs_laid_by() {
 
     // An operator makes a little room (our records take some of it): nothing has to wait for
     // having failed.
-    let file = std::fs::File::options().write(true).open(node.loopfs.path().join("ballast")).unwrap();
+    let file = std::fs::File::options().write(true).open(node.loopfs.path().join("reserve")).unwrap();
     file.set_len(file.metadata().unwrap().len() - MIB).unwrap();
     node.loopfs.sync();
     let real = node.json(0, &gc("98", "85"));
@@ -449,7 +449,7 @@ fn a_full_btrfs_needs_what_earlier_runs_laid_by() {
     // With that much room, it lays something by.
     let laid_by = || {
         let names = std::fs::read_dir(&node.state).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_string_lossy().starts_with("ballast-")).count()
+        names.filter(|name| name.to_string_lossy().starts_with("reserve-")).count()
     };
     assert_eq!(laid_by(), 1);
     fill_up(&node);

@@ -148,7 +148,7 @@ fn btrfs_at_zero() {
 }
 
 #[test]
-fn an_orphan_goes_without_ballast() {
+fn an_orphan_goes_without_a_reserve_file() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }

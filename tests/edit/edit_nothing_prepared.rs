@@ -236,8 +236,8 @@ fn from_zero(fs: Fs, bytes: u64, mkfs: &[&str]) {
         disk.unpad();
         disk.podman_works();
         store::succeed(Command::new("rm").arg("-rf").arg(disk.loopfs.path().join("var")));
-        let _ = std::fs::remove_file(disk.store.root().join(".layersweep-ballast"));
-        store::succeed(Command::new("rm").arg("-rf").arg(disk.store.root().join(".layersweep-ballast")));
+        let _ = std::fs::remove_file(disk.store.root().join(".layersweep-reserve"));
+        store::succeed(Command::new("rm").arg("-rf").arg(disk.store.root().join(".layersweep-reserve")));
     }
 }
 

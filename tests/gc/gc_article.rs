@@ -12,7 +12,7 @@ use crate::cri_server;
 use crate::support;
 use cri_server::article::ArticleNode;
 use cri_server::gc_node::{assert_exact, deleted};
-use layersweep::policy::compare::Story;
+use layersweep::policy::compare::Prediction;
 use serde_json::Value;
 use support::program::{list, text, texts};
 
@@ -92,7 +92,7 @@ fn the_article_for_real() {
 /// The same images in the same order. Records and directories, which the model takes no account of,
 /// are the more bytes the smaller the layers are made: fewer images do then.
 #[track_caller]
-fn assert_told(article: &ArticleNode, model: &Story, told: &Value, names: &HashMap<String, String>) {
+fn assert_told(article: &ArticleNode, model: &Prediction, told: &Value, names: &HashMap<String, String>) {
     let expected = model.runs.iter().flat_map(|run| &run.deleted);
     // The model's ids are numbers.
     let at = |id: &String| usize::from_str_radix(id, 16).unwrap();

@@ -138,12 +138,12 @@ fn from_zero(fs: Fs, bytes: u64) {
     // A run with nothing to do leaves the reserve file, and no scan takes it for anybody else's.
     let quiet = down.json(0, &["gc", "--via", "direct", "--high", "99", "--low", "98"]);
     assert_eq!(text(&quiet, "/outcome"), "not_needed", "{quiet:#}");
-    let reserve_file = down.store.root().join(".layersweep-ballast");
+    let reserve_file = down.store.root().join(".layersweep-reserve");
     assert!(reserve_file.exists(), "{fs:?}");
     let scan = down.store.json("scan");
     assert!(list(&scan, "/leaks").is_empty(), "{:#}", scan["leaks"]);
     let other =
-        list(&list(&scan, "/stores")[0], "/other").iter().any(|one| one["name"] == ".layersweep-ballast");
+        list(&list(&scan, "/stores")[0], "/other").iter().any(|one| one["name"] == ".layersweep-reserve");
     assert!(!other, "{scan:#}");
 
     down.fill();
@@ -200,7 +200,7 @@ fn ext4_without_an_inode() {
 
 /// Neither a free byte nor a reserve file: what nothing uses makes the room, the images follow.
 #[test]
-fn without_ballast_leaks_make_room() {
+fn without_a_reserve_file_leaks_make_room() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     let orphan = down.store.root().join("overlay").join("0b".repeat(32));
     std::fs::create_dir_all(orphan.join("diff")).unwrap();

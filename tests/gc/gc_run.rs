@@ -104,7 +104,7 @@ impl Node {
 
     /// Fills the filesystem up, until `used` percent of it are not available.
     fn fill(&self, used: f64) {
-        let file = File::create(self.loopfs.path().join("ballast")).unwrap();
+        let file = File::create(self.loopfs.path().join("reserve")).unwrap();
         let mut length = 0;
         while self.used_percent() < used {
             rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), length, MIB).unwrap();

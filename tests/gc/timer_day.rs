@@ -40,9 +40,9 @@ const MORE_KIB: u64 = 16 << 10;
 /// What may lie in the state directory between two runs, beside the reserve file.
 const KEPT: [&str; 4] = ["layersweep.db", "metrics.lock", "run.lock", "write.lock"];
 
-/// `ballast-` and the number of the device: docs/collecting.md.
+/// `reserve-` and the number of the device: docs/collecting.md.
 fn is_reserve_file(name: &str) -> bool {
-    name.starts_with("ballast-")
+    name.starts_with("reserve-")
 }
 
 /// Columns that hold times of the records' own. What the disk says of an image does not move.

@@ -177,7 +177,7 @@ fn a_dead_nodes_disk_is_only_read() {
     assert!(changes.is_empty(), "{changes:#?}");
     assert_eq!(status(&said, "database"), "error", "{said:#}");
     // Nothing of the machine that looks is told as the node's.
-    for name in ["clock", "permissions", "ballast", "run", "socket"] {
+    for name in ["clock", "permissions", "reserve", "run", "socket"] {
         assert_eq!(status(&said, name), "", "{said:#}");
     }
     let stores = checks(&said, "store");

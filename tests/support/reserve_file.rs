@@ -7,7 +7,7 @@ use super::loopfs::{Fs, LoopFs, MIB};
 
 /// Fills it until `used` percent of it are not available.
 pub fn fill(loopfs: &LoopFs, used: f64) {
-    let file = File::create(loopfs.path().join("ballast")).expect("a file");
+    let file = File::create(loopfs.path().join("reserve")).expect("a file");
     let mut length = 0;
     while used_percent(loopfs) < used {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), length, MIB).expect("room");
@@ -46,7 +46,7 @@ pub fn fill_to_the_last_byte(loopfs: &LoopFs) {
 
 /// Fills the filesystem that this directory lies on, by files in it.
 pub fn fill_filesystem_of(directory: &Path) {
-    let file = File::create(directory.join("ballast")).expect("a file");
+    let file = File::create(directory.join("reserve")).expect("a file");
     let mut at = 0;
     for piece in [16 * MIB, MIB, 65536, 4096] {
         while rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, piece).is_ok() {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::app::diagnosis::summary::{FULL, after, fullest, short_of_inodes};
-use crate::app::diagnosis::{Action, Back, Cause, Disk, Planned};
+use crate::app::diagnosis::{Action, Cause, Disk, Freed, Planned};
 use crate::model::display::bytes;
 use crate::model::names::names;
 use crate::policy::thresholds::{Counted, Source};
@@ -128,7 +128,7 @@ fn safe(disk: &Disk, foreign: bool) -> Vec<Step> {
         ("layersweep sweep --delete", sweep, "deletes leaks that are proven unused"),
     ];
     commands.sort_by_key(|(_, back, _)| std::cmp::Reverse(back.bytes));
-    let commands = commands.into_iter().filter(|(_, Back { bytes, inodes }, _)| *bytes > 0 || *inodes > 0);
+    let commands = commands.into_iter().filter(|(_, Freed { bytes, inodes }, _)| *bytes > 0 || *inodes > 0);
     commands
         .map(|(command, back, what)| {
             freed = freed.saturating_add(back.bytes);

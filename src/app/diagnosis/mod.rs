@@ -216,14 +216,14 @@ pub struct Disk {
 
 /// Bytes expected to be freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Back {
+pub struct Freed {
     /// Bytes.
     pub bytes: u64,
     /// Inodes.
     pub inodes: u64,
 }
 
-impl Back {
+impl Freed {
     /// More of it.
     pub fn add(&mut self, size: Size) {
         self.bytes = self.bytes.saturating_add(size.frees_bytes);
@@ -241,11 +241,11 @@ pub struct Planned {
     /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
     pub command: &'static str,
     /// What it frees, of images.
-    pub gc: Back,
+    pub gc: Freed,
     /// Where that is nothing: why, as a clause.
     pub none: &'static str,
     /// `layersweep sweep --delete`.
-    pub sweep: Back,
+    pub sweep: Freed,
 }
 
 impl Disk {

@@ -37,9 +37,9 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         ],
         planned: Planned {
             command: "layersweep gc",
-            gc: Back::default(),
+            gc: Freed::default(),
             none: "the disk is below its thresholds",
-            sweep: Back::default(),
+            sweep: Freed::default(),
         },
     }
 }

@@ -341,13 +341,13 @@ impl Examination<'_> {
             let object = reserve_file.path().display().to_string();
             if reserve_file.is_ready() {
                 let message = format!("{} reserved for a full disk", bytes(reserve_file.taken_bytes()));
-                self.ok("ballast", object, message);
+                self.ok("reserve", object, message);
             } else if reserve_file.has_room_beside() {
                 let message = "no emergency reserve file yet; `layersweep scan --reserve` creates one";
-                self.note("ballast", object, message);
+                self.note("reserve", object, message);
             } else {
                 self.warning(
-                    "ballast",
+                    "reserve",
                     object,
                     format!(
                         "no emergency reserve file, and {} for one are no longer free",

@@ -2,7 +2,7 @@
 //! nothing.
 
 use crate::app::database;
-use crate::app::diagnosis::{Back, Planned};
+use crate::app::diagnosis::{Freed, Planned};
 use crate::app::error::Error;
 use crate::app::observer::Observer;
 use crate::app::policy_context;
@@ -62,12 +62,12 @@ fn command(request: &Request, scan: &Scan) -> &'static str {
 impl Plans {
     /// Bytes freed on one filesystem.
     pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
-        let mut gc = Back::default();
+        let mut gc = Freed::default();
         if !self.blind {
             let steps = self.images.steps.iter().flat_map(|step| &step.gains);
             steps.filter(|gain| gain.filesystem == at).for_each(|gain| gc.add(gain.size));
         }
-        let mut sweep = Back::default();
+        let mut sweep = Freed::default();
         let gains = self.leaks.gains(&scanned.scan.inventory);
         gains.iter().filter(|gain| gain.filesystem == at).for_each(|gain| sweep.add(gain.size));
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);

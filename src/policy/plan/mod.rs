@@ -384,7 +384,7 @@ impl<'a> Planner<'a> {
             let mount = mount(&self.input, sweep.filesystem());
             for at in sweep.passed_over() {
                 let bytes = gain_on(&self.input, &self.live, at, sweep.filesystem()).bytes;
-                let detail = format!("its deletion would give back {bytes} bytes on {mount} now");
+                let detail = format!("its deletion would free {bytes} bytes on {mount} now");
                 self.passed_over[at.get()] = Some(detail);
             }
         }

@@ -424,7 +424,7 @@ fn shared_bytes_leave_with_the_last() {
     let (deleted, kept, plan) = world.plan(&[space(10)]);
     assert_eq!(deleted, ["c", "a", "b"]);
     assert_eq!(kept, [("none".into(), Rule::FreesNothing)]);
-    assert_eq!(plan.kept[0].detail, "its deletion would give back 0 bytes on /store now");
+    assert_eq!(plan.kept[0].detail, "its deletion would free 0 bytes on /store now");
 }
 
 #[test]

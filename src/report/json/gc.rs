@@ -15,7 +15,7 @@ use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target,
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
-use crate::policy::compare::{Comparison, Story};
+use crate::policy::compare::{Comparison, Prediction};
 
 /// `layersweep gc`, `layersweep rm`.
 #[derive(Clone, Debug, Serialize)]
@@ -193,9 +193,9 @@ pub struct ComparisonDoc {
     /// Percent used before.
     pub usage_before_percent: f64,
     /// What the kubelet would do.
-    pub kubelet: Story,
+    pub kubelet: Prediction,
     /// What policy `exact` would do.
-    pub exact: Story,
+    pub exact: Prediction,
 }
 
 /// Builds the document.

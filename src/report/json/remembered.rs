@@ -28,7 +28,7 @@ pub struct RememberedDoc {
     pub last_used: Option<Timestamp>,
     /// Containers seen that were made from it.
     pub use_count: u64,
-    /// Which life of it this is, from 1: it may have gone and come back.
+    /// Which life of it this is, from 1: a new one begins when it is pulled again after its deletion.
     pub life: u32,
     /// Its earlier lives, the latest first.
     pub earlier_lives: Vec<LifeDoc>,
@@ -46,7 +46,7 @@ pub struct EvidenceDoc {
     pub decides: bool,
 }
 
-/// A life of an image: from its coming to its going.
+/// A life of an image: from its first sight to its deletion.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LifeDoc {

@@ -1,4 +1,4 @@
-//! The document of `layersweep report`: the whole story of a node's disk.
+//! The document of `layersweep report`: what fills a node's disk.
 
 use std::path::Path;
 

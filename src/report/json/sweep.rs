@@ -21,13 +21,13 @@ pub struct SweepDoc {
     pub header: Header,
     /// Everything was read: figures are exact.
     pub complete: bool,
-    /// Names the run in `history`; null where nothing was to be deleted or mended.
+    /// Names the run in `history`; null where nothing was to be deleted or repaired.
     pub run_id: Option<String>,
     /// Nothing was changed: `deleted` and `repaired` are what a run would do.
     pub dry_run: bool,
     /// Leaks that are proven safe to delete were to be deleted.
     pub delete: bool,
-    /// Classes that were to be mended.
+    /// Classes that were to be repaired.
     pub repair: Vec<String>,
     /// Classes that were asked for; empty for all.
     pub classes: Vec<String>,
@@ -40,13 +40,13 @@ pub struct SweepDoc {
     /// Bytes predicted to be freed by the deletions; without `--delete`,
     /// from what it would delete.
     pub predicted_bytes: u64,
-    /// Bytes that came back, from what was removed in part as well; null where nothing was to be
+    /// Bytes that were freed, by what was removed in part as well; null where nothing was to be
     /// deleted. Negative where others wrote
     /// more meanwhile.
     pub measured_bytes: Option<i64>,
     /// What was deleted, in order; for a dry run, what would be.
     pub deleted: Vec<SweptDoc>,
-    /// What was mended; for a dry run, what would be.
+    /// What was repaired; for a dry run, what would be.
     pub repaired: Vec<RepairedDoc>,
     /// What was to go and stays after all, since the proof right before its deletion failed.
     pub kept: Vec<SpareDoc>,
@@ -111,7 +111,7 @@ pub struct SweptDoc {
     pub at: Option<Timestamp>,
 }
 
-/// A finding that was mended.
+/// A finding that was repaired.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RepairedDoc {
@@ -149,7 +149,7 @@ pub struct SweepErrorDoc {
     pub step: String,
     /// Why.
     pub message: String,
-    /// Bytes that came back all the same, where the object was removed in part; null otherwise.
+    /// Bytes that were freed all the same, where the object was removed in part; null otherwise.
     pub measured_bytes: Option<i64>,
 }
 

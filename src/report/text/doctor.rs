@@ -13,7 +13,7 @@ use crate::report::json::DoctorDoc;
 const WIDTH: usize = 80;
 const INDENT: &str = "  ";
 
-/// The findings by severity, then a line that counts them. `quiet`: only what is to be mended.
+/// The findings by severity, then a line that counts them. `quiet`: only what is to be fixed.
 pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
     let mut out = String::new();
@@ -92,7 +92,7 @@ mod tests {
     fn the_worst_comes_first_and_fits() {
         let checks = vec![
             Check::ok("clock", "", "synchronised"),
-            Check::note("ballast", "/a", "none"),
+            Check::note("reserve", "/a", "none"),
             Check::new(
                 "runtime",
                 Status::Warning,
@@ -122,7 +122,7 @@ mod tests {
         }
         let quiet = plain(&doctor(&document, &screen(None), true));
         assert!(
-            !quiet.contains("clock") && !quiet.contains("ballast") && quiet.contains("stores"),
+            !quiet.contains("clock") && !quiet.contains("reserve") && quiet.contains("stores"),
             "{quiet}"
         );
         let fine = json::doctor(Timestamp::UNIX_EPOCH, true, vec![Check::ok("clock", "", "synchronised")]);

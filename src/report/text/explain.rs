@@ -15,7 +15,7 @@ use crate::report::json::{
     BelowDoc, EvidenceDoc, ExplainDoc, FateDoc, ImageDoc, LayerDoc, OwnerDoc, RememberedDoc, UserDoc,
 };
 
-/// The whole story of one object.
+/// All that is known of one object.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     let mut out = String::new();
     match (&document.image, &document.container) {

@@ -16,7 +16,7 @@ use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::{Entry, Kind};
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
-pub(super) const RESERVE_FILE: &str = ".layersweep-ballast";
+pub(super) const RESERVE_FILE: &str = ".layersweep-reserve";
 
 /// What a unit is. Numbers are positions in the snapshot's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ impl UnitKind for What {
             Self::Orphan(orphan) => orphan.class().as_str(),
             Self::Metadata => "metadata",
             Self::Records => "records",
-            Self::ReserveFile => "ballast",
+            Self::ReserveFile => "reserve",
             Self::Other(_) => "other",
         }
     }

@@ -148,7 +148,7 @@ fn shape(line: &str) -> String {
             (r"\b[0-9a-f]{12,64}\b", "ID"),
             (r"/dev/loop\d+", "DEVICE"),
             (r"\.json\d+", ".jsonN"),
-            (r"\bballast-[0-9a-f]+", "RESERVE"),
+            (r"\breserve-[0-9a-f]+", "RESERVE"),
             (r"\b\d+(\.\d+)? ?(B|KiB|MiB|GiB|TiB)\b", "BYTES"),
             (r"\b\d+(\.\d+)? ?(ms|s|m|h|d|w)\b", "TIME"),
             (r"\b\d+(\.\d+)? ?%", "PERCENT"),

@@ -100,7 +100,7 @@ impl ArticleNode {
         let block = sizes.f_frsize;
         let aim = u128::from(sizes.f_blocks) * u128::from(available) / u128::from(self.made.capacity_bytes);
         let rest = u64::try_from(u128::from(sizes.f_bavail) - aim).expect("a size");
-        let file = File::options().create(true).append(true).open(node.loopfs.path().join("ballast"));
+        let file = File::options().create(true).append(true).open(node.loopfs.path().join("reserve"));
         let file = file.expect("a file");
         let length = file.metadata().expect("its length").len();
         let none = rustix::fs::FallocateFlags::empty();

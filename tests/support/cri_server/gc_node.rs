@@ -147,7 +147,7 @@ impl GcNode {
 
     /// Takes away what [`Self::fill`] and [`Self::fill_to_the_last_byte`] wrote.
     pub fn make_room(&self) {
-        for name in ["ballast", "rest"] {
+        for name in ["reserve", "rest"] {
             let path = self.loopfs.path().join(name);
             if path.exists() {
                 std::fs::remove_file(path).expect("making room");

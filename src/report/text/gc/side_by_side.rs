@@ -1,6 +1,6 @@
 //! Both policies side by side, then the kubelet's runs one by one.
 
-use crate::policy::compare::{RunStory, Story};
+use crate::policy::compare::{PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, GcDoc};
 use crate::report::text::format::{bytes, name_or_id, percent, safe};
 use crate::report::text::table::{Table, heading};
@@ -25,19 +25,19 @@ pub(super) fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
 
 fn totals(both: &ComparisonDoc) -> String {
     let mut table = Table::new(&["", ">KUBELET", ">EXACT"]);
-    let mut row = |what: &str, of: &dyn Fn(&Story) -> String| {
+    let mut row = |what: &str, of: &dyn Fn(&Prediction) -> String| {
         table.row(vec![what.into(), of(&both.kubelet), of(&both.exact)]);
     };
-    row("runs", &|story| story.runs.len().to_string());
-    row("images deleted", &|story| story.deleted.to_string());
-    row("believed to be freed", &|story| bytes(story.believed_bytes));
-    row("actually freed", &|story| bytes(story.freed_bytes));
-    row("usage afterwards", &|story| percent(Some(story.usage_after_percent)));
-    row("low threshold reached", &|story| if story.reached { "yes".into() } else { "NO".into() });
+    row("runs", &|prediction| prediction.runs.len().to_string());
+    row("images deleted", &|prediction| prediction.deleted.to_string());
+    row("believed to be freed", &|prediction| bytes(prediction.believed_bytes));
+    row("actually freed", &|prediction| bytes(prediction.freed_bytes));
+    row("usage afterwards", &|prediction| percent(Some(prediction.usage_after_percent)));
+    row("low threshold reached", &|prediction| if prediction.reached { "yes".into() } else { "NO".into() });
     table.render()
 }
 
-fn runs(runs: &[RunStory]) -> String {
+fn runs(runs: &[PredictedRun]) -> String {
     let mut table =
         Table::new(&[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">ACTUALLY FREED", ">USED AFTER"]);
     for (at, run) in runs.iter().enumerate() {
@@ -67,7 +67,7 @@ fn runs(runs: &[RunStory]) -> String {
 }
 
 /// What comes after the last run that is shown.
-fn then(document: &GcDoc, kubelet: &Story) -> String {
+fn then(document: &GcDoc, kubelet: &Prediction) -> String {
     let Some(last) = kubelet.runs.last() else { return String::new() };
     let used = percent(Some(kubelet.usage_after_percent));
     match (&last.failure, document.high_percent) {

@@ -3,7 +3,7 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use crate::model::plan::Trigger;
-use crate::policy::compare::{RunStory, Story};
+use crate::policy::compare::{PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, EventDoc, GcErrorDoc, Header, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
@@ -200,8 +200,8 @@ The remaining images are in use or protected; `layersweep usage` shows what uses
     assert_eq!(shown(&document, None), expected);
 }
 
-fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Story {
-    let run = |(deleted, believed, freed, used): &(&[&str], u64, u64, f64)| RunStory {
+fn prediction(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
+    let run = |(deleted, believed, freed, used): &(&[&str], u64, u64, f64)| PredictedRun {
         deleted: deleted.iter().map(|id| id.repeat(32)).collect(),
         still_there: vec![],
         wanted_bytes: 96 << 20,
@@ -211,7 +211,7 @@ fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Story {
         failure: None,
         events: vec![],
     };
-    Story {
+    Prediction {
         runs: runs.iter().map(run).collect(),
         deleted: runs.iter().map(|run| run.0.len()).sum(),
         believed_bytes: runs.iter().map(|run| run.1 << 20).sum(),
@@ -221,8 +221,8 @@ fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Story {
     }
 }
 
-fn compared(kubelet: Story) -> GcDoc {
-    let exact = story(&[(&["aa"], 100, 100, 68.0)], true);
+fn compared(kubelet: Prediction) -> GcDoc {
+    let exact = prediction(&[(&["aa"], 100, 100, 68.0)], true);
     GcDoc {
         dry_run: true,
         policy: "kubelet".into(),
@@ -236,7 +236,7 @@ fn compared(kubelet: Story) -> GcDoc {
 
 #[test]
 fn side_by_side() {
-    let document = compared(story(&[(&["bb", "dd"], 98, 30, 75.0), (&["ee"], 70, 20, 73.5)], false));
+    let document = compared(prediction(&[(&["bb", "dd"], 98, 30, 75.0), (&["ee"], 70, 20, 73.5)], false));
     let text = shown(&document, Some(80));
     let expected = "\
 /var: 77.00% used; thresholds: high 74%, low 69%
@@ -272,7 +272,7 @@ IMAGE ";
 
 #[test]
 fn a_kubelet_that_fails_for_ever() {
-    let mut kubelet = story(&[(&["bb"], 98, 30, 75.0), (&[], 0, 0, 75.0)], false);
+    let mut kubelet = prediction(&[(&["bb"], 98, 30, 75.0), (&[], 0, 0, 75.0)], false);
     kubelet.runs[1].failure = Some("wanted to free 5 bytes, but freed 0".into());
     kubelet.runs[1].events = vec!["FreeDiskSpaceFailed", "ImageGCFailed"];
     let text = shown(&compared(kubelet), None);

@@ -75,7 +75,7 @@ impl ReserveFile {
             // It may be there from a run that had no room for a state directory.
             let state = state.clone().filter(|state| state.identity().0 == device && !beside.exists());
             let reserve_file =
-                state.map_or(beside, |state| Self::new(state, format!("ballast-{device:x}"), bytes));
+                state.map_or(beside, |state| Self::new(state, format!("reserve-{device:x}"), bytes));
             match all.iter_mut().find(|known| known.device() == device) {
                 Some(known) => known.bytes = known.bytes.max(bytes),
                 None => all.push(reserve_file),
@@ -93,7 +93,7 @@ impl ReserveFile {
         let device = std::fs::metadata(root)?.dev();
         let state = opened(state_dir)?.ok_or(io::ErrorKind::NotFound)?;
         let here = state.identity().0 == device;
-        Ok(here.then(|| Self::new(state, format!("ballast-{device:x}"), LEAST_BYTES)))
+        Ok(here.then(|| Self::new(state, format!("reserve-{device:x}"), LEAST_BYTES)))
     }
 
     /// Its path.
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn prepared_once_and_released() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("ballast");
-        let reserve_file = ReserveFile::new(Root::open(dir.path()).unwrap(), "ballast", LEAST_BYTES);
+        let path = dir.path().join("reserve");
+        let reserve_file = ReserveFile::new(Root::open(dir.path()).unwrap(), "reserve", LEAST_BYTES);
         assert!(!reserve_file.release().unwrap());
         assert!(reserve_file.prepare().unwrap());
         let facts = std::fs::metadata(&path).unwrap();
