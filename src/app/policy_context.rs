@@ -20,8 +20,7 @@ use crate::history::ages::ImageAge;
 use crate::history::pins::{Pin, Pins};
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
-use crate::model::space::Space;
-use crate::model::{Attempt, ImageIx, Inventory, Plan, StoreId};
+use crate::model::{Attempt, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::Unreadable;
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, ExternalFacts, Input, Task};
@@ -189,7 +188,7 @@ fn planned<T>(
         now: scanned.ages.now,
         scanned: scanned.state.scanned(),
     };
-    let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
+    let measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
 }
 

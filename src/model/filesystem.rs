@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::space::Space;
+use super::space::{Measured, Space};
 
 /// A mounted filesystem, as `statvfs` and the mount table describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,15 @@ impl Filesystem {
     /// `None` where the capacity is 0 or the numbers contradict each other.
     #[must_use]
     pub fn used_percent(&self) -> Option<f64> {
-        Space::of(self).ok().map(|space| space.used_percent())
+        self.space().ok().map(|space| space.used_percent())
+    }
+
+    /// What the scan saw of it.
+    ///
+    /// # Errors
+    /// When the numbers cannot be true.
+    pub fn space(&self) -> Measured {
+        let inodes = Some((self.inodes, self.inodes_free));
+        Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)
     }
 }

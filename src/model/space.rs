@@ -5,8 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Filesystem;
-
 /// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
@@ -72,15 +70,6 @@ impl Space {
         }
         let (inodes, inodes_free) = inodes.unwrap_or_default();
         Ok(Self { capacity_bytes, available_bytes, owed_bytes: 0, inodes, inodes_free })
-    }
-
-    /// What the scan saw of a filesystem.
-    ///
-    /// # Errors
-    /// When the numbers cannot be true.
-    pub fn of(filesystem: &Filesystem) -> Measured {
-        let inodes = Some((filesystem.inodes, filesystem.inodes_free));
-        Self::checked(Some(filesystem.capacity_bytes), Some(filesystem.available_bytes), inodes)
     }
 
     /// Percent of the capacity that is not available, for display only.
