@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::error::Error;
-use super::gc_request::{GcRequest, Only};
+use super::gc_request::{GcRequest, Only, Selection};
 use super::request::Request;
 use super::runtime;
 use super::scan::ScanResult;
@@ -13,10 +13,10 @@ use crate::cri::Options;
 use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
-use crate::history::runs::Command;
 use crate::model::plan::{Phase, Problem};
 use crate::model::{StoreIx, StoreKind};
 use crate::policy::leaks::{self, Plan, Wish};
+use crate::stores::Scan;
 use crate::sys::namespaces;
 use crate::sys::stop::flag;
 
@@ -91,21 +91,23 @@ fn hint(presence: &Presence) -> &'static str {
 /// # Errors
 /// Why none may go: told once, and the images go all the same where a runtime removes them.
 pub(super) fn leaks(
-    (asked, via): (&GcRequest<'_>, Via),
+    asked: &GcRequest<'_>,
+    via: Via,
     config: &Config,
     scanned: &ScanResult,
     editors: &Editors,
 ) -> Result<Option<Plan>, String> {
-    let wanted = if asked.only.is_empty() { config.leaks.delete } else { asked.only.contains(&Only::Leaks) };
-    let all = asked.command == Command::Gc && wanted;
+    let all = match &asked.selection {
+        Selection::Gc { only } if only.is_empty() => config.leaks.delete,
+        Selection::Gc { only } => only.contains(&Only::Leaks),
+        Selection::Rm { .. } => false,
+    };
     let full = via == Via::Direct && !editors.room_to_begin();
     if !all && !full {
         return Ok(None);
     }
-    let scan = &scanned.scan;
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
-    let closed = |store: StoreIx| editors.store(&scan.inventory.stores[store.get()]).err().map(str::to_owned);
-    let plan = leaks::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
+    let plan = plan_leaks(&scanned.scan, &wish, editors);
     let plan = if all { plan } else { plan.to_make_room(ROOM_BYTES, ROOM_INODES) };
     if plan.order.is_empty() {
         return Ok(None);
@@ -114,6 +116,13 @@ pub(super) fn leaks(
         true => Ok(Some(plan)),
         false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
     }
+}
+
+/// What is to become of each leak of a scan.
+pub(super) fn plan_leaks(scan: &Scan, wish: &Wish, editors: &Editors) -> Plan {
+    let stores = &scan.inventory.stores;
+    let closed = |store: StoreIx| editors.store(&stores[store.get()]).err().map(str::to_owned);
+    leaks::plan(&scan.inventory, &scan.refs, wish, scan.taken_at, &closed)
 }
 
 /// Finishes what killed runs began: how many images, layers and temporary files, and what could not be

@@ -1,9 +1,8 @@
 //! Deleting images, and what goes with them: `gc` by policy, `rm` by name. Two calls, with the
 //! question between them: [`Gc::plan`] and [`Gc::act`]. A dry run is the first of them alone.
 
-use std::path::Path;
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
 
 use jiff::Timestamp;
 
@@ -13,7 +12,7 @@ use super::database;
 use super::direct;
 use super::error::{Error, Exit};
 use super::events::{Event, events};
-use super::gc_request::{GcRequest, Only};
+use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::{Observer, Weight};
 use super::outside::{self, Outside};
 use super::policy_context::{self, NodeContext};
@@ -22,6 +21,7 @@ use super::recorder::{self, Beginning, Recorder};
 use super::request::Request;
 use super::reserve;
 use super::rm::{self, Named};
+use super::run::CommandRun;
 use super::runtime;
 use super::scan::{self, ScanResult};
 use super::state::State;
@@ -31,12 +31,11 @@ use crate::cri::Options;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::measure::{self, Patience};
+use crate::execute::measure::Patience;
 use crate::execute::owner::Owners;
 use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
-use crate::history::RunLock;
 use crate::history::pins::Pins;
-use crate::history::runs::{self, Command};
+use crate::history::runs::Command;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{End, Gain, Kind, Phase, Plan, Problem, sum};
@@ -51,9 +50,6 @@ use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
 use crate::sys::stop::{flag, is_asked};
-
-/// How often it is scanned again because the node does not keep still.
-const ATTEMPTS: u32 = 5;
 
 /// Of the plan, which cannot know what that frees.
 const UNFINISHED: &str =
@@ -112,13 +108,26 @@ enum Through {
     Direct(Option<Owners>),
 }
 
+impl Through {
+    /// The remover, which `direct` holds where it is made for this.
+    fn remover<'r, 'e: 'r>(
+        &'e mut self,
+        editors: &'e Editors,
+        direct: &'r mut Option<DirectRemover<'e>>,
+    ) -> &'r mut dyn Remover {
+        match self {
+            Self::Cri(remover) => remover.as_mut(),
+            Self::Direct(owners) => direct.insert(DirectRemover::new(editors, owners.as_ref())),
+        }
+    }
+}
+
 /// One run of `gc` or `rm`.
 #[derive(Debug)]
 pub struct Gc<'a> {
     asked: GcRequest<'a>,
-    observer: &'a dyn Observer,
-    began: Instant,
-    run_id: String,
+    /// Locked from the beginning, or where somebody is asked, from the answer on.
+    run: CommandRun<'a>,
     kubelet: Option<kubelet::Policy>,
     through: Option<Through>,
     /// What `through` is; before, what is configured.
@@ -127,52 +136,34 @@ pub struct Gc<'a> {
     not_written_out: Option<Vec<Finding>>,
     /// An interrupted run was finished after the answer.
     resumed: bool,
-    /// Held from the beginning, or where somebody is asked, from the answer on.
-    lock: Option<RunLock>,
 }
 
 impl<'a> Gc<'a> {
     pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
         Self {
             via: asked.config.via,
+            run: CommandRun::new(asked.command(), observer),
             asked,
-            observer,
-            began: Instant::now(),
-            run_id: runs::new_id(Timestamp::now()),
             kubelet: None,
             through: None,
             not_written_out: None,
             resumed: false,
-            lock: None,
         }
     }
 
-    /// Scans and plans. Nothing is deleted yet.
+    /// Scans and plans. Nothing is deleted yet. `asks`: somebody is asked before [`Self::act`].
     ///
     /// # Errors
-    /// When nothing can be planned, or another run holds the lock.
-    pub fn plan(&mut self) -> Result<Planned, Error> {
+    /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another try may do:
+    /// on a busy node something is always just coming or going, and what was scanned may then be of another
+    /// moment than what the runtime lists.
+    pub fn plan(&mut self, asks: bool) -> Result<Planned, Error> {
         self.check()?;
-        if !self.asked.dry_run && !self.asked.asks {
-            self.hold()?;
+        if !self.asked.dry_run && !asks {
+            self.run.lock(self.asked.request)?;
         }
-        let mut through = match self.through.take() {
-            Some(through) => through,
-            None => self.connect()?,
-        };
-        let mut attempt = 1;
-        let planned = loop {
-            match self.plan_once(&mut through) {
-                // On a busy node something is always just coming or going, and what was scanned may
-                // then be of another moment than what the runtime lists. Nothing was deleted; the
-                // next scan takes only what is new, and is fast.
-                Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
-                    tracing::info!("{error}; scanning again");
-                    attempt += 1;
-                }
-                other => break other,
-            }
-        };
+        let mut through = self.through()?;
+        let planned = self.plan_through(&mut through);
         self.through = Some(through);
         planned
     }
@@ -183,23 +174,20 @@ impl<'a> Gc<'a> {
     /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
     /// [`Error::is_stale`], another plan may do.
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
-        let held = self.lock.is_some();
-        self.hold()?;
-        if !held && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
+        let was_locked = self.run.is_locked();
+        self.run.lock(self.asked.request)?;
+        if !was_locked && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
             self.resumed = true;
             return Err(PreconditionError::stale("an interrupted run was finished first").into());
         }
-        let mut through = match self.through.take() {
-            Some(through) => through,
-            None => self.connect()?,
-        };
+        let mut through = self.through()?;
         let missing = reserve::missing(&planned.scanned.scan, planned.scanned.state.place());
         let result = self.carry_out(&mut through, planned);
         if let Through::Cri(remover) = &through {
             // Again, where it was used up and there is room now.
             reserve::prepare(remover.reserve_file());
         }
-        reserve::tell_made(&missing, self.observer);
+        reserve::tell_made(&missing, self.run.observer);
         self.through = Some(through);
         result
     }
@@ -207,28 +195,31 @@ impl<'a> Gc<'a> {
     /// The result of a run that was refused, which is recorded, too: unless another run keeps it from
     /// beginning, which reports it.
     pub fn refused(&self, error: &Error) -> GcResult {
-        if self.lock.is_some()
+        if self.run.is_locked()
             && let Ok((state, _)) = State::open(self.asked.request)
             // Nothing is written beside records that cannot be read.
             && !state.is_unreadable()
         {
-            let names = (self.asked.command, self.run_id.as_str(), self.via.as_str());
-            recorder::refusal(self.observer, &state, names, self.began, &error.message);
+            recorder::refusal(&self.run, &state, self.via.as_str(), &error.message);
         }
-        let plan = refused_plan(&error.message);
-        GcResult { dry_run: self.asked.dry_run, exit: Exit::Refused, ..self.result(plan, Vec::new()) }
+        GcResult {
+            dry_run: self.asked.dry_run,
+            exit: Exit::Refused,
+            ..self.result(refused_plan(&error.message))
+        }
     }
 
-    fn result(&self, plan: Plan, before: Vec<Measured>) -> GcResult {
+    /// A plan that nothing was done of.
+    fn result(&self, plan: Plan) -> GcResult {
         GcResult {
-            command: self.asked.command,
-            run_id: self.run_id.clone(),
-            dry_run: false,
+            command: self.run.command,
+            run_id: self.run.id.clone(),
+            dry_run: true,
             policy: None,
             via: self.via,
             plan,
             outcome: None,
-            before,
+            before: Vec::new(),
             targets: Targets::default(),
             kubelet: None,
             comparison: None,
@@ -245,23 +236,16 @@ impl<'a> Gc<'a> {
         self.resumed
     }
 
-    fn hold(&mut self) -> Result<(), Error> {
-        if self.lock.is_none() {
-            self.lock = Some(database::acquire_lock(&database::place(self.asked.request))?);
-        }
-        Ok(())
-    }
-
     fn check(&mut self) -> Result<(), Error> {
-        let GcRequest { request, command, config, .. } = &self.asked;
+        let GcRequest { request, config, .. } = &self.asked;
         if request.sysroot.is_some() {
-            let command = command.as_str();
+            let command = self.run.command.as_str();
             return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
                 .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
         }
         self.check_logs()?;
         // The kubelet's settings, where its algorithm decides: not over what somebody names.
-        if config.decides == PolicyKind::Kubelet && *command == Command::Gc {
+        if config.decides == PolicyKind::Kubelet && self.asked.is_gc() {
             let policy = kubelet_policy(&config.images).ok_or_else(|| {
                 Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
@@ -272,14 +256,21 @@ impl<'a> Gc<'a> {
     }
 
     fn check_logs(&self) -> Result<(), Error> {
-        if self.via != Via::Direct || !self.asked.only.contains(&Only::Logs) {
-            return Ok(());
+        match &self.asked.selection {
+            Selection::Gc { only } if self.via == Via::Direct && only.contains(&Only::Logs) => {
+                Err(Error::usage(
+                    "--only logs: --via direct keeps logs, since only the runtime knows which are unused",
+                )
+                .hint("leave out logs, or use --via cri once the runtime is running"))
+            }
+            _ => Ok(()),
         }
-        let message = "--only logs: --via direct keeps logs, since only the runtime knows which are unused";
-        Err(Error::usage(message).hint("leave out logs, or use --via cri once the runtime is running"))
     }
 
-    fn connect(&mut self) -> Result<Through, Error> {
+    fn through(&mut self) -> Result<Through, Error> {
+        if let Some(through) = self.through.take() {
+            return Ok(through);
+        }
         let GcRequest { request, while_runtime_runs, dry_run, .. } = self.asked;
         // A signal does not wait for a listing that may never come.
         let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
@@ -302,12 +293,42 @@ impl<'a> Gc<'a> {
 
     fn scan(&self) -> Result<ScanResult, Error> {
         let GcRequest { request, config, dry_run, .. } = self.asked;
-        scan::scan_for_policy(request, self.observer, !dry_run, config)
+        scan::scan_for_policy(request, self.run.observer, !dry_run, config)
     }
 
-    fn plan_once(&mut self, through: &mut Through) -> Result<Planned, Error> {
-        let GcRequest { request, command, dry_run, .. } = self.asked;
-        let via = self.via;
+    fn plan_through(&mut self, through: &mut Through) -> Result<Planned, Error> {
+        let mut planned = self.prepare(through)?;
+        self.plan_all(&mut planned, through)?;
+        let Planned { result, is_unfinished, scanned, editors, leaks, config, .. } = &mut planned;
+        let plan = &mut result.plan;
+        if !self.run.is_locked() && editors.are_unfinished() {
+            *is_unfinished = true;
+            plan.notes.push(UNFINISHED.to_owned());
+        }
+        if !plan.steps.iter().any(|one| one.target.kind == Kind::Leak) {
+            *leaks = None;
+        }
+        let may_lack_inodes = self.asked.is_gc()
+            && plan.steps.is_empty()
+            && result.targets.inodes.is_none()
+            && !self.asked.leaves_out_images();
+        if may_lack_inodes {
+            let warnings = by_hand::out_of_inodes(&scanned.scan);
+            self.run.observer.findings(Weight::Always, &warnings);
+            scanned.scan.inventory.findings.extend(warnings);
+        }
+        if self.asked.dry_run {
+            by_hand::advise(plan, self.asked.request, config, &scanned.scan);
+            result.outside = self.outside(plan, &scanned.scan);
+        }
+        result.findings = self.findings(scanned);
+        result.exit = self.exit(plan.outcome, plan, scanned);
+        Ok(planned)
+    }
+
+    /// Scans, and finds out what a plan is made from.
+    fn prepare(&self, through: &Through) -> Result<Planned, Error> {
+        let GcRequest { request, selection, .. } = &self.asked;
         let mut scanned = self.scan()?;
         if scanned.state.is_unreadable() {
             return Err(Error::refused("the records cannot be read, so pinned images are unknown")
@@ -315,59 +336,61 @@ impl<'a> Gc<'a> {
         }
         if scanned.state.is_new() {
             let dir = scanned.state.place().dir.display();
-            self.observer.note(&format!(
+            self.run.observer.note(&format!(
                 "no records in {dir} yet: nothing is pinned, and image ages come from the disk alone"
             ));
         }
-        let keep = if via == Via::Direct { Keep::Make } else { Keep::Use };
+        let keep = if self.via == Via::Direct { Keep::Make } else { Keep::Use };
         let dir = &scanned.state.place().dir;
         let editors = Editors::of(&scanned.scan, dir, keep, request.trust_pid_namespace);
         let mut config = self.asked.config.clone();
-        if self.asked.leaves_out(Only::Images) {
+        if self.asked.leaves_out_images() {
             // Nothing starts, so nothing is deleted.
             config.images.targets = Targets::default();
             config.images.max_age = None;
         }
-        let containers = match (&through, command) {
-            (Through::Cri(remover), Command::Gc) => {
-                Containers::wanted(&config, &self.asked.only, remover.client())
+        let containers = match (through, selection) {
+            (Through::Cri(remover), Selection::Gc { only }) => {
+                Containers::wanted(&config, only, remover.client())
             }
-            (Through::Direct(owners), Command::Gc) => {
-                Containers::wanted_on_disk(&config, &self.asked.only, owners.as_ref())
+            (Through::Direct(owners), Selection::Gc { only }) => {
+                Containers::wanted_on_disk(&config, only, owners.as_ref())
             }
-            _ => None,
+            (_, Selection::Rm { .. }) => None,
         };
-        if let Through::Direct(owners) = &through {
+        if let Through::Direct(owners) = through {
             direct::check_namespace(request)?;
             direct::check(owners.as_ref(), &scanned, &editors)?;
         }
         // Where somebody is asked, not before the answer.
-        if self.lock.is_some() && resumed(request, &editors, scanned.state.pins()) {
+        if self.run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
             scanned = self.scan()?;
         }
-        let (leaks, barred) = match direct::leaks((&self.asked, via), &config, &scanned, &editors) {
+        let (leaks, barred) = match direct::leaks(&self.asked, self.via, &config, &scanned, &editors) {
             Ok(leaks) => (leaks, None),
             Err(why) => (None, Some(why)),
         };
         let stores = stores::Request { labels: labels_for(&config.images.protect), ..request.stores()? };
-        policy_context::protect(self.observer, &mut config, &stores)?;
-        let named = rm::named(&scanned.scan, self.asked.named, self.asked.all_tags)?;
-        if via == Via::Cri {
+        policy_context::protect(self.run.observer, &mut config, &stores)?;
+        let named = match selection {
+            Selection::Gc { .. } => Named::default(),
+            Selection::Rm { references, all_tags } => rm::named(&scanned.scan, references, *all_tags)?,
+        };
+        if self.via == Via::Cri {
             rm::refuse_untags(&scanned.scan, &named.untags)?;
         }
-        let scan = &scanned.scan;
-        let containers =
-            containers.map(|one| one.plan(Some(&editors), &stores, scan).map(|plan| (one, plan)));
-        let containers = containers.transpose()?;
-        let result = self.result(Plan::default(), Vec::new());
-        let mut planned = Planned {
+        let containers = match containers {
+            Some(one) => {
+                let plan = one.plan(Some(&editors), &stores, &scanned.scan)?;
+                Some((one, plan))
+            }
+            None => None,
+        };
+        let targets = config.images.targets;
+        let result = GcResult { policy: Some(self.policy()), targets, ..self.result(Plan::default()) };
+        Ok(Planned {
             is_unfinished: false,
-            result: GcResult {
-                dry_run,
-                policy: Some(self.policy()),
-                targets: config.images.targets,
-                ..result
-            },
+            result,
             scanned,
             editors,
             config,
@@ -376,42 +399,7 @@ impl<'a> Gc<'a> {
             containers,
             leaks,
             barred,
-        };
-        self.plan_all(&mut planned, through)?;
-        if self.write_out(&planned) {
-            // The filesystems may say now that there is less to do, a dry run's like any other.
-            self.plan_all(&mut planned, through)?;
-        }
-        if self.lock.is_none() && planned.editors.are_unfinished() {
-            planned.is_unfinished = true;
-            planned.result.plan.notes.push(UNFINISHED.to_owned());
-        }
-        if planned.leaks.is_some()
-            && !planned.result.plan.steps.iter().any(|one| one.target.kind == Kind::Leak)
-        {
-            planned.leaks = None;
-        }
-        let may_lack_inodes = command == Command::Gc
-            && planned.result.plan.steps.is_empty()
-            && planned.result.targets.inodes.is_none()
-            && !self.asked.leaves_out(Only::Images);
-        if may_lack_inodes {
-            let warnings = by_hand::out_of_inodes(&planned.scanned.scan);
-            self.observer.findings(Weight::Always, &warnings);
-            planned.scanned.scan.inventory.findings.extend(warnings);
-        }
-        let scanned = &planned.scanned;
-        if dry_run {
-            let GcRequest { request, .. } = self.asked;
-            by_hand::advise(&mut planned.result.plan, request, &planned.config, &scanned.scan);
-        }
-        let result = &mut planned.result;
-        result.findings = self.findings(&planned.scanned);
-        if self.asked.dry_run {
-            result.outside = self.outside(&result.plan, &planned.scanned.scan);
-        }
-        result.exit = self.exit(result.plan.outcome, &result.plan, &planned.scanned);
-        Ok(planned)
+        })
     }
 
     fn policy(&self) -> PolicyKind {
@@ -419,88 +407,76 @@ impl<'a> Gc<'a> {
     }
 
     /// Plans everything, from one scan.
-    fn plan_all(&self, planned: &mut Planned, through: &mut Through) -> Result<(), Error> {
+    fn plan_all(&mut self, planned: &mut Planned, through: &mut Through) -> Result<(), Error> {
         let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred, .. } =
             planned;
         let scan = &scanned.scan;
+        let containers = containers.as_ref().map(|(_, plan)| plan);
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         // Containers first: what they hold is free then.
-        let pending = containers.as_ref().map(|(_, plan)| {
+        let pending = containers.map(|plan| {
             context.releases(&scan.inventory, plan);
             without(scan, plan)
         });
-        let mut direct;
-        let remover: &mut dyn Remover = match through {
-            Through::Cri(remover) => remover.as_mut(),
-            Through::Direct(owners) => {
-                direct = DirectRemover::new(editors, owners.as_ref());
-                &mut direct
-            }
-        };
-        let means = Means { request: stores, policy: &config.images, context: &context };
-        let made = made(&scan.inventory, leaks.as_ref(), containers.as_ref().map(|(_, plan)| plan));
         let after = pending.as_ref().unwrap_or(scan);
-        let looked = Looked::now(scan, &means, remover)?;
-        let (plan, before) = match self.kubelet {
-            None => images::plan(&made, after, &means, self.task(named), &looked),
-            Some(settings) => {
-                let (plan, report, before) = execute::kubelet::plan(&made, after, &means, &looked, settings)?;
-                result.kubelet = Some(report);
-                (plan, before)
-            }
-        };
+        let made = made(&scan.inventory, leaks.as_ref(), containers);
+        let means = Means { request: stores, policy: &config.images, context: &context };
+        let looked = Looked::now(scan, &means, through.remover(editors, &mut None))?;
         let untags = names::plan(&named.untags, after, &means, &looked);
-        if self.asked.dry_run
-            && let Some(settings) = self.kubelet
-        {
+        let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
+            let (plan, report, before) = match gc.kubelet {
+                None => {
+                    let (plan, before) = images::plan(&made, after, &means, gc.task(named), &looked);
+                    (plan, None, before)
+                }
+                Some(settings) => {
+                    let (plan, report, before) =
+                        execute::kubelet::plan(&made, after, &means, &looked, settings)?;
+                    (plan, Some(report), before)
+                }
+            };
+            let deletes_images = !plan.steps.is_empty();
+            let mut plan = gc.only_wanted(plan);
+            plan.precede(untags.clone());
+            if let Some(containers) = containers {
+                plan.precede(containers.clone());
+            }
+            // The reserve for the first bytes of a full disk is not spent for nothing.
+            if let Some(leaks) = leaks.as_ref().filter(|_| gc.asked.is_gc() || deletes_images) {
+                let steps = leaks.steps(&scan.inventory);
+                let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
+                plan.precede(Plan { steps, outcome, ..Plan::default() });
+            }
+            bar(&mut plan, barred.as_deref());
+            Ok((plan, report, before))
+        };
+        let mut now = plan_now(self)?;
+        // Once, and a run that deletes nothing disturbs nobody.
+        if !now.0.steps.is_empty() && self.not_written_out.is_none() {
+            self.not_written_out = Some(self.run.write_out(&scan.inventory, &now.0.steps));
+            // The filesystems may say now that there is less to do, a dry run's like any other.
+            now = plan_now(self)?;
+        }
+        (result.plan, result.kubelet, result.before) = now;
+        if let Some(settings) = self.kubelet.filter(|_| self.asked.dry_run) {
             result.comparison = images::side_by_side(scan, &means, &looked, settings);
         }
-        let deletes_images = !plan.steps.is_empty();
-        let mut plan = self.only_wanted(plan);
-        plan.precede(untags);
-        if let Some((_, containers)) = &containers {
-            plan.precede(containers.clone());
-        }
-        // The reserve for the first bytes of a full disk is not spent for nothing.
-        if let Some(leaks) = leaks.as_ref().filter(|_| self.asked.command == Command::Gc || deletes_images) {
-            let steps = leaks.steps(&scan.inventory);
-            let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
-            plan.precede(Plan { steps, outcome, ..Plan::default() });
-        }
-        bar(&mut plan, barred.as_deref());
-        (result.plan, result.before) = (plan, before);
         Ok(())
     }
 
     fn task<'n>(&self, named: &'n Named) -> Task<'n> {
-        match self.asked.command {
-            Command::Rm => Task::Named(&named.images),
-            _ => Task::Policy,
+        match self.asked.selection {
+            Selection::Gc { .. } => Task::Policy,
+            Selection::Rm { .. } => Task::Named(&named.images),
         }
     }
 
     /// Of images that are left out nothing is told.
     fn only_wanted(&self, mut plan: Plan) -> Plan {
-        if self.asked.leaves_out(Only::Images) {
+        if self.asked.leaves_out_images() {
             plan.kept.clear();
         }
         plan
-    }
-
-    /// Makes the filesystems that something is deleted from write out what was just written, if that was
-    /// not done yet; whether it was done now. A run that deletes nothing disturbs nobody.
-    fn write_out(&mut self, planned: &Planned) -> bool {
-        let steps = &planned.result.plan.steps;
-        if steps.is_empty() || self.not_written_out.is_some() {
-            return false;
-        }
-        let roots: Vec<String> = steps.iter().map(|step| step.target.store_root()).collect();
-        let stores = planned.scanned.scan.inventory.stores.iter();
-        let touched = stores.filter(|store| roots.iter().any(|root| Path::new(root) == store.root));
-        let findings = measure::write_out(touched);
-        self.observer.findings(Weight::Always, &findings);
-        self.not_written_out = Some(findings);
-        true
     }
 
     fn findings(&self, scanned: &ScanResult) -> Vec<Finding> {
@@ -509,141 +485,124 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// Leaks first, then containers and logs, then names, then images.
     fn carry_out(&self, through: &mut Through, planned: Planned) -> Result<GcResult, Error> {
-        let Planned {
-            mut result,
-            mut scanned,
-            editors,
-            config,
-            stores,
-            named,
-            containers,
-            leaks,
-            barred,
-            ..
-        } = planned;
-        let mut context = NodeContext::new(self.asked.request, &scanned.state, &config);
-        let scan = &mut scanned.scan;
-        if let Some((_, plan)) = &containers {
-            context.releases(&scan.inventory, plan);
+        let Planned { result, scanned, editors, config, containers, barred, .. } = &planned;
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
+        if let Some((_, plan)) = containers {
+            context.releases(&scanned.scan.inventory, plan);
         }
-        let mut direct;
-        let is_direct = self.via == Via::Direct;
-        let remover: &mut dyn Remover = match through {
-            Through::Cri(remover) => remover.as_mut(),
-            Through::Direct(owners) => {
-                direct = DirectRemover::new(&editors, owners.as_ref());
-                &mut direct
-            }
-        };
-        let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
+        let mut scan = Cow::Borrowed(&scanned.scan);
         let beginning = Beginning {
-            command: self.asked.command,
-            run_id: &self.run_id,
-            began: self.began,
             policy: Some(self.policy()),
             via: self.via.as_str(),
             plan: &result.plan,
-            usage_before_percent: usage_before(&result),
+            usage_before_percent: usage_before(result),
         };
-        let mut recorder = Recorder::begin(self.observer, &scanned.state, Some(&context), &beginning);
+        let mut recorder = Recorder::begin(&self.run, &scanned.state, Some(&context), &beginning);
+        let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
         let gauges = Gauges::open(&scan.inventory, logs);
         let mut run = Run::new(gauges, Patience::default(), &mut recorder, flag());
         let before = run.measure();
-        let leaks = leaks.map(|leaks| {
-            let steps = leaks.steps(&scan.inventory);
-            execute::leaks::run(&mut run, &steps, &scan.inventory, &editors, config.leaks.min_age)
-        });
-        if is_direct && !is_asked() {
-            editors.prepare();
-        }
-        let mut began = leaks.is_some();
-        let mut stale: Option<PreconditionError> = None;
-        let dead = containers.and_then(|(one, _)| match one.run(&mut run, &editors, &stores, scan) {
-            Ok(plan) => Some(plan),
-            Err(error) => {
-                stale = Some(error);
-                None
-            }
-        });
-        if let Some(plan) = &dead {
-            began = true;
-            // What was deleted was in nobody's way, but what it used is not in use any more.
-            if !plan.steps.is_empty() {
-                *scan = without(scan, plan);
-            }
-        }
-        let means = Means { request: &stores, policy: &config.images, context: &context };
-        let untagged = match stale {
-            Some(_) => None,
-            None => match names::run(&mut run, &named.untags, scan, &means, remover) {
-                Ok(plan) => Some(plan),
-                Err(error) => {
-                    stale = Some(error);
-                    None
-                }
-            },
-        };
-        began |= !named.untags.is_empty() && untagged.is_some();
-        if stale.is_none() {
-            let task = self.task(&named);
-            let done = match self.kubelet {
-                None => images::run(&mut run, scan, &means, task, remover).map(|plan| (plan, None)),
-                Some(settings) => execute::kubelet::run(&mut run, scan, &means, remover, settings)
-                    .map(|(plan, report)| (plan, Some(report))),
-            };
-            match done {
-                Ok((plan, report)) => (result.plan, result.kubelet) = (self.only_wanted(plan), report),
-                Err(error) => stale = Some(error),
-            }
-        }
-        match stale {
+        let mut before_images = Vec::new();
+        let deleted = self.delete(&mut run, &planned, &mut scan, &context, through, &mut before_images);
+        let (mut plan, kubelet, policy, targets) = match deleted {
+            Ok((plan, report)) => (plan, report, result.policy, result.targets),
             // What was deleted before is gone all the same, and that is told.
-            Some(error) if began => {
-                result.plan = refused_plan(&error.what);
-                (result.policy, result.targets) = (None, Targets::default());
+            Err(error) if !before_images.is_empty() => {
+                (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
             }
-            Some(error) => return Err(error.into()),
-            None => {}
-        }
-        if is_direct && !is_asked() {
-            editors.prepare();
-        }
-        let mut plan = std::mem::take(&mut result.plan);
-        for first in [untagged, dead, leaks.map(told_once)].into_iter().flatten() {
+            Err(error) => return Err(error.into()),
+        };
+        self.prepare_to_edit(editors);
+        for first in before_images.into_iter().rev() {
             plan.precede(first);
         }
         bar(&mut plan, barred.as_deref());
-        by_hand::advise(&mut plan, self.asked.request, &config, scan);
+        by_hand::advise(&mut plan, self.asked.request, config, &scan);
         let outcome = run.finish(plan, before);
-        let failed_before = self.asked.command == Command::Gc && scanned.state.last_gc_failed();
-        result.events = events(&outcome, result.kubelet.as_ref(), failed_before);
-        let believed = result.kubelet.as_ref().map(|report| report.freed.freed_bytes);
+        let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed();
+        let events = events(&outcome, kubelet.as_ref(), failed_before);
+        let believed = kubelet.as_ref().map(|report| report.freed.freed_bytes);
         let kind = outcome.kind();
-        let lost = recorder.end(&outcome, kind, (&result.events, believed), &scanned.scan.inventory);
-        let exit = self.exit(kind, &outcome.plan, &scanned);
-        result.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
-        result.findings = self.findings(&scanned);
-        result.outside = self.outside(&outcome.plan, &scanned.scan);
-        result.before.clone_from(&outcome.before);
-        result.plan.clone_from(&outcome.plan);
-        result.outcome = Some(outcome);
-        result.at = Timestamp::now();
-        Ok(result)
+        let exit = self.exit(kind, &outcome.plan, scanned);
+        let exit = recorder.end(&outcome, kind, (&events, believed), &scan.inventory, exit);
+        let result = self.result(outcome.plan.clone());
+        Ok(GcResult {
+            policy,
+            targets,
+            dry_run: false,
+            kubelet,
+            events,
+            exit,
+            findings: self.findings(scanned),
+            outside: self.outside(&outcome.plan, &scan),
+            before: outcome.before.clone(),
+            outcome: Some(outcome),
+            ..result
+        })
+    }
+
+    /// Deletes leaks first, then containers and logs, then names, all of which is added to `before_images`,
+    /// then images.
+    fn delete(
+        &self,
+        run: &mut Run<'_>,
+        planned: &Planned,
+        scan: &mut Cow<'_, Scan>,
+        context: &NodeContext<'_>,
+        through: &mut Through,
+        before_images: &mut Vec<Plan>,
+    ) -> Result<(Plan, Option<Report>), PreconditionError> {
+        let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
+        if let Some(leaks) = leaks {
+            let steps = leaks.steps(&scan.inventory);
+            let plan = execute::leaks::run(run, &steps, &scan.inventory, editors, config.leaks.min_age);
+            before_images.push(told_once(plan));
+        }
+        self.prepare_to_edit(editors);
+        if let Some((containers, _)) = containers {
+            let plan = containers.run(run, editors, stores, scan)?;
+            // What was deleted was in nobody's way, but what it used is not in use any more.
+            if !plan.steps.is_empty() {
+                *scan = Cow::Owned(without(scan, &plan));
+            }
+            before_images.push(plan);
+        }
+        let mut direct = None;
+        let remover = through.remover(editors, &mut direct);
+        let means = Means { request: stores, policy: &config.images, context };
+        let untagged = names::run(run, &named.untags, scan, &means, remover)?;
+        if !named.untags.is_empty() {
+            before_images.push(untagged);
+        }
+        let (plan, report) = match self.kubelet {
+            None => (images::run(run, scan, &means, self.task(named), remover)?, None),
+            Some(settings) => {
+                let (plan, report) = execute::kubelet::run(run, scan, &means, remover, settings)?;
+                (plan, Some(report))
+            }
+        };
+        Ok((self.only_wanted(plan), report))
+    }
+
+    /// Makes the reserve files of the stores that are edited.
+    fn prepare_to_edit(&self, editors: &Editors) {
+        if self.via == Via::Direct && !is_asked() {
+            editors.prepare();
+        }
     }
 
     /// What the filesystems hold in no store that are still too full after this plan.
     fn outside(&self, plan: &Plan, scan: &Scan) -> Vec<Outside> {
         let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != End::Reached);
         let full: Vec<_> = full.map(|one| one.filesystem).collect();
-        let told = self.asked.command == Command::Gc && plan.outcome == OutcomeKind::NotReached;
+        let told = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !told || full.is_empty() || is_asked() {
             return Vec::new();
         }
         // The usual places alone: a timer's run is not to walk a whole disk.
         let other_users =
-            outside::measure(self.asked.request, self.observer, self.asked.config, scan, Some(0));
+            outside::measure(self.asked.request, self.run.observer, self.asked.config, scan, Some(0));
         full.into_iter().map(|at| Outside::of(scan, &other_users, at)).collect()
     }
 
@@ -651,13 +610,8 @@ impl<'a> Gc<'a> {
         match outcome {
             OutcomeKind::Failed => Exit::Failed,
             // What a rule keeps is refused; what could not be deleted has failed.
-            OutcomeKind::NotReached if self.asked.command == Command::Rm => {
-                if plan.problems.is_empty() {
-                    Exit::Refused
-                } else {
-                    Exit::Failed
-                }
-            }
+            OutcomeKind::NotReached if !self.asked.is_gc() && plan.problems.is_empty() => Exit::Refused,
+            OutcomeKind::NotReached if !self.asked.is_gc() => Exit::Failed,
             // "Everything worked" is not so where something could not be read.
             OutcomeKind::NotReached if scanned.exit() != Exit::Done => scanned.exit(),
             OutcomeKind::NotReached => Exit::NotReached,

@@ -17,29 +17,40 @@ names! {
     }
 }
 
+/// What is to be deleted.
+#[derive(Clone, Debug)]
+pub enum Selection<'a> {
+    /// What the policy says, of these kinds; none of them: as configured.
+    Gc { only: Vec<Only> },
+    /// The named images. `all_tags`: a name means the image with all its names.
+    Rm { references: &'a [String], all_tags: bool },
+}
+
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub struct GcRequest<'a> {
     pub request: &'a Request,
     pub config: &'a Config,
-    /// `gc` or `rm`.
-    pub command: Command,
+    pub selection: Selection<'a>,
     pub dry_run: bool,
-    /// Somebody is asked between plan and act.
-    pub asks: bool,
     /// Direct deletion even while the runtime that owns the store is at work.
     pub while_runtime_runs: bool,
-    /// The images that were named; none of them for a collection by policy.
-    pub named: &'a [String],
-    /// A name means the image with all its names.
-    pub all_tags: bool,
-    /// The kinds that are collected, whatever the configuration says; none means: as configured.
-    pub only: Vec<Only>,
 }
 
 impl GcRequest<'_> {
-    /// Whether a kind is left out.
-    pub(super) fn leaves_out(&self, kind: Only) -> bool {
-        !self.only.is_empty() && !self.only.contains(&kind)
+    pub fn command(&self) -> Command {
+        match self.selection {
+            Selection::Gc { .. } => Command::Gc,
+            Selection::Rm { .. } => Command::Rm,
+        }
+    }
+
+    pub(super) fn is_gc(&self) -> bool {
+        matches!(self.selection, Selection::Gc { .. })
+    }
+
+    /// The images stay, since only other kinds are wanted.
+    pub(super) fn leaves_out_images(&self) -> bool {
+        matches!(&self.selection, Selection::Gc { only } if !only.is_empty() && !only.contains(&Only::Images))
     }
 }

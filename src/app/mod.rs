@@ -30,6 +30,7 @@ pub mod report;
 pub mod request;
 pub mod reserve;
 mod rm;
+mod run;
 pub mod runtime;
 pub mod scan;
 pub mod state;

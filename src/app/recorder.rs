@@ -5,9 +5,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::database::warn_of_saving;
+use super::error::Exit;
 use super::events::Event;
 use super::observer::{Deleting, Observer};
 use super::policy_context::NodeContext;
+use super::run::CommandRun;
 use super::state::State;
 use crate::disk;
 use crate::execute;
@@ -40,9 +42,6 @@ pub(super) struct Recorder<'a> {
 
 /// What a run begins with.
 pub(super) struct Beginning<'a> {
-    pub(super) command: Command,
-    pub(super) run_id: &'a str,
-    pub(super) began: Instant,
     /// `None` where a run goes by no policy.
     pub(super) policy: Option<PolicyKind>,
     pub(super) via: &'static str,
@@ -53,17 +52,18 @@ pub(super) struct Beginning<'a> {
 impl<'a> Recorder<'a> {
     /// Nothing is written before something happens.
     pub(super) fn begin(
-        observer: &'a dyn Observer,
+        run: &CommandRun<'a>,
         state: &'a State,
         context: Option<&'a NodeContext<'a>>,
         beginning: &Beginning<'_>,
     ) -> Self {
-        let Beginning { command, plan, .. } = beginning;
-        let by_policy = *command == Command::Gc;
-        let shown = plan.shown().filter(|_| *command != Command::Sweep);
+        let CommandRun { command, observer, .. } = *run;
+        let plan = beginning.plan;
+        let by_policy = command == Command::Gc;
+        let shown = plan.shown().filter(|_| command != Command::Sweep);
         let mount = shown.and_then(|one| plan.mounts.get(one.filesystem.get()));
         let start = Start {
-            run_id: beginning.run_id.to_owned(),
+            run_id: run.id.clone(),
             policy: beginning.policy.filter(|_| by_policy).map(|policy| policy.to_string()),
             via: Some(beginning.via.to_owned()),
             trigger_space: plan.trigger.space,
@@ -72,7 +72,7 @@ impl<'a> Recorder<'a> {
             usage_before_percent: beginning.usage_before_percent,
             wanted_bytes: Some(plan.wanted_bytes()).filter(|_| by_policy),
             predicted_bytes: Some(plan.predicted_bytes()),
-            ..Start::of(*command, started(state, beginning.began))
+            ..Start::of(command, started(state, run.began))
         };
         Self {
             observer,
@@ -87,14 +87,15 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Records how it ended. `true`: some of it is lost.
+    /// Records how it ended, and returns the exit code: `exit`, unless some of the record is lost.
     pub(super) fn end(
         mut self,
         outcome: &Outcome,
         kind: OutcomeKind,
         (events, believed_bytes): (&[Event], Option<u64>),
         inventory: &Inventory,
-    ) -> bool {
+        exit: Exit,
+    ) -> Exit {
         for event in events {
             self.observer.event(event);
             self.journal.event(event.reason, &event.message);
@@ -121,7 +122,8 @@ impl<'a> Recorder<'a> {
             ended.degraded.splice(0..0, self.full);
         }
         warn_of_saving(self.observer, &ended.degraded, &ended.notes);
-        ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)))
+        let is_lost = ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
+        if is_lost && exit == Exit::Done { Exit::Failed } else { exit }
     }
 
     fn row(&self, step: &Step, error: Option<String>) -> runs::Deletion {
@@ -242,17 +244,12 @@ fn started(state: &State, began: Instant) -> Timestamp {
 }
 
 /// Records that a run was refused before it did anything.
-pub(super) fn refusal(
-    observer: &dyn Observer,
-    state: &State,
-    (command, run_id, via): (Command, &str, &'static str),
-    began: Instant,
-    message: &str,
-) {
+pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: &'static str, message: &str) {
+    let CommandRun { command, observer, .. } = *run;
     let start = Start {
-        run_id: run_id.to_owned(),
+        run_id: run.id.clone(),
         via: Some(via.to_owned()),
-        ..Start::of(command, started(state, began))
+        ..Start::of(command, started(state, run.began))
     };
     let mut journal = Journal::begin(state.place(), start);
     if command == Command::Gc && state.last_gc_failed() {

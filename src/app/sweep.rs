@@ -1,26 +1,22 @@
 //! Leaks: listed, deleted and repaired. What changes anything is two calls, with the question
 //! between them: [`Sweep::plan`] and [`Sweep::act`].
 
-use std::time::Instant;
-
-use jiff::Timestamp;
-
 use super::database;
 use super::direct;
 use super::error::{Error, Exit};
-use super::observer::{Observer, Weight};
+use super::observer::Observer;
 use super::recorder::{Beginning, Recorder};
 use super::request::Request;
+use super::run::CommandRun;
 use super::scan::{self, ScanResult};
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::measure::{self, Patience};
+use crate::execute::measure::Patience;
 use crate::execute::{Gauges, Run, leaks};
-use crate::history::RunLock;
-use crate::history::runs::{self, Command};
+use crate::history::runs::Command;
 use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
 use crate::model::plan::{Phase, Plan as Steps, Problem};
-use crate::model::{Consistency, Finding, Inventory, StoreIx};
-use crate::policy::leaks::{Decision, Plan, Wish, plan};
+use crate::model::{Consistency, Inventory};
+use crate::policy::leaks::{Decision, Plan, Wish};
 use crate::stores::Scan;
 use crate::sys::stop::flag;
 
@@ -72,11 +68,7 @@ impl SweepResult {
 #[derive(Debug)]
 pub struct Sweep<'a> {
     asked: SweepRequest<'a>,
-    observer: &'a dyn Observer,
-    began: Instant,
-    run_id: String,
-    /// Held until the end.
-    lock: Option<RunLock>,
+    run: CommandRun<'a>,
 }
 
 impl<'a> Sweep<'a> {
@@ -87,12 +79,11 @@ impl<'a> Sweep<'a> {
             return Err(Error::usage("--sysroot: `sweep` only reports on a mounted disk")
                 .hint("`layersweep sweep --sysroot DIR` lists what could be deleted"));
         }
-        let run_id = runs::new_id(Timestamp::now());
-        Ok(Self { asked, observer, began: Instant::now(), run_id, lock: None })
+        Ok(Self { asked, run: CommandRun::new(Command::Sweep, observer) })
     }
 
     pub fn run_id(&self) -> &str {
-        &self.run_id
+        &self.run.id
     }
 
     pub fn asked(&self) -> &SweepRequest<'a> {
@@ -107,12 +98,12 @@ impl<'a> Sweep<'a> {
         let request = self.asked.request;
         let dir = database::place(request).dir;
         if !self.asked.changes() || self.asked.dry_run {
-            let scanned = scan::scan(request, self.observer)?;
+            let scanned = scan::scan(request, self.run.observer)?;
             return Ok(self.planned(scanned, &dir, (0, Vec::new())));
         }
-        self.lock = Some(database::acquire_lock(&database::place(request))?);
+        self.run.lock(request)?;
         direct::check_namespace(request)?;
-        let mut scanned = scan::scan_and_record(request, self.observer)?;
+        let mut scanned = scan::scan_and_record(request, self.run.observer)?;
         let editors = Editors::of(&scanned.scan, &dir, Keep::Use, request.trust_pid_namespace);
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
@@ -120,7 +111,7 @@ impl<'a> Sweep<'a> {
             false => direct::resume(&editors, scanned.state.pins()),
         };
         if resumed.0 > 0 {
-            scanned = scan::scan_and_record(request, self.observer)?;
+            scanned = scan::scan_and_record(request, self.run.observer)?;
         }
         Ok(self.planned(scanned, &dir, resumed))
     }
@@ -133,9 +124,7 @@ impl<'a> Sweep<'a> {
     ) -> SweepResult {
         let SweepRequest { request, wish, delete, .. } = &self.asked;
         let editors = Editors::of(&scanned.scan, dir, Keep::Use, request.trust_pid_namespace);
-        let Scan { inventory, refs, taken_at, .. } = &scanned.scan;
-        let closed = |store: StoreIx| editors.store(&inventory.stores[store.get()]).err().map(str::to_owned);
-        let mut plan = plan(inventory, refs, wish, *taken_at, &closed);
+        let mut plan = direct::plan_leaks(&scanned.scan, wish, &editors);
         if !delete && !wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
         }
@@ -145,8 +134,8 @@ impl<'a> Sweep<'a> {
             plan,
             outcome: None,
             delete: *delete,
-            dry_run: self.asked.dry_run,
-            run_id: (self.asked.changes() && !self.asked.dry_run).then(|| self.run_id.clone()),
+            dry_run: self.asked.changes(),
+            run_id: (self.asked.changes() && !self.asked.dry_run).then(|| self.run.id.clone()),
             resumed,
             unfinished,
             scanned,
@@ -156,23 +145,14 @@ impl<'a> Sweep<'a> {
 
     /// Carries it out.
     pub fn act(&self, mut planned: SweepResult) -> SweepResult {
-        let not_written_out = write_out(&planned.scanned.scan.inventory, &planned.plan);
-        self.observer.findings(Weight::Always, &not_written_out);
+        let steps = planned.plan.steps(&planned.scanned.scan.inventory);
+        let not_written_out = self.run.write_out(&planned.scanned.scan.inventory, &steps);
         planned.scanned.scan.inventory.findings.extend(not_written_out);
         let ScanResult { scan, state, .. } = &planned.scanned;
         let inventory = &scan.inventory;
-        let steps = planned.plan.steps(inventory);
         let all = Steps { steps: steps.clone(), ..Steps::default() };
-        let beginning = Beginning {
-            command: Command::Sweep,
-            run_id: &self.run_id,
-            began: self.began,
-            policy: None,
-            via: "direct",
-            plan: &all,
-            usage_before_percent: None,
-        };
-        let mut recorder = Recorder::begin(self.observer, state, None, &beginning);
+        let beginning = Beginning { policy: None, via: "direct", plan: &all, usage_before_percent: None };
+        let mut recorder = Recorder::begin(&self.run, state, None, &beginning);
         let gauges = Gauges::open(inventory, None);
         let mut run = Run::new(gauges, Patience::default(), &mut recorder, flag());
         let before = run.measure();
@@ -187,13 +167,13 @@ impl<'a> Sweep<'a> {
             OutcomeKind::Done if !scan.is_complete() => OutcomeKind::Incomplete,
             kind => kind,
         };
-        let lost = recorder.end(&outcome, kind, (&[], None), inventory);
         let exit = match outcome.kind() {
             OutcomeKind::Failed => Exit::Failed,
             OutcomeKind::Refused => Exit::Refused,
             _ => planned.exit,
         };
-        planned.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
+        planned.exit = recorder.end(&outcome, kind, (&[], None), inventory, exit);
+        planned.dry_run = false;
         planned.outcome = Some(outcome);
         planned
     }
@@ -208,13 +188,6 @@ fn kind(outcome: &Outcome, is_unproven: bool) -> OutcomeKind {
         () if outcome.deletions.is_empty() && outcome.repaired.is_empty() => OutcomeKind::NotNeeded,
         () => OutcomeKind::Done,
     }
-}
-
-/// Makes the filesystems that something is deleted from write out what was just written.
-fn write_out(inventory: &Inventory, plan: &Plan) -> Vec<Finding> {
-    let goes = |at: &StoreIx| plan.turns().any(|entry| inventory.leaks[entry.leak.get()].store == *at);
-    let stores = (0..inventory.stores.len()).map(StoreIx::from).filter(goes);
-    measure::write_out(stores.map(|at| &inventory.stores[at.get()]))
 }
 
 /// Stores of which nothing is proven: whatever was lost there, it stays for this time.

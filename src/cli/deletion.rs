@@ -13,15 +13,26 @@ use crate::model::plan::{Kind, Plan, Step};
 use crate::report::{json, text};
 use crate::sys::stop::is_asked;
 
-/// How often it is planned again when the node changes meanwhile.
+/// How often it is planned, when the node changes meanwhile.
 const ATTEMPTS: u32 = 5;
 
 /// Plans, asks, deletes and prints. A refusal is also printed as a JSON document.
 pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> {
-    let asks = !asked.dry_run && ask::asks(global, asked.command.as_str())?;
+    let dry_run = asked.dry_run;
+    let asks = !dry_run && ask::asks(global, asked.command().as_str())?;
     let watcher = Watcher::new(global);
-    let mut gc = Gc::new(GcRequest { asks, ..asked }, &watcher);
-    let done = carry_out(global, &watcher, &mut gc, asks);
+    let mut gc = Gc::new(asked, &watcher);
+    let mut attempt = 1;
+    let done = loop {
+        match carry_out(global, &watcher, &mut gc, dry_run, asks) {
+            // Nothing was deleted, and another plan may do. Its scan takes only what is new, and is fast.
+            Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
+                tracing::info!("{error}; scanning again");
+                attempt += 1;
+            }
+            done => break done,
+        }
+    };
     if let Err(refusal) = &done
         && refusal.exit == Exit::Refused
     {
@@ -33,60 +44,46 @@ pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> 
     done
 }
 
-fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>, asks: bool) -> Result<Exit, Error> {
-    let mut attempt = 1;
-    loop {
-        let mut planned = gc.plan()?;
-        if planned.result.dry_run {
-            print(global, &planned.result)?;
-            return Ok(planned.result.exit);
-        }
-        if asks && (planned.is_unfinished || !planned.result.plan.steps.is_empty()) {
-            // Not to stdout, which holds the result alone.
-            let mut plan = json::gc(&planned.result);
-            // Nothing is deleted yet.
-            plan.dry_run = true;
-            output::on_stderr(&text::gc(&plan, &terminal::screen()))?;
-            if !ask::confirm(&question(&planned))? {
-                match global.format {
-                    Format::Json => {
-                        planned.result.dry_run = true;
-                        output::json(&json::gc(&planned.result))?;
-                    }
-                    Format::Table if gc.has_resumed() => output::text("Nothing more was deleted.\n")?,
-                    Format::Table => output::text("Nothing was deleted.\n")?,
-                }
-                return Ok(Exit::Done);
+fn carry_out(
+    global: &Global,
+    watcher: &Watcher<'_>,
+    gc: &mut Gc<'_>,
+    dry_run: bool,
+    asks: bool,
+) -> Result<Exit, Error> {
+    let planned = gc.plan(asks)?;
+    if dry_run {
+        return print(global, &planned.result);
+    }
+    if asks && (planned.is_unfinished || !planned.result.plan.steps.is_empty()) {
+        // Not to stdout, which holds the result alone.
+        output::on_stderr(&text::gc(&json::gc(&planned.result), &terminal::screen()))?;
+        if !ask::confirm(&question(&planned))? {
+            match global.format {
+                Format::Json => output::json(&json::gc(&planned.result))?,
+                Format::Table if gc.has_resumed() => output::text("Nothing more was deleted.\n")?,
+                Format::Table => output::text("Nothing was deleted.\n")?,
             }
-        }
-        stop::listen_once()?;
-        let done = watcher.watch(|| gc.act(planned));
-        match done {
-            // Nothing was deleted, and another plan may do.
-            Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
-                tracing::info!("{error}; making a new plan");
-                attempt += 1;
-            }
-            Err(error) => return Err(error),
-            Ok(result) => {
-                print(global, &result)?;
-                return Ok(result.exit);
-            }
+            return Ok(Exit::Done);
         }
     }
+    stop::listen_once()?;
+    let result = watcher.watch(|| gc.act(planned))?;
+    print(global, &result)
 }
 
-fn print(global: &Global, result: &GcResult) -> Result<(), Error> {
+fn print(global: &Global, result: &GcResult) -> Result<Exit, Error> {
     // From a timer: only what happened.
     if global.format == Format::Table && global.quiet && result.plan.outcome == OutcomeKind::NotNeeded {
-        return Ok(());
+        return Ok(result.exit);
     }
     let mut document = json::gc(result);
     if global.format == Format::Table && !terminal::is_one() {
         // The watcher has logged them.
         document.events.clear();
     }
-    output::result(global.format, &document, text::gc)
+    output::result(global.format, &document, text::gc)?;
+    Ok(result.exit)
 }
 
 fn question(planned: &Planned) -> String {

@@ -11,8 +11,7 @@ use crate::app::sweep::{Sweep, SweepRequest, SweepResult};
 use crate::config::Config;
 use crate::model::OutcomeKind;
 use crate::policy::leaks::{Decision, Plan, Wish};
-use crate::report::json::{self, SweepDoc};
-use crate::report::text;
+use crate::report::{json, text};
 
 pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Error> {
     let wish = Wish { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
@@ -46,8 +45,7 @@ fn carry_out(
         return print(global, &planned);
     }
     if asks && !planned.plan.order.is_empty() {
-        let shown = SweepDoc { dry_run: true, ..json::sweep(&planned) };
-        output::text(&text::sweep(&shown, &terminal::screen()))?;
+        output::text(&text::sweep(&json::sweep(&planned), &terminal::screen()))?;
         if !ask::confirm(&question(&planned.plan))? {
             return Ok(Exit::Done);
         }

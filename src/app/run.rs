@@ -1,0 +1,57 @@
+//! What every command that deletes begins with: the id of its run, the lock, filesystems written out.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::database;
+use super::error::Error;
+use super::observer::{Observer, Weight};
+use super::request::Request;
+use crate::execute::measure;
+use crate::history::RunLock;
+use crate::history::runs::{self, Command};
+use crate::model::plan::Step;
+use crate::model::{Finding, Inventory, StoreId};
+
+/// A run of a command that deletes.
+#[derive(Debug)]
+pub(super) struct CommandRun<'a> {
+    pub(super) command: Command,
+    pub(super) id: String,
+    pub(super) began: Instant,
+    pub(super) observer: &'a dyn Observer,
+    /// Held until the end.
+    lock: Option<RunLock>,
+}
+
+impl<'a> CommandRun<'a> {
+    pub(super) fn new(command: Command, observer: &'a dyn Observer) -> Self {
+        Self { command, id: runs::new_id(Timestamp::now()), began: Instant::now(), observer, lock: None }
+    }
+
+    /// Takes the lock, if it is not held yet.
+    ///
+    /// # Errors
+    /// When another run holds it.
+    pub(super) fn lock(&mut self, request: &Request) -> Result<(), Error> {
+        if self.lock.is_none() {
+            self.lock = Some(database::acquire_lock(&database::place(request))?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Makes the filesystems that `steps` delete from write out what was just written, and returns where
+    /// that failed.
+    pub(super) fn write_out(&self, inventory: &Inventory, steps: &[Step]) -> Vec<Finding> {
+        let is_touched = |store: &StoreId| steps.iter().any(|step| step.target.store.as_ref() == Some(store));
+        let stores = inventory.stores.iter().filter(|store| is_touched(&StoreId::of(store)));
+        let findings = measure::write_out(stores);
+        self.observer.findings(Weight::Always, &findings);
+        findings
+    }
+}
