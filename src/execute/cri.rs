@@ -45,13 +45,7 @@ impl CriRemover {
     /// # Errors
     /// When it does not say.
     pub fn new(client: Client) -> Result<Self, PreconditionError> {
-        let place = client.store_place().map_err(|error| blind(&error))?;
-        let place = place.ok_or_else(|| {
-            PreconditionError::new(format!(
-                "{}: the runtime does not report where its images are stored",
-                client.endpoint()
-            ))
-        })?;
+        let place = store_place(&client, "images")?;
         Ok(Self {
             client,
             place,
@@ -126,7 +120,7 @@ impl CriRemover {
             if self.mounted.contains_key(id) {
                 continue;
             }
-            if let Some(details) = self.client.container(id).map_err(|error| blind(&error))? {
+            if let Some(details) = self.client.container(id)? {
                 let images = details.mounts.into_iter().map(|mount| mount.image);
                 self.mounted.insert(id.clone(), images.filter(|image| !image.is_empty()).collect());
             }
@@ -136,6 +130,97 @@ impl CriRemover {
 
     fn mounted_in(&self, container: &RuntimeContainer) -> &[String] {
         self.mounted.get(&container.id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Which images the runtime can remove, and how; and which ones it pins.
+    fn reach(
+        &mut self,
+        inventory: &Inventory,
+        stores: &RuntimeStores,
+        found: &ImageMatch,
+        images: &[RuntimeImage],
+    ) -> Vec<ExternalFacts> {
+        let mut facts = vec![ExternalFacts::default(); inventory.images.len()];
+        for (image, facts) in inventory.images.iter().zip(&mut facts) {
+            if !stores.writes_to(image.store) {
+                facts.out_of_reach = Some(format!("it is not in the store of {}", self.client.endpoint()));
+            }
+        }
+        for at in &found.foreign {
+            facts[at.get()].out_of_reach = Some("it is in another namespace than the runtime's".into());
+        }
+        for at in found.unknown.iter().chain(&found.unlisted_artifacts) {
+            facts[at.get()].out_of_reach =
+                Some("the runtime does not list it, so it cannot remove it".into());
+        }
+        self.handles.clear();
+        for (at, places) in &found.known {
+            let (image, facts) = (&inventory.images[at.get()], &mut facts[at.get()]);
+            let is_artifact = stores.artifacts == Some(image.store);
+            let mut handles = Vec::new();
+            for place in places {
+                let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*place];
+                match is_artifact {
+                    true => handles.extend(artifact_handles(image, runtime_handler)),
+                    false => handles.push((id.clone(), runtime_handler.clone())),
+                }
+                facts.runtime_pins |= *pinned;
+            }
+            if is_artifact {
+                facts.out_of_reach = beyond(inventory, stores, *at);
+            }
+            self.handles.insert(image.id.to_string(), handles);
+        }
+        facts
+    }
+
+    /// Adds who uses images as the runtime says, where the disk does not say it. `of_listing` are the
+    /// images of the places of `images`.
+    fn add_users(
+        &self,
+        inventory: &Inventory,
+        containers: &[RuntimeContainer],
+        images: &[RuntimeImage],
+        of_listing: &HashMap<usize, ImageIx>,
+        facts: &mut [ExternalFacts],
+    ) {
+        let names = Names::new(images);
+        for container in containers {
+            let name = name(container);
+            for place in names.used_by(container).images {
+                let Some(at) = of_listing.get(&place) else { continue };
+                let known =
+                    inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
+                if !known {
+                    facts[at.get()].used_by.push(format!("the container {name}, according to the runtime"));
+                }
+            }
+            for reference in self.mounted_in(container) {
+                let found = names.find(reference);
+                // containerd's snapshots name the pod, not the container.
+                let known = |at: ImageIx| {
+                    let mut users = inventory.containers.iter().filter(|one| one.uses(at));
+                    users.any(|one| one.id == container.id || one.id == container.sandbox_id)
+                };
+                // By a name without a digest, which may have moved on since: then what is
+                // mounted is left without a name.
+                let nameless = |place: &usize| !found.certain && images[*place].tags.is_empty();
+                for (place, at) in of_listing {
+                    let sure = found.images.contains(place);
+                    if (sure || nameless(place)) && !known(*at) {
+                        let perhaps = if sure { "" } else { " perhaps" };
+                        facts[at.get()]
+                            .used_by
+                            .push(format!("the container {name}, which{perhaps} has it mounted as a volume"));
+                    }
+                }
+            }
+        }
+        for facts in facts {
+            // An image that is listed for several handlers.
+            let mut seen = HashSet::new();
+            facts.used_by.retain(|user| seen.insert(user.clone()));
+        }
     }
 }
 
@@ -197,8 +282,24 @@ fn what_came(error: &CriError, touched: bool) -> Removed {
     }
 }
 
-fn blind(error: &CriError) -> PreconditionError {
-    PreconditionError::new(error.to_string())
+/// Where the runtime stores its images or containers.
+pub(super) fn store_place(client: &Client, what: &str) -> Result<StorePlace, PreconditionError> {
+    client.store_place()?.ok_or_else(|| {
+        let endpoint = client.endpoint();
+        PreconditionError::new(format!("{endpoint}: the runtime does not report where its {what} are stored"))
+    })
+}
+
+/// The stores of `inventory` that the runtime serves.
+pub(super) fn runtime_stores(
+    client: &Client,
+    place: &StorePlace,
+    inventory: &Inventory,
+) -> Result<RuntimeStores, PreconditionError> {
+    RuntimeStores::find(place, inventory).ok_or_else(|| {
+        let (endpoint, root) = (client.endpoint(), place.root.display());
+        PreconditionError::new(format!("the store of {endpoint} is {root}, which was not read"))
+    })
 }
 
 impl Remover for CriRemover {
@@ -207,19 +308,13 @@ impl Remover for CriRemover {
     }
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
-        let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| {
-            PreconditionError::new(format!(
-                "the store of {} is {}, which was not read",
-                self.client.endpoint(),
-                self.place.root.display()
-            ))
-        })?;
+        let stores = runtime_stores(&self.client, &self.place, inventory)?;
         // Containers first: one that is made in between uses an image of the later listing, and is
         // on the disk by the next look.
-        let containers = self.client.containers().map_err(|error| blind(&error))?;
+        let containers = self.client.containers()?;
         self.ask_mounts(&containers)?;
-        let sandboxes = self.client.sandboxes().map_err(|error| blind(&error))?;
-        let images = self.client.images().map_err(|error| blind(&error))?;
+        let sandboxes = self.client.sandboxes()?;
+        let images = self.client.images()?;
         let found = ImageMatch::new(inventory, &stores, &images);
         let objection = found.objection(&images).or_else(|| {
             ContainerMatch::new(inventory, &stores, &containers, &sandboxes)
@@ -228,76 +323,11 @@ impl Remover for CriRemover {
         if let Some(what) = objection {
             return Err(PreconditionError::stale(what));
         }
-        let mut extras = vec![ExternalFacts::default(); inventory.images.len()];
-        for (at, image) in inventory.images.iter().enumerate() {
-            if !stores.writes_to(image.store) {
-                extras[at].out_of_reach =
-                    Some(format!("it is not in the store of {}", self.client.endpoint()));
-            }
-        }
-        for at in &found.foreign {
-            extras[at.get()].out_of_reach = Some("it is in another namespace than the runtime's".into());
-        }
-        for at in found.unknown.iter().chain(&found.unlisted_artifacts) {
-            extras[at.get()].out_of_reach =
-                Some("the runtime does not list it, so it cannot remove it".into());
-        }
-        let mut of_listing: HashMap<usize, ImageIx> = HashMap::new();
-        self.handles.clear();
-        for (at, places) in &found.known {
-            let mut handles = Vec::new();
-            for place in places {
-                of_listing.insert(*place, *at);
-                let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*place];
-                match stores.artifacts == Some(inventory.images[at.get()].store) {
-                    true => handles.extend(artifact_handles(&inventory.images[at.get()], runtime_handler)),
-                    false => handles.push((id.clone(), runtime_handler.clone())),
-                }
-                extras[at.get()].runtime_pins |= *pinned;
-            }
-            if stores.artifacts == Some(inventory.images[at.get()].store) {
-                extras[at.get()].out_of_reach = beyond(inventory, &stores, *at);
-            }
-            self.handles.insert(inventory.images[at.get()].id.to_string(), handles);
-        }
-        let names = Names::new(&images);
-        for container in &containers {
-            for place in names.used_by(container).images {
-                let Some(at) = of_listing.get(&place) else { continue };
-                let known =
-                    inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
-                if !known {
-                    let name = name(container);
-                    extras[at.get()].used_by.push(format!("the container {name}, according to the runtime"));
-                }
-            }
-            for reference in self.mounted_in(container) {
-                let found = names.find(reference);
-                // containerd's snapshots name the pod, not the container.
-                let known = |at: ImageIx| {
-                    let mut users = inventory.containers.iter().filter(|one| one.uses(at));
-                    users.any(|one| one.id == container.id || one.id == container.sandbox_id)
-                };
-                // By a name without a digest, which may have moved on since: then what is
-                // mounted is left without a name.
-                let nameless = |place: &usize| !found.certain && images[*place].tags.is_empty();
-                for (place, at) in &of_listing {
-                    let sure = found.images.contains(place);
-                    if (sure || nameless(place)) && !known(*at) {
-                        let perhaps = if sure { "" } else { " perhaps" };
-                        let name = name(container);
-                        extras[at.get()]
-                            .used_by
-                            .push(format!("the container {name}, which{perhaps} has it mounted as a volume"));
-                    }
-                }
-            }
-        }
-        for extra in &mut extras {
-            // An image that is listed for several handlers.
-            let mut seen = HashSet::new();
-            extra.used_by.retain(|user| seen.insert(user.clone()));
-        }
+        let mut facts = self.reach(inventory, &stores, &found, &images);
+        let known = found.known.iter();
+        let of_listing: HashMap<usize, ImageIx> =
+            known.flat_map(|(at, places)| places.iter().map(|place| (*place, *at))).collect();
+        self.add_users(inventory, &containers, &images, &of_listing, &mut facts);
         let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         let view = |(place, image): (usize, &RuntimeImage)| {
             let listed =
@@ -310,7 +340,7 @@ impl Remover for CriRemover {
             images: images.iter().enumerate().map(view).collect(),
             containers: containers.iter().map(image_of).collect(),
         });
-        Ok(extras)
+        Ok(facts)
     }
 
     fn listing(&self) -> Option<&Listing> {

@@ -142,7 +142,12 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>)
 
 /// What the records say now, unmeasured.
 pub(super) fn look(request: &Request, labels: LabelsOf) -> Result<Scan, PreconditionError> {
-    let request = Request { measure: Measure::Records, now: Timestamp::now(), labels, ..request.clone() };
+    rescan(Request { measure: Measure::Records, labels, ..request.clone() })
+}
+
+/// What `request` finds now.
+pub(super) fn rescan(request: Request) -> Result<Scan, PreconditionError> {
+    let request = Request { now: Timestamp::now(), ..request };
     stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))
 }
 

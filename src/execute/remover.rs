@@ -1,5 +1,6 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
+use crate::cri::CriError;
 use crate::model::plan::{Gain, Phase};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
@@ -150,5 +151,12 @@ impl PreconditionError {
             cause = error.source();
         }
         Self::new(what)
+    }
+}
+
+/// The runtime cannot be asked.
+impl From<CriError> for PreconditionError {
+    fn from(error: CriError) -> Self {
+        Self::new(error.to_string())
     }
 }

@@ -1,6 +1,7 @@
 //! What collecting through a runtime works with.
 
-use crate::cri::{Client, CriError, StorePlace};
+use crate::cri::{Client, StorePlace};
+use crate::execute::cri::store_place;
 use crate::execute::remover::PreconditionError;
 use crate::node::places::Places;
 use crate::policy::containers::Policy;
@@ -64,17 +65,7 @@ impl<'a> Collector<'a> {
         policy: &'a Policy,
         scope: Scope,
     ) -> Result<Self, PreconditionError> {
-        let place = client.store_place().map_err(|error| unproven(&error))?;
-        let place = place.ok_or_else(|| {
-            let endpoint = client.endpoint();
-            PreconditionError::new(format!(
-                "{endpoint}: the runtime does not report where its containers are stored"
-            ))
-        })?;
+        let place = store_place(client, "containers")?;
         Ok(Self { client, place, request, places, policy, scope })
     }
-}
-
-pub(super) fn unproven(error: &CriError) -> PreconditionError {
-    PreconditionError::new(error.to_string())
 }

@@ -4,18 +4,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use crate::cri::{CriError, Problem};
-use crate::disk::Progress;
 use crate::execute::containers::account::Account;
 use crate::execute::containers::collector::{Collector, Stage};
 use crate::execute::containers::files;
 use crate::execute::containers::look::{Look, Seen};
 use crate::execute::containers::plan;
 use crate::execute::containers::source::{self, Source};
+use crate::execute::cri::runtime_stores;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::measure::Patience;
+use crate::execute::proof;
 use crate::execute::remover::{PreconditionError, Removed};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::plan::{Action, Cause, Kind, Phase, Step};
@@ -23,7 +22,7 @@ use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
 use crate::policy::PolicyKind;
 use crate::policy::containers::Verdicts;
-use crate::stores::{self, Measure, Request, Scan};
+use crate::stores::{Measure, Request, Scan};
 use crate::sys::{processes, stop};
 
 /// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
@@ -60,16 +59,12 @@ impl Collector<'_> {
 
     /// The records on the disk, now.
     fn disk(&self) -> Result<Inventory, PreconditionError> {
-        let request = Request { measure: Measure::Nothing, now: Timestamp::now(), ..self.request.clone() };
-        let scan = stores::run(&request, &Progress::default());
-        Ok(scan.map_err(|error| PreconditionError::disk(&error))?.inventory)
+        let request = Request { measure: Measure::Nothing, ..self.request.clone() };
+        Ok(proof::rescan(request)?.inventory)
     }
 
     fn stores(&self, inventory: &Inventory) -> Result<RuntimeStores, PreconditionError> {
-        RuntimeStores::find(&self.place, inventory).ok_or_else(|| {
-            let (endpoint, root) = (self.client.endpoint(), self.place.root.display());
-            PreconditionError::new(format!("the store of {endpoint} is {root}, which was not read"))
-        })
+        runtime_stores(self.client, &self.place, inventory)
     }
 }
 

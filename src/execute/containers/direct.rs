@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use crate::disk::Progress;
 use crate::execute::containers::account::Account;
 use crate::execute::containers::collector::{Scope, Stage};
 use crate::execute::containers::look;
@@ -17,6 +16,7 @@ use crate::execute::containers::source::{self, Source};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
+use crate::execute::proof;
 use crate::execute::remover::{self, PreconditionError, Removed};
 use crate::model::plan::{Action, Cause, Kept, Kind, Phase, Step, Target};
 use crate::model::rules::{Rule, Ruling};
@@ -33,7 +33,7 @@ use crate::policy::containers::Sandbox;
 use crate::policy::containers::exact;
 use crate::stores::containers_storage::cri_o::Facts;
 use crate::stores::containers_storage::edit::{Error, Refusal};
-use crate::stores::{self, Measure, Request, Scan};
+use crate::stores::{Measure, Request, Scan};
 
 /// Logs are files of the kubelet; they go through CRI, which says what writes to them.
 const SCOPE: Scope = Scope { containers: true, logs: false };
@@ -117,10 +117,7 @@ impl Source for OnDisk<'_> {
     type Seen = Seen;
 
     fn look(&mut self) -> Result<Seen, PreconditionError> {
-        let request =
-            Request { measure: Measure::Nothing, now: Timestamp::now(), ..self.direct.request.clone() };
-        let scan =
-            stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))?;
+        let scan = proof::rescan(Request { measure: Measure::Nothing, ..self.direct.request.clone() })?;
         let inventory = &scan.inventory;
         if let Some(owners) = self.direct.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;

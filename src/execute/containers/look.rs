@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
-use crate::execute::containers::collector::{Collector, unproven};
+use crate::execute::containers::collector::Collector;
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::node::logs as node_logs;
@@ -80,8 +80,8 @@ impl<'a> Look<'a> {
             false => Ok(Vec::new()),
         };
         // A container that is made in between is in the later listing, and fills its sandbox.
-        let listed_sandboxes = client.sandboxes().map_err(|error| unproven(&error))?;
-        let mut listed = client.containers().map_err(|error| unproven(&error))?;
+        let listed_sandboxes = client.sandboxes()?;
+        let mut listed = client.containers()?;
         let mut log_paths = HashMap::new();
         let mut containers = Vec::new();
         let mut vanished = BTreeSet::new();
@@ -128,7 +128,7 @@ impl<'a> Look<'a> {
         if let Some(details) = self.ended.get(id) {
             return Ok(Some(details.clone()));
         }
-        let details = self.collector.client.container(id).map_err(|error| unproven(&error))?;
+        let details = self.collector.client.container(id)?;
         if let Some(details) = &details
             && details.state == ContainerState::Exited
         {
