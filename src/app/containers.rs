@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::gc_request::Only;
 use crate::config::Config;
 use crate::cri::Client;
-use crate::execute::containers::{Collector, Direct, Scope};
+use crate::execute::containers::{CriContainers, DiskContainers, Scope};
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::{PreconditionError, Run};
@@ -105,8 +105,8 @@ impl Containers {
         &'c self,
         client: &'c Client,
         request: &'c Request,
-    ) -> Result<Collector<'c>, PreconditionError> {
-        Collector::new(client, request, &self.places, &self.policy, self.scope)
+    ) -> Result<CriContainers<'c>, PreconditionError> {
+        CriContainers::new(client, request, &self.places, &self.policy, self.scope)
     }
 
     fn direct<'c>(
@@ -114,8 +114,8 @@ impl Containers {
         editors: &'c Editors,
         owners: Option<&'c Owners>,
         request: &'c Request,
-    ) -> Direct<'c> {
-        Direct { editors, owners, request, places: &self.places, policy: &self.policy }
+    ) -> DiskContainers<'c> {
+        DiskContainers { editors, owners, request, places: &self.places, policy: &self.policy }
     }
 }
 

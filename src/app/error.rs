@@ -136,7 +136,7 @@ impl Error {
 
     /// Another try may succeed: disk and runtime described different moments.
     pub fn is_stale(&self) -> bool {
-        self.cause::<PreconditionError>().is_some_and(|error| error.stale)
+        self.cause::<PreconditionError>().is_some_and(|error| error.is_stale)
     }
 
     /// The message with its causes. Some errors name theirs themselves; each stands there once.
@@ -192,7 +192,7 @@ impl From<stores::Error> for Error {
 /// What is needed to prove a deletion is not available, so nothing was deleted.
 impl From<PreconditionError> for Error {
     fn from(error: PreconditionError) -> Self {
-        let hint = match error.stale {
+        let hint = match error.is_stale {
             true => "images or containers change faster than they can be read; try again later",
             false => "",
         };

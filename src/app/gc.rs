@@ -447,7 +447,7 @@ impl<'a> Gc<'a> {
                 let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
                 plan.precede(Plan { steps, outcome, ..Plan::default() });
             }
-            bar(&mut plan, barred.as_deref());
+            refuse_part(&mut plan, barred.as_deref());
             Ok((plan, report, before))
         };
         let mut now = plan_now(self)?;
@@ -517,7 +517,7 @@ impl<'a> Gc<'a> {
         for first in before_images.into_iter().rev() {
             plan.precede(first);
         }
-        bar(&mut plan, barred.as_deref());
+        refuse_part(&mut plan, barred.as_deref());
         by_hand::advise(&mut plan, self.asked.request, config, &scan);
         let outcome = run.finish(plan, before);
         let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed();
@@ -557,7 +557,7 @@ impl<'a> Gc<'a> {
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);
             let plan = execute::leaks::run(run, &steps, &scan.inventory, editors, config.leaks.min_age);
-            before_images.push(told_once(plan));
+            before_images.push(locks_once(plan));
         }
         self.prepare_to_edit(editors);
         if let Some((containers, _)) = containers {
@@ -653,7 +653,7 @@ fn refused_plan(message: &str) -> Plan {
 }
 
 /// Something that was asked for was not begun: that is no single thing's problem.
-fn bar(plan: &mut Plan, why: Option<&str>) {
+fn refuse_part(plan: &mut Plan, why: Option<&str>) {
     let Some(why) = why else { return };
     plan.precede(Plan {
         problems: vec![Problem::new(None, Phase::Prove, why)],
@@ -663,7 +663,7 @@ fn bar(plan: &mut Plan, why: Option<&str>) {
 }
 
 /// What bars a store is told once, and of no single leak.
-fn told_once(mut plan: Plan) -> Plan {
+fn locks_once(mut plan: Plan) -> Plan {
     let mut told: Vec<String> = Vec::new();
     plan.problems.retain_mut(|problem| {
         if problem.phase != Phase::Lock {

@@ -204,7 +204,7 @@ impl execute::Observer for Recorder<'_> {
         self.journal.gone(row, store);
     }
 
-    fn refused(&mut self, step: &Step, problem: &Problem) {
+    fn failed(&mut self, step: &Step, problem: &Problem) {
         let message = &problem.message;
         tracing::info!(id = step.target.id, "not deleted: {message:?}");
         self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));

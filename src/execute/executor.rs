@@ -39,15 +39,15 @@ pub trait Observer {
     /// It is deleted, and the result was measured.
     fn deleted(&mut self, _deletion: &Deletion) {}
     /// It could not be deleted, or not in full.
-    fn refused(&mut self, _step: &Step, _problem: &Problem) {}
+    fn failed(&mut self, _step: &Step, _problem: &Problem) {}
     /// Its removal was requested, and its outcome cannot be determined any more.
     fn unproven(&mut self, _step: &Step, _message: &str) {}
 }
 
 /// Result of a fresh check of a target.
 pub(super) enum Proof {
-    /// It no longer exists.
-    Gone,
+    /// Another process has deleted it.
+    AlreadyGone,
     /// A rule keeps it now.
     Kept(Ruling),
     MayGo,
@@ -117,8 +117,8 @@ pub struct Run<'a> {
     pub(super) stopped: Option<Stopped>,
     /// Why the store of the last step was skipped, if it was.
     pub(super) skipped_store: Option<String>,
-    /// The last refusal came although the removal was answered with yes.
-    pub(super) believed: bool,
+    /// The last removal failed although it was answered with success.
+    pub(super) was_answered: bool,
 }
 
 impl std::fmt::Debug for Run<'_> {
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
             problems: Vec::new(),
             stopped: None,
             skipped_store: None,
-            believed: false,
+            was_answered: false,
         }
     }
 
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
     }
 
     /// Nothing can be proven any more. A signal also cuts short the question that was being asked.
-    pub(super) fn ends(&mut self, why: String) {
+    pub(super) fn stop_unproven(&mut self, why: String) {
         self.stopped = Some(if stop::is_asked() { Stopped::Signal } else { Stopped::Unproven(why) });
     }
 
@@ -223,14 +223,14 @@ impl<'a> Run<'a> {
                 Some(why) => plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why)),
                 None => plan.kept.push(Kept { target: step.target, rule, detail }),
             },
-            Answer::Gone | Answer::NotTried | Answer::Refused(_) => {}
+            Answer::AlreadyGone | Answer::NotTried | Answer::Failed(_) => {}
         }
         false
     }
 
     /// Deletes one target.
     pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
-        (self.skipped_store, self.believed) = (None, false);
+        (self.skipped_store, self.was_answered) = (None, false);
         if self.is_stopped() && !handler.is_done(step) {
             return Answer::NotTried;
         }
@@ -246,16 +246,16 @@ impl<'a> Run<'a> {
                 self.observer.spared(&step);
                 return match other {
                     Proof::Kept(ruling) => Answer::Kept(ruling),
-                    Proof::Gone | Proof::MayGo => Answer::Gone,
+                    Proof::AlreadyGone | Proof::MayGo => Answer::AlreadyGone,
                 };
             }
             Err(error) => {
                 self.observer.spared(&step);
-                self.ends(error.what);
+                self.stop_unproven(error.what);
                 return Answer::NotTried;
             }
         }
-        gauged.moved_bytes = self.moved(&gauged.before, handler);
+        gauged.moved_bytes = self.moved_bytes(&gauged.before, handler);
         let removed = handler.remove(&step);
         if let Some(answer) = self.untouched(&step, &removed) {
             return answer;
@@ -277,17 +277,17 @@ impl<'a> Run<'a> {
             Ok(gone) => gone,
             Err(error) => {
                 self.observer.unproven(&step, &error.what);
-                self.ends(error.what.clone());
-                return Answer::Refused(error.what);
+                self.stop_unproven(error.what.clone());
+                return Answer::Failed(error.what);
             }
         };
         if !gone {
-            return self.refused(&step, removed, handler, &gauged);
+            return self.failed(&step, removed, handler, &gauged);
         }
         if matches!(removed, Removed::NotFound(_)) {
             // Another process has deleted it.
             self.observer.spared(&step);
-            return Answer::Gone;
+            return Answer::AlreadyGone;
         }
         if step.action == Action::Repair {
             self.observer.spared(&step);
@@ -311,7 +311,7 @@ impl<'a> Run<'a> {
     fn untouched(&mut self, step: &Step, removed: &Removed) -> Option<Answer> {
         let answer = match removed {
             Removed::NotAsked(what) => {
-                self.ends(what.clone());
+                self.stop_unproven(what.clone());
                 Answer::NotTried
             }
             Removed::Closed(what) => {
@@ -330,8 +330,8 @@ impl<'a> Run<'a> {
     }
 
     /// It is still there, or some of it.
-    fn refused(&mut self, step: &Step, removed: Removed, handler: &dyn Handler, gauged: &Gauged) -> Answer {
-        self.believed = matches!(removed, Removed::Answered);
+    fn failed(&mut self, step: &Step, removed: Removed, handler: &dyn Handler, gauged: &Gauged) -> Answer {
+        self.was_answered = matches!(removed, Removed::Answered);
         let id = Some(step.target.id.clone());
         let problem = match removed {
             Removed::LeftOver(message) => {
@@ -354,15 +354,15 @@ impl<'a> Run<'a> {
         if stop::is_asked() && !problem.in_part {
             // What was asked for may still happen.
             self.observer.unproven(step, &message);
-            self.ends(message.clone());
+            self.stop_unproven(message.clone());
             return Answer::Kept(Ruling::keeps(Rule::RunEnded, message));
         }
-        self.observer.refused(step, &problem);
+        self.observer.failed(step, &problem);
         // Images are reported by the plan.
         if !step.target.is_image() {
             self.problems.push(problem);
         }
-        Answer::Refused(message)
+        Answer::Failed(message)
     }
 
     /// The filesystems on which something is expected to be freed, and their room now.
@@ -380,7 +380,7 @@ impl<'a> Run<'a> {
     }
 
     /// How far the filesystems have moved since they were looked at.
-    fn moved(&self, before: &[Before], handler: &dyn Handler) -> u64 {
+    fn moved_bytes(&self, before: &[Before], handler: &dyn Handler) -> u64 {
         let moved = before.iter().filter_map(|(on, room, own_before)| {
             let freed = self.gauges.room(*on)?.freed_since(room.as_ref()?);
             let own = self.own_bytes(*on, handler).saturating_sub(*own_before);

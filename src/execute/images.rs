@@ -66,7 +66,7 @@ pub fn run(
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
         skipped.extend(run.skipped_store.take());
-        ends_without_space(run, &answer);
+        stop_without_space(run, &answer);
         planner.answer(answer);
     }
     let mut plan = planner.finish(&run.measure());
@@ -89,13 +89,13 @@ pub fn run(
     Ok(plan)
 }
 
-/// After a refusal for want of space the next one would fail likewise, and there may be thousands.
-pub(super) fn ends_without_space(run: &mut Run<'_>, answer: &Answer) {
-    if let Answer::Refused(message) = answer
+/// After a failure for want of space the next one would fail likewise, and there may be thousands.
+pub(super) fn stop_without_space(run: &mut Run<'_>, answer: &Answer) {
+    if let Answer::Failed(message) = answer
         && run.stopped.is_none()
         && is_no_space(message)
     {
-        run.ends(message.clone());
+        run.stop_unproven(message.clone());
     }
 }
 
@@ -157,7 +157,7 @@ impl Handler for Images<'_> {
 
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let Means { request, policy, context } = self.means;
-        let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::Gone) };
+        let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::AlreadyGone) };
         if let Some(at) = self.went_along(step) {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
             return Ok(Proof::MayGo);
@@ -168,7 +168,7 @@ impl Handler for Images<'_> {
         let Some(at) = proof::find(&fresh.inventory, store, id) else {
             return match proof::is_damaged(&fresh.inventory, store) {
                 true => Err(damaged(step)),
-                false => Ok(Proof::Gone),
+                false => Ok(Proof::AlreadyGone),
             };
         };
         let recalled = self.recalled.take().unwrap_or_else(|| context.recall());

@@ -6,7 +6,7 @@
 
 use crate::execute::executor::Run;
 use crate::execute::gauges::Gauges;
-use crate::execute::images::{Images, ends_without_space};
+use crate::execute::images::{Images, stop_without_space};
 use crate::execute::proof::{Facts, Looked, Means};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::outcome::Stopped;
@@ -73,7 +73,7 @@ pub fn plan(
 trait Way {
     fn delete(&mut self, step: &Step) -> Answer;
     /// The object stayed although the runtime reported success.
-    fn was_believed(&self) -> bool {
+    fn was_answered(&self) -> bool {
         false
     }
     fn is_stopped(&mut self) -> bool {
@@ -102,12 +102,12 @@ struct Act<'a, 'r> {
 impl Way for Act<'_, '_> {
     fn delete(&mut self, step: &Step) -> Answer {
         let answer = self.run.step(step, &mut self.images);
-        ends_without_space(self.run, &answer);
+        stop_without_space(self.run, &answer);
         answer
     }
 
-    fn was_believed(&self) -> bool {
-        self.run.believed
+    fn was_answered(&self) -> bool {
+        self.run.was_answered
     }
 
     fn is_stopped(&mut self) -> bool {
@@ -253,7 +253,7 @@ impl Node<'_, '_> {
                 self.went(at);
                 Ok(())
             }
-            Answer::Gone => {
+            Answer::AlreadyGone => {
                 self.went(at);
                 Ok(())
             }
@@ -263,11 +263,11 @@ impl Node<'_, '_> {
                 self.states[at.get()] = ImageState::Kept(Ruling { detail: detail.clone(), ..ruling });
                 Err(RuntimeError(detail))
             }
-            Answer::Refused(message) => {
+            Answer::Failed(message) => {
                 self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message.clone()));
                 self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
                 // The kubelet trusts the runtime's answer.
-                if self.way.was_believed() { Ok(()) } else { Err(RuntimeError(message)) }
+                if self.way.was_answered() { Ok(()) } else { Err(RuntimeError(message)) }
             }
         }
     }

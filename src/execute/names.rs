@@ -103,7 +103,7 @@ impl Handler for Names<'_> {
 
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let Means { request, policy, context } = self.means;
-        let Some(store) = &step.target.store else { return Ok(Proof::Gone) };
+        let Some(store) = &step.target.store else { return Ok(Proof::AlreadyGone) };
         let (fresh, extra) = proof::look_together(request, &LabelsOf::Nobody, self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
         self.fresh = None;

@@ -54,7 +54,7 @@ impl Looked {
     pub fn now(scan: &Scan, means: &Means<'_>, remover: &mut dyn Remover) -> Result<Self, PreconditionError> {
         let known = match remover.look(&scan.inventory) {
             Ok(known) => known,
-            Err(error) if error.stale => {
+            Err(error) if error.is_stale => {
                 tracing::debug!("{error}; asking about a fresh look");
                 let (fresh, known) = look_together(means.request, &LabelsOf::Nobody, remover)?;
                 now_known(&scan.inventory, &fresh.inventory, known)
@@ -162,7 +162,7 @@ pub(super) fn look_together(
         let scan = look(request, labels.clone())?;
         match remover.look(&scan.inventory) {
             Ok(known) => return Ok((scan, known)),
-            Err(error) if error.stale && attempt < ATTEMPTS && !stop::is_asked() => {
+            Err(error) if error.is_stale && attempt < ATTEMPTS && !stop::is_asked() => {
                 tracing::debug!("{error}; looking again");
                 attempt += 1;
                 std::thread::sleep(PAUSE);
@@ -256,6 +256,6 @@ mod tests {
     fn a_store_that_was_not_read_proves_nothing() {
         let key = StoreId::of(&store("/store", "overlay"));
         let error = find_store(&key, &inventory(&[store("/other", "overlay")])).unwrap_err();
-        assert!(error.what.contains("/store") && !error.stale, "{error}");
+        assert!(error.what.contains("/store") && !error.is_stale, "{error}");
     }
 }

@@ -125,20 +125,20 @@ pub struct PreconditionError {
     /// What is not available, and why.
     pub what: String,
     /// A retry may succeed: disk and runtime showed different moments.
-    pub stale: bool,
+    pub is_stale: bool,
 }
 
 impl PreconditionError {
     /// An error that a retry does not resolve.
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), stale: false }
+        Self { what: what.into(), is_stale: false }
     }
 
     /// An error that a new plan resolves.
     #[must_use]
     pub fn stale(what: impl Into<String>) -> Self {
-        Self { what: what.into(), stale: true }
+        Self { what: what.into(), is_stale: true }
     }
 
     /// The store cannot be read.

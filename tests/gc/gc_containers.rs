@@ -13,7 +13,7 @@ use crate::support;
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::containers::{Collector, Scope};
+use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{Gauges, Observer, Run};
 use layersweep::model::plan::Kind;
@@ -64,7 +64,7 @@ impl Observer for Told {
         self.deleted.push(deletion.step.target.id.clone());
     }
 
-    fn refused(&mut self, step: &Step, problem: &Problem) {
+    fn failed(&mut self, step: &Step, problem: &Problem) {
         self.refused.push(format!("{}: {}", step.target.id, problem.message));
     }
 }
@@ -74,7 +74,7 @@ fn policy(min_age: SignedDuration) -> Policy {
 }
 
 fn run(
-    collector: &Collector<'_>,
+    collector: &CriContainers<'_>,
     scan: &layersweep::stores::Scan,
     places: &Places,
     told: &mut Told,
@@ -107,10 +107,10 @@ impl Node {
         policy: &Policy,
         scope: Scope,
         places: &Places,
-        act: impl FnOnce(&Collector<'_>, &layersweep::stores::Scan) -> T,
+        act: impl FnOnce(&CriContainers<'_>, &layersweep::stores::Scan) -> T,
     ) -> T {
         let scan = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
-        let collector = Collector::new(&self.client, &self.request, places, policy, scope).unwrap();
+        let collector = CriContainers::new(&self.client, &self.request, places, policy, scope).unwrap();
         act(&collector, &scan)
     }
 

@@ -16,7 +16,7 @@ use cri_server::{CriServer, Listing, Removal};
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::containers::{Collector, Scope};
+use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{Gauges, Observer, PreconditionError, Run};
 use layersweep::model::plan::{Cause, Phase};
@@ -93,7 +93,7 @@ impl Node {
         let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
         let places = Places { roots: vec![self.kubelet.clone()], ..Places::default() };
         let scan = layersweep::stores::run(&request, &Progress::default()).unwrap();
-        let collector = Collector::new(&client, &request, &places, policy, CONTAINERS)?;
+        let collector = CriContainers::new(&client, &request, &places, policy, CONTAINERS)?;
         // This store lies on the machine's own disk, where others write: nothing is measured.
         let patience = Patience { deadline: Duration::ZERO, ..Patience::default() };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, stop);
@@ -139,7 +139,7 @@ impl Observer for Told {
         self.deleted.push(deletion.step.target.id.clone());
     }
 
-    fn refused(&mut self, _: &Step, problem: &Problem) {
+    fn failed(&mut self, _: &Step, problem: &Problem) {
         self.refused.push(problem.message.clone());
     }
 }

@@ -254,7 +254,7 @@ impl Observer for Told {
         self.deleted.extend(deletion.step.target.names.iter().cloned());
     }
 
-    fn refused(&mut self, step: &Step, problem: &Problem) {
+    fn failed(&mut self, step: &Step, problem: &Problem) {
         self.calls.push("refused");
         self.refused.push(format!("{}: {}", step.target.names.join(" "), problem.message));
     }

@@ -36,7 +36,7 @@ impl Stage {
 }
 
 /// All that a run works with.
-pub struct Collector<'a> {
+pub struct CriContainers<'a> {
     pub(super) client: &'a Client,
     pub(super) place: StorePlace,
     /// How to look at the disk again.
@@ -47,13 +47,13 @@ pub struct Collector<'a> {
     pub(super) scope: Scope,
 }
 
-impl std::fmt::Debug for Collector<'_> {
+impl std::fmt::Debug for CriContainers<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Collector").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("CriContainers").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
-impl<'a> Collector<'a> {
+impl<'a> CriContainers<'a> {
     /// Finds out which store the runtime serves.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cri::{CriError, Problem};
 use crate::execute::containers::account::Account;
-use crate::execute::containers::collector::{Collector, Stage};
+use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
 use crate::execute::containers::look::{Look, Seen};
 use crate::execute::containers::plan;
@@ -29,14 +29,14 @@ use crate::sys::{processes, stop};
 /// grace period, 30 seconds by default.
 const GRACE: Duration = Duration::from_secs(30);
 
-impl Collector<'_> {
+impl CriContainers<'_> {
     /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
     /// changes and everything is deleted that is to be deleted. `scan` has measured the stores.
     ///
     /// # Errors
     /// When the runtime cannot be asked.
     pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
-        source::plan(&mut Containers::new(self), self.scope, &mut self.account(scan))
+        source::plan(&mut CriSource::new(self), self.scope, &mut self.account(scan))
     }
 
     /// Carries out what the policy asks for, and returns the plan as it was carried out.
@@ -47,7 +47,7 @@ impl Collector<'_> {
         // containerd unlinks a writable layer with its next collection, seconds after its answer.
         let patience = Patience { still: run.patience.still.max(Duration::from_secs(5)), ..run.patience };
         let before = std::mem::replace(&mut run.patience, patience);
-        let plan = source::run(run, &mut Containers::new(self), self.scope, &mut self.account(scan));
+        let plan = source::run(run, &mut CriSource::new(self), self.scope, &mut self.account(scan));
         run.patience = before;
         plan
     }
@@ -74,13 +74,13 @@ fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Op
 }
 
 /// The containers of one runtime.
-struct Containers<'a> {
-    collector: &'a Collector<'a>,
+struct CriSource<'a> {
+    collector: &'a CriContainers<'a>,
     look: Look<'a>,
 }
 
-impl<'a> Containers<'a> {
-    fn new(collector: &'a Collector<'a>) -> Self {
+impl<'a> CriSource<'a> {
+    fn new(collector: &'a CriContainers<'a>) -> Self {
         Self { collector, look: Look::new(collector) }
     }
 
@@ -89,7 +89,7 @@ impl<'a> Containers<'a> {
         let id = &step.target.id;
         let seen = self.look.look()?;
         if !seen.containers.iter().any(|one| one.id == *id) {
-            return Ok(Proof::Gone);
+            return Ok(Proof::AlreadyGone);
         }
         let verdicts = plan::containers(collector, &seen);
         // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
@@ -100,7 +100,7 @@ impl<'a> Containers<'a> {
             return Ok(proof);
         }
         // The last question before the removal, and the one that counts: a runtime removes by force.
-        let Some(details) = self.look.fresh(id)? else { return Ok(Proof::Gone) };
+        let Some(details) = self.look.fresh(id)? else { return Ok(Proof::AlreadyGone) };
         match details.state {
             ContainerState::Exited => {}
             ContainerState::Running => return Ok(kept(Rule::Running, "it is running now")),
@@ -134,7 +134,7 @@ impl<'a> Containers<'a> {
         let id = &step.target.id;
         let seen = self.look.look()?;
         if !seen.sandboxes.iter().any(|one| one.id == *id) {
-            return Ok(Proof::Gone);
+            return Ok(Proof::AlreadyGone);
         }
         if let Some(proof) = spared(&plan::sandboxes(collector, &seen, &BTreeSet::new()), id) {
             return Ok(proof);
@@ -177,7 +177,7 @@ impl<'a> Containers<'a> {
     }
 }
 
-impl Source for Containers<'_> {
+impl Source for CriSource<'_> {
     type Seen = Seen;
 
     fn look(&mut self) -> Result<Seen, PreconditionError> {
@@ -189,7 +189,7 @@ impl Source for Containers<'_> {
     }
 }
 
-impl Handler for Containers<'_> {
+impl Handler for CriSource<'_> {
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         match step.target.kind {
             Kind::Container => self.prove_container(step),
@@ -254,7 +254,7 @@ fn spared(verdicts: &Verdicts, id: &str) -> Option<Proof> {
         return None;
     }
     let stays = verdicts.kept.iter().find(|kept| kept.id == id);
-    Some(stays.map_or(Proof::Gone, |stays| kept(stays.rule, stays.detail.clone())))
+    Some(stays.map_or(Proof::AlreadyGone, |stays| kept(stays.rule, stays.detail.clone())))
 }
 
 fn process_in(id: &str) -> Option<Proof> {

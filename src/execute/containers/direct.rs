@@ -40,7 +40,7 @@ const SCOPE: Scope = Scope { containers: true, logs: false };
 
 /// Everything that a run needs.
 #[derive(Debug)]
-pub struct Direct<'a> {
+pub struct DiskContainers<'a> {
     /// Those of the stores.
     pub editors: &'a Editors,
     /// Asked before each removal; `None`: the owner may be at work, so nothing goes.
@@ -52,7 +52,7 @@ pub struct Direct<'a> {
     pub policy: &'a Policy,
 }
 
-impl Direct<'_> {
+impl DiskContainers<'_> {
     /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
     /// changes. `scan` has measured the stores.
     ///
@@ -60,7 +60,7 @@ impl Direct<'_> {
     /// When an owner is at work, or the disk cannot be read.
     pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
         let mut account = self.account(scan);
-        source::plan(&mut OnDisk::new(self, &scan.inventory), SCOPE, &mut account)
+        source::plan(&mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
     }
 
     /// Carries out what the policy asks for, and returns the plan as it was carried out.
@@ -69,7 +69,7 @@ impl Direct<'_> {
     /// As [`Self::plan`]: then nothing was deleted.
     pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
         let mut account = self.account(scan);
-        source::run(run, &mut OnDisk::new(self, &scan.inventory), SCOPE, &mut account)
+        source::run(run, &mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
     }
 
     fn account<'s>(&self, scan: &'s Scan) -> Account<'s> {
@@ -86,8 +86,8 @@ pub fn own_store(editors: &Editors, inventory: &Inventory) -> Option<StoreIx> {
 }
 
 /// Lists containers, and caches what cannot change any more.
-struct OnDisk<'a> {
-    direct: &'a Direct<'a>,
+struct DiskSource<'a> {
+    direct: &'a DiskContainers<'a>,
     /// Of which store anything goes.
     own: Option<Store>,
     ended: HashMap<String, Facts>,
@@ -113,7 +113,7 @@ struct Seen {
     running: Vec<String>,
 }
 
-impl Source for OnDisk<'_> {
+impl Source for DiskSource<'_> {
     type Seen = Seen;
 
     fn look(&mut self) -> Result<Seen, PreconditionError> {
@@ -178,7 +178,7 @@ impl Source for OnDisk<'_> {
     }
 }
 
-impl Handler for OnDisk<'_> {
+impl Handler for DiskSource<'_> {
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let seen = self.look()?;
         let stage = match step.target.kind {
@@ -192,7 +192,7 @@ impl Handler for OnDisk<'_> {
             return Ok(Proof::MayGo);
         }
         let Some(Kept { rule, detail, .. }) = kept.into_iter().find(|stays| stays.target.id == *id) else {
-            return Ok(Proof::Gone);
+            return Ok(Proof::AlreadyGone);
         };
         // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
         let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
@@ -224,8 +224,8 @@ impl Handler for OnDisk<'_> {
     }
 }
 
-impl<'a> OnDisk<'a> {
-    fn new(direct: &'a Direct<'a>, inventory: &Inventory) -> Self {
+impl<'a> DiskSource<'a> {
+    fn new(direct: &'a DiskContainers<'a>, inventory: &Inventory) -> Self {
         let own = own_store(direct.editors, inventory).map(|at| inventory.stores[at.get()].clone());
         Self { direct, own, ended: HashMap::new() }
     }
@@ -331,7 +331,7 @@ impl<'a> OnDisk<'a> {
 
     /// Which of the pods are gone.
     fn pods(&self, seen: &Seen) -> Result<Pods, String> {
-        let Direct { request, places, .. } = *self.direct;
+        let DiskContainers { request, places, .. } = *self.direct;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| look::describe(&error))?;
         known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| look::describe(&error))?;
         let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::execute::containers::collector::Collector;
+use crate::execute::containers::collector::CriContainers;
 use crate::execute::containers::look::{Look, Seen};
 use crate::execute::executor::Proof;
 use crate::execute::remover::PreconditionError;
@@ -28,7 +28,7 @@ use crate::sys::{namespaces::Mounts, removal};
 type Ruling = Option<(Rule, String)>;
 
 /// The logs stage: directories of deleted pods, then dangling links.
-pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, plan: &mut Plan) {
+pub(super) fn plan(collector: &CriContainers<'_>, seen: &Seen, without: &BTreeSet<&str>, plan: &mut Plan) {
     let directories = match &seen.log_directories {
         Ok(directories) => directories,
         // As the kubelet: without the directories, no link is looked at.
@@ -79,7 +79,7 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Ruling
 }
 
 fn directory_stays(
-    collector: &Collector<'_>,
+    collector: &CriContainers<'_>,
     seen: &Seen,
     without: &BTreeSet<&str>,
     directory: &node_logs::Directory,
@@ -123,7 +123,7 @@ fn is_read(reader: Result<Option<String>, String>) -> Ruling {
     }
 }
 
-fn link_stays(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, link: &Link) -> Ruling {
+fn link_stays(collector: &CriContainers<'_>, seen: &Seen, without: &BTreeSet<&str>, link: &Link) -> Ruling {
     let id = link.name.to_str().and_then(logs::id_in_link);
     let named = match id {
         None => Named::Nobody,
@@ -151,7 +151,7 @@ fn link_stays(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, 
 }
 
 /// Logs of the containers that go, each after its container.
-pub(super) fn with_containers(collector: &Collector<'_>, seen: &Seen, plan: &mut Plan) {
+pub(super) fn with_containers(collector: &CriContainers<'_>, seen: &Seen, plan: &mut Plan) {
     let containers = std::mem::take(&mut plan.steps);
     for container in containers {
         let id = container.target.id.clone();
@@ -168,7 +168,7 @@ pub(super) fn with_containers(collector: &Collector<'_>, seen: &Seen, plan: &mut
 
 /// A container's log, and those that were rotated away from it: `0.log`, `0.log.20261121-101112`,
 /// `0.log.20261121-101112.gz`.
-fn files_of(collector: &Collector<'_>, log: &Path) -> Vec<PathBuf> {
+fn files_of(collector: &CriContainers<'_>, log: &Path) -> Vec<PathBuf> {
     let places = collector.places;
     let inside = places.is_pod_log(log) && log.components().all(|part| part.as_os_str() != "..");
     let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(OsStr::to_str)) else {
@@ -187,13 +187,13 @@ fn files_of(collector: &Collector<'_>, log: &Path) -> Vec<PathBuf> {
 
 /// Proves it again.
 pub(super) fn prove(
-    collector: &Collector<'_>,
+    collector: &CriContainers<'_>,
     step: &Step,
     look: &mut Look<'_>,
 ) -> Result<Proof, PreconditionError> {
     let path = PathBuf::from(&step.target.id);
     if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return Ok(Proof::Gone);
+        return Ok(Proof::AlreadyGone);
     }
     let seen = look.look()?;
     let nobody = BTreeSet::new();
@@ -206,7 +206,7 @@ pub(super) fn prove(
             let links = node_logs::links(&collector.request.sysroot, collector.places);
             match links.map(|links| links.into_iter().find(|link| link.path == path)) {
                 Ok(Some(link)) => link_stays(collector, &seen, &nobody, &link),
-                Ok(None) => return Ok(Proof::Gone),
+                Ok(None) => return Ok(Proof::AlreadyGone),
                 Err(error) => Some((Rule::Unreadable, error.to_string())),
             }
         }
@@ -249,7 +249,7 @@ fn mounted(path: &Path) -> Option<String> {
 }
 
 /// Removes a directory, a file or a link.
-pub(super) fn remove(collector: &Collector<'_>, step: &Step) -> Result<(), String> {
+pub(super) fn remove(collector: &CriContainers<'_>, step: &Step) -> Result<(), String> {
     let path = PathBuf::from(&step.target.id);
     let base = match step.cause {
         Cause::Dangling => &collector.places.container_logs,
@@ -277,7 +277,7 @@ pub(super) fn remove(collector: &Collector<'_>, step: &Step) -> Result<(), Strin
     }
 }
 
-fn opened(collector: &Collector<'_>, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
+fn opened(collector: &CriContainers<'_>, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
     let base =
         collector.request.sysroot.resolve(base).map_err(|error| format!("{}: {error}", base.display()))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

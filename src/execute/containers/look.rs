@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
-use crate::execute::containers::collector::Collector;
+use crate::execute::containers::collector::CriContainers;
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::node::logs as node_logs;
@@ -46,7 +46,7 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
 
 /// Lists containers, and caches what cannot change any more.
 pub(super) struct Look<'a> {
-    collector: &'a Collector<'a>,
+    collector: &'a CriContainers<'a>,
     /// Of containers that have ended; none of them starts again.
     ended: HashMap<String, ContainerDetails>,
     processes: Option<(Instant, Result<Processes, String>)>,
@@ -67,12 +67,12 @@ pub(super) struct Seen {
 }
 
 impl<'a> Look<'a> {
-    pub(super) fn new(collector: &'a Collector<'a>) -> Self {
+    pub(super) fn new(collector: &'a CriContainers<'a>) -> Self {
         Self { collector, ended: HashMap::new(), processes: None }
     }
 
     pub(super) fn look(&mut self) -> Result<Seen, PreconditionError> {
-        let Collector { client, request, places, scope, .. } = *self.collector;
+        let CriContainers { client, request, places, scope, .. } = *self.collector;
         // The kubelet makes a pod's directory before all else, and removes it last. So that is
         // looked at last: of what was seen before, no directory is missing only by now.
         let log_directories = match scope.logs {
@@ -150,7 +150,7 @@ impl<'a> Look<'a> {
         sandboxes: &'b [RuntimeSandbox],
         of_logs: impl Iterator<Item = (&'b str, &'b str)>,
     ) -> Result<Pods, String> {
-        let Collector { request, places, .. } = *self.collector;
+        let CriContainers { request, places, .. } = *self.collector;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| describe(&error))?;
         let running = sandboxes.iter().filter(|one| one.ready).map(RuntimeSandbox::pod_uid);
         known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| describe(&error))?;

@@ -14,6 +14,6 @@ mod look;
 mod plan;
 mod source;
 
-pub use collector::Collector;
+pub use collector::CriContainers;
 pub use collector::Scope;
-pub use direct::{Direct, own_store};
+pub use direct::{DiskContainers, own_store};

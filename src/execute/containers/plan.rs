@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::execute::containers::collector::{Collector, Stage};
+use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
 use crate::execute::containers::look::Seen;
 use crate::model::Plan;
@@ -13,7 +13,7 @@ use crate::policy::containers::exact;
 use crate::policy::containers::kubelet;
 
 /// What a stage takes, as if all of `gone` were gone already.
-pub(super) fn of(collector: &Collector<'_>, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
+pub(super) fn of(collector: &CriContainers<'_>, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
     let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
     let mut plan = Plan { notes: pods_unknown(seen.pods_unknown.as_ref()), ..Plan::default() };
     let names = |id: &str| seen.names_of(id);
@@ -30,11 +30,11 @@ pub(super) fn of(collector: &Collector<'_>, stage: Stage, seen: &Seen, gone: &[S
     plan
 }
 
-pub(super) fn containers(collector: &Collector<'_>, seen: &Seen) -> Verdicts {
+pub(super) fn containers(collector: &CriContainers<'_>, seen: &Seen) -> Verdicts {
     containers_of(input(collector, seen))
 }
 
-pub(super) fn sandboxes(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>) -> Verdicts {
+pub(super) fn sandboxes(collector: &CriContainers<'_>, seen: &Seen, without: &BTreeSet<&str>) -> Verdicts {
     sandboxes_of(input(collector, seen), without)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) ->
     }
 }
 
-fn input<'a>(collector: &'a Collector<'_>, seen: &'a Seen) -> exact::Input<'a> {
+fn input<'a>(collector: &'a CriContainers<'_>, seen: &'a Seen) -> exact::Input<'a> {
     exact::Input {
         containers: &seen.containers,
         sandboxes: &seen.sandboxes,

@@ -52,7 +52,7 @@ pub(super) fn run<S: Source>(
             Ok(seen) => seen,
             Err(error) if stage == Stage::ALL[0] => return Err(error),
             Err(error) => {
-                run.ends(error.what);
+                run.stop_unproven(error.what);
                 break;
             }
         };

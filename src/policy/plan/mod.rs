@@ -120,7 +120,7 @@ impl<'a> Planner<'a> {
     /// filesystem of the inventory, as measured now. A step that was handed out and never answered
     /// counts as refused.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
-        self.answer(Answer::Refused(UNANSWERED.into()));
+        self.answer(Answer::Failed(UNANSWERED.into()));
         if self.first.is_none() {
             self.first = Some(self.put_first(measured));
         } else if std::mem::take(&mut self.first_stays) {
@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
     /// How the last step went. Without an open step this does nothing.
     pub fn answer(&mut self, answer: Answer) {
         let Some((at, step)) = self.pending.take() else { return };
-        let went = matches!(answer, Answer::Removed | Answer::Gone);
+        let went = matches!(answer, Answer::Removed | Answer::AlreadyGone);
         match answer {
             Answer::Removed => self.has_made_room(at, &step),
             Answer::NotTried => {}
@@ -163,12 +163,12 @@ impl<'a> Planner<'a> {
                 self.steps.push(step);
             }
             // Another process deleted it: neither our deletion nor an error.
-            Answer::Gone | Answer::NotTried => {}
+            Answer::AlreadyGone | Answer::NotTried => {}
             Answer::Kept(ruling) => {
                 let detail = format!("since the run began: {}", ruling.detail);
                 self.states[at.get()] = ImageState::Kept(Ruling { detail, ..ruling });
             }
-            Answer::Refused(message) => {
+            Answer::Failed(message) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {
                     self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
                 }
@@ -207,7 +207,7 @@ impl<'a> Planner<'a> {
     /// Ends the planning, wherever it stands.
     #[must_use]
     pub fn finish(mut self, measured: &[Measured]) -> Plan {
-        self.answer(Answer::Refused(UNANSWERED.into()));
+        self.answer(Answer::Failed(UNANSWERED.into()));
         let aged_left = self.is_aged_left();
         self.close(measured);
         for plan in &mut self.filesystems {

@@ -173,7 +173,7 @@ impl World {
             while let Some(step) = planner.next(&[space(available), space(1000)]) {
                 let id = step.target.id.clone();
                 let outcome = outcome(&id);
-                if matches!(outcome, Answer::Removed | Answer::Gone) {
+                if matches!(outcome, Answer::Removed | Answer::AlreadyGone) {
                     available += step.predicted_bytes();
                 }
                 asked.push(id);
@@ -431,7 +431,7 @@ fn shared_bytes_leave_with_the_last() {
 fn a_group_that_loses_a_member_is_given_up() {
     for lost in ["a", "b"] {
         let refused = |id: &str| match id == lost {
-            true => Answer::Refused("busy".into()),
+            true => Answer::Failed("busy".into()),
             false => Answer::Removed,
         };
         let (asked, plan) = a_pair().run(200, refused);
@@ -444,7 +444,7 @@ fn a_group_that_loses_a_member_is_given_up() {
     assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
     assert!(plan.problems.is_empty());
     assert_eq!(plan.kept[0].rule, Rule::InUse);
-    let (asked, plan) = a_pair().run(200, |_| Answer::Gone);
+    let (asked, plan) = a_pair().run(200, |_| Answer::AlreadyGone);
     assert_eq!(asked, ["a", "b"]);
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "what others removed is neither ours nor kept");
 }
@@ -562,7 +562,7 @@ fn age_goes_first_and_never_stops_space() {
     world.policy.max_age = Some(SignedDuration::from_hours(997));
     world.ages[0] = hours_ago(1000, Some(3));
     let refuse = |id: &str| match id {
-        "i1" => Answer::Refused("held".into()),
+        "i1" => Answer::Failed("held".into()),
         _ => Answer::Removed,
     };
     let (asked, plan) = world.run(200, refuse);

@@ -40,13 +40,13 @@ pub enum Answer {
     /// The target is deleted, as a check of the store proved.
     Removed,
     /// It was already deleted.
-    Gone,
+    AlreadyGone,
     /// A rule keeps it now; it was not touched.
     Kept(Ruling),
     /// It was not touched, and the run ends here.
     NotTried,
     /// The attempt failed, and the target is still there.
-    Refused(String),
+    Failed(String),
 }
 
 /// What the first deletion in a store has to do.
