@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::gc_request::Only;
 use crate::config::Config;
-use crate::cri::Client;
+use crate::cri::{Client, StorePlace};
 use crate::execute::containers::{CriContainers, DiskContainers, Scope};
+use crate::execute::cri::CriRemover;
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::{PreconditionError, Run};
@@ -24,7 +25,7 @@ const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 /// Who is asked, and who removes.
 #[derive(Debug)]
 enum Way {
-    Cri(Client),
+    Cri(Client, StorePlace),
     /// Nobody but the disk; with those who may be at work in the stores, unless that was said not to
     /// matter.
     Disk(Option<Owners>),
@@ -41,9 +42,9 @@ pub struct Containers {
 
 impl Containers {
     /// By the configuration, or by what is asked for; `None`: nothing.
-    pub fn wanted(config: &Config, only: &[Only], client: &Client) -> Option<Self> {
+    pub fn wanted(config: &Config, only: &[Only], remover: &CriRemover) -> Option<Self> {
         let scope = scope(config, only);
-        (scope.containers || scope.logs).then(|| Self::of(config, scope, client))
+        (scope.containers || scope.logs).then(|| Self::of(config, scope, remover))
     }
 
     /// The same without a runtime; logs stay then.
@@ -53,8 +54,8 @@ impl Containers {
     }
 
     /// All of it, whether or not it is switched on.
-    pub fn of(config: &Config, scope: Scope, client: &Client) -> Self {
-        Self::by(config, scope, Way::Cri(client.clone()))
+    pub fn of(config: &Config, scope: Scope, remover: &CriRemover) -> Self {
+        Self::by(config, scope, Way::Cri(remover.client().clone(), remover.place().clone()))
     }
 
     fn by(config: &Config, scope: Scope, way: Way) -> Self {
@@ -78,8 +79,8 @@ impl Containers {
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match (&self.way, editors) {
-            (Way::Cri(client), _) => self.collector(client, request)?.plan(scan),
-            (Way::Disk(owners), Some(editors)) => self.direct(editors, owners.as_ref(), request).plan(scan),
+            (Way::Cri(client, place), _) => self.by_cri(client, place, request).plan(scan),
+            (Way::Disk(owners), Some(editors)) => self.on_disk(editors, owners.as_ref(), request).plan(scan),
             (Way::Disk(_), None) => Ok(Plan::default()),
         }
     }
@@ -96,20 +97,22 @@ impl Containers {
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match &self.way {
-            Way::Cri(client) => self.collector(client, request)?.run(run, scan),
-            Way::Disk(owners) => self.direct(editors, owners.as_ref(), request).run(run, scan),
+            Way::Cri(client, place) => self.by_cri(client, place, request).run(run, scan),
+            Way::Disk(owners) => self.on_disk(editors, owners.as_ref(), request).run(run, scan),
         }
     }
 
-    fn collector<'c>(
+    fn by_cri<'c>(
         &'c self,
         client: &'c Client,
+        place: &'c StorePlace,
         request: &'c Request,
-    ) -> Result<CriContainers<'c>, PreconditionError> {
-        CriContainers::new(client, request, &self.places, &self.policy, self.scope)
+    ) -> CriContainers<'c> {
+        let Self { places, policy, scope, .. } = self;
+        CriContainers { client, place, request, places, policy, scope: *scope }
     }
 
-    fn direct<'c>(
+    fn on_disk<'c>(
         &'c self,
         editors: &'c Editors,
         owners: Option<&'c Owners>,

@@ -13,6 +13,7 @@ use super::scan::{self, ScanResult};
 use crate::config::Config;
 use crate::cri::Options;
 use crate::execute::containers::Scope;
+use crate::execute::cri::CriRemover;
 use crate::history::known::Life;
 use crate::model::Plan;
 use crate::model::rules::Ruling;
@@ -95,6 +96,7 @@ fn containers(request: &Request, config: &Config, scan: &Scan) -> Option<Plan> {
     let client = runtime::connect(request, &Options::default().probing()).ok()?;
     let stores = request.stores().ok()?;
     let scope = Scope { containers: true, logs: false };
-    let plan = Containers::of(config, scope, &client).plan(None, &stores, scan);
+    let plan = CriRemover::new(client)
+        .and_then(|remover| Containers::of(config, scope, &remover).plan(None, &stores, scan));
     plan.map_err(|error| tracing::info!("whether gc would delete it is unknown: {error}")).ok()
 }

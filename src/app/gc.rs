@@ -350,9 +350,7 @@ impl<'a> Gc<'a> {
             config.images.max_age = None;
         }
         let containers = match (through, selection) {
-            (Through::Cri(remover), Selection::Gc { only }) => {
-                Containers::wanted(&config, only, remover.client())
-            }
+            (Through::Cri(remover), Selection::Gc { only }) => Containers::wanted(&config, only, remover),
             (Through::Direct(owners), Selection::Gc { only }) => {
                 Containers::wanted_on_disk(&config, only, owners.as_ref())
             }

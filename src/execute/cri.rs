@@ -45,7 +45,12 @@ impl CriRemover {
     /// # Errors
     /// When it does not say.
     pub fn new(client: Client) -> Result<Self, PreconditionError> {
-        let place = store_place(&client, "images")?;
+        let place = client.store_place()?.ok_or_else(|| {
+            let endpoint = client.endpoint();
+            PreconditionError::new(format!(
+                "{endpoint}: the runtime does not report where its images are stored"
+            ))
+        })?;
         Ok(Self {
             client,
             place,
@@ -280,14 +285,6 @@ fn what_came(error: &CriError, touched: bool) -> Removed {
         // That is the runtime's, or ours: no reason to leave this image alone later on.
         _ => Removed::NotAsked(message),
     }
-}
-
-/// Where the runtime stores its images or containers.
-pub(super) fn store_place(client: &Client, what: &str) -> Result<StorePlace, PreconditionError> {
-    client.store_place()?.ok_or_else(|| {
-        let endpoint = client.endpoint();
-        PreconditionError::new(format!("{endpoint}: the runtime does not report where its {what} are stored"))
-    })
 }
 
 /// The stores of `inventory` that the runtime serves.

@@ -110,7 +110,15 @@ impl Node {
         act: impl FnOnce(&CriContainers<'_>, &layersweep::stores::Scan) -> T,
     ) -> T {
         let scan = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
-        let collector = CriContainers::new(&self.client, &self.request, places, policy, scope).unwrap();
+        let place = self.client.store_place().unwrap().unwrap();
+        let collector = CriContainers {
+            client: &self.client,
+            place: &place,
+            request: &self.request,
+            places,
+            policy,
+            scope,
+        };
         act(&collector, &scan)
     }
 

@@ -17,6 +17,7 @@ use jiff::SignedDuration;
 use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
 use layersweep::execute::containers::{CriContainers, Scope};
+use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{Gauges, Observer, PreconditionError, Run};
 use layersweep::model::plan::{Cause, Phase};
@@ -93,7 +94,15 @@ impl Node {
         let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
         let places = Places { roots: vec![self.kubelet.clone()], ..Places::default() };
         let scan = layersweep::stores::run(&request, &Progress::default()).unwrap();
-        let collector = CriContainers::new(&client, &request, &places, policy, CONTAINERS)?;
+        let remover = CriRemover::new(client)?;
+        let collector = CriContainers {
+            client: remover.client(),
+            place: remover.place(),
+            request: &request,
+            places: &places,
+            policy,
+            scope: CONTAINERS,
+        };
         // This store lies on the machine's own disk, where others write: nothing is measured.
         let patience = Patience { deadline: Duration::ZERO, ..Patience::default() };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, stop);

@@ -1,8 +1,6 @@
 //! What collecting through a runtime works with.
 
 use crate::cri::{Client, StorePlace};
-use crate::execute::cri::store_place;
-use crate::execute::remover::PreconditionError;
 use crate::node::places::Places;
 use crate::policy::containers::Policy;
 use crate::stores::Request;
@@ -37,35 +35,19 @@ impl Stage {
 
 /// All that a run works with.
 pub struct CriContainers<'a> {
-    pub(super) client: &'a Client,
-    pub(super) place: StorePlace,
+    pub client: &'a Client,
+    /// Which store it serves.
+    pub place: &'a StorePlace,
     /// How to look at the disk again.
-    pub(super) request: &'a Request,
+    pub request: &'a Request,
     /// What the kubelet keeps where.
-    pub(super) places: &'a Places,
-    pub(super) policy: &'a Policy,
-    pub(super) scope: Scope,
+    pub places: &'a Places,
+    pub policy: &'a Policy,
+    pub scope: Scope,
 }
 
 impl std::fmt::Debug for CriContainers<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CriContainers").field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
-
-impl<'a> CriContainers<'a> {
-    /// Finds out which store the runtime serves.
-    ///
-    /// # Errors
-    /// When it does not say.
-    pub fn new(
-        client: &'a Client,
-        request: &'a Request,
-        places: &'a Places,
-        policy: &'a Policy,
-        scope: Scope,
-    ) -> Result<Self, PreconditionError> {
-        let place = store_place(client, "containers")?;
-        Ok(Self { client, place, request, places, policy, scope })
     }
 }

@@ -53,7 +53,7 @@ impl CriContainers<'_> {
     }
 
     fn account<'s>(&self, scan: &'s Scan) -> Account<'s> {
-        let own = RuntimeStores::find(&self.place, &scan.inventory).map(|stores| stores.own);
+        let own = RuntimeStores::find(self.place, &scan.inventory).map(|stores| stores.own);
         Account::open(scan, own)
     }
 
@@ -64,7 +64,7 @@ impl CriContainers<'_> {
     }
 
     fn stores(&self, inventory: &Inventory) -> Result<RuntimeStores, PreconditionError> {
-        runtime_stores(self.client, &self.place, inventory)
+        runtime_stores(self.client, self.place, inventory)
     }
 }
 
