@@ -43,8 +43,8 @@ use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
 use crate::policy::PolicyKind;
-use crate::policy::compare::{Comparison, kubelet_policy};
-use crate::policy::kubelet::{self, Report};
+use crate::policy::compare::{Comparison, GATES, kubelet_policy};
+use crate::policy::kubelet::Report;
 use crate::policy::leaks::Plan as LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
@@ -128,7 +128,7 @@ pub struct Gc<'a> {
     asked: GcRequest<'a>,
     /// Locked from the beginning, or where somebody is asked, from the answer on.
     run: CommandRun<'a>,
-    kubelet: Option<kubelet::Policy>,
+    kubelet: Option<execute::kubelet::Settings>,
     through: Option<Through>,
     /// What `through` is; before, what is configured.
     via: Via,
@@ -250,7 +250,7 @@ impl<'a> Gc<'a> {
                 Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
             })?;
-            self.kubelet = Some(policy);
+            self.kubelet = Some(execute::kubelet::Settings { policy, gates: GATES });
         }
         Ok(())
     }
@@ -457,7 +457,7 @@ impl<'a> Gc<'a> {
         }
         (result.plan, result.kubelet, result.before) = now;
         if let Some(settings) = self.kubelet.filter(|_| self.asked.dry_run) {
-            result.comparison = images::side_by_side(scan, &means, &looked, settings);
+            result.comparison = images::side_by_side(scan, &means, &looked, settings.policy);
         }
         Ok(())
     }

@@ -94,6 +94,7 @@ pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<Runtim
             created: moment(one.created_at),
             labels: sorted(one.labels),
             annotations: sorted(one.annotations),
+            runtime_handler: one.runtime_handler,
         }
     };
     let sandboxes = answer.items.into_iter().map(sandbox);

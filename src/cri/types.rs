@@ -141,6 +141,8 @@ pub struct RuntimeSandbox {
     pub created: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
+    /// The runtime handler it runs with.
+    pub runtime_handler: String,
 }
 
 impl RuntimeSandbox {

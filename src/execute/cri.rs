@@ -9,7 +9,9 @@ use std::collections::{HashMap, HashSet};
 use tonic::Code;
 
 use crate::cri::in_use::Names;
-use crate::cri::{Client, CriError, Problem, RuntimeContainer, RuntimeImage, StorePlace, is_no_space};
+use crate::cri::{
+    Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, is_no_space,
+};
 use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::model::plan::{self, Gain, Phase};
@@ -18,7 +20,7 @@ use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, StoreId};
 use crate::policy::ExternalFacts;
-use crate::policy::kubelet::{ListedImage, Listing};
+use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 use crate::stores::containers_storage::edit::ReserveFile;
 
 /// Works through a CRI socket.
@@ -229,10 +231,13 @@ impl CriRemover {
     }
 }
 
-/// The image that the kubelet takes a container to use.
-fn image_of(container: &RuntimeContainer) -> String {
-    let RuntimeContainer { image_id, image_ref, .. } = container;
-    if image_id.is_empty() { image_ref } else { image_id }.clone()
+/// What the kubelet sees of a container.
+fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox]) -> ListedContainer {
+    let RuntimeContainer { id, image_id, image_ref, sandbox_id, .. } = container;
+    let image_id = if image_id.is_empty() { image_ref } else { image_id };
+    let sandbox = sandboxes.iter().find(|one| one.id == *sandbox_id);
+    let handler = sandbox.map(|one| one.runtime_handler.clone()).unwrap_or_default();
+    ListedContainer { id: id.clone(), image_id: image_id.clone(), handler }
 }
 
 /// A container for people.
@@ -327,15 +332,21 @@ impl Remover for CriRemover {
         self.add_users(inventory, &containers, &images, &of_listing, &mut facts);
         let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         let view = |(place, image): (usize, &RuntimeImage)| {
-            let listed =
-                ListedImage { id: image.id.clone(), size_bytes: image.listed_bytes, pinned: image.pinned };
+            let listed = ListedImage {
+                id: image.id.clone(),
+                size_bytes: image.listed_bytes,
+                pinned: image.pinned,
+                handler: image.runtime_handler.clone(),
+            };
             let on_disk = of_listing.get(&place).map(|at| &inventory.images[at.get()]);
             (listed, on_disk.map(|image| (keys[image.store.get()].clone(), image.id.clone())))
         };
+        let containers =
+            containers.iter().map(|one| (listed(one, &sandboxes), self.mounted_in(one).to_vec()));
         self.listing = Some(Listing {
             store: keys[stores.own.get()].clone(),
             images: images.iter().enumerate().map(view).collect(),
-            containers: containers.iter().map(image_of).collect(),
+            containers: containers.collect(),
         });
         Ok(facts)
     }

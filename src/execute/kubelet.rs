@@ -19,13 +19,22 @@ use crate::model::space::{InvalidStats, Measured, Space, Started, Stat, Wanted};
 use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan};
 use crate::policy::Answer;
 use crate::policy::kubelet::{
-    self, Failure, FsStats, ListedImage, Listing, Manager, Record, Records, Report, Runtime, RuntimeError,
+    self, Failure, FsStats, Gates, ListedContainer, ListedImage, Listing, Manager, Record, Records, Report,
+    Runtime, RuntimeError,
 };
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
 
 /// What it does without: it has no back-off, and a rule of its own for what was used just now.
 const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
+
+/// The kubelet's settings, and which of its features count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// See [`crate::policy::compare::kubelet_policy`].
+    pub policy: kubelet::Policy,
+    pub gates: Gates,
+}
 
 /// Runs the kubelet's collector once, and returns the plan as it was carried out, and the kubelet's
 /// own account: what it believes it freed, its events, its failure. The kubelet is taken to be up
@@ -42,12 +51,12 @@ pub fn run(
     scan: &Scan,
     means: &Means<'_>,
     remover: &mut dyn Remover,
-    policy: kubelet::Policy,
+    settings: Settings,
 ) -> Result<(Plan, Report), PreconditionError> {
     let world = World::of(scan, means, &Looked::now(scan, means, remover)?)?;
     let spaces = run.measure();
     let mut act = Act { run, images: Images::new(scan, *means, &WAIVED, remover) };
-    Ok(world.collect(&mut act, scan, means, policy, spaces))
+    Ok(world.collect(&mut act, scan, means, settings, spaces))
 }
 
 /// What [`run`] would do if every prediction holds, after something else has freed `made`.
@@ -59,13 +68,13 @@ pub fn plan(
     scan: &Scan,
     means: &Means<'_>,
     looked: &Looked,
-    policy: kubelet::Policy,
+    settings: Settings,
 ) -> Result<(Plan, Report, Vec<Measured>), PreconditionError> {
     let world = World::of(scan, means, looked)?;
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
-    let (plan, report) = world.collect(&mut Predict, scan, means, policy, then);
+    let (plan, report) = world.collect(&mut Predict, scan, means, settings, then);
     Ok((plan, report, before))
 }
 
@@ -146,7 +155,7 @@ impl World {
     }
 
     /// What the kubelet remembers of the images.
-    fn records(&self) -> Records {
+    fn records(&self, gates: Gates) -> Records {
         let records = self.images.iter().filter_map(|(image, at)| {
             let ages = self.facts.age((*at)?)?;
             let record = Record {
@@ -154,7 +163,7 @@ impl World {
                 last_used: ages.last_used,
                 ..Record::default()
             };
-            Some((image.id.clone(), record))
+            Some((kubelet::key(gates, &image.id, &image.handler), record))
         });
         records.collect()
     }
@@ -164,11 +173,11 @@ impl World {
         way: &mut dyn Way,
         scan: &Scan,
         means: &Means<'_>,
-        policy: kubelet::Policy,
+        settings: Settings,
         spaces: Vec<Measured>,
     ) -> (Plan, Report) {
         let began = jiff::Timestamp::MIN;
-        let mut manager = Manager::new(policy, began, self.records());
+        let mut manager = Manager::new(settings.policy, settings.gates, began, self.records(settings.gates));
         let store = self.listing.store_in(&scan.inventory);
         let mut node = Node {
             scan,
@@ -196,7 +205,7 @@ impl World {
         // Its own rule for recent use has its own clock.
         let facts = self.facts.scanned_now();
         let judge = Judge::new(facts.input(scan, means.policy));
-        (node.plan(&report, policy, &judge), report)
+        (node.plan(&report, settings.policy, &judge), report)
     }
 }
 
@@ -387,8 +396,13 @@ impl Runtime for Node<'_, '_> {
         Ok(self.images.iter().map(shown).collect())
     }
 
-    fn list_containers(&mut self) -> Result<Vec<String>, RuntimeError> {
-        Ok(self.listing.containers.clone())
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
+        Ok(self.listing.containers.iter().map(|(container, _)| container.clone()).collect())
+    }
+
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
+        let found = self.listing.containers.iter().find(|(one, _)| one.id == container.id);
+        Ok(found.map(|(_, mounted)| mounted.clone()).unwrap_or_default())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
@@ -406,11 +420,12 @@ impl Runtime for Node<'_, '_> {
         }
     }
 
-    fn remove_image(&mut self, id: &str) -> Result<(), RuntimeError> {
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
         if self.way.is_stopped() {
             return Err(RuntimeError("the run was ended".into()));
         }
-        let found = self.images.iter().find(|(image, _)| image.id == id);
+        let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
+        let found = self.images.iter().find(|(image, _)| same(image));
         match found.and_then(|(_, at)| *at) {
             Some(at) => self.remove(at),
             None => Err(RuntimeError("no such image".into())),

@@ -11,9 +11,13 @@ use crate::model::space::{Measured, Space};
 use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{
-    self, FsStats, IMAGE_GC_PERIOD, ListedImage, Listing, Manager, Record, Runtime, RuntimeError,
+    self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Listing, Manager, Record, Runtime,
+    RuntimeError,
 };
 use crate::policy::plan::{Task, plan};
+
+/// The kubelet's features as they are by default.
+pub const GATES: Gates = Gates { runtime_class_in_image_cri: false, image_volume: false };
 
 /// After so many runs that each changed something, it is shown as it stands.
 const MOST_RUNS: usize = 100;
@@ -123,10 +127,10 @@ fn predict_kubelet(
             last_used: ages.last_used,
             ..Record::default()
         };
-        Some((image.id.clone(), record))
+        Some((kubelet::key(GATES, &image.id, &image.handler), record))
     });
     let records = records.collect();
-    let mut manager = Manager::new(policy, Timestamp::MIN, records);
+    let mut manager = Manager::new(policy, GATES, Timestamp::MIN, records);
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
     let mut now = input.now;
@@ -208,7 +212,7 @@ struct Pretended<'a> {
     space: Space,
     /// What the runtime still lists.
     images: Vec<(ListedImage, Option<ImageIx>)>,
-    containers: &'a [String],
+    containers: &'a [(ListedContainer, Vec<String>)],
     live: Live<'a>,
     /// What went in this run, in order.
     deleted: Vec<ImageIx>,
@@ -249,8 +253,13 @@ impl Runtime for Pretended<'_> {
         Ok(self.images.iter().map(|(image, _)| image.clone()).collect())
     }
 
-    fn list_containers(&mut self) -> Result<Vec<String>, RuntimeError> {
-        Ok(self.containers.to_vec())
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
+        Ok(self.containers.iter().map(|(container, _)| container.clone()).collect())
+    }
+
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
+        let found = self.containers.iter().find(|(one, _)| one.id == container.id);
+        Ok(found.map(|(_, mounted)| mounted.clone()).unwrap_or_default())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
@@ -260,8 +269,9 @@ impl Runtime for Pretended<'_> {
         })
     }
 
-    fn remove_image(&mut self, id: &str) -> Result<(), RuntimeError> {
-        let found = self.images.iter().find(|(image, _)| image.id == id);
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
+        let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
+        let found = self.images.iter().find(|(image, _)| same(image));
         let (_, at) = found.ok_or_else(|| RuntimeError("no such image".into()))?;
         let at = *at;
         if let Some(container) = at.and_then(|at| self.refuses(at)) {
@@ -273,9 +283,12 @@ impl Runtime for Pretended<'_> {
             self.still_there.extend(at);
             return Ok(());
         }
-        self.images.retain(|(image, _)| image.id != id);
-        // Of what lies in no store that we read nothing is freed.
-        let Some(image) = at else { return Ok(()) };
+        self.images.retain(|(image, _)| !same(image));
+        // Of what lies in no store that we read, and of an image that stays for another handler,
+        // nothing is freed.
+        let Some(image) = at.filter(|at| self.images.iter().all(|(_, other)| *other != Some(*at))) else {
+            return Ok(());
+        };
         let nodes =
             self.live.last_held(Root::Image(image)).map(|node| &self.input.inventory.nodes[node.get()]);
         let here = nodes.filter(|node| node.filesystem == self.filesystem).map(|node| node.size);

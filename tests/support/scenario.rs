@@ -8,7 +8,7 @@ use layersweep::model::{
     NodeKind, Owner, Size, Store, StoreId, StoreKind,
 };
 use layersweep::policy::input::Ages;
-use layersweep::policy::kubelet::{ListedImage, Listing};
+use layersweep::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
 const MIB: u64 = 1 << 20;
 
@@ -96,11 +96,21 @@ impl Scenario {
             (listed, Some((StoreId::of(&inventory.stores[image.store.get()]), image.id.clone())))
         };
         let containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
-        let image_id = |container: &Container| container.image_id.as_deref().unwrap_or_default().to_owned();
+        let container = |container: &Container| {
+            let image_id = container.image_id.as_deref().unwrap_or_default().to_owned();
+            (
+                ListedContainer {
+                    id: container.id.to_string(),
+                    image_id: image_id.to_string(),
+                    ..ListedContainer::default()
+                },
+                vec![],
+            )
+        };
         Listing {
             store: StoreId::of(&inventory.stores[0]),
             images: inventory.images.iter().map(image).collect(),
-            containers: containers.map(image_id).collect(),
+            containers: containers.map(container).collect(),
         }
     }
 

@@ -219,6 +219,11 @@ impl Handler for DiskSource<'_> {
         }
     }
 
+    /// The editor proves it under the locks.
+    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
+        Ok(None)
+    }
+
     fn own_bytes(&self, device: u64) -> u64 {
         self.direct.editors.reserve_file_bytes(device)
     }
@@ -335,7 +340,11 @@ impl<'a> DiskSource<'a> {
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| look::describe(&error))?;
         known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| look::describe(&error))?;
         let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));
-        Ok(Pods { sources_ready: true, content_removable: gone.map(|(uid, _)| uid.clone()).collect() })
+        Ok(Pods {
+            sources_ready: true,
+            content_removable: gone.map(|(uid, _)| uid.clone()).collect(),
+            ..Pods::default()
+        })
     }
 }
 

@@ -162,7 +162,11 @@ impl<'a> Look<'a> {
         });
         let all = of_sandboxes.chain(of_containers).chain(of_logs);
         let gone = all.filter(|(uid, name)| !uid.is_empty() && !known.has(uid, name));
-        Ok(Pods { sources_ready: true, content_removable: gone.map(|(uid, _)| uid.to_owned()).collect() })
+        Ok(Pods {
+            sources_ready: true,
+            content_removable: gone.map(|(uid, _)| uid.to_owned()).collect(),
+            runtime_removable: std::collections::HashSet::new(),
+        })
     }
 
     fn processes(&mut self) -> Result<Processes, String> {

@@ -42,7 +42,9 @@ pub(super) fn sandboxes(collector: &CriContainers<'_>, seen: &Seen, without: &BT
 pub(super) fn containers_of(input: exact::Input<'_>) -> Verdicts {
     match input.policy.decides {
         PolicyKind::Exact => exact::containers(input),
-        PolicyKind::Kubelet => kubelet::containers(input.containers, input.pods, input.policy, input.now),
+        PolicyKind::Kubelet => {
+            kubelet::containers(input.containers, input.pods, input.policy, input.now, false)
+        }
     }
 }
 
@@ -54,7 +56,7 @@ pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) ->
     };
     match input.policy.decides {
         PolicyKind::Exact => exact::sandboxes(input, occupied),
-        PolicyKind::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods),
+        PolicyKind::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods, false),
     }
 }
 

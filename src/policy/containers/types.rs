@@ -68,6 +68,8 @@ pub struct Pods {
     pub sources_ready: bool,
     /// Their content may be deleted: the pod no longer exists.
     pub content_removable: HashSet<String>,
+    /// Their runtime part may go under pressure: all of it has ended.
+    pub runtime_removable: HashSet<String>,
 }
 
 impl Pods {
@@ -75,6 +77,11 @@ impl Pods {
     #[must_use]
     pub fn is_gone(&self, uid: &str) -> bool {
         self.sources_ready && !uid.is_empty() && self.content_removable.contains(uid)
+    }
+
+    /// Whether the kubelet may remove all of the pod.
+    pub(super) fn is_removable(&self, uid: &str, under_pressure: bool) -> bool {
+        self.content_removable.contains(uid) || (under_pressure && self.runtime_removable.contains(uid))
     }
 }
 

@@ -6,10 +6,14 @@ use jiff::Timestamp;
 
 use crate::policy::kubelet::failure::Failure;
 use crate::policy::kubelet::runtime::{ListedImage, Runtime};
+use crate::policy::kubelet::settings::Gates;
 
 /// What is remembered of one image. `None` as a time means never, which is infinitely long ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
+    pub id: String,
+    /// The handler that its removal names.
+    pub handler: String,
     /// When it was first seen.
     pub first_detected: Option<Timestamp>,
     /// When it was last seen in use.
@@ -20,30 +24,52 @@ pub struct Record {
     pub pinned: bool,
 }
 
-/// All that is remembered, by image id.
+/// All that is remembered, by key: the id, or `id,handler` with the gate on.
 pub type Records = BTreeMap<String, Record>;
 
-/// Updates the records, and returns the ids that are in use. `first_detected` is what images
+/// Updates the records, and returns the keys that are in use. `first_detected` is what images
 /// get that were not known.
 pub(super) fn detect(
     records: &mut Records,
+    gates: Gates,
     runtime: &mut dyn Runtime,
     first_detected: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<BTreeSet<String>, Failure> {
     let images = runtime.list_images().map_err(Failure::ListImages)?;
     let containers = runtime.list_containers().map_err(Failure::ListPods)?;
-    let in_use = BTreeSet::from_iter(containers);
+    let mut in_use = BTreeSet::new();
+    for container in &containers {
+        in_use.insert(key(gates, &container.image_id, &container.handler));
+        if gates.image_volume {
+            // The bare id even with handlers, so that the key of an image that was pulled for a
+            // handler is missed.
+            in_use.extend(runtime.mounted_images(container).map_err(Failure::ContainerStatus)?);
+        }
+    }
     let mut listed = BTreeSet::new();
-    for ListedImage { id, size_bytes, pinned } in images {
+    for ListedImage { id, size_bytes, pinned, handler } in images {
+        let key = key(gates, &id, &handler);
         let record =
-            records.entry(id.clone()).or_insert_with(|| Record { first_detected, ..Record::default() });
-        if in_use.contains(&id) {
+            records.entry(key.clone()).or_insert_with(|| Record { first_detected, ..Record::default() });
+        if in_use.contains(&key) {
             record.last_used = Some(now);
         }
+        let handler = if gates.runtime_class_in_image_cri { handler } else { String::new() };
+        (record.id, record.handler) = (id, handler);
         (record.size_bytes, record.pinned) = (size_bytes, pinned);
-        listed.insert(id);
+        listed.insert(key);
     }
-    records.retain(|id, _| listed.contains(id));
+    records.retain(|key, _| listed.contains(key));
     Ok(in_use)
+}
+
+/// The key of an image among the [`Records`].
+#[must_use]
+pub fn key(gates: Gates, id: &str, handler: &str) -> String {
+    if gates.runtime_class_in_image_cri && !handler.is_empty() {
+        format!("{id},{handler}")
+    } else {
+        id.to_owned()
+    }
 }

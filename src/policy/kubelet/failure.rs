@@ -10,6 +10,8 @@ pub enum Failure {
     ListImages(#[source] RuntimeError),
     #[error("listing the pods: {0}")]
     ListPods(#[source] RuntimeError),
+    #[error("asking for a container's status: {0}")]
+    ContainerStatus(#[source] RuntimeError),
     #[error("asking for the image filesystem: {0}")]
     FsStats(#[source] RuntimeError),
     #[error("the image filesystem has no valid capacity")]
@@ -58,6 +60,6 @@ impl Event {
 }
 
 fn list(failed: &[(String, RuntimeError)]) -> String {
-    let texts: Vec<_> = failed.iter().map(|(id, error)| format!("{id}: {error}")).collect();
+    let texts: Vec<_> = failed.iter().map(|(key, error)| format!("{key}: {error}")).collect();
     texts.join("; ")
 }

@@ -8,11 +8,11 @@ use crate::model::plan::Reason;
 use crate::policy::kubelet::detect::{Records, detect};
 use crate::policy::kubelet::failure::{Event, Failure};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
-use crate::policy::kubelet::settings::Policy;
+use crate::policy::kubelet::settings::{Gates, Policy};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freed {
-    /// The ids of the images that were to be removed, in order.
+    /// The keys of the images that were to be removed, in order.
     pub attempted: Vec<String>,
     /// Those that the runtime says are removed, and why they were.
     pub deleted: Vec<(String, Reason)>,
@@ -38,6 +38,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Manager {
     policy: Policy,
+    gates: Gates,
     began: Timestamp,
     records: Records,
 }
@@ -47,8 +48,8 @@ impl Manager {
     /// passed since. `records` is what it remembers; a kubelet that has just started remembers
     /// nothing.
     #[must_use]
-    pub fn new(policy: Policy, began: Timestamp, records: Records) -> Self {
-        Self { policy, began, records }
+    pub fn new(policy: Policy, gates: Gates, began: Timestamp, records: Records) -> Self {
+        Self { policy, gates, began, records }
     }
 
     #[must_use]
@@ -66,7 +67,7 @@ impl Manager {
         first_detected: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(), Failure> {
-        detect(&mut self.records, runtime, first_detected, now).map(|_| ())
+        detect(&mut self.records, self.gates, runtime, first_detected, now).map(|_| ())
     }
 
     /// A run of the collection loop: by age, then by space.
@@ -113,15 +114,15 @@ impl Manager {
         Ok(())
     }
 
-    /// The ids of all images that nothing uses or pins, least recently used first, then first
+    /// The keys of all images that nothing uses or pins, least recently used first, then first
     /// detected first; never is before all. The kubelet leaves the order of the rest to chance,
-    /// we take the id.
+    /// we take the key.
     fn eviction_order(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Result<Vec<String>, Failure> {
-        let in_use: BTreeSet<_> = detect(&mut self.records, runtime, Some(now), now)?;
-        let images = self.records.iter().filter(|(id, record)| !record.pinned && !in_use.contains(*id));
+        let in_use: BTreeSet<_> = detect(&mut self.records, self.gates, runtime, Some(now), now)?;
+        let images = self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key));
         let mut images: Vec<_> = images.collect();
         images.sort_by_key(|(_, record)| (record.last_used, record.first_detected));
-        Ok(images.into_iter().map(|(id, _)| id.clone()).collect())
+        Ok(images.into_iter().map(|(key, _)| key.clone()).collect())
     }
 
     fn free_old(
@@ -136,12 +137,12 @@ impl Manager {
             return Ok(images);
         }
         let (mut rest, mut failed) = (Vec::new(), Vec::new());
-        for id in images {
-            let last_used = self.records.get(&id).and_then(|record| record.last_used);
+        for key in images {
+            let last_used = self.records.get(&key).and_then(|record| record.last_used);
             if since(last_used, now) <= limit {
-                rest.push(id);
-            } else if let Err(error) = self.remove(runtime, &id, Reason::Age, freed) {
-                failed.push((id, error));
+                rest.push(key);
+            } else if let Err(error) = self.remove(runtime, &key, Reason::Age, freed) {
+                failed.push((key, error));
             }
         }
         if failed.is_empty() { Ok(rest) } else { Err(Failure::AgeDeletion(failed)) }
@@ -156,8 +157,8 @@ impl Manager {
         freed: &mut Freed,
     ) -> Result<u64, Failure> {
         let mut failed = Vec::new();
-        for id in images {
-            let Some(record) = self.records.get(id) else { continue };
+        for key in images {
+            let Some(record) = self.records.get(key) else { continue };
             if record.last_used.is_some_and(|used| used >= now) {
                 continue;
             }
@@ -165,8 +166,8 @@ impl Manager {
                 continue;
             }
             let size = record.size_bytes;
-            if let Err(error) = self.remove(runtime, id, Reason::Space, freed) {
-                failed.push((id.clone(), error));
+            if let Err(error) = self.remove(runtime, key, Reason::Space, freed) {
+                failed.push((key.clone(), error));
                 continue;
             }
             freed.freed_bytes = freed.freed_bytes.saturating_add(size);
@@ -181,17 +182,15 @@ impl Manager {
     fn remove(
         &mut self,
         runtime: &mut dyn Runtime,
-        id: &str,
+        key: &str,
         reason: Reason,
         freed: &mut Freed,
     ) -> Result<(), RuntimeError> {
-        if !self.records.contains_key(id) {
-            return Ok(());
-        }
-        freed.attempted.push(id.to_owned());
-        runtime.remove_image(id)?;
-        self.records.remove(id);
-        freed.deleted.push((id.to_owned(), reason));
+        let Some(record) = self.records.get(key) else { return Ok(()) };
+        freed.attempted.push(key.to_owned());
+        runtime.remove_image(&record.id, &record.handler)?;
+        self.records.remove(key);
+        freed.deleted.push((key.to_owned(), reason));
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! Policy `kubelet`: the kubelet's image garbage collection as it is, rule for rule, its
 //! roundings, its believing in listed sizes and its blind spots included. The state of Kubernetes
-//! 1.35 with the feature gates `ImageVolume` and `RuntimeClassInImageCriApi` off; `fixtures/kubelet-gc.json`
-//! holds the rows that it must pass.
+//! 1.35; `fixtures/kubelet-gc.json` holds the rows that it must pass.
 //!
 //! Pure but for what [`Runtime`] does: who lists, measures and removes is the caller's business.
 
@@ -11,8 +10,8 @@ mod manager;
 mod runtime;
 mod settings;
 
-pub use detect::{Record, Records};
+pub use detect::{Record, Records, key};
 pub use failure::{Event, Failure};
 pub use manager::{Freed, Manager, Report};
-pub use runtime::{FsStats, ListedImage, Listing, Runtime, RuntimeError};
-pub use settings::{ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletConfig, Policy};
+pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
+pub use settings::{ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, Policy};

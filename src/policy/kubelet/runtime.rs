@@ -11,6 +11,18 @@ pub struct ListedImage {
     pub size_bytes: u64,
     /// The runtime pins it.
     pub pinned: bool,
+    /// The runtime handler that it was pulled for; empty for none.
+    pub handler: String,
+}
+
+/// A container as the runtime lists it, in whatever state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedContainer {
+    /// Its id, to ask for its mounts.
+    pub id: String,
+    pub image_id: String,
+    /// The runtime handler of its pod; empty for none.
+    pub handler: String,
 }
 
 /// Everything that a runtime lists.
@@ -20,8 +32,8 @@ pub struct Listing {
     pub store: StoreId,
     /// Its images, and what they are on the disk: store and id; `None`: nothing that lies in a store.
     pub images: Vec<(ListedImage, Option<(StoreId, ImageId)>)>,
-    /// The image ids of its containers.
-    pub containers: Vec<String>,
+    /// Its containers, with the references of the images that they have mounted as volumes.
+    pub containers: Vec<(ListedContainer, Vec<String>)>,
 }
 
 impl Listing {
@@ -65,11 +77,17 @@ pub trait Runtime {
     /// When the listing fails or may not be whole.
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError>;
 
-    /// The image ids of all containers, in every state.
+    /// All containers, in every state.
     ///
     /// # Errors
     /// When the listing fails or may not be whole.
-    fn list_containers(&mut self) -> Result<Vec<String>, RuntimeError>;
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError>;
+
+    /// The images that a container has mounted as volumes.
+    ///
+    /// # Errors
+    /// When its status cannot be had, because it has gone meanwhile for example.
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError>;
 
     /// The numbers of the image filesystem.
     ///
@@ -81,5 +99,5 @@ pub trait Runtime {
     ///
     /// # Errors
     /// When the runtime refuses or fails.
-    fn remove_image(&mut self, id: &str) -> Result<(), RuntimeError>;
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError>;
 }

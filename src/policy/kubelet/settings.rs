@@ -5,6 +5,15 @@ use jiff::SignedDuration;
 /// The collection loop; the first run is at once.
 pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
+/// Features that change what counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// Images are known by id and runtime handler (`RuntimeClassInImageCriApi`).
+    pub runtime_class_in_image_cri: bool,
+    /// Images may be mounted as volumes (`ImageVolume`).
+    pub image_volume: bool,
+}
+
 /// The image collection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {

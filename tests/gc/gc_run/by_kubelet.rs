@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use layersweep::execute::kubelet;
+use layersweep::execute::kubelet::{self, Settings};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{Gauges, Looked, Means, PreconditionError, Run};
 use layersweep::model::Pattern;
@@ -12,7 +12,7 @@ use layersweep::model::plan::Reason;
 use layersweep::model::{Outcome, OutcomeKind, Plan, Stopped};
 use layersweep::policy::Policy;
 use layersweep::policy::compare::kubelet_policy;
-use layersweep::policy::kubelet::{Event, Failure, Report};
+use layersweep::policy::kubelet::{Event, Failure, Gates, Report};
 
 use super::ByName;
 use super::GO_ON;
@@ -26,6 +26,10 @@ use super::policy;
 use crate::cri_server::Removal;
 use crate::support::loopfs::Fs;
 
+fn theirs(policy: &Policy) -> Settings {
+    Settings { policy: kubelet_policy(policy).unwrap(), gates: Gates::default() }
+}
+
 impl Node {
     fn by_kubelet(
         &self,
@@ -37,8 +41,7 @@ impl Node {
         let means = Means { request: &self.request(), policy, context: &ByName };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), told, stop);
         let before = run.measure();
-        let (plan, report) =
-            kubelet::run(&mut run, &scan, &means, &mut self.remover(), kubelet_policy(policy).unwrap())?;
+        let (plan, report) = kubelet::run(&mut run, &scan, &means, &mut self.remover(), theirs(policy))?;
         Ok((run.finish(plan, before), report))
     }
 
@@ -46,8 +49,7 @@ impl Node {
         let scan = self.scan();
         let means = Means { request: &self.request(), policy, context: &ByName };
         let looked = Looked::now(&scan, &means, &mut self.remover()).unwrap();
-        let (plan, report, _) =
-            kubelet::plan(&[], &scan, &means, &looked, kubelet_policy(policy).unwrap()).unwrap();
+        let (plan, report, _) = kubelet::plan(&[], &scan, &means, &looked, theirs(policy)).unwrap();
         (plan, report)
     }
 }

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use layersweep::execute::cri::CriRemover;
-use layersweep::execute::kubelet;
+use layersweep::execute::kubelet::{self, Settings};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{
     Gauges, Looked, Means, PolicyContext, PreconditionError, Recalled, Removed, Remover, Run, images,
@@ -200,6 +200,7 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     let looked = Looked::now(&scan, &means, &mut node.remover()).unwrap();
     let both = images::side_by_side(&scan, &means, &looked, theirs);
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
+    let theirs = Settings { policy: theirs, gates: compare::GATES };
     let (dry, ..) = kubelet::plan(&[], &scan, &means, &looked, theirs).unwrap();
     assert_eq!(dry.problems, []);
 

@@ -8,6 +8,7 @@ row!(ContainersRow {
     now_ms: i64,
     policy: ContainerPolicyFields,
     all_sources_ready: bool,
+    #[serde(default)] evict_non_deleted_pods: bool,
     pods: BTreeMap<String, PodFields>,
     containers: Vec<ContainerFields>,
     /// Only in our own rows.
@@ -22,6 +23,7 @@ row!(SandboxesRow {
     now_ms: Option<i64>,
     #[serde(default)] min_age_ms: i64,
     all_sources_ready: Option<bool>,
+    #[serde(default)] evict_non_deleted_pods: bool,
     pods: BTreeMap<String, PodFields>,
     sandboxes: Vec<SandboxFields>,
     containers: Vec<InSandbox>,
@@ -66,6 +68,7 @@ pub struct ContainerPolicyFields {
 #[serde(deny_unknown_fields, default)]
 pub struct PodFields {
     pub content_removable: bool,
+    pub runtime_removable: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -51,7 +51,7 @@ pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
     let input =
         exact::Input { containers: &containers, sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
     let verdicts = match decides {
-        Decides::Kubelet => kubelet::containers(&containers, &pods, &policy, now),
+        Decides::Kubelet => kubelet::containers(&containers, &pods, &policy, now, row.evict_non_deleted_pods),
         Decides::Exact => exact::containers(input),
     };
     each_is_judged(containers.iter().map(|one| one.id.as_str()), &verdicts)?;
@@ -107,7 +107,7 @@ pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
     let now = at(row.now_ms.unwrap_or(1_000_000));
     let input = exact::Input { containers: &[], sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
     let verdicts = match decides {
-        Decides::Kubelet => kubelet::sandboxes(&sandboxes, occupied, &pods),
+        Decides::Kubelet => kubelet::sandboxes(&sandboxes, occupied, &pods, row.evict_non_deleted_pods),
         Decides::Exact => exact::sandboxes(input, occupied),
     };
     each_is_judged(sandboxes.iter().map(|one| one.id.as_str()), &verdicts)?;
@@ -125,6 +125,7 @@ pub fn pod_logs(decides: Decides, row: &PodLogsRow) -> Result<(), String> {
     let pods = Pods {
         sources_ready: row.all_sources_ready,
         content_removable: row.removable_uids.iter().cloned().collect(),
+        ..Pods::default()
     };
     let mut kept_by = Vec::new();
     let removed: Result<Vec<usize>, ()> = match decides {
@@ -257,8 +258,14 @@ fn policy_of(fields: &ContainerPolicyFields) -> Policy {
 }
 
 fn pods(sources_ready: bool, pods: &BTreeMap<String, PodFields>) -> Pods {
-    let removable = pods.iter().filter(|(_, fields)| fields.content_removable);
-    Pods { sources_ready, content_removable: removable.map(|(uid, _)| uid.clone()).collect() }
+    let of = |is: fn(&PodFields) -> bool| {
+        pods.iter().filter(|(_, fields)| is(fields)).map(|(uid, _)| uid.clone()).collect()
+    };
+    Pods {
+        sources_ready,
+        content_removable: of(|pod| pod.content_removable),
+        runtime_removable: of(|pod| pod.runtime_removable),
+    }
 }
 
 fn sandboxes_of(rows: &[SandboxFields]) -> Result<Vec<Sandbox>, String> {

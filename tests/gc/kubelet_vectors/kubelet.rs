@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use layersweep::model::plan::Reason;
 use layersweep::policy::kubelet::{
-    Failure, FsStats, ListedImage, Manager, Policy, Record, Report, Runtime, RuntimeError,
+    Failure, FsStats, Gates, ListedContainer, ListedImage, Manager, Policy, Record, Report, Runtime,
+    RuntimeError,
 };
 
 use super::rows::{Container, Counters, Expect, Fs, Image, ImagesRow, Operation, PolicyFields, RecordFields};
@@ -13,16 +14,23 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
     if !row.layers.is_empty() {
         return Err("the kubelet knows of no layers".into());
     }
+    let gates = Gates {
+        runtime_class_in_image_cri: row.gates.runtime_class_in_image_cri,
+        image_volume: row.gates.image_volume,
+    };
     let records = row.initial_records.iter().map(|record| {
+        let (id, handler) = record.key.split_once(',').unwrap_or((&record.key, ""));
         let known = Record {
+            id: id.into(),
+            handler: handler.into(),
             first_detected: record.first_detected_ms.map(at),
             last_used: record.last_used_ms.map(at),
             ..Record::default()
         };
         (record.key.clone(), known)
     });
-    let mut manager = Manager::new(policy(&row.policy), at(row.gc_began_ms), records.collect());
-    let mut fake = Fake::default();
+    let mut manager = Manager::new(policy(&row.policy), gates, at(row.gc_began_ms), records.collect());
+    let mut fake = Fake { gates, ..Fake::default() };
     for (number, step) in row.steps.iter().enumerate() {
         if let Some(images) = &step.images {
             fake.images = images.clone();
@@ -68,7 +76,7 @@ fn check(expect: &Expect, report: &Report, manager: &Manager, fake: &Fake) -> Re
         return Err("the kubelet tells no outcome and no rule".into());
     }
     let deleted: Vec<_> = report.freed.deleted.iter().map(|(key, _)| key.clone()).collect();
-    let remaining: Vec<_> = fake.images.iter().map(|image| image.id.clone()).collect();
+    let remaining: Vec<_> = fake.images.iter().map(|image| fake.key(image)).collect();
     if let Some(error) = &expect.error {
         same("error", error, &report.failure.as_ref().map(code))?;
     }
@@ -139,6 +147,7 @@ fn code(failure: &Failure) -> String {
     match failure {
         Failure::ListImages(_) => "list_images_failed",
         Failure::ListPods(_) => "list_pods_failed",
+        Failure::ContainerStatus(_) => "container_status_failed",
         Failure::FsStats(_) => "fs_stats_unavailable",
         Failure::InvalidCapacity => "invalid_capacity",
         Failure::AgeDeletion(_) => "age_deletion_errors",
@@ -151,11 +160,22 @@ fn code(failure: &Failure) -> String {
 /// A runtime that holds what a row says.
 #[derive(Default)]
 pub struct Fake {
+    pub gates: Gates,
     pub images: Vec<Image>,
     pub containers: Vec<Container>,
     pub fs: Option<Fs>,
     pub images_fail: bool,
     pub pods_fail: bool,
+}
+
+impl Fake {
+    fn key(&self, image: &Image) -> String {
+        if self.gates.runtime_class_in_image_cri && !image.runtime_handler.is_empty() {
+            format!("{},{}", image.id, image.runtime_handler)
+        } else {
+            image.id.clone()
+        }
+    }
 }
 
 fn failed() -> RuntimeError {
@@ -171,15 +191,27 @@ impl Runtime for Fake {
             id: image.id.clone(),
             size_bytes: image.size,
             pinned: image.pinned,
+            handler: image.runtime_handler.clone(),
         };
         Ok(self.images.iter().map(listed).collect())
     }
 
-    fn list_containers(&mut self) -> Result<Vec<String>, RuntimeError> {
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
         if self.pods_fail {
             return Err(failed());
         }
-        Ok(self.containers.iter().map(|container| container.image_id.clone()).collect())
+        let listed = self.containers.iter().enumerate().map(|(at, container)| ListedContainer {
+            id: at.to_string(),
+            image_id: container.image_id.clone(),
+            handler: container.runtime_handler.clone(),
+        });
+        Ok(listed.collect())
+    }
+
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
+        let at: usize = container.id.parse().unwrap();
+        let container = &self.containers[at];
+        if container.status_error { Err(failed()) } else { Ok(container.image_mounts.clone()) }
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
@@ -191,8 +223,9 @@ impl Runtime for Fake {
         }
     }
 
-    fn remove_image(&mut self, id: &str) -> Result<(), RuntimeError> {
-        let meant = |image: &Image| image.id == id;
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
+        let keyed = self.gates.runtime_class_in_image_cri;
+        let meant = |image: &Image| image.id == id && (!keyed || image.runtime_handler == handler);
         if !self.images.iter().any(meant) {
             return Err(RuntimeError(format!("there is no image {id}")));
         }

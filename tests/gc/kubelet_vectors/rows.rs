@@ -95,6 +95,7 @@ macro_rules! row {
 row!(ImagesRow {
     policy: PolicyFields,
     gc_began_ms: i64,
+    #[serde(default)] gates: GateFields,
     #[serde(default)] initial_records: Vec<InitialRecord>,
     /// Only in our own rows: the bytes of layers that images name.
     #[serde(default)] layers: BTreeMap<String, u64>,
@@ -121,6 +122,13 @@ pub struct PolicyFields {
     pub min_age_ms: i64,
     #[serde(default)]
     pub max_age_ms: i64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GateFields {
+    pub runtime_class_in_image_cri: bool,
+    pub image_volume: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -169,6 +177,8 @@ pub struct Image {
     #[serde(default)]
     pub pinned: bool,
     #[serde(default)]
+    pub runtime_handler: String,
+    #[serde(default)]
     pub remove_error: bool,
     /// Only in our own rows: shared layers that it has besides its own `size`.
     #[serde(default)]
@@ -182,7 +192,11 @@ pub struct Container {
     #[serde(rename = "state")]
     pub _state: ContainerState,
     #[serde(default)]
+    pub runtime_handler: String,
+    #[serde(default)]
     pub image_mounts: Vec<String>,
+    #[serde(default)]
+    pub status_error: bool,
     /// Its image as its pod names it: says nothing of what is in use.
     #[serde(default, rename = "image_name")]
     pub _image_name: String,

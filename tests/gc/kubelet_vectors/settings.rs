@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use layersweep::policy::kubelet::{
-    ConfigFault, Event, FailureStreak, IMAGE_GC_PERIOD, KubeletConfig, Manager, Records,
+    ConfigFault, Event, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, Manager, Records,
 };
 
 use super::kubelet::{Fake, at, policy as kubelet_policy};
@@ -45,10 +45,16 @@ pub fn switch(row: &SwitchRow) -> Result<(), String> {
         same("detection_loop_started", &detection, &loops.detection)?;
     }
     if let Some(works) = row.expected.disk_pressure_cleanup_still_works {
-        let image =
-            Image { id: "unused".into(), size: 1, pinned: false, remove_error: false, layers: vec![] };
+        let image = Image {
+            id: "unused".into(),
+            size: 1,
+            pinned: false,
+            runtime_handler: String::new(),
+            remove_error: false,
+            layers: vec![],
+        };
         let mut fake = Fake { images: vec![image], ..Fake::default() };
-        let mut manager = Manager::new(policy, at(0), Records::new());
+        let mut manager = Manager::new(policy, Gates::default(), at(0), Records::new());
         let report = manager.make_space(&mut fake, i128::MAX, at(10_000_000));
         let worked = report.failure.is_none() && fake.images.is_empty();
         same("disk_pressure_cleanup_still_works", &works, &worked)?;
