@@ -176,8 +176,8 @@ fn ends_at_the_low_mark(node: &ContainerdNode) {
     }
     // containerd's own garbage went with the first, and is not taken for its gain.
     let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| number(one, "/byproduct_bytes")).collect();
-    // What btrfs gives back for small files is less than their bytes.
-    let least = if fs == Fs::Btrfs { garbage / 2 } else { garbage };
+    // The last 64 KiB are not waited for; what btrfs frees for small files is less than their bytes.
+    let least = if fs == Fs::Btrfs { garbage / 2 } else { garbage - (64 << 10) };
     assert!(gone[0] >= least, "{gone:?}: {real:#}");
     assert!(gone[1..].iter().all(|bytes| *bytes == 0), "{gone:?}");
     assert_eq!(number(&real, "/byproduct_bytes"), gone[0]);
