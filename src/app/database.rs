@@ -236,7 +236,15 @@ pub(super) fn failed(place: &Place, source: history::Error) -> Error {
 
 /// What somebody asked to change is not kept for later.
 fn unchanged(why: &Degraded) -> Error {
-    Error::failed(format!("nothing was changed: {why}")).hint("fix that and try again")
+    let hint = match why {
+        Degraded::DiskFull { path } => format!(
+            "make some room on the filesystem of {} (`layersweep report` names what can go), then try again; until \
+             then `names` below [protect] in the configuration keeps images",
+            path.display()
+        ),
+        _ => "fix that and try again".into(),
+    };
+    Error::failed(format!("nothing was changed: {why}")).hint(hint)
 }
 
 /// Hands what is wrong with a database to the observer, each with its remedy.

@@ -207,7 +207,7 @@ impl From<lookup::Error> for Error {
             lookup::Error::Ambiguous { .. } => Self::usage(message).hint(
                 "give more of the id, the whole name, or the store with --graphroot or --containerd-root",
             ),
-            lookup::Error::Unknown(_) => Self::failed(message).hint(
+            lookup::Error::Unknown { .. } => Self::failed(message).hint(
                 "`layersweep images` and `layersweep layers` list what exists; a path begins with / or ./",
             ),
             lookup::Error::Missing { .. } | lookup::Error::Unreadable { .. } => Self::failed(message),

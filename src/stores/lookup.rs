@@ -39,8 +39,8 @@ pub struct Located {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Nothing matches.
-    #[error("no image, layer, container or path matches {0:?}")]
-    Unknown(String),
+    #[error("no image, layer, container or path matches {reference:?}{}", too_short(reference))]
+    Unknown { reference: String },
     /// Several objects match.
     #[error("{reference:?} could be any of {}", candidates.join(", "))]
     Ambiguous {
@@ -59,6 +59,11 @@ pub enum Error {
 /// The shortest start of an id that is looked up.
 const SHORTEST: usize = 3;
 
+fn too_short(reference: &str) -> String {
+    let is_short = reference.len() < SHORTEST && reference.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_short { format!("; of an id at least {SHORTEST} digits are needed") } else { String::new() }
+}
+
 /// Finds what `reference` means. Whole names and ids come before starts of ids.
 ///
 /// # Errors
@@ -66,12 +71,12 @@ const SHORTEST: usize = 3;
 pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, Error> {
     if is_path(reference) {
         let found = at_path(scan, &locate(scan, Path::new(reference))?);
-        return found.ok_or_else(|| Error::Unknown(reference.to_owned()));
+        return found.ok_or_else(|| Error::Unknown { reference: reference.to_owned() });
     }
     let exact = exact(scan, reference);
     let found = if exact.is_empty() { by_start(scan, reference) } else { exact };
     match found.as_slice() {
-        [] => Err(Error::Unknown(reference.to_owned())),
+        [] => Err(Error::Unknown { reference: reference.to_owned() }),
         [Subject::Node(node)] => Ok(leak_or_node(scan, *node)),
         [one] => Ok(*one),
         several => Err(Error::Ambiguous {

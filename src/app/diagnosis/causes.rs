@@ -54,7 +54,8 @@ pub fn causes(context: &Context<'_>) -> Vec<Cause> {
         most(&mut causes, logs(context, at));
         most(&mut causes, volumes(context, at));
         most(&mut causes, other_users(context, at));
-        most(&mut causes, others(context, at));
+        let others = others(context, at, &causes);
+        most(&mut causes, others);
     }
     causes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.kind.cmp(&b.kind)).then_with(|| a.text.cmp(&b.text)));
     causes
@@ -418,15 +419,27 @@ fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     .collect()
 }
 
-/// What is no container's: named where it is much.
-fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+/// What is no container's: named where it is much, apart from the logs that are `named` already.
+fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
     let used = context.scan.inventory.filesystems[at.get()].used_bytes;
-    let parts = context.divided.get(at.get()).into_iter().flat_map(|divided| &divided.parts);
-    let parts =
-        parts.filter(|part| matches!(part.kind, PartKind::Directory | PartKind::Swap | PartKind::Other));
-    parts
-        .filter(|part| part.bytes >= (used / 20).max(LEAST))
-        .map(|part| {
+    let parts: Vec<_> =
+        context.divided.get(at.get()).into_iter().flat_map(|divided| &divided.parts).collect();
+    // The part that holds a path: the one whose own path is the longest above it.
+    let holder = |path: &String| {
+        let above = parts.iter().enumerate().filter_map(|(at, part)| Some((at, part.path.as_ref()?)));
+        let above = above.filter(|(_, above)| Path::new(path).starts_with(above));
+        above.max_by_key(|(_, above)| above.len()).map(|(at, _)| at)
+    };
+    let logs = named.iter().filter(|cause| cause.at == at && cause.kind == CauseKind::Log);
+    let logs: Vec<_> = logs.filter_map(|cause| Some((holder(cause.path.as_ref()?)?, cause.bytes))).collect();
+    let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
+    let others = parts.iter().enumerate().filter(|(_, part)| kinds.contains(&part.kind)).map(|(at, part)| {
+        let told = logs.iter().filter(|(holder, _)| *holder == at).map(|(_, bytes)| bytes);
+        (part, part.bytes.saturating_sub(told.sum()))
+    });
+    others
+        .filter(|(_, bytes)| *bytes >= (used / 20).max(LEAST))
+        .map(|(part, bytes)| {
             let path = part.path.as_ref();
             let text = path.map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
             let drill = |path: &String| {
@@ -436,7 +449,7 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 format!("not container data{}", if is_directory { &then } else { "" })
             };
             let remedy = path.map(drill).unwrap_or_default();
-            let cause = context.cause(at, CauseKind::Other, part.bytes, text);
+            let cause = context.cause(at, CauseKind::Other, bytes, text);
             Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }
         })
         .collect()

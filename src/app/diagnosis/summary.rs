@@ -171,7 +171,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     // What nothing uses, and what stays all the same.
     let stays: Vec<_> = [
         (images > 0 && gc.is_nothing()).then(|| {
-            format!("`layersweep gc` deletes no image now: {none} ({} of images are unused)", bytes(images))
+            format!("`{command}` deletes no image now: {none} ({} of images are unused)", bytes(images))
         }),
         (leaks > 0 && sweep.is_nothing())
             .then(|| format!("{} of leaks cannot be deleted yet (see `layersweep sweep`)", bytes(leaks))),

@@ -98,6 +98,7 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         (true, ..) if document.deleted.iter().any(|deleted| deleted.reason == "age") => {
             "no deletion needed for space, only by age".to_owned()
         }
+        (true, ..) if filesystem.outcome == OutcomeKind::Failed => "cannot be judged".to_owned(),
         (true, ..) => "no deletion needed".to_owned(),
         (false, wanted, 0) if filesystem.owed_bytes >= WORTH_A_WORD => {
             format!(
