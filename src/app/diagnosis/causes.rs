@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind, Planned};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, Part, PartKind, Planned};
 use crate::history::ages::Ages;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
@@ -422,21 +422,11 @@ fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 /// What is no container's: named where it is much, apart from the logs that are `named` already.
 fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
     let used = context.scan.inventory.filesystems[at.get()].used_bytes;
-    let parts: Vec<_> =
-        context.divided.get(at.get()).into_iter().flat_map(|divided| &divided.parts).collect();
-    // The part that holds a path: the one whose own path is the longest above it.
-    let holder = |path: &String| {
-        let above = parts.iter().enumerate().filter_map(|(at, part)| Some((at, part.path.as_ref()?)));
-        let above = above.filter(|(_, above)| Path::new(path).starts_with(above));
-        above.max_by_key(|(_, above)| above.len()).map(|(at, _)| at)
-    };
+    let parts = context.divided.get(at.get()).map_or(&[][..], |divided| &divided.parts);
     let logs = named.iter().filter(|cause| cause.at == at && cause.kind == CauseKind::Log);
-    let logs: Vec<_> = logs.filter_map(|cause| Some((holder(cause.path.as_ref()?)?, cause.bytes))).collect();
+    let left = besides(parts, logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))));
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
-    let others = parts.iter().enumerate().filter(|(_, part)| kinds.contains(&part.kind)).map(|(at, part)| {
-        let told = logs.iter().filter(|(holder, _)| *holder == at).map(|(_, bytes)| bytes);
-        (part, part.bytes.saturating_sub(told.sum()))
-    });
+    let others = parts.iter().zip(left).filter(|(part, _)| kinds.contains(&part.kind));
     others
         .filter(|(_, bytes)| *bytes >= (used / 20).max(LEAST))
         .map(|(part, bytes)| {
@@ -455,6 +445,20 @@ fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause
         .collect()
 }
 
+/// The bytes of each part without those of `files`, which are in the part whose path is the longest above
+/// theirs.
+fn besides<'a>(parts: &[Part], files: impl Iterator<Item = (&'a str, u64)>) -> Vec<u64> {
+    let mut left: Vec<_> = parts.iter().map(|part| part.bytes).collect();
+    for (path, bytes) in files {
+        let above = parts.iter().enumerate().filter_map(|(at, part)| Some((at, part.path.as_deref()?)));
+        let above = above.filter(|(_, above)| Path::new(path).starts_with(above));
+        if let Some((at, _)) = above.max_by_key(|(_, above)| above.len()) {
+            left[at] = left[at].saturating_sub(bytes);
+        }
+    }
+    left
+}
+
 fn ago(at: Timestamp, now: Timestamp) -> String {
     match now.duration_since(at).as_hours().max(0) {
         hours @ 0..48 => format!("{hours} h ago"),
@@ -465,6 +469,17 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_in_the_part_nearest_above_it() {
+        let part =
+            |path: &str, bytes| Part { path: Some(path.into()), ..Part::new(PartKind::Directory, bytes) };
+        let parts = [part("/var/log", 100), part("/var/log/pods", 50), part("/var/lo", 7)];
+        let left = |files: &[(&str, u64)]| besides(&parts, files.iter().copied());
+        assert_eq!(left(&[]), [100, 50, 7]);
+        assert_eq!(left(&[("/var/log/a", 60), ("/var/log/pods/b/0.log", 20), ("/srv/c", 5)]), [40, 30, 7]);
+        assert_eq!(left(&[("/var/log/a", 160)]), [0, 50, 7], "measured at another moment");
+    }
 
     #[test]
     fn a_pin_is_removed_where_it_was_set() {
