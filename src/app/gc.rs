@@ -484,7 +484,7 @@ impl<'a> Gc<'a> {
     }
 
     fn carry_out(&self, through: &mut Through, planned: Planned) -> Result<GcResult, Error> {
-        let Planned { result, scanned, editors, config, containers, barred, .. } = &planned;
+        let Planned { result, scanned, config, containers, barred, .. } = &planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         if let Some((_, plan)) = containers {
             context.releases(&scanned.scan.inventory, plan);
@@ -511,7 +511,7 @@ impl<'a> Gc<'a> {
             }
             Err(error) => return Err(error.into()),
         };
-        self.prepare_to_edit(editors);
+        self.prepare_to_edit(&planned);
         for first in before_images.into_iter().rev() {
             plan.precede(first);
         }
@@ -557,7 +557,7 @@ impl<'a> Gc<'a> {
             let plan = execute::leaks::run(run, &steps, &scan.inventory, editors, config.leaks.min_age);
             before_images.push(locks_once(plan));
         }
-        self.prepare_to_edit(editors);
+        self.prepare_to_edit(planned);
         if let Some((containers, _)) = containers {
             let plan = containers.run(run, editors, stores, scan)?;
             // What was deleted was in nobody's way, but what it used is not in use any more.
@@ -583,10 +583,11 @@ impl<'a> Gc<'a> {
         Ok((self.only_wanted(plan), report))
     }
 
-    /// Makes the reserve files of the stores that are edited.
-    fn prepare_to_edit(&self, editors: &Editors) {
-        if self.via == Via::Direct && !is_asked() {
-            editors.prepare();
+    /// Makes the reserve files of the stores that are edited; where `rm` deletes nothing, it takes no room.
+    fn prepare_to_edit(&self, planned: &Planned) {
+        let is_needed = self.asked.is_gc() || !planned.result.plan.steps.is_empty();
+        if self.via == Via::Direct && is_needed && !is_asked() {
+            planned.editors.prepare();
         }
     }
 
