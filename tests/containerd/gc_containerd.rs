@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support;
+use layersweep::model::outcome::tolerance;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -176,8 +177,8 @@ fn ends_at_the_low_mark(node: &ContainerdNode) {
     }
     // containerd's own garbage went with the first, and is not taken for its gain.
     let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| number(one, "/byproduct_bytes")).collect();
-    // The last 64 KiB are not waited for; what btrfs frees for small files is less than their bytes.
-    let least = if fs == Fs::Btrfs { garbage / 2 } else { garbage - (64 << 10) };
+    // What is within the tolerance is not waited for; what btrfs frees for small files is less than their bytes.
+    let least = if fs == Fs::Btrfs { garbage / 2 } else { garbage - tolerance(garbage) };
     assert!(gone[0] >= least, "{gone:?}: {real:#}");
     assert!(gone[1..].iter().all(|bytes| *bytes == 0), "{gone:?}");
     assert_eq!(number(&real, "/byproduct_bytes"), gone[0]);

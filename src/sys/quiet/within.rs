@@ -233,13 +233,8 @@ pub struct Below {
 
 impl Below {
     /// Examines what is there, a symlink itself, and reads the beginning of a regular file: as much as
-    /// fits, and nothing where it cannot be read. `is_file`: its directory says that it is one.
-    pub fn beginning(&self, path: &Path, is_file: bool, into: &mut [u8]) -> io::Result<(Facts, usize)> {
-        if is_file && let Ok(file) = self.open(path, FILE) {
-            let facts = super::facts_of(&rustix::fs::fstat(&file)?);
-            let is_filled = facts.kind == Kind::File && facts.length > 0;
-            return Ok((facts, if is_filled { rustix::io::read(file, into).unwrap_or(0) } else { 0 }));
-        }
+    /// fits, and nothing where it cannot be read.
+    pub fn beginning(&self, path: &Path, into: &mut [u8]) -> io::Result<(Facts, usize)> {
         let facts = self.facts(path)?;
         let read = || Ok::<_, io::Error>(rustix::io::read(self.open(path, FILE)?, into)?);
         let is_filled = facts.kind == Kind::File && facts.length > 0;
@@ -265,8 +260,8 @@ impl Below {
         super::read_whole(file, limit)
     }
 
-    /// Examines an entry of the directory itself, a symlink too, with one system call. Of what is mounted on
-    /// it nothing is asked.
+    /// Examines an entry of the directory itself, a symlink too, with one system call. A server behind a
+    /// mount on it is not asked.
     pub fn entry(&self, name: &OsStr) -> io::Result<Facts> {
         Ok(super::facts_of(&rustix::fs::statat(&self.start, name, AS_IT_IS)?))
     }

@@ -139,6 +139,16 @@ fn what_others_wrote_meanwhile_is_no_figure() {
 }
 
 #[test]
+fn where_a_threshold_cannot_be_judged_no_deletion_is_said_to_be_needless() {
+    let mut document = document();
+    document.filesystems[0].started.clear();
+    assert!(shown(&document, None).contains(": no deletion needed\n"));
+    document.filesystems[0].outcome = OutcomeKind::Failed;
+    let text = shown(&document, None);
+    assert!(text.contains(": cannot be judged\n") && !text.contains("no deletion needed"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_pulled_again_is_said() {
     let mut document = document();
     let note = |document: &GcDoc| {

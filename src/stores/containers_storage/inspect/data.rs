@@ -72,8 +72,7 @@ fn missing(name: &str) -> Judgement {
 fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -> Vec<Fault> {
     let mut wrong = Vec::new();
     // What cannot be looked at is not wrong; the walk that measures it says so.
-    let entries = within.list(directory).unwrap_or_default();
-    for entry in &entries {
+    for entry in within.list(directory).unwrap_or_default() {
         if entry.kind == Kind::File && entry.name.to_str().is_some_and(|name| name.starts_with(".tmp-")) {
             let path = directory.join(&entry.name);
             wrong.push(Fault { of: FaultOf::ImageFile(at), path, judged: unfinished_write() });
@@ -84,9 +83,7 @@ fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -
         let file = file_name(name);
         let size = |evidence| Judgement::of(LeakClass::ImageDataSize, evidence);
         let mut beginning = [1; BEGINNING];
-        let found = entries.binary_search_by(|entry| entry.name.as_os_str().cmp(OsStr::new(&file)));
-        let is_file = found.is_ok_and(|at| entries[at].kind == Kind::File);
-        let mut look = |below: &Below| below.beginning(Path::new(&file), is_file, &mut beginning);
+        let mut look = |below: &Below| below.beginning(Path::new(&file), &mut beginning);
         let looked = below.as_ref().map_err(io::Error::kind);
         let looked = looked.and_then(|below| look(below).map_err(|error| error.kind()));
         let judged = match (looked, recorded) {
