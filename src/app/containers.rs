@@ -12,7 +12,7 @@ use crate::execute::owner::Owners;
 use crate::execute::{PreconditionError, Run};
 use crate::model::Plan;
 use crate::node::kubelet::Kubelet;
-use crate::node::places::Places;
+use crate::node::places::KubeletPlaces;
 use crate::node::static_pods;
 use crate::policy::containers::Policy;
 use crate::stores::{Request, Scan};
@@ -24,7 +24,7 @@ const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
 /// Who is asked, and who removes.
 #[derive(Debug)]
-enum Way {
+enum ContainerBackend {
     Cri(Client, StorePlace),
     /// Nobody but the disk; with those who may be at work in the stores, unless that was said not to
     /// matter.
@@ -34,9 +34,9 @@ enum Way {
 /// What a run collects besides images.
 #[derive(Debug)]
 pub struct Containers {
-    way: Way,
+    way: ContainerBackend,
     policy: Policy,
-    places: Places,
+    places: KubeletPlaces,
     scope: Scope,
 }
 
@@ -50,15 +50,15 @@ impl Containers {
     /// The same without a runtime; logs stay then.
     pub fn wanted_on_disk(config: &Config, only: &[Only], owners: Option<&Owners>) -> Option<Self> {
         let scope = Scope { logs: false, ..scope(config, only) };
-        scope.containers.then(|| Self::by(config, scope, Way::Disk(owners.cloned())))
+        scope.containers.then(|| Self::by(config, scope, ContainerBackend::Disk(owners.cloned())))
     }
 
     /// All of it, whether or not it is switched on.
     pub fn of(config: &Config, scope: Scope, remover: &CriRemover) -> Self {
-        Self::by(config, scope, Way::Cri(remover.client().clone(), remover.place().clone()))
+        Self::by(config, scope, ContainerBackend::Cri(remover.client().clone(), remover.place().clone()))
     }
 
-    fn by(config: &Config, scope: Scope, way: Way) -> Self {
+    fn by(config: &Config, scope: Scope, way: ContainerBackend) -> Self {
         let policy = Policy { decides: config.decides, ..config.containers.policy };
         Self { way, policy, places: places(config), scope }
     }
@@ -79,9 +79,11 @@ impl Containers {
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match (&self.way, editors) {
-            (Way::Cri(client, place), _) => self.by_cri(client, place, request).plan(scan),
-            (Way::Disk(owners), Some(editors)) => self.on_disk(editors, owners.as_ref(), request).plan(scan),
-            (Way::Disk(_), None) => Ok(Plan::default()),
+            (ContainerBackend::Cri(client, place), _) => self.by_cri(client, place, request).plan(scan),
+            (ContainerBackend::Disk(owners), Some(editors)) => {
+                self.on_disk(editors, owners.as_ref(), request).plan(scan)
+            }
+            (ContainerBackend::Disk(_), None) => Ok(Plan::default()),
         }
     }
 
@@ -97,8 +99,8 @@ impl Containers {
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match &self.way {
-            Way::Cri(client, place) => self.by_cri(client, place, request).run(run, scan),
-            Way::Disk(owners) => self.on_disk(editors, owners.as_ref(), request).run(run, scan),
+            ContainerBackend::Cri(client, place) => self.by_cri(client, place, request).run(run, scan),
+            ContainerBackend::Disk(owners) => self.on_disk(editors, owners.as_ref(), request).run(run, scan),
         }
     }
 
@@ -131,8 +133,8 @@ fn scope(config: &Config, only: &[Only]) -> Scope {
 }
 
 /// Where the kubelet keeps what: by the configuration, else where it says, or usually does.
-fn places(config: &Config) -> Places {
-    let mut places = Places::default();
+fn places(config: &Config) -> KubeletPlaces {
+    let mut places = KubeletPlaces::default();
     let kubelet = &config.kubelet;
     let set = |place: &mut PathBuf, named: &Option<PathBuf>| {
         if let Some(named) = named {
@@ -155,7 +157,7 @@ fn places(config: &Config) -> Places {
         Err(error) => vec![manifests, error.path],
     };
     if let Some(root) = &kubelet.root_dir {
-        return Places { roots: vec![root.clone()], said_by_kubelet: true, ..places };
+        return KubeletPlaces { roots: vec![root.clone()], said_by_kubelet: true, ..places };
     }
     let said = settings.flag("--root-dir").into_iter().map(|setting| PathBuf::from(setting.value));
     for root in said.filter(|root| root.is_absolute()) {

@@ -5,11 +5,11 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::history::{
-    self, Access, Caller, DATABASE, Degraded, LockError, Note, Opened, PATIENCE, Place, Queue, Records,
-    RunLock,
+    self, Access, Caller, DATABASE, Degraded, LockError, Note, Opened, PATIENCE, Queue, Records, RunLock,
+    StateDirectory,
 };
 use crate::model::Finding;
 
@@ -19,7 +19,7 @@ pub struct Database {
     /// Always usable, maybe as a copy or empty.
     pub records: Records,
     /// Where it is, or would be.
-    pub place: Place,
+    pub place: StateDirectory,
     /// Whether there was one that could be read.
     pub found: bool,
     /// Whether there is one that could not: what it says is unknown, not nothing.
@@ -45,12 +45,12 @@ impl Database {
         Self::open_at(place(request), access)
     }
 
-    fn open_at(place: Place, access: Access) -> Result<(Self, Vec<Degraded>), Error> {
+    fn open_at(place: StateDirectory, access: Access) -> Result<(Self, Vec<Degraded>), Error> {
         let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
         Ok(Self::of(opened, place))
     }
 
-    fn of(opened: Opened, place: Place) -> (Self, Vec<Degraded>) {
+    fn of(opened: Opened, place: StateDirectory) -> (Self, Vec<Degraded>) {
         let unreadable = !opened.found && hides_something(&place, &opened.degraded);
         (Self { records: opened.records, place, found: opened.found, unreadable }, opened.degraded)
     }
@@ -65,7 +65,8 @@ impl Database {
         match Records::open_at(&place, Access::Read, PATIENCE) {
             Err(newer @ history::Error::Newer { .. }) => {
                 let why = newer.to_string();
-                let empty = Place { unresolved: Some((ErrorKind::NotFound, why.clone())), ..place.clone() };
+                let empty =
+                    StateDirectory { unresolved: Some((ErrorKind::NotFound, why.clone())), ..place.clone() };
                 let (database, degraded) = Self::open_at(empty, Access::Read)?;
                 Ok((Self { place, found: false, unreadable: true, ..database }, degraded, Some(why)))
             }
@@ -108,7 +109,7 @@ impl Database {
     ) -> Result<(Self, HashSet<String>), Error> {
         let mut database = Self::open(request, observer, Access::Read)?;
         let (unsaved, notes) = database.apply_waiting()?;
-        notes.iter().for_each(|note| observer.warn(Weight::Usual, &note.to_string(), ""));
+        notes.iter().for_each(|note| observer.warn(Audience::Usual, &note.to_string(), ""));
         Ok((database, unsaved))
     }
 
@@ -131,7 +132,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn open_again(place: Place) -> Result<Self, Error> {
+    pub(super) fn open_again(place: StateDirectory) -> Result<Self, Error> {
         let (mut database, _) = Self::open_at(place, Access::Read)?;
         database.apply_waiting()?;
         Ok(database)
@@ -178,12 +179,12 @@ impl Database {
 }
 
 /// A finding about the database at `place`.
-pub(super) fn finding(place: &Place, message: String) -> Finding {
+pub(super) fn finding(place: &StateDirectory, message: String) -> Finding {
     Finding { path: place.dir.join(DATABASE), message, incomplete: false }
 }
 
 /// Where the request says that the database is; inside the sysroot, if there is one.
-pub fn place(request: &Request) -> Place {
+pub fn place(request: &Request) -> StateDirectory {
     let named = request.state_dir.as_deref().map(|dir| match &request.sysroot {
         // Given with the sysroot in front, it means the same.
         Some(top) => below(top, dir).unwrap_or_else(|| dir.to_path_buf()),
@@ -204,7 +205,7 @@ fn is_no_room(error: &io::Error) -> bool {
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in: one run at a time.
-pub(super) fn acquire_lock(place: &Place) -> Result<RunLock, Error> {
+pub(super) fn acquire_lock(place: &StateDirectory) -> Result<RunLock, Error> {
     let refused = |error: LockError| {
         Error::refused(error.to_string()).hint(match &error {
             LockError::Held { .. } => "wait until it ends",
@@ -230,7 +231,7 @@ pub(super) fn acquire_lock(place: &Place) -> Result<RunLock, Error> {
     }
 }
 
-pub(super) fn failed(place: &Place, source: history::Error) -> Error {
+pub(super) fn failed(place: &StateDirectory, source: history::Error) -> Error {
     Error::database(place.dir.join(DATABASE), source)
 }
 
@@ -249,20 +250,20 @@ fn unchanged(why: &Degraded) -> Error {
 
 /// Hands what is wrong with a database to the observer, each with its remedy.
 pub(super) fn warn(observer: &dyn Observer, degraded: &[Degraded]) {
-    degraded.iter().for_each(|why| observer.warn(Weight::Usual, &why.to_string(), &why.remedy()));
+    degraded.iter().for_each(|why| observer.warn(Audience::Usual, &why.to_string(), &why.remedy()));
 }
 
 /// Hands what keeps a run from being saved to the observer: whoever is told of that has to hear of it,
 /// quiet or not.
 pub fn warn_of_saving(observer: &dyn Observer, degraded: &[Degraded], notes: &[Note]) {
-    let weight = if degraded.is_empty() { Weight::Usual } else { Weight::Always };
+    let weight = if degraded.is_empty() { Audience::Usual } else { Audience::Always };
     degraded.iter().for_each(|why| observer.warn(weight, &why.to_string(), &why.remedy()));
     notes.iter().for_each(|note| observer.warn(weight, &note.to_string(), ""));
 }
 
 /// Whether there may be a database that could not be read. Where a new one only could not be made, on
 /// a full disk for example, there is none.
-fn hides_something(place: &Place, degraded: &[Degraded]) -> bool {
+fn hides_something(place: &StateDirectory, degraded: &[Degraded]) -> bool {
     let only_unwritten = |why: &Degraded| {
         matches!(
             why,

@@ -12,7 +12,7 @@ use super::request::Request;
 use super::{kept_scans, scan};
 use crate::history::Access;
 use crate::history::kept_scans::{self as history, Missing, Name};
-use crate::model::scan_summary::{ComparedScan, Place};
+use crate::model::scan_summary::{ComparedScan, SummaryStore};
 
 /// Which scan is meant.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ fn same_node(before: &ComparedScan, after: &ComparedScan) -> Result<(), Error> {
     if !here.is_disjoint(&there) {
         return Ok(());
     }
-    let roots = |places: BTreeSet<&Place>| {
+    let roots = |places: BTreeSet<&SummaryStore>| {
         let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
         if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::containers::Containers;
 use super::error::Error;
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::owners::{self, Owned};
 use super::policy_context;
 use super::request::Request;
@@ -67,7 +67,7 @@ pub fn explain(
             let located = lookup::locate(&result.scan, Path::new(reference))?;
             let subject = lookup::at_path(&result.scan, &located);
             let (owned, findings) = owners::owners(request, observer, config, &result.scan, &located);
-            observer.findings(Weight::Usual, &findings);
+            observer.findings(Audience::Usual, &findings);
             result.scan.inventory.findings.extend(findings);
             (result, subject, Some(owned))
         }

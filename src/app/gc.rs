@@ -13,14 +13,14 @@ use super::direct;
 use super::error::{Error, Exit};
 use super::events::{Event, events};
 use super::gc_request::{GcRequest, Only, Selection};
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::outside::{self, Outside};
 use super::policy_context::{self, NodeContext};
 use super::protect::labels_for;
 use super::recorder::{self, Beginning, Recorder};
 use super::request::Request;
 use super::reserve;
-use super::rm::{self, Named};
+use super::rm::{self, Requested};
 use super::run::CommandRun;
 use super::runtime;
 use super::scan::{self, ScanResult};
@@ -33,12 +33,14 @@ use crate::execute::direct::DirectRemover;
 use crate::execute::editors::{Editors, Keep};
 use crate::execute::measure::Patience;
 use crate::execute::owner::Owners;
-use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
+use crate::execute::{
+    self, Gauges, PreconditionError, ProofContext, Remover, RemoverFacts, Run, images, names,
+};
 use crate::history::pins::Pins;
 use crate::history::runs::Command;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{End, Gain, Kind, Phase, Plan, Problem, sum};
+use crate::model::plan::{End, Gain, Phase, Plan, Problem, TargetKind, sum};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
@@ -94,7 +96,7 @@ pub struct Planned {
     editors: Editors,
     config: Config,
     stores: stores::Request,
-    named: Named,
+    named: Requested,
     containers: Option<(Containers, Plan)>,
     leaks: Option<LeakPlan>,
     /// Why no leak may be deleted.
@@ -305,7 +307,7 @@ impl<'a> Gc<'a> {
             *is_unfinished = true;
             plan.notes.push(UNFINISHED.to_owned());
         }
-        if !plan.steps.iter().any(|one| one.target.kind == Kind::Leak) {
+        if !plan.steps.iter().any(|one| one.target.kind == TargetKind::Leak) {
             *leaks = None;
         }
         let may_lack_inodes = self.asked.is_gc()
@@ -314,7 +316,7 @@ impl<'a> Gc<'a> {
             && !self.asked.leaves_out_images();
         if may_lack_inodes {
             let warnings = by_hand::out_of_inodes(&scanned.scan);
-            self.run.observer.findings(Weight::Always, &warnings);
+            self.run.observer.findings(Audience::Always, &warnings);
             scanned.scan.inventory.findings.extend(warnings);
         }
         if self.asked.dry_run {
@@ -371,7 +373,7 @@ impl<'a> Gc<'a> {
         let stores = stores::Request { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.run.observer, &mut config, &stores)?;
         let named = match selection {
-            Selection::Gc { .. } => Named::default(),
+            Selection::Gc { .. } => Requested::default(),
             Selection::Rm { references, all_tags } => rm::named(&scanned.scan, references, *all_tags)?,
         };
         if self.via == Via::Cri {
@@ -418,8 +420,8 @@ impl<'a> Gc<'a> {
         });
         let after = pending.as_ref().unwrap_or(scan);
         let made = made(&scan.inventory, leaks.as_ref(), containers);
-        let means = Means { request: stores, policy: &config.images, context: &context };
-        let looked = Looked::now(scan, &means, through.remover(editors, &mut None))?;
+        let means = ProofContext { request: stores, policy: &config.images, context: &context };
+        let looked = RemoverFacts::now(scan, &means, through.remover(editors, &mut None))?;
         let untags = names::plan(&named.untags, after, &means, &looked);
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
             let (plan, report, before) = match gc.kubelet {
@@ -462,7 +464,7 @@ impl<'a> Gc<'a> {
         Ok(())
     }
 
-    fn task<'n>(&self, named: &'n Named) -> Task<'n> {
+    fn task<'n>(&self, named: &'n Requested) -> Task<'n> {
         match self.asked.selection {
             Selection::Gc { .. } => Task::Policy,
             Selection::Rm { .. } => Task::Named(&named.images),
@@ -568,7 +570,7 @@ impl<'a> Gc<'a> {
         }
         let mut direct = None;
         let remover = through.remover(editors, &mut direct);
-        let means = Means { request: stores, policy: &config.images, context };
+        let means = ProofContext { request: stores, policy: &config.images, context };
         let untagged = names::run(run, &named.untags, scan, &means, remover)?;
         if !named.untags.is_empty() {
             before_images.push(untagged);

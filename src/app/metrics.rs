@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::database::{self, Database as OurDatabase};
 use super::error::{Error, Exit};
 use super::forecast;
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::disk::filesystem;
 use crate::history::counters::{self, Counter, LastRun};
@@ -17,7 +17,7 @@ use crate::policy::forecast::Forecast;
 
 /// All that the metrics say.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct MetricsData {
     /// Version of the program.
     pub version: &'static str,
     /// What the database says.
@@ -63,7 +63,7 @@ pub struct Database {
 #[derive(Debug)]
 pub struct Gathered {
     /// What the metrics say.
-    pub facts: Facts,
+    pub facts: MetricsData,
     degraded: Vec<Degraded>,
     notes: Vec<Note>,
     /// So many stores whose figures cannot be read.
@@ -103,8 +103,14 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         set_aside: checkup::quarantined(&place.dir).ok().map(|found| found.len() as u64),
         waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
     };
-    let facts =
-        Facts { version: env!("CARGO_PKG_VERSION"), remembered, filesystems, forecasts, targets, database };
+    let facts = MetricsData {
+        version: env!("CARGO_PKG_VERSION"),
+        remembered,
+        filesystems,
+        forecasts,
+        targets,
+        database,
+    };
     let (unreadable, dir) = (open.unreadable, place.dir.clone());
     Ok(Gathered { facts, degraded, notes, unreadable_stores, unreadable, dir })
 }
@@ -125,7 +131,7 @@ impl Gathered {
                 many => format!("{many} stores"),
             };
             let message = format!("the figures of {stores} in {dir} cannot be read");
-            observer.warn(Weight::Usual, &message, "`layersweep scan` rewrites them");
+            observer.warn(Audience::Usual, &message, "`layersweep scan` rewrites them");
         } else if self.facts.remembered.stores.is_empty() && !self.unreadable {
             observer.note(&format!("no scan is recorded in {dir}; `layersweep scan` records one"));
         }

@@ -10,7 +10,7 @@ use crate::model::plan::Target;
 
 /// Who has to see a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum Audience {
     /// Whoever did not ask for quiet.
     Usual,
     /// Everybody: a timer runs quietly, yet somebody must learn of it.
@@ -34,13 +34,13 @@ pub trait Observer: fmt::Debug {
     fn note(&self, message: &str);
 
     /// Something is wrong, and the use case goes on. An empty `hint` is none.
-    fn warn(&self, weight: Weight, message: &str, hint: &str);
+    fn warn(&self, weight: Audience, message: &str, hint: &str);
 
     /// Something in a store or a file of the node is wrong or could not be read.
-    fn finding(&self, weight: Weight, finding: &Finding);
+    fn finding(&self, weight: Audience, finding: &Finding);
 
     /// Several findings.
-    fn findings(&self, weight: Weight, findings: &[Finding]) {
+    fn findings(&self, weight: Audience, findings: &[Finding]) {
         findings.iter().for_each(|finding| self.finding(weight, finding));
     }
 

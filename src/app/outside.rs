@@ -13,12 +13,12 @@ use crate::disk::Progress;
 use crate::model::display::bytes;
 use crate::model::refs;
 use crate::model::{Filesystem, FilesystemIx, Finding};
-use crate::node::places::Places;
+use crate::node::places::KubeletPlaces;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsers};
 use crate::sys::processes::Processes;
 
-/// Measures it, and shows that it does. `most_inodes`: see [`other_usage::Known`].
+/// Measures it, and shows that it does. `most_inodes`: see [`other_usage::OtherUsageRequest`].
 pub(super) fn measure(
     request: &Request,
     observer: &dyn Observer,
@@ -49,8 +49,8 @@ pub(super) fn known(
     config: &Config,
     scan: &Scan,
     most_inodes: Option<u64>,
-) -> other_usage::Known {
-    other_usage::Known {
+) -> other_usage::OtherUsageRequest {
+    other_usage::OtherUsageRequest {
         state_dir: scan.sysroot.display(&database::place(request).dir),
         places: places(config, scan),
         threads: request.threads.map_or(0, usize::from),
@@ -59,8 +59,8 @@ pub(super) fn known(
 }
 
 /// Where the kubelet keeps what, as far as it is known.
-fn places(config: &Config, scan: &Scan) -> Places {
-    let mut places = Places::default();
+fn places(config: &Config, scan: &Scan) -> KubeletPlaces {
+    let mut places = KubeletPlaces::default();
     if let Some(logs) = &config.kubelet.pod_logs_dir {
         places.pod_logs.clone_from(logs);
     }

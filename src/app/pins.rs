@@ -2,7 +2,7 @@
 
 use super::database::Database;
 use super::error::{Error, Exit};
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::history::Access;
 use crate::history::known::{self, KnownImages, Life};
@@ -103,7 +103,7 @@ fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
         _ if all == 0 => {}
         0 if text.contains("sha256:") => {}
         0 => observer.warn(
-            Weight::Usual,
+            Audience::Usual,
             &format!("{text:?} matches none of the {all} images of the last scan"),
             "it applies to future images that match; `layersweep images` shows full names",
         ),

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::database;
 use super::error::Error;
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::protect::FromNode;
 use super::request::Request;
 use super::runtime;
@@ -105,7 +105,7 @@ fn read_protection(
     request: &stores::Request,
 ) -> Result<(), Unreadable> {
     let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
-    observer.findings(Weight::Usual, &found.findings);
+    observer.findings(Audience::Usual, &found.findings);
     found.apply(&mut config.images.protect);
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::model::reference;
 use crate::model::{Finding, Image, Inventory, LabelsOf};
 use crate::node::kubelet::Kubelet;
-use crate::node::quadlets::{self, OF_USERS, Place, SYSTEM};
+use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::input::{NamedBy, Protect, Quadlet, Scope};
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
@@ -124,7 +124,7 @@ fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadabl
     let all: Vec<PathBuf> = users.iter().flat_map(own).collect();
     let mut places = Vec::new();
     let mut add = |path: PathBuf, foreign: bool, stores: &Arc<Scope>| {
-        places.push((Place { path, foreign }, Arc::clone(stores)));
+        places.push((UnitDirectory { path, foreign }, Arc::clone(stores)));
     };
     let of_root = Arc::new(Scope::Except(all.clone()));
     // What a user may not read of root's stops nobody: root's stores are not that user's to delete.

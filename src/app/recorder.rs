@@ -20,7 +20,7 @@ use crate::history::scan_record::StoreKey;
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
-use crate::model::plan::{Kind, Plan, Problem, Step};
+use crate::model::plan::{Plan, Problem, Step, TargetKind};
 use crate::model::{Attempt, Filesystem, Inventory, OutcomeKind};
 use crate::policy::{PolicyKind, kubelet};
 
@@ -127,12 +127,12 @@ impl<'a> Recorder<'a> {
     }
 
     fn row(&self, step: &Step, error: Option<String>) -> runs::Deletion {
-        let is_name = step.target.kind == Kind::Name;
+        let is_name = step.target.kind == TargetKind::Name;
         runs::Deletion {
             at: self.state.now(),
             // History has no artifacts of its own.
             kind: match step.target.kind {
-                Kind::Artifact => Kind::Image,
+                TargetKind::Artifact => TargetKind::Image,
                 kind => kind,
             },
             store: step.target.store.clone().map(StoreKey),
@@ -187,7 +187,7 @@ impl execute::Observer for Recorder<'_> {
 
     fn deleted(&mut self, deletion: &Deletion) {
         let Deletion { step, measured_bytes, byproduct_bytes, usage_after_percent, .. } = deletion;
-        self.done += if step.target.kind == Kind::Name { step.target.names.len() } else { 1 };
+        self.done += if step.target.kind == TargetKind::Name { step.target.names.len() } else { 1 };
         self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes.unwrap_or(0));
         let predicted_bytes = step.predicted_bytes();
         tracing::info!(id = step.target.id, predicted_bytes, measured_bytes, "deleted");

@@ -2,14 +2,14 @@
 
 use super::observer::Observer;
 use crate::cri::{StorePlace, StoreType};
-use crate::history::Place;
+use crate::history::StateDirectory;
 use crate::model::StoreKind;
 use crate::model::display::bytes;
 use crate::stores::Scan;
 use crate::stores::containers_storage::edit::ReserveFile;
 
 /// In our state directory, where that lies beside containerd's root.
-pub(super) fn of(place: &Place, store: &StorePlace) -> Option<ReserveFile> {
+pub(super) fn of(place: &StateDirectory, store: &StorePlace) -> Option<ReserveFile> {
     // The stores of podman and CRI-O have reserve files of their own.
     if store.store_type != StoreType::Containerd {
         return None;
@@ -23,7 +23,7 @@ pub(super) fn of(place: &Place, store: &StorePlace) -> Option<ReserveFile> {
 }
 
 /// Those of all stores of a scan that can have one, each once.
-pub(super) fn of_all(scan: &Scan, place: &Place) -> Vec<ReserveFile> {
+pub(super) fn of_all(scan: &Scan, place: &StateDirectory) -> Vec<ReserveFile> {
     let mut all: Vec<ReserveFile> = Vec::new();
     for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
         if store.read_only {
@@ -45,7 +45,7 @@ pub(super) fn of_all(scan: &Scan, place: &Place) -> Vec<ReserveFile> {
 }
 
 /// Creates those of a scan where there is room, and where we may write.
-pub fn create_all(scan: &Scan, place: &Place, observer: &dyn Observer) {
+pub fn create_all(scan: &Scan, place: &StateDirectory, observer: &dyn Observer) {
     if place.foreign {
         return;
     }
@@ -60,7 +60,7 @@ pub fn create_all(scan: &Scan, place: &Place, observer: &dyn Observer) {
 }
 
 /// Those of a scan that are not there.
-pub(super) fn missing(scan: &Scan, place: &Place) -> Vec<ReserveFile> {
+pub(super) fn missing(scan: &Scan, place: &StateDirectory) -> Vec<ReserveFile> {
     let mut all = of_all(scan, place);
     all.retain(|reserve| !reserve.exists());
     all

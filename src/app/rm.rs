@@ -8,7 +8,7 @@ use crate::stores::lookup::{self, Subject};
 
 /// What references mean.
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub(super) struct Requested {
     /// Images that go, each once, in the order given.
     pub(super) images: Vec<ImageIx>,
     /// Names that go, of images that keep others.
@@ -17,7 +17,7 @@ pub(super) struct Named {
 
 /// Looks up `references`. A name means that name, and the image only where it has no other; an id or
 /// a digest means the image, and with `all_tags` a name does, too.
-pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Result<Named, Error> {
+pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Result<Requested, Error> {
     // For each image, in the order given, the names that were meant.
     let mut meant: Vec<Untag> = Vec::new();
     for reference in references {
@@ -39,7 +39,7 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
             None => meant.push(Untag { image: at, names }),
         }
     }
-    let mut named = Named::default();
+    let mut named = Requested::default();
     for mut one in meant {
         if scan.inventory.images[one.image.get()].names.iter().all(|name| one.names.contains(name)) {
             named.images.push(one.image);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::database;
 use super::error::Error;
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::execute::measure;
 use crate::history::RunLock;
@@ -51,7 +51,7 @@ impl<'a> CommandRun<'a> {
         let is_touched = |store: &StoreId| steps.iter().any(|step| step.target.store.as_ref() == Some(store));
         let stores = inventory.stores.iter().filter(|store| is_touched(&StoreId::of(store)));
         let findings = measure::write_out(stores);
-        self.observer.findings(Weight::Always, &findings);
+        self.observer.findings(Audience::Always, &findings);
         findings
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::error::{Error, Exit};
-use super::observer::{Observer, Weight};
+use super::observer::{Audience, Observer};
 use super::protect::labels_for;
 use super::request::Request;
 use super::state::State;
@@ -136,7 +136,7 @@ fn scan_with(
     let kept = !record || state.save(request, &mut scan)?;
     state.add_findings(&mut scan);
     // A scan from a timer is quiet, but not about what is wrong.
-    let weight = if record { Weight::Always } else { Weight::Usual };
+    let weight = if record { Audience::Always } else { Audience::Usual };
     observer.findings(weight, &scan.inventory.findings);
     let ages = state.ages(&scan);
     Ok(ScanResult { scan, ages, state, kept })
@@ -155,7 +155,7 @@ fn measure(request: &Request, observer: &dyn Observer, state: &mut State, also: 
     drop(shown);
     scan.map_err(|error| {
         if let stores::Error::NoneFound { findings, .. } = &error {
-            observer.findings(Weight::Always, findings);
+            observer.findings(Audience::Always, findings);
         }
         error.into()
     })

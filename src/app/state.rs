@@ -17,10 +17,12 @@ use crate::history::ages::{Ages, Moment};
 use crate::history::attempts::{self, Attempt};
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
-use crate::history::runs::{self, Command, Confirmation, Deletion, Kind};
+use crate::history::runs::{self, Command, Confirmation, Deletion, TargetKind};
 use crate::history::scan_record::{ScanRecord, StoreKey};
 use crate::history::scans::ScanRun;
-use crate::history::{self, Access, Degraded, Note, Pending, Place, Queue, RunLock, clock, figures, sizes};
+use crate::history::{
+    self, Access, Degraded, Note, Pending, Queue, RunLock, StateDirectory, clock, figures, sizes,
+};
 use crate::model::refs::Refs;
 use crate::model::scan_summary::ScanSummary;
 use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, LeakClass, StoreId, StoreIx};
@@ -37,7 +39,7 @@ pub fn pins_now(request: &Request) -> Option<Pins> {
 /// What is known before a scan, and about what it finds.
 #[derive(Debug)]
 pub struct State {
-    place: Place,
+    place: StateDirectory,
     /// There are records that cannot be read.
     unreadable: bool,
     /// The copy that has what could not be saved.
@@ -194,7 +196,7 @@ impl State {
     }
 
     /// Where the records lie.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &StateDirectory {
         &self.place
     }
 
@@ -402,16 +404,16 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
     let own = key.and_then(|key| stores.iter().position(|store| StoreId::of(store) == *key));
     let in_store = |store: StoreIx| own == Some(store.get());
     let there = match begun.kind {
-        Kind::Log => match std::fs::symlink_metadata(&begun.id) {
+        TargetKind::Log => match std::fs::symlink_metadata(&begun.id) {
             Ok(_) => true,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmation::Gone),
             Err(_) => return None,
         },
-        Kind::Name => {
+        TargetKind::Name => {
             let named = |one: &Image| one.names.iter().any(|name| begun.names.contains(name));
             inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store) && named(one))
         }
-        Kind::Image | Kind::Artifact => {
+        TargetKind::Image | TargetKind::Artifact => {
             let found = inventory.images.iter().find(|one| one.id == begun.id && in_store(one.store));
             // Emptied for the first room on a full disk, it waits for the next run, which finishes it.
             if found.is_some_and(|image| lacks_a_layer(inventory, image)) {
@@ -419,16 +421,16 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
             }
             found.is_some()
         }
-        Kind::Container | Kind::Sandbox => {
+        TargetKind::Container | TargetKind::Sandbox => {
             inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))
         }
-        Kind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
+        TargetKind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
     };
     // What was not read proves nothing by what it lacks.
     let read = own.is_some_and(|own| stores[own].consistency == Consistency::Consistent);
     match there {
         true => Some(Confirmation::There),
-        false if read && (complete || begun.kind != Kind::Leak) => Some(Confirmation::Gone),
+        false if read && (complete || begun.kind != TargetKind::Leak) => Some(Confirmation::Gone),
         false => None,
     }
 }
@@ -466,7 +468,7 @@ mod tests {
         inventory.stores.push(second);
         let begun = |store: Option<StoreId>| Deletion {
             at: Timestamp::UNIX_EPOCH,
-            kind: Kind::Image,
+            kind: TargetKind::Image,
             store: store.map(StoreKey),
             id: inventory.images[0].id.to_string(),
             names: vec![],

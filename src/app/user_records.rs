@@ -18,7 +18,7 @@ pub struct Choice {
 
 /// Whether there are records in a directory, as far as the caller can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum RecordsAccess {
     Missing,
     Denied,
     Readable,
@@ -35,43 +35,43 @@ pub fn choose(request: &Request, records: bool) -> Option<Choice> {
     let place = history::place(&request.root(), None, &caller);
     // Without a home directory there are no records of their own.
     let own = place.unresolved.is_none().then_some(place.dir);
-    let seen = own.as_deref().map_or(Seen::Missing, see);
+    let seen = own.as_deref().map_or(RecordsAccess::Missing, see);
     decide(own.as_deref().zip(Some(seen)), see(Path::new(SYSTEM)), records)
 }
 
-fn see(dir: &Path) -> Seen {
+fn see(dir: &Path) -> RecordsAccess {
     match access(dir.join(DATABASE), Access::READ_OK) {
-        Ok(()) => Seen::Readable,
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Seen::Missing,
-        Err(_) => Seen::Denied,
+        Ok(()) => RecordsAccess::Readable,
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => RecordsAccess::Missing,
+        Err(_) => RecordsAccess::Denied,
     }
 }
 
-fn decide(own: Option<(&Path, Seen)>, root: Seen, records: bool) -> Option<Choice> {
-    let is_there = own.is_some_and(|(_, seen)| seen != Seen::Missing);
+fn decide(own: Option<(&Path, RecordsAccess)>, root: RecordsAccess, records: bool) -> Option<Choice> {
+    let is_there = own.is_some_and(|(_, seen)| seen != RecordsAccess::Missing);
     let own = own.map(|(dir, _)| dir.display());
     let (dir, rest) = match (root, own) {
-        (Seen::Missing, _) => return None,
-        (Seen::Readable, own) if !is_there && !records => {
+        (RecordsAccess::Missing, _) => return None,
+        (RecordsAccess::Readable, own) if !is_there && !records => {
             let none = own.map(|own| format!(" ({own} has none)")).unwrap_or_default();
             (Some(SYSTEM.into()), format!("records are read from root's state directory {SYSTEM}{none}"))
         }
         // What is wrong with having no home is told with the records.
         (_, None) => return None,
-        (Seen::Readable, Some(own)) => (
+        (RecordsAccess::Readable, Some(own)) => (
             None,
             format!(
                 "the state directory is {own}; root's records are not used (--state-dir {SYSTEM} reads them)"
             ),
         ),
-        (Seen::Denied, Some(own)) if is_there => (
+        (RecordsAccess::Denied, Some(own)) if is_there => (
             None,
             format!(
                 "the state directory is {own}; root's in {SYSTEM} cannot be read: its pins, and ages and uses \
                  of images recorded there, are unknown"
             ),
         ),
-        (Seen::Denied, Some(own)) => (
+        (RecordsAccess::Denied, Some(own)) => (
             None,
             format!(
                 "the state directory is {own}, without records yet; root's in {SYSTEM} cannot be read: pins, \
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn roots_records_are_read_where_there_are_no_others_and_never_written() {
-        use Seen::{Denied, Missing, Readable};
+        use RecordsAccess::{Denied, Missing, Readable};
         let own = Path::new("/home/u/.local/state/layersweep");
         for (seen, root, records, is_roots, said) in [
             (Some(Missing), Missing, false, false, None),

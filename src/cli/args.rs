@@ -13,7 +13,7 @@ pub(super) use metrics::MetricsArgs;
 use super::filter::{Filter, SortKey};
 use super::values::Since;
 use crate::config::{Flag, Via};
-use crate::history::runs::Kind;
+use crate::history::runs::TargetKind;
 use crate::model::refs::By;
 use crate::policy::PolicyKind;
 use crate::sys::ioprio::IoPriority;
@@ -342,7 +342,7 @@ pub(super) enum DeletionKind {
     Name,
 }
 
-impl From<DeletionKind> for Kind {
+impl From<DeletionKind> for TargetKind {
     fn from(kind: DeletionKind) -> Self {
         match kind {
             DeletionKind::Image => Self::Image,

@@ -9,7 +9,7 @@ use crate::app::gc::{Gc, GcResult, Planned};
 use crate::app::gc_request::GcRequest;
 use crate::model::OutcomeKind;
 use crate::model::display::count;
-use crate::model::plan::{Kind, Plan, Step};
+use crate::model::plan::{Plan, Step, TargetKind};
 use crate::report::{json, text};
 use crate::sys::stop::is_asked;
 
@@ -96,20 +96,21 @@ fn question(planned: &Planned) -> String {
 }
 
 fn question_of(plan: &Plan) -> String {
-    let some = |kinds: &[Kind], one: &str, many: &str| {
+    let some = |kinds: &[TargetKind], one: &str, many: &str| {
         let steps = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind));
-        let named = |step: &Step| if step.target.kind == Kind::Name { step.target.names.len() } else { 1 };
+        let named =
+            |step: &Step| if step.target.kind == TargetKind::Name { step.target.names.len() } else { 1 };
         let number: usize = steps.map(named).sum();
         (number > 0).then(|| count(number, one, many))
     };
-    let containers = [Kind::Container, Kind::Sandbox, Kind::Log];
+    let containers = [TargetKind::Container, TargetKind::Sandbox, TargetKind::Log];
     let parts = [
-        some(&[Kind::Leak], "leak", "leaks"),
+        some(&[TargetKind::Leak], "leak", "leaks"),
         some(&containers, "container, sandbox or log", "containers, sandboxes and logs"),
-        some(&[Kind::Image, Kind::Artifact], "image", "images"),
+        some(&[TargetKind::Image, TargetKind::Artifact], "image", "images"),
     ];
     let deleted = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    match (deleted.as_str(), some(&[Kind::Name], "name", "names")) {
+    match (deleted.as_str(), some(&[TargetKind::Name], "name", "names")) {
         ("", Some(names)) => format!("Remove {names}?"),
         (deleted, Some(names)) => format!("Delete {deleted} and remove {names}?"),
         (deleted, None) => format!("Delete {deleted}?"),

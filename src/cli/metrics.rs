@@ -10,7 +10,7 @@ use super::{output, serve, settings};
 use crate::app::database;
 use crate::app::error::{Error, Exit};
 use crate::app::metrics::{self as app, Gathered};
-use crate::app::observer::{Observer as _, Weight};
+use crate::app::observer::{Audience, Observer as _};
 use crate::app::request::Request;
 use crate::config::{Config, Textfile};
 use crate::policy::Targets;
@@ -57,7 +57,7 @@ pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result
     match write(&global.request, configured, 0, &path, KEY) {
         Ok((path, _)) => tracing::info!("metrics written to {}", path.display()),
         Err(error) => {
-            global.warn(Weight::Always, &error.message, error.hint.as_deref().unwrap_or_default());
+            global.warn(Audience::Always, &error.message, error.hint.as_deref().unwrap_or_default());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::global::Global;
 use super::{output, progress};
 use crate::app::error::{Error, Exit};
-use crate::app::observer::{Observer, Shown, Weight};
+use crate::app::observer::{Audience, Observer, Shown};
 use crate::disk::Progress;
 use crate::model::Finding;
 use crate::report::text::safe;
@@ -19,13 +19,13 @@ impl Observer for Global {
         }
     }
 
-    fn warn(&self, weight: Weight, message: &str, hint: &str) {
+    fn warn(&self, weight: Audience, message: &str, hint: &str) {
         if self.hears(weight) {
             say("warning", message, hint);
         }
     }
 
-    fn finding(&self, weight: Weight, finding: &Finding) {
+    fn finding(&self, weight: Audience, finding: &Finding) {
         if self.hears(weight) {
             warn_of(finding);
         }
@@ -37,8 +37,8 @@ impl Observer for Global {
 }
 
 impl Global {
-    fn hears(&self, weight: Weight) -> bool {
-        !self.quiet || weight == Weight::Always
+    fn hears(&self, weight: Audience) -> bool {
+        !self.quiet || weight == Audience::Always
     }
 }
 

@@ -8,7 +8,7 @@ use super::global::Global;
 use super::progress::Line;
 use super::terminal;
 use crate::app::events::Event;
-use crate::app::observer::{Deleting, Observer, Shown, Weight};
+use crate::app::observer::{Audience, Deleting, Observer, Shown};
 use crate::disk::Progress;
 use crate::model::Finding;
 use crate::report::text::{bytes, safe};
@@ -47,11 +47,11 @@ impl Observer for Watcher<'_> {
         self.hidden(|| self.global.note(message));
     }
 
-    fn warn(&self, weight: Weight, message: &str, hint: &str) {
+    fn warn(&self, weight: Audience, message: &str, hint: &str) {
         self.hidden(|| self.global.warn(weight, message, hint));
     }
 
-    fn finding(&self, weight: Weight, finding: &Finding) {
+    fn finding(&self, weight: Audience, finding: &Finding) {
         self.hidden(|| self.global.finding(weight, finding));
     }
 

@@ -72,12 +72,12 @@ fn merged(mut holdings: Vec<Holding>) -> Vec<Holding> {
 /// What one thread sees. An inode with several links is noted for each unit that holds one
 /// of them.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ThreadHoldings {
     holdings: Vec<Holding>,
     merge_at: usize,
 }
 
-impl Seen {
+impl ThreadHoldings {
     /// Notes an inode.
     #[inline]
     pub fn add(&mut self, one: Holding) {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn each_window_and_unit_is_noted_once() {
-        let mut seen = Seen::default();
+        let mut seen = ThreadHoldings::default();
         for inode in [64, 65, 200, 64, 127] {
             seen.add(Holding::of(0, inode, Some(7)));
         }
@@ -296,12 +296,12 @@ mod tests {
 
     #[test]
     fn memory_grows_with_windows_not_with_inodes() {
-        let mut seen = Seen::default();
+        let mut seen = ThreadHoldings::default();
         for round in 0..100_000_u64 {
             seen.add(Holding::of(0, (round * 64 + round % 64) % 64_000, Some(1)));
         }
         assert!(seen.holdings.len() <= FIRST_MERGE.max(2000), "{}", seen.holdings.len());
-        let mut all = Seen::default();
+        let mut all = ThreadHoldings::default();
         all.append(seen);
         assert_eq!(all.into_holdings().len(), 1000);
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::model::{Store, StoreId};
 use crate::stores::containers_storage::edit::{
-    Deleted, Editor, Error, Keeps, Look, Options, Refusal, ReserveFile,
+    Deleted, Editor, Error, Keeps, LookOutside, Options, Refusal, ReserveFile,
 };
 use crate::stores::{self, Scan};
 
@@ -65,7 +65,7 @@ impl Editors {
                 }
             }
             let (request, asked) = (scan.request.clone(), places.clone());
-            let outside: Look = Box::new(move || stores::outside(&request, &asked));
+            let outside: LookOutside = Box::new(move || stores::outside(&request, &asked));
             let intents = Some(state_dir.to_path_buf());
             let (outside, present) = (Some(outside), Some(scan.present.clone()));
             let trust_pid_namespace = trusts_namespace;

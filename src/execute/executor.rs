@@ -13,7 +13,7 @@ use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Ended, Patience, Room};
 use crate::execute::remover::{PreconditionError, Removed};
 use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
-use crate::model::plan::{Action, Gain, Kept, Kind, Phase, Plan, Problem, Step, Target, bytes_on};
+use crate::model::plan::{Action, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, OutcomeKind};
@@ -411,7 +411,7 @@ impl<'a> Run<'a> {
             self.observer.gone(&step);
         }
         let patience = match step.target.kind {
-            Kind::Leak if step.predicted_bytes() < WORTH_WAITING => {
+            TargetKind::Leak if step.predicted_bytes() < WORTH_WAITING => {
                 Patience { deadline: Duration::ZERO, ..self.patience }
             }
             _ => self.patience,

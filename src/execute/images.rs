@@ -3,7 +3,7 @@
 use crate::execute::context::Recalled;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::gauges::Gauges;
-use crate::execute::proof::{self, Facts, Looked, Means, Waived};
+use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
 use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Gain, Phase, Problem, Step};
@@ -22,11 +22,11 @@ use crate::stores::containers_storage::edit::NO_SPACE;
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
-    means: &Means<'_>,
+    means: &ProofContext<'_>,
     task: Task<'_>,
-    looked: &Looked,
+    looked: &RemoverFacts,
 ) -> (Plan, Vec<Measured>) {
-    let facts = Facts::of(scan, means, looked);
+    let facts = ImageFacts::of(scan, means, looked);
     let measured = Gauges::open(&scan.inventory, None).measure();
     let mut then = measured.clone();
     plan::apply(made, &mut then);
@@ -38,11 +38,11 @@ pub fn plan(
 #[must_use]
 pub fn side_by_side(
     scan: &Scan,
-    means: &Means<'_>,
-    looked: &Looked,
+    means: &ProofContext<'_>,
+    looked: &RemoverFacts,
     kubelet: crate::policy::kubelet::Policy,
 ) -> Option<Comparison> {
-    let facts = Facts::of(scan, means, looked);
+    let facts = ImageFacts::of(scan, means, looked);
     let measured = Gauges::open(&scan.inventory, None).measure();
     compare(facts.input(scan, means.policy), &measured, looked.listing.as_ref()?, kubelet)
 }
@@ -54,11 +54,11 @@ pub fn side_by_side(
 pub fn run(
     run: &mut Run<'_>,
     scan: &Scan,
-    means: &Means<'_>,
+    means: &ProofContext<'_>,
     task: Task<'_>,
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
-    let facts = Facts::of(scan, means, &Looked::now(scan, means, remover)?);
+    let facts = ImageFacts::of(scan, means, &RemoverFacts::now(scan, means, remover)?);
     let mut planner = Planner::new(facts.input(scan, means.policy), task);
     let mut images = Images::new(scan, *means, task.waived(), remover);
     let mut skipped: Vec<String> = Vec::new();
@@ -108,7 +108,7 @@ pub fn is_no_space(message: &str) -> bool {
 /// Proves and removes images of a scan.
 pub(super) struct Images<'a> {
     scan: &'a Scan,
-    means: Means<'a>,
+    means: ProofContext<'a>,
     waived: Waived,
     remover: &'a mut dyn Remover,
     recalled: Option<Recalled<'a>>,
@@ -131,7 +131,7 @@ struct Fresh {
 impl<'a> Images<'a> {
     pub(super) fn new(
         scan: &'a Scan,
-        means: Means<'a>,
+        means: ProofContext<'a>,
         waived: Waived,
         remover: &'a mut dyn Remover,
     ) -> Self {
@@ -156,7 +156,7 @@ impl Handler for Images<'_> {
     }
 
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
-        let Means { request, policy, context } = self.means;
+        let ProofContext { request, policy, context } = self.means;
         let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::AlreadyGone) };
         if let Some(at) = self.went_along(step) {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
@@ -172,7 +172,7 @@ impl Handler for Images<'_> {
             };
         };
         let recalled = self.recalled.take().unwrap_or_else(|| context.recall());
-        let facts = Facts::with(&fresh.inventory, context, &recalled, extra);
+        let facts = ImageFacts::with(&fresh.inventory, context, &recalled, extra);
         let judge = Judge::new(facts.input(&fresh, policy)).waiving(self.waived);
         if let Some(ruling) = judge.kept(at) {
             return Ok(Proof::Kept(ruling));

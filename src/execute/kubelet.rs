@@ -7,7 +7,7 @@
 use crate::execute::executor::Run;
 use crate::execute::gauges::Gauges;
 use crate::execute::images::{Images, stop_without_space};
-use crate::execute::proof::{Facts, Looked, Means};
+use crate::execute::proof::{ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::outcome::Stopped;
 use crate::model::plan::{
@@ -15,7 +15,7 @@ use crate::model::plan::{
 };
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{InvalidStats, Measured, Space, Started, Stat, Wanted};
+use crate::model::space::{InvalidStats, Measured, Space, Started, Stat, StillToFree};
 use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan};
 use crate::policy::Answer;
 use crate::policy::kubelet::{
@@ -49,11 +49,11 @@ pub struct Settings {
 pub fn run(
     run: &mut Run<'_>,
     scan: &Scan,
-    means: &Means<'_>,
+    means: &ProofContext<'_>,
     remover: &mut dyn Remover,
     settings: Settings,
 ) -> Result<(Plan, Report), PreconditionError> {
-    let world = World::of(scan, means, &Looked::now(scan, means, remover)?)?;
+    let world = World::of(scan, means, &RemoverFacts::now(scan, means, remover)?)?;
     let spaces = run.measure();
     let mut act = Act { run, images: Images::new(scan, *means, &WAIVED, remover) };
     Ok(world.collect(&mut act, scan, means, settings, spaces))
@@ -66,8 +66,8 @@ pub fn run(
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
-    means: &Means<'_>,
-    looked: &Looked,
+    means: &ProofContext<'_>,
+    looked: &RemoverFacts,
     settings: Settings,
 ) -> Result<(Plan, Report, Vec<Measured>), PreconditionError> {
     let world = World::of(scan, means, looked)?;
@@ -79,7 +79,7 @@ pub fn plan(
 }
 
 /// How a removal requested by the kubelet's collector is carried out.
-trait Way {
+trait KubeletWay {
     fn delete(&mut self, step: &Step) -> Answer;
     /// The object stayed although the runtime reported success.
     fn was_answered(&self) -> bool {
@@ -97,7 +97,7 @@ trait Way {
 
 struct Predict;
 
-impl Way for Predict {
+impl KubeletWay for Predict {
     fn delete(&mut self, _: &Step) -> Answer {
         Answer::Removed
     }
@@ -108,7 +108,7 @@ struct Act<'a, 'r> {
     images: Images<'a>,
 }
 
-impl Way for Act<'_, '_> {
+impl KubeletWay for Act<'_, '_> {
     fn delete(&mut self, step: &Step) -> Answer {
         let answer = self.run.step(step, &mut self.images);
         stop_without_space(self.run, &answer);
@@ -134,7 +134,7 @@ impl Way for Act<'_, '_> {
 
 /// The state when the collector starts.
 struct World {
-    facts: Facts,
+    facts: ImageFacts,
     listing: Listing,
     /// Its images, with their places in the scan.
     images: Vec<(ListedImage, Option<ImageIx>)>,
@@ -143,8 +143,8 @@ struct World {
 }
 
 impl World {
-    fn of(scan: &Scan, means: &Means<'_>, looked: &Looked) -> Result<Self, PreconditionError> {
-        let facts = Facts::of(scan, means, looked);
+    fn of(scan: &Scan, means: &ProofContext<'_>, looked: &RemoverFacts) -> Result<Self, PreconditionError> {
+        let facts = ImageFacts::of(scan, means, looked);
         let listing = looked.listing.clone().ok_or_else(|| {
             PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
         })?;
@@ -170,9 +170,9 @@ impl World {
 
     fn collect(
         self,
-        way: &mut dyn Way,
+        way: &mut dyn KubeletWay,
         scan: &Scan,
-        means: &Means<'_>,
+        means: &ProofContext<'_>,
         settings: Settings,
         spaces: Vec<Measured>,
     ) -> (Plan, Report) {
@@ -222,7 +222,7 @@ struct Node<'a, 's> {
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     live: Live<'s>,
-    way: &'a mut dyn Way,
+    way: &'a mut dyn KubeletWay,
     /// The filesystems, as last measured or as predicted.
     spaces: Vec<Measured>,
     /// What the filesystem said when the space pass began; `None`: it has not begun.
@@ -337,7 +337,7 @@ impl Node<'_, '_> {
             before: self.by_space.clone(),
             after: Some(after),
             started: Started { used: report.wanted_bytes.is_some(), ..Started::default() },
-            wanted: Wanted { bytes: wanted, inodes: 0 },
+            wanted: StillToFree { bytes: wanted, inodes: 0 },
             end,
             invalid,
         }

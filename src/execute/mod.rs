@@ -23,5 +23,5 @@ pub mod runtime_match;
 pub use context::{PolicyContext, Recalled};
 pub use executor::{Observer, Run};
 pub use gauges::Gauges;
-pub use proof::{Looked, Means};
+pub use proof::{ProofContext, RemoverFacts};
 pub use remover::{PreconditionError, Removed, Remover};

@@ -2,10 +2,10 @@
 
 use crate::execute::context::Recalled;
 use crate::execute::executor::{Handler, Proof, Run};
-use crate::execute::proof::{self, Facts, Looked, Means};
+use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::model::outcome::Stopped;
-use crate::model::plan::{Cause, Kept, Kind, Phase, Step, Target};
+use crate::model::plan::{Cause, Kept, Phase, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, LabelsOf, OutcomeKind, Plan};
 use crate::policy::rules::Judge;
@@ -28,18 +28,18 @@ pub struct Untag {
 impl Untag {
     fn step(&self, scan: &Scan) -> Step {
         let image = Target::image(&scan.inventory, self.image);
-        Step::new(Target { kind: Kind::Name, names: self.names.clone(), ..image }, Cause::Request)
+        Step::new(Target { kind: TargetKind::Name, names: self.names.clone(), ..image }, Cause::Request)
     }
 }
 
 /// The plan for each, without changing anything.
 #[must_use]
-pub fn plan(untags: &[Untag], scan: &Scan, means: &Means<'_>, looked: &Looked) -> Plan {
+pub fn plan(untags: &[Untag], scan: &Scan, means: &ProofContext<'_>, looked: &RemoverFacts) -> Plan {
     let mut plan = Plan::default();
     if untags.is_empty() {
         return plan;
     }
-    let facts = Facts::of(scan, means, looked);
+    let facts = ImageFacts::of(scan, means, looked);
     for untag in untags {
         let step = untag.step(scan);
         match judge(scan, &facts, means.policy, untag.image, &untag.names) {
@@ -60,7 +60,7 @@ pub fn run(
     run: &mut Run<'_>,
     untags: &[Untag],
     scan: &Scan,
-    means: &Means<'_>,
+    means: &ProofContext<'_>,
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
@@ -90,7 +90,7 @@ fn outcome(all: bool) -> OutcomeKind {
 }
 
 struct Names<'a> {
-    means: Means<'a>,
+    means: ProofContext<'a>,
     remover: &'a mut dyn Remover,
     recalled: Option<Recalled<'a>>,
     fresh: Option<(Scan, ImageIx)>,
@@ -102,7 +102,7 @@ impl Handler for Names<'_> {
     }
 
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
-        let Means { request, policy, context } = self.means;
+        let ProofContext { request, policy, context } = self.means;
         let Some(store) = &step.target.store else { return Ok(Proof::AlreadyGone) };
         let (fresh, extra) = proof::look_together(request, &LabelsOf::Nobody, self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
@@ -111,7 +111,7 @@ impl Handler for Names<'_> {
             return Ok(Proof::MayGo);
         };
         let recalled = self.recalled.take().unwrap_or_else(|| context.recall());
-        let facts = Facts::with(&fresh.inventory, context, &recalled, extra);
+        let facts = ImageFacts::with(&fresh.inventory, context, &recalled, extra);
         if let Some(ruling) = judge(&fresh, &facts, policy, at, &step.target.names) {
             return Ok(Proof::Kept(ruling));
         }
@@ -136,7 +136,7 @@ impl Handler for Names<'_> {
 }
 
 /// The rule that keeps `names`: asked of an image that has no others.
-fn judge(scan: &Scan, facts: &Facts, policy: &Policy, at: ImageIx, names: &[String]) -> Option<Ruling> {
+fn judge(scan: &Scan, facts: &ImageFacts, policy: &Policy, at: ImageIx, names: &[String]) -> Option<Ruling> {
     let mut inventory = scan.inventory.clone();
     inventory.images[at.get()].names = names.to_vec();
     let input = Input { inventory: &inventory, ..facts.input(scan, policy) };

@@ -23,27 +23,27 @@ const ATTEMPTS: u32 = 5;
 
 /// How to rescan the disk, and the policy to apply.
 #[derive(Clone, Copy)]
-pub struct Means<'a> {
+pub struct ProofContext<'a> {
     pub request: &'a Request,
     pub policy: &'a Policy,
     pub context: &'a dyn PolicyContext,
 }
 
-impl std::fmt::Debug for Means<'_> {
+impl std::fmt::Debug for ProofContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Means").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("ProofContext").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
 /// What a remover knows about the images of a measured scan, besides the disk.
 #[derive(Debug)]
-pub struct Looked {
+pub struct RemoverFacts {
     known: Vec<ExternalFacts>,
     /// What the runtime lists; `None`: there is none.
     pub(super) listing: Option<Listing>,
 }
 
-impl Looked {
+impl RemoverFacts {
     /// Asks when a run begins. Measuring takes long, and on a busy node something is
     /// always being created or deleted: then disk and runtime show different moments. A look at the
     /// records alone takes milliseconds, so the runtime is asked about that one. What has come since
@@ -51,7 +51,11 @@ impl Looked {
     ///
     /// # Errors
     /// When that cannot be had in full.
-    pub fn now(scan: &Scan, means: &Means<'_>, remover: &mut dyn Remover) -> Result<Self, PreconditionError> {
+    pub fn now(
+        scan: &Scan,
+        means: &ProofContext<'_>,
+        remover: &mut dyn Remover,
+    ) -> Result<Self, PreconditionError> {
         let known = match remover.look(&scan.inventory) {
             Ok(known) => known,
             Err(error) if error.is_stale => {
@@ -66,16 +70,16 @@ impl Looked {
 }
 
 /// What is known of the images of an inventory.
-pub(super) struct Facts {
+pub(super) struct ImageFacts {
     ages: Vec<Ages>,
     known: Vec<ExternalFacts>,
     pub(super) now: Timestamp,
     scanned: Timestamp,
 }
 
-impl Facts {
+impl ImageFacts {
     /// `looked` told of the same images, whatever has become of the containers since.
-    pub(super) fn of(scan: &Scan, means: &Means<'_>, looked: &Looked) -> Self {
+    pub(super) fn of(scan: &Scan, means: &ProofContext<'_>, looked: &RemoverFacts) -> Self {
         Self::with(&scan.inventory, means.context, &means.context.recall(), looked.known.clone())
     }
 

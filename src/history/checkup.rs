@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use super::files::{DATABASE, beside};
 use super::lock::{Holder, RUN_LOCK};
-use super::place::Place;
+use super::state_directory::StateDirectory;
 use crate::sys::quiet;
 
 /// What is wrong with the structure of the database, the first few things; none if it is sound.
@@ -43,7 +43,7 @@ pub fn quarantined(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Length of the database and its log; `None` where there is none, or it cannot be looked at.
 #[must_use]
-pub fn bytes(place: &Place) -> Option<u64> {
+pub fn bytes(place: &StateDirectory) -> Option<u64> {
     let path = place.dir.join(DATABASE);
     let length = |path: &Path| quiet::facts(path).ok().map(|facts| facts.length);
     let log = length(&beside(&path, "-wal")).unwrap_or(0);
@@ -51,7 +51,7 @@ pub fn bytes(place: &Place) -> Option<u64> {
 }
 
 /// How many files wait to be saved, and the first directory that has any.
-pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
+pub fn waiting(place: &StateDirectory) -> io::Result<(usize, Option<PathBuf>)> {
     let (mut count, mut first) = (0, None);
     for dir in place.pending.iter().cloned() {
         let here = names(&dir)?.iter().filter(|name| *name != RUN_LOCK).count();
@@ -66,7 +66,7 @@ pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
 /// The running garbage collection: the process that locks the state directory, as the kernel lists locks (on
 /// btrfs it lists them under another device than `stat` gives, and none is found). It
 /// is not tried, since another run may want it at that moment.
-pub fn run_under_way(place: &Place) -> io::Result<Option<Holder>> {
+pub fn run_under_way(place: &StateDirectory) -> io::Result<Option<Holder>> {
     let Ok(facts) = std::fs::metadata(&place.dir) else { return Ok(None) };
     let text = std::fs::read_to_string("/proc/locks")?;
     let Some(pid) = locked_by(&text, facts.dev(), facts.ino()) else { return Ok(None) };
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_run_is_seen_and_not_disturbed() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::local(&dir.path().join("state"));
+        let place = StateDirectory::local(&dir.path().join("state"));
         assert!(run_under_way(&place).unwrap().is_none());
         let lock = RunLock::acquire(&place.dir).unwrap();
         assert_eq!(run_under_way(&place).unwrap().unwrap().pid, Some(std::process::id()));

@@ -7,13 +7,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::error::Error;
-use super::files::{self, DATABASE, Found, Stamp};
+use super::files::{self, DATABASE, DatabaseFile, Stamp};
 use super::health::Degraded;
 use super::lock::WriteLock;
-use super::open::{Known, configure, connect, in_memory, judged, refuse, refuse_newer};
-use super::place::{Place, make_private, trusted};
+use super::open::{BeforeOpening, configure, connect, in_memory, judged, refuse, refuse_newer};
 use super::quarantine::{self, renew};
 use super::schema;
+use super::state_directory::{StateDirectory, make_private, trusted};
 
 /// Default wait of a writer for another one.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub enum Access {
 pub struct Records {
     // Closed before `lock` is dropped.
     connection: Connection,
-    place: Place,
+    place: StateDirectory,
     patience: Duration,
     /// The right to write to the file that the connection has open; `None`: it is a copy in memory.
     lock: Option<WriteLock>,
@@ -60,7 +60,7 @@ impl Records {
     /// # Errors
     /// When it cannot be opened or brought to the present schema.
     pub fn open(state_dir: &Path, access: Access) -> Result<Self, Error> {
-        let mut opened = Self::open_at(&Place::local(state_dir), access, PATIENCE)?;
+        let mut opened = Self::open_at(&StateDirectory::local(state_dir), access, PATIENCE)?;
         match opened.degraded.pop() {
             Some(degraded) if access == Access::Read || !opened.records.is_kept() => Err(degraded.into()),
             _ => Ok(opened.records),
@@ -80,7 +80,7 @@ impl Records {
     ///
     /// # Errors
     /// Only [`Error::Newer`], and what SQLite says about a database in memory.
-    pub fn open_at(place: &Place, access: Access, patience: Duration) -> Result<Opened, Error> {
+    pub fn open_at(place: &StateDirectory, access: Access, patience: Duration) -> Result<Opened, Error> {
         match &place.unresolved {
             Some((std::io::ErrorKind::NotFound, _)) => return Self::without(place, patience, Vec::new()),
             Some((_, cause)) => {
@@ -112,7 +112,7 @@ impl Records {
     /// it is made. For who writes a little and often, and has another place for it. `left` is what
     /// [`Self::leave`] returned: as long as that holds, nobody else has written, and nothing is checked.
     pub(super) fn open_to_write(
-        place: &Place,
+        place: &StateDirectory,
         patience: Duration,
         left: Option<&Stamp>,
     ) -> Result<Opened, Error> {
@@ -197,7 +197,7 @@ impl Records {
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
         let renewed = renew(&self.place.dir, judged(&self.place.dir, damage)).and_then(|renewed| {
-            connect(&self.place, Known::New, self.patience).map(|connection| (renewed, connection))
+            connect(&self.place, BeforeOpening::New, self.patience).map(|connection| (renewed, connection))
         });
         match renewed {
             Ok((renewed, connection)) => {
@@ -222,7 +222,7 @@ impl Records {
     }
 
     fn for_writing(
-        place: &Place,
+        place: &StateDirectory,
         doubt: bool,
         patience: Duration,
         left: Option<&Stamp>,
@@ -232,24 +232,24 @@ impl Records {
         let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
         let mut degraded = Vec::new();
         let connected = if left.is_some() && left == Stamp::of(dir).as_ref() {
-            connect(place, Known::Checked, patience)
+            connect(place, BeforeOpening::Checked, patience)
         } else {
             match files::look(dir).map_err(|error| Degraded::from_io(dir, &error))? {
-                Found::Missing => {
+                DatabaseFile::Missing => {
                     quarantine::create(dir)?;
-                    connect(place, Known::New, patience)
+                    connect(place, BeforeOpening::New, patience)
                 }
-                Found::Database { header, unclosed } => {
+                DatabaseFile::Database { header, unclosed } => {
                     refuse(place, header)?;
-                    connect(place, Known::Found { header, unclosed, doubt }, patience)
+                    connect(place, BeforeOpening::Existing { header, unclosed, doubt }, patience)
                 }
-                Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
+                DatabaseFile::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
             }
         };
         let connection = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
-                connect(place, Known::New, patience)?
+                connect(place, BeforeOpening::New, patience)?
             }
             other => other?,
         };
@@ -257,7 +257,11 @@ impl Records {
         Ok(Opened { records, found: true, degraded })
     }
 
-    fn copied(place: &Place, patience: Duration, mut degraded: Vec<Degraded>) -> Result<Opened, Error> {
+    fn copied(
+        place: &StateDirectory,
+        patience: Duration,
+        mut degraded: Vec<Degraded>,
+    ) -> Result<Opened, Error> {
         refuse_newer(place)?;
         let path = place.dir.join(DATABASE);
         let content = match files::copy(&path) {
@@ -281,7 +285,7 @@ impl Records {
     }
 
     /// Empty records in memory.
-    fn without(place: &Place, patience: Duration, degraded: Vec<Degraded>) -> Result<Opened, Error> {
+    fn without(place: &StateDirectory, patience: Duration, degraded: Vec<Degraded>) -> Result<Opened, Error> {
         let mut connection = Connection::open_in_memory()?;
         configure(&connection)?;
         schema::fill(&mut connection, schema::newest())?;

@@ -162,7 +162,7 @@ pub const CONTAINER_STATES: [ContainerState; 4] =
 
 /// A store of a scan that is to be remembered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct ScannedStore<'a> {
     pub(super) key: &'a StoreId,
     pub(super) figures: &'a Figures,
 }
@@ -180,7 +180,11 @@ pub(super) struct Scanned {
 }
 
 /// Remembers what a scan found, unless a later one has been here before.
-pub(super) fn record(tx: &Transaction<'_>, scanned: &Scanned, stores: &[Seen<'_>]) -> rusqlite::Result<()> {
+pub(super) fn record(
+    tx: &Transaction<'_>,
+    scanned: &Scanned,
+    stores: &[ScannedStore<'_>],
+) -> rusqlite::Result<()> {
     for seen in stores {
         let text = serde_json::to_string(seen.figures)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;

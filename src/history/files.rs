@@ -21,7 +21,7 @@ pub(super) const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// What lies in the place of the database.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum DatabaseFile {
     Missing,
     /// A file that is no database of ours.
     Damaged(String),
@@ -34,11 +34,11 @@ pub(super) enum Found {
 }
 
 /// Looks at what lies in `dir`; changes nothing.
-pub(super) fn look(dir: &Path) -> io::Result<Found> {
+pub(super) fn look(dir: &Path) -> io::Result<DatabaseFile> {
     let path = dir.join(DATABASE);
     let within = match within(&path) {
         Ok(within) => within,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(DatabaseFile::Missing),
         Err(error) => return Err(error),
     };
     let unclosed = sqlite::start(&within, &beside(&path, "-wal"), LOG_HEADER)?.len() == LOG_HEADER;
@@ -49,8 +49,8 @@ pub(super) fn look(dir: &Path) -> io::Result<Found> {
         _ => sqlite::start(&within, &path, HEADER)?,
     };
     Ok(match Header::parse(&first) {
-        Ok(header) => Found::Database { header, unclosed },
-        Err(why) => Found::Damaged(why.to_owned()),
+        Ok(header) => DatabaseFile::Database { header, unclosed },
+        Err(why) => DatabaseFile::Damaged(why.to_owned()),
     })
 }
 
@@ -66,8 +66,8 @@ pub(super) fn copy(path: &Path) -> io::Result<Option<Vec<u8>>> {
 /// What shows that others have written to the database: its file and its log, as they are now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    database: quiet::Facts,
-    log: Option<quiet::Facts>,
+    database: quiet::InodeFacts,
+    log: Option<quiet::InodeFacts>,
 }
 
 impl Stamp {

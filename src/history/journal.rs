@@ -17,12 +17,12 @@ use super::files::{DATABASE, Stamp};
 use super::health::Degraded;
 use super::pending::{Note, Pending, Queue};
 use super::pins::{self, Pin};
-use super::place::Place;
-pub use super::run_record::{Entry, RunRecord};
+pub use super::run_record::{RunEntry, RunRecord};
 use super::run_record::{put, put_from};
 use super::runs::{BEGUN, Certainty, Deletion, End, Event, Start};
 use super::save::save_with_waiting;
 use super::scan_record::StoreKey;
+use super::state_directory::StateDirectory;
 use crate::model::StoreId;
 use crate::sys::stop;
 
@@ -34,7 +34,7 @@ const SHORT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 #[must_use = "a run without an end looks killed"]
 pub struct Journal {
-    place: Place,
+    place: StateDirectory,
     queue: Queue,
     record: RunRecord,
     /// The database has everything before this position, as far as we know.
@@ -69,7 +69,7 @@ pub struct Ended {
 impl Journal {
     /// Begins the record of a run. Nothing is written before [`Self::begins`], the first event
     /// or the end: a run with nothing to do writes once.
-    pub fn begin(place: &Place, start: Start) -> Self {
+    pub fn begin(place: &StateDirectory, start: Start) -> Self {
         Self {
             queue: Queue::of(place),
             place: place.clone(),
@@ -103,7 +103,7 @@ impl Journal {
                 let error = Some(BEGUN.to_owned());
                 let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
                 self.open.push_back(self.record.entries.len());
-                self.record.entries.push(Entry { deletion, key: None, attempt: None, spared: false });
+                self.record.entries.push(RunEntry { deletion, key: None, attempt: None, spared: false });
             }
         }
         self.save(SHORT);
@@ -126,7 +126,7 @@ impl Journal {
     /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
     /// that is returned.
     pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreId>) -> usize {
-        self.add(Entry { deletion, key: store.cloned().map(StoreKey), attempt: None, spared: false })
+        self.add(RunEntry { deletion, key: store.cloned().map(StoreKey), attempt: None, spared: false })
     }
 
     /// The measured result of the deletion at `position`.
@@ -148,7 +148,7 @@ impl Journal {
     /// an image and its store.
     pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreId, Attempt)>) {
         let (key, attempt) = attempt.map(|(store, attempt)| (StoreKey(store.clone()), attempt)).unzip();
-        self.add(Entry { deletion, key, attempt, spared: false });
+        self.add(RunEntry { deletion, key, attempt, spared: false });
         self.spared();
     }
 
@@ -181,7 +181,7 @@ impl Journal {
         Ended { kept, degraded: self.degraded, notes: self.notes }
     }
 
-    fn add(&mut self, entry: Entry) -> usize {
+    fn add(&mut self, entry: RunEntry) -> usize {
         let Some(position) = self.open.pop_front() else {
             self.record.entries.push(entry);
             self.save(SHORT);
@@ -193,12 +193,12 @@ impl Journal {
         position
     }
 
-    fn change_open(&mut self, change: impl Fn(&mut Entry)) {
+    fn change_open(&mut self, change: impl Fn(&mut RunEntry)) {
         let open = std::mem::take(&mut self.open);
         self.change(open, change);
     }
 
-    fn change(&mut self, positions: impl IntoIterator<Item = usize>, change: impl Fn(&mut Entry)) {
+    fn change(&mut self, positions: impl IntoIterator<Item = usize>, change: impl Fn(&mut RunEntry)) {
         let mut from = None;
         for position in positions {
             let Some(entry) = self.record.entries.get_mut(position) else { continue };

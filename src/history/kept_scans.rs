@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::values::{damaged, micros, signed, time, unsigned};
-use crate::model::scan_summary::{ComparedScan, ScanSummary, What};
+use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind};
 
 /// Number of newest scans that are always kept, so that `last~1` is the scan before the last one.
 const NEWEST: usize = 24;
@@ -106,7 +106,7 @@ fn store_at_most(
 fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
     let seen: Vec<_> = summary.places().into_iter().cloned().collect();
     for (key, entry) in before.entries {
-        let is_elsewhere = key.what == What::Filesystem || !seen.contains(&key.place);
+        let is_elsewhere = key.what == SummaryKind::Filesystem || !seen.contains(&key.place);
         if is_elsewhere && !summary.entries.contains_key(&key) {
             summary.to_mut().entries.insert(key, entry);
         }

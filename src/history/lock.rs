@@ -198,7 +198,7 @@ impl RunLock {
     /// `None`: what was locked is not what the name stands for any more.
     fn acquire_once(state_dir: &Path) -> Result<Option<Self>, LockError> {
         let failed = |source| LockError::Io { path: state_dir.to_path_buf(), source };
-        super::place::make_private(state_dir).map_err(failed)?;
+        super::state_directory::make_private(state_dir).map_err(failed)?;
         let directory = File::open(state_dir).map_err(failed)?;
         let path = state_dir.join(RUN_LOCK);
         if let Err(error) = directory.try_lock_exclusive() {

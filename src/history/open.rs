@@ -9,11 +9,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::Error;
-use super::files::{self, DATABASE, Found};
+use super::files::{self, DATABASE, DatabaseFile};
 use super::header::Header;
 use super::health::Degraded;
-use super::place::Place;
 use super::schema;
+use super::state_directory::StateDirectory;
 
 /// How long a program that is not ours is waited for at most.
 const FOREIGN: Duration = Duration::from_secs(5);
@@ -57,24 +57,24 @@ pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
 }
 
 /// Fails where a newer layersweep made the database; what else is wrong shows later.
-pub(super) fn refuse_newer(place: &Place) -> Result<(), Error> {
+pub(super) fn refuse_newer(place: &StateDirectory) -> Result<(), Error> {
     match files::look(&place.dir) {
-        Ok(Found::Database { header, .. }) => refuse(place, header),
+        Ok(DatabaseFile::Database { header, .. }) => refuse(place, header),
         _ => Ok(()),
     }
 }
 
-pub(super) fn refuse(place: &Place, header: Header) -> Result<(), Error> {
+pub(super) fn refuse(place: &StateDirectory, header: Header) -> Result<(), Error> {
     let (path, found, known) = (place.dir.join(DATABASE), header.user_version, schema::newest());
     if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
 }
 
 /// What is known of a database before it is opened.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Known {
+pub(super) enum BeforeOpening {
     /// It was only just made.
     New,
-    Found {
+    Existing {
         header: Header,
         /// There is something in its log.
         unclosed: bool,
@@ -87,7 +87,11 @@ pub(super) enum Known {
 
 /// Opens the database at `place` for writing; the caller holds the lock. A program that is not ours
 /// and holds the file is waited for as long as `patience`.
-pub(super) fn connect(place: &Place, known: Known, patience: Duration) -> Result<Connection, Error> {
+pub(super) fn connect(
+    place: &StateDirectory,
+    known: BeforeOpening,
+    patience: Duration,
+) -> Result<Connection, Error> {
     let path = place.dir.join(DATABASE);
     let opened = open_existing(place, known, patience);
     opened.map_err(|error| match error {
@@ -100,14 +104,18 @@ pub(super) fn connect(place: &Place, known: Known, patience: Duration) -> Result
     })
 }
 
-fn open_existing(place: &Place, known: Known, patience: Duration) -> Result<Connection, Error> {
+fn open_existing(
+    place: &StateDirectory,
+    known: BeforeOpening,
+    patience: Duration,
+) -> Result<Connection, Error> {
     let dir = &place.dir;
     let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
     // SQLite is to follow no symlink in place of the database, so the way there has none.
     let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
     let check = match known {
-        Known::New | Known::Checked => false,
-        Known::Found { unclosed, doubt, .. } => doubt || unclosed || !written_today(&path),
+        BeforeOpening::New | BeforeOpening::Checked => false,
+        BeforeOpening::Existing { unclosed, doubt, .. } => doubt || unclosed || !written_today(&path),
     };
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -129,12 +137,12 @@ fn open_existing(place: &Place, known: Known, patience: Duration) -> Result<Conn
         check_integrity(&connection)?;
     }
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    if let Known::Found { header, .. } = known
+    if let BeforeOpening::Existing { header, .. } = known
         && !header.wal
     {
         connection.pragma_update(None, "journal_mode", "WAL")?;
     }
-    if let Known::Checked = known {
+    if let BeforeOpening::Checked = known {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
         return Ok(connection);
     }

@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use super::health::is_no_directory;
 use super::lock::{ATTEMPTS, is_vanished, remove_idle};
-use super::place::{Place, make_private};
 use super::run_record::{RunRecord, put};
 use super::scans::{self, Recorded, ScanRun};
+use super::state_directory::{StateDirectory, make_private};
 
 const ENDING: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
@@ -115,7 +115,7 @@ pub struct Queue {
 impl Queue {
     /// The directories of `place`, the best first; none on the disk of another system.
     #[must_use]
-    pub fn of(place: &Place) -> Self {
+    pub fn of(place: &StateDirectory) -> Self {
         Self { dirs: if place.foreign { Vec::new() } else { place.pending.clone() } }
     }
 

@@ -4,7 +4,7 @@ use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
 
 use super::attempts::{self, Attempt};
-use super::runs::{self, Certainty, Deletion, End, Event, Kind, Start};
+use super::runs::{self, Certainty, Deletion, End, Event, Start, TargetKind};
 use super::scan_record::StoreKey;
 use super::usage;
 
@@ -13,7 +13,7 @@ use super::usage;
 pub struct RunRecord {
     pub start: Start,
     /// What it deleted or tried to, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RunEntry>,
     /// Events that the kubelet would have reported.
     pub events: Vec<Event>,
     /// How it ended; `None`: it has not.
@@ -22,7 +22,7 @@ pub struct RunRecord {
 
 /// A deletion or a try, and what is remembered for the next runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct RunEntry {
     pub deletion: Deletion,
     /// The store of an image.
     pub key: Option<StoreKey>,
@@ -60,7 +60,7 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
         if entry.deletion.outcome == Certainty::Unknown {
             continue;
         }
-        let (Some(StoreKey(store)), Kind::Image) = (&entry.key, entry.deletion.kind) else { continue };
+        let (Some(StoreKey(store)), TargetKind::Image) = (&entry.key, entry.deletion.kind) else { continue };
         let (id, at) = (&entry.deletion.id, entry.deletion.at);
         match (&entry.attempt, &entry.deletion.error) {
             (Some(attempt), _) => attempts::set(tx, store, id, at, attempt)?,

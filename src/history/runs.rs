@@ -12,7 +12,7 @@ mod types;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 pub use crate::model::OutcomeKind;
-pub use crate::model::plan::{Kind, Reason};
+pub use crate::model::plan::{Reason, TargetKind};
 pub use confirm::{Confirmation, confirm};
 pub use read::{Act, Query, Quiet, acts, freed, list, quiet};
 pub use thin::{Disposition, Horizons, disposition, thin};

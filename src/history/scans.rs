@@ -49,7 +49,8 @@ pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<R
         all: scan.all_stores && scan.complete,
     };
     let stores = scan.record.stores.iter().zip(&scan.figures);
-    let stores: Vec<_> = stores.map(|(store, figures)| figures::Seen { key: &store.key, figures }).collect();
+    let stores: Vec<_> =
+        stores.map(|(store, figures)| figures::ScannedStore { key: &store.key, figures }).collect();
     figures::record(to, &scanned, &stores)?;
     let start = runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, at) };
     let outcome = if scan.complete { runs::OutcomeKind::Done } else { runs::OutcomeKind::Incomplete };

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::names::names;
 use super::refs::{Live, Root};
 use super::rules::Rule;
-use super::space::{InvalidStats, Measured, Space, Started, Wanted};
+use super::space::{InvalidStats, Measured, Space, Started, StillToFree};
 use super::{FilesystemIx, ImageIx, Inventory, Leak, LeakClass, OutcomeKind, Size, StoreId};
 
 names! {
     /// What a step deletes.
-    Kind {
+    TargetKind {
         Image = "image",
         /// An OCI artifact.
         Artifact = "artifact",
@@ -97,12 +97,12 @@ impl Cause {
 /// An object, by what does not change from one scan to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    pub kind: Kind,
+    pub kind: TargetKind,
     /// `None` where it lies in none (logs).
     pub store: Option<StoreId>,
     /// Path of a log.
     pub id: String,
-    /// Its names; of [`Kind::Name`] those that are removed.
+    /// Its names; of [`TargetKind::Name`] those that are removed.
     pub names: Vec<String>,
     pub leak: Option<LeakTarget>,
 }
@@ -119,7 +119,7 @@ impl Target {
     pub fn image(inventory: &Inventory, at: ImageIx) -> Self {
         let image = &inventory.images[at.get()];
         Self {
-            kind: if inventory.is_artifact(at) { Kind::Artifact } else { Kind::Image },
+            kind: if inventory.is_artifact(at) { TargetKind::Artifact } else { TargetKind::Image },
             store: Some(StoreId::of(&inventory.stores[image.store.get()])),
             id: image.id.to_string(),
             names: image.names.clone(),
@@ -130,7 +130,7 @@ impl Target {
     #[must_use]
     pub fn leak(inventory: &Inventory, leak: &Leak) -> Self {
         Self {
-            kind: Kind::Leak,
+            kind: TargetKind::Leak,
             store: Some(StoreId::of(&inventory.stores[leak.store.get()])),
             id: leak.id.clone(),
             names: vec![leak.title()],
@@ -154,7 +154,7 @@ impl Target {
     /// Whether it is an image or an artifact.
     #[must_use]
     pub fn is_image(&self) -> bool {
-        matches!(self.kind, Kind::Image | Kind::Artifact)
+        matches!(self.kind, TargetKind::Image | TargetKind::Artifact)
     }
 }
 
@@ -401,7 +401,7 @@ pub struct FilesystemPlan {
     /// The targets that started.
     pub started: Started,
     /// What was missing when they started.
-    pub wanted: Wanted,
+    pub wanted: StillToFree,
     pub end: End,
     /// Why it could not be judged.
     pub invalid: Option<InvalidStats>,
@@ -415,7 +415,7 @@ impl FilesystemPlan {
             before: None,
             after: None,
             started: Started::default(),
-            wanted: Wanted::default(),
+            wanted: StillToFree::default(),
             end: End::Open,
             invalid: None,
         }

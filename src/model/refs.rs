@@ -50,7 +50,7 @@ pub struct Refs {
 
 /// Size of one root. `total = shared + exclusive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weight {
+pub struct RootSize {
     /// All that it reaches.
     pub total: Size,
     /// Of that, what something else reaches too.
@@ -189,8 +189,8 @@ impl Refs {
 
     /// Size of one root.
     #[must_use]
-    pub fn weight(&self, inventory: &Inventory, root: Root) -> Weight {
-        let mut weight = Weight::default();
+    pub fn weight(&self, inventory: &Inventory, root: Root) -> RootSize {
+        let mut weight = RootSize::default();
         for node in self.reach(root) {
             let size = inventory.nodes[node.get()].size;
             weight.total += size;
@@ -206,7 +206,7 @@ impl Refs {
     /// Size of all `roots` together: nodes that several of them reach count once,
     /// and are exclusive if nothing outside of the set reaches them.
     #[must_use]
-    pub fn weight_of_set(&self, inventory: &Inventory, roots: &[Root]) -> Weight {
+    pub fn weight_of_set(&self, inventory: &Inventory, roots: &[Root]) -> RootSize {
         let mut inside = vec![0_u32; self.holders.len()];
         let mut roots = roots.to_vec();
         roots.sort_unstable();
@@ -216,7 +216,7 @@ impl Refs {
                 inside[node.get()] += 1;
             }
         }
-        let mut weight = Weight::default();
+        let mut weight = RootSize::default();
         for (at, node) in inventory.nodes.iter().enumerate().filter(|(at, _)| inside[*at] > 0) {
             weight.total += node.size;
             if inside[at] == self.holders[at] {

@@ -12,7 +12,7 @@ use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeKind, StoreIx};
 /// The type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum What {
+pub enum SummaryKind {
     /// A filesystem, by its mount point; in no store. Bytes used, capacity as the extra.
     Filesystem,
     /// Bytes of a store by who holds them: `images`, `containers`, `leaks`, `metadata`, `other`.
@@ -31,7 +31,7 @@ pub enum What {
 /// The store that something lies in: its root, as the node itself names it, and its driver. A
 /// containerd root is one store whatever its driver; a filesystem lies in none, and both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct SummaryStore {
     /// `containers-storage` or `containerd`.
     pub kind: String,
     /// Root of the store.
@@ -43,15 +43,15 @@ pub struct Place {
 /// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    pub place: Arc<Place>,
-    pub what: What,
+    pub place: Arc<SummaryStore>,
+    pub what: SummaryKind,
     pub id: String,
 }
 
 /// Size and name of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    /// Allocated bytes; see [`What`].
+pub struct SummaryEntry {
+    /// Allocated bytes; see [`SummaryKind`].
     pub bytes: u64,
     pub extra: u64,
     /// For display; an image's names as [`joined`] has them.
@@ -63,7 +63,7 @@ pub struct ScanSummary {
     /// Everything could be read.
     pub complete: bool,
     #[serde(with = "by_place")]
-    pub entries: BTreeMap<Key, Entry>,
+    pub entries: BTreeMap<Key, SummaryEntry>,
 }
 
 /// The entries of each place together: JSON has no map whose keys are objects, and a large store has
@@ -71,9 +71,12 @@ pub struct ScanSummary {
 mod by_place {
     use serde::ser::SerializeSeq;
 
-    use super::{Arc, BTreeMap, Deserialize, Deserializer, Entry, Key, Place, Serialize, Serializer, What};
+    use super::{
+        Arc, BTreeMap, Deserialize, Deserializer, Key, Serialize, Serializer, SummaryEntry, SummaryKind,
+        SummaryStore,
+    };
 
-    struct Rows<'a>(&'a [(&'a Key, &'a Entry)]);
+    struct Rows<'a>(&'a [(&'a Key, &'a SummaryEntry)]);
 
     impl Serialize for Rows<'_> {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -84,7 +87,10 @@ mod by_place {
         }
     }
 
-    pub(super) fn serialize<S: Serializer>(entries: &BTreeMap<Key, Entry>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        entries: &BTreeMap<Key, SummaryEntry>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         let entries: Vec<_> = entries.iter().collect();
         let mut places = to.serialize_seq(None)?;
         for of_place in entries.chunk_by(|one, next| one.0.place == next.0.place) {
@@ -93,13 +99,15 @@ mod by_place {
         places.end()
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Key, Entry>, D::Error> {
-        type Row = (What, String, u64, u64, String);
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<Key, SummaryEntry>, D::Error> {
+        type Row = (SummaryKind, String, u64, u64, String);
         let mut entries = BTreeMap::new();
-        for (place, rows) in Vec::<(Place, Vec<Row>)>::deserialize(from)? {
+        for (place, rows) in Vec::<(SummaryStore, Vec<Row>)>::deserialize(from)? {
             let place = Arc::new(place);
             entries.extend(rows.into_iter().map(|(what, id, bytes, extra, name)| {
-                (Key { place: Arc::clone(&place), what, id }, Entry { bytes, extra, name })
+                (Key { place: Arc::clone(&place), what, id }, SummaryEntry { bytes, extra, name })
             }));
         }
         Ok(entries)
@@ -120,23 +128,24 @@ impl ScanSummary {
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = BTreeMap::new();
-        let mut add = |place: &Arc<Place>, what, id: String, entry: Entry| {
+        let mut add = |place: &Arc<SummaryStore>, what, id: String, entry: SummaryEntry| {
             let key = Key { place: Arc::clone(place), what, id };
             // Two of one id (a layer in two records) count together, so that sums stay right.
-            let known: &mut Entry = entries.entry(key).or_default();
+            let known: &mut SummaryEntry = entries.entry(key).or_default();
             known.bytes = known.bytes.saturating_add(entry.bytes);
             known.extra = known.extra.max(entry.extra);
             known.name = entry.name;
         };
         for filesystem in &inventory.filesystems {
-            let entry = Entry {
+            let entry = SummaryEntry {
                 bytes: filesystem.used_bytes,
                 extra: filesystem.capacity_bytes,
                 name: filesystem.fstype.clone(),
             };
-            add(&Arc::default(), What::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
+            add(&Arc::default(), SummaryKind::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
         }
-        let places = inventory.stores.iter().map(|store| Arc::new(Place::of(&super::StoreId::of(store))));
+        let places =
+            inventory.stores.iter().map(|store| Arc::new(SummaryStore::of(&super::StoreId::of(store))));
         let places: Vec<_> = places.collect();
         for (at, place) in places.iter().enumerate() {
             let sums = refs::breakdown(inventory, refs, StoreIx::from(at));
@@ -147,20 +156,25 @@ impl ScanSummary {
                 ("metadata", sums.metadata),
                 ("other", sums.other),
             ] {
-                add(place, What::Share, id.into(), Entry { bytes: size.bytes, ..Entry::default() });
+                add(
+                    place,
+                    SummaryKind::Share,
+                    id.into(),
+                    SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() },
+                );
             }
         }
         for (at, image) in inventory.images.iter().enumerate() {
             let weight = refs.weight(inventory, Root::Image(ImageIx::from(at)));
-            let entry = Entry {
+            let entry = SummaryEntry {
                 bytes: weight.total.bytes,
                 extra: weight.exclusive.bytes,
                 name: joined(&image.names),
             };
-            add(&places[image.store.get()], What::Image, image.id.to_string(), entry);
+            add(&places[image.store.get()], SummaryKind::Image, image.id.to_string(), entry);
         }
         for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some()) {
-            let entry = Entry {
+            let entry = SummaryEntry {
                 bytes: Refs::alone(inventory, at.into()).bytes,
                 extra: u64::from(refs.refcount(at.into())),
                 name: match node.kind {
@@ -170,25 +184,25 @@ impl ScanSummary {
                 }
                 .into(),
             };
-            add(&places[node.store.get()], What::Layer, node.id.clone(), entry);
+            add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
         }
         for (at, container) in inventory.containers.iter().enumerate() {
             let held = inventory.containers[ContainerIx::from(at).get()].holds.iter();
             let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
-            let entry = Entry { bytes, extra: 0, name: container.name.clone() };
-            add(&places[container.store.get()], What::Container, container.id.to_string(), entry);
+            let entry = SummaryEntry { bytes, extra: 0, name: container.name.clone() };
+            add(&places[container.store.get()], SummaryKind::Container, container.id.to_string(), entry);
         }
         for (at, leak) in inventory.leaks.iter().enumerate() {
             let held = inventory.leaks[LeakIx::from(at).get()].holds.iter();
             let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
-            let entry = Entry { bytes, extra: 0, name: leak.class.to_string() };
-            add(&places[leak.store.get()], What::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
+            let entry = SummaryEntry { bytes, extra: 0, name: leak.class.to_string() };
+            add(&places[leak.store.get()], SummaryKind::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }
         Self { complete, entries }
     }
 
     #[must_use]
-    pub fn places(&self) -> BTreeSet<&Place> {
+    pub fn places(&self) -> BTreeSet<&SummaryStore> {
         self.entries.keys().map(|key| &*key.place).filter(|place| !place.root.is_empty()).collect()
     }
 
@@ -196,7 +210,7 @@ impl ScanSummary {
     pub fn only_what_is_in(&mut self, other: &Self) {
         let places = other.places();
         self.entries.retain(|key, _| match key.what {
-            What::Filesystem => other.entries.contains_key(key),
+            SummaryKind::Filesystem => other.entries.contains_key(key),
             _ => places.contains(&*key.place),
         });
     }
@@ -204,23 +218,23 @@ impl ScanSummary {
     /// Bytes of the stores together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let shares = self.entries.iter().filter(|(key, _)| key.what == What::Share);
+        let shares = self.entries.iter().filter(|(key, _)| key.what == SummaryKind::Share);
         shares.fold(0, |sum, (_, entry)| sum.saturating_add(entry.bytes))
     }
 
     /// Bytes by store, in one pass: there may be thousands of either.
     #[must_use]
-    pub fn sums(&self) -> BTreeMap<&Place, Sums<'_>> {
-        let mut all: BTreeMap<&Place, Sums<'_>> = BTreeMap::new();
+    pub fn sums(&self) -> BTreeMap<&SummaryStore, Sums<'_>> {
+        let mut all: BTreeMap<&SummaryStore, Sums<'_>> = BTreeMap::new();
         for (key, entry) in self.entries.iter().filter(|(key, _)| !key.place.root.is_empty()) {
             let sums = all.entry(&key.place).or_default();
             let add = |sum: &mut u64| *sum = sum.saturating_add(entry.bytes);
             match key.what {
-                What::Share => {
+                SummaryKind::Share => {
                     add(&mut sums.total);
                     add(sums.shares.entry(&key.id).or_default());
                 }
-                What::Layer => add(&mut sums.layers),
+                SummaryKind::Layer => add(&mut sums.layers),
                 _ => {}
             }
         }
@@ -232,7 +246,7 @@ impl ScanSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums<'a> {
     pub total: u64,
-    /// By user; see [`What::Share`].
+    /// By user; see [`SummaryKind::Share`].
     pub shares: BTreeMap<&'a str, u64>,
     /// Layers, snapshots and blobs.
     pub layers: u64,
@@ -261,7 +275,7 @@ pub fn leak_id(class: &str, id: &str) -> String {
     format!("{class} {id}")
 }
 
-impl Place {
+impl SummaryStore {
     #[must_use]
     pub fn of(key: &super::StoreId) -> Self {
         Self {
@@ -305,16 +319,16 @@ pub struct Change {
     pub key: Key,
     pub turn: Turn,
     /// In the earlier summary; default if it was missing there.
-    pub before: Option<Entry>,
+    pub before: Option<SummaryEntry>,
     /// In the later one.
-    pub after: Option<Entry>,
+    pub after: Option<SummaryEntry>,
 }
 
 impl Change {
     /// By how many bytes.
     #[must_use]
     pub fn bytes(&self) -> i64 {
-        let of = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.bytes);
+        let of = |entry: &Option<SummaryEntry>| entry.as_ref().map_or(0, |entry| entry.bytes);
         difference(of(&self.before), of(&self.after))
     }
 }
@@ -351,9 +365,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn key(id: u8) -> Key {
-        let place =
-            Place { kind: "containers-storage".into(), root: format!("/{}", id % 2), driver: String::new() };
-        Key { place: place.into(), what: if id < 8 { What::Share } else { What::Layer }, id: format!("{id}") }
+        let place = SummaryStore {
+            kind: "containers-storage".into(),
+            root: format!("/{}", id % 2),
+            driver: String::new(),
+        };
+        Key {
+            place: place.into(),
+            what: if id < 8 { SummaryKind::Share } else { SummaryKind::Layer },
+            id: format!("{id}"),
+        }
     }
 
     fn summaries() -> impl Strategy<Value = ScanSummary> {
@@ -361,7 +382,7 @@ mod tests {
             complete: true,
             entries: entries
                 .into_iter()
-                .map(|(id, bytes)| (key(id), Entry { bytes, ..Entry::default() }))
+                .map(|(id, bytes)| (key(id), SummaryEntry { bytes, ..SummaryEntry::default() }))
                 .collect(),
         })
     }
@@ -370,7 +391,7 @@ mod tests {
         #[test]
         fn the_changes_add_up_to_the_difference(before in summaries(), after in summaries()) {
             let changes = compare(&before, &after);
-            let sum: i64 = changes.iter().filter(|one| one.key.what == What::Share).map(Change::bytes).sum();
+            let sum: i64 = changes.iter().filter(|one| one.key.what == SummaryKind::Share).map(Change::bytes).sum();
             prop_assert_eq!(sum, difference(before.bytes(), after.bytes()));
             let back = compare(&after, &before);
             prop_assert_eq!(changes.len(), back.len());
@@ -393,7 +414,7 @@ mod tests {
 
     #[test]
     fn read_entries_of_one_store_share_its_place() {
-        let entries = [9, 10, 11].map(|id| (key(id), Entry::default()));
+        let entries = [9, 10, 11].map(|id| (key(id), SummaryEntry::default()));
         let summary = ScanSummary { complete: true, entries: entries.into() };
         let text = serde_json::to_vec(&summary).unwrap();
         let read: ScanSummary = serde_json::from_slice(&text).unwrap();
@@ -404,7 +425,7 @@ mod tests {
 
     #[test]
     fn how_things_change() {
-        let entry = |bytes, name: &str| Entry { bytes, extra: 0, name: name.into() };
+        let entry = |bytes, name: &str| SummaryEntry { bytes, extra: 0, name: name.into() };
         for (old, new, expected) in [
             (None, Some(entry(1, "a")), Some(Turn::Came)),
             (Some(entry(1, "a")), None, Some(Turn::Went)),
@@ -413,7 +434,7 @@ mod tests {
             (Some(entry(1, "a")), Some(entry(1, "b")), Some(Turn::Altered)),
             (Some(entry(1, "a")), Some(entry(1, "a")), None),
         ] {
-            let summary = |entry: Option<Entry>| ScanSummary {
+            let summary = |entry: Option<SummaryEntry>| ScanSummary {
                 complete: true,
                 entries: entry.into_iter().map(|entry| (key(9), entry)).collect(),
             };

@@ -132,14 +132,14 @@ impl Started {
 
 /// What is missing until every started target has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct StillToFree {
     /// Bytes that have yet to be freed.
     pub bytes: u64,
     /// The same of inodes.
     pub inodes: u64,
 }
 
-impl Wanted {
+impl StillToFree {
     #[must_use]
     pub fn is_nothing(self) -> bool {
         self.bytes == 0 && self.inodes == 0

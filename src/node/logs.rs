@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use walkdir::WalkDir;
 
-use super::places::Places;
+use super::places::KubeletPlaces;
 use crate::sys::processes::Processes;
 use crate::sys::readlink::Untraced;
 use crate::sys::sysroot::{EntryKind, Sysroot};
@@ -21,12 +21,12 @@ pub struct Directory {
     pub name: OsString,
     /// Its path on this system.
     pub path: PathBuf,
-    pub weight: Weight,
+    pub weight: LogSize,
 }
 
 /// What logs cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Weight {
+pub struct LogSize {
     /// Allocated bytes that are freed with it: inodes with links elsewhere are not.
     pub bytes: u64,
     /// Inodes that are freed with it.
@@ -49,7 +49,7 @@ pub struct Link {
 
 /// Lists the logs of pods, in order of their names, with their sizes. None if the directory does
 /// not exist.
-pub fn directories(root: &Sysroot, places: &Places) -> io::Result<Vec<Directory>> {
+pub fn directories(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Directory>> {
     let Some(place) = resolved(root, &places.pod_logs)? else { return Ok(Vec::new()) };
     let entries = root.list(&places.pod_logs)?.into_iter();
     let directory = |name: OsString| {
@@ -64,7 +64,7 @@ pub fn directories(root: &Sysroot, places: &Places) -> io::Result<Vec<Directory>
 }
 
 /// Lists the links to logs, in order of their names. None if the directory does not exist.
-pub fn links(root: &Sysroot, places: &Places) -> io::Result<Vec<Link>> {
+pub fn links(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Link>> {
     let Some(place) = resolved(root, &places.container_logs)? else { return Ok(Vec::new()) };
     let untraced = std::fs::File::open(&place).and_then(|open| {
         use std::os::fd::AsFd;
@@ -105,8 +105,8 @@ fn resolved(root: &Sysroot, path: &Path) -> io::Result<Option<PathBuf>> {
 
 /// Measures a tree, or a single file, on one filesystem.
 #[must_use]
-pub fn measure(path: &Path) -> Weight {
-    let mut weight = Weight::default();
+pub fn measure(path: &Path) -> LogSize {
+    let mut weight = LogSize::default();
     let mut newest = None;
     let mut whole = true;
     // Links that were met, and what the inode costs.
@@ -165,12 +165,12 @@ mod tests {
     use super::*;
     use crate::sys::processes::Process;
 
-    fn node() -> (tempfile::TempDir, Places) {
+    fn node() -> (tempfile::TempDir, KubeletPlaces) {
         let top = tempfile::tempdir().unwrap();
-        let places = Places {
+        let places = KubeletPlaces {
             pod_logs: top.path().join("pods"),
             container_logs: top.path().join("containers"),
-            ..Places::default()
+            ..KubeletPlaces::default()
         };
         (top, places)
     }

@@ -15,7 +15,7 @@ pub const CONTAINER_LOGS: &str = "/var/log/containers";
 const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct KubeletPlaces {
     /// Directories that may be the kubelet's own; a pod is known if any of them has it.
     pub roots: Vec<PathBuf>,
     /// A running kubelet names one of them as its own.
@@ -27,7 +27,7 @@ pub struct Places {
     pub container_logs: PathBuf,
 }
 
-impl Default for Places {
+impl Default for KubeletPlaces {
     fn default() -> Self {
         Self {
             roots: vec![ROOT.into()],
@@ -39,7 +39,7 @@ impl Default for Places {
     }
 }
 
-impl Places {
+impl KubeletPlaces {
     /// Adds the paths from the arguments of a running kubelet. Existing paths
     /// stay.
     #[must_use]
@@ -103,7 +103,7 @@ mod tests {
             ("k3s", "k3s --kubelet-arg=root-dir=/k", vec!["/var/lib/kubelet", "/k"], true),
             ("bash", "bash --root-dir=/data/k", vec!["/var/lib/kubelet"], false),
         ] {
-            let places = Places::default().with_running(&running(name, arguments));
+            let places = KubeletPlaces::default().with_running(&running(name, arguments));
             let roots: Vec<PathBuf> = roots.into_iter().map(Into::into).collect();
             assert_eq!((places.roots, places.said_by_kubelet), (roots, said), "{arguments}");
         }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_a_pods_log() {
-        let places = Places::default();
+        let places = KubeletPlaces::default();
         assert!(places.is_pod_log(Path::new("/var/log/pods/a_b_c/d/0.log")));
         assert!(!places.is_pod_log(Path::new("/var/log/pods")));
         assert!(!places.is_pod_log(Path::new("/var/log/podsother/x")));

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::places::Places;
+use super::places::KubeletPlaces;
 use crate::sys::sysroot::{EntryKind, Sysroot};
 
 /// The kubelet reads no longer manifest.
@@ -60,7 +60,7 @@ impl KnownPods {
     ///
     /// # Errors
     /// When there is no such directory, or anything of it cannot be read.
-    pub fn read(root: &Sysroot, places: &Places) -> Result<Self, Unknown> {
+    pub fn read(root: &Sysroot, places: &KubeletPlaces) -> Result<Self, Unknown> {
         let mut known = Self { said_by_kubelet: places.said_by_kubelet, ..Self::default() };
         for place in &places.roots {
             let pods = place.join("pods");
@@ -177,7 +177,7 @@ mod tests {
 
     struct Node {
         directory: tempfile::TempDir,
-        places: Places,
+        places: KubeletPlaces,
     }
 
     impl Node {
@@ -189,7 +189,7 @@ mod tests {
                 fs::create_dir(root.join("pods").join(uid)).unwrap();
             }
             let manifests = vec![directory.path().join("manifests")];
-            let places = Places { roots: vec![root], manifests, ..Places::default() };
+            let places = KubeletPlaces { roots: vec![root], manifests, ..KubeletPlaces::default() };
             Self { directory, places }
         }
 
@@ -239,7 +239,7 @@ mod tests {
         let error = known.vouch([API, HASH].into_iter()).unwrap_err().to_string();
         assert!(error.contains(HASH) && error.contains("is running"), "{error}");
         assert!(matches!(known.vouch([].into_iter()), Err(Unknown::Unproven(_))));
-        let places = Places { said_by_kubelet: true, ..node.places.clone() };
+        let places = KubeletPlaces { said_by_kubelet: true, ..node.places.clone() };
         let known = KnownPods::read(&Sysroot::live(), &places).unwrap();
         assert!(known.vouch([].into_iter()).is_ok());
         assert!(known.vouch([HASH].into_iter()).is_err(), "it may be another kubelet");

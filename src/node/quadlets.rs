@@ -35,7 +35,7 @@ const DEEPEST: usize = 16;
 
 /// A directory of units.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct UnitDirectory {
     /// Its path inside the root.
     pub path: PathBuf,
     /// It is another user's: what cannot be read there is that user's problem, and nothing is
@@ -63,7 +63,7 @@ pub struct Quadlets {
 /// # Errors
 /// When something exists and cannot be read, in a place that is not foreign: then it is unknown which
 /// images have to stay.
-pub fn read(root: &Sysroot, place: &Place) -> Result<Quadlets, Unreadable> {
+pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadable> {
     let mut reader = Reader {
         root,
         foreign: place.foreign,
@@ -389,7 +389,7 @@ mod tests {
     }
 
     fn read_all(node: &Path, foreign: bool) -> Quadlets {
-        let place = Place { path: "/etc/containers/systemd".into(), foreign };
+        let place = UnitDirectory { path: "/etc/containers/systemd".into(), foreign };
         read(&Sysroot::at(node), &place).unwrap()
     }
 
@@ -417,7 +417,7 @@ mod tests {
         let expected = ["quay.io/a:1", "quay.io/a:2", "quay.io/base", "quay.io/all", "quay.io/pod"];
         assert_eq!(references(&found), expected, "{found:#?}");
         assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
-        let users = Place { path: OF_USERS[0].into(), foreign: false };
+        let users = UnitDirectory { path: OF_USERS[0].into(), foreign: false };
         assert_eq!(references(&read(&Sysroot::at(node.path()), &users).unwrap()), ["quay.io/user"]);
     }
 
@@ -486,7 +486,7 @@ mod tests {
         assert!(foreign.findings.len() >= 5, "{:?}", foreign.findings);
         // What cannot be read stops a run where it is root's, and nothing where it is a user's.
         symlink("self.container", units.join("self.container")).unwrap();
-        let place = Place { path: "/etc/containers/systemd".into(), foreign: false };
+        let place = UnitDirectory { path: "/etc/containers/systemd".into(), foreign: false };
         assert!(read(&Sysroot::at(node.path()), &place).is_err());
         assert_eq!(references(&read_all(node.path(), true)), ["quay.io/good"]);
     }

@@ -58,7 +58,7 @@ pub enum Stay {
 
 /// A leak and the decision on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LeakDecision {
     pub leak: LeakIx,
     pub decision: Decision,
     /// What its deletion is expected to free at its turn; 0 if it stays.
@@ -68,13 +68,13 @@ pub struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Every leak of the classes asked for, in the order of the inventory.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LeakDecision>,
     /// Positions in `entries` of what is deleted, in the order of deletion; then of what is
     /// repaired.
     pub order: Vec<usize>,
 }
 
-impl Entry {
+impl LeakDecision {
     fn gain(&self, inventory: &Inventory) -> Gain {
         let leak = &inventory.leaks[self.leak.get()];
         let held = leak.holds.first().map(|node| inventory.nodes[node.get()].filesystem);
@@ -117,7 +117,7 @@ impl Plan {
     /// What is to be done, in order.
     #[must_use]
     pub fn steps(&self, inventory: &Inventory) -> Vec<Step> {
-        let step = |entry: &Entry| {
+        let step = |entry: &LeakDecision| {
             let target = Target::leak(inventory, &inventory.leaks[entry.leak.get()]);
             let step = Step::new(target, Cause::Leak);
             match entry.decision {
@@ -129,7 +129,7 @@ impl Plan {
     }
 
     /// The entries in the order of their turn.
-    pub fn turns(&self) -> impl Iterator<Item = &Entry> {
+    pub fn turns(&self) -> impl Iterator<Item = &LeakDecision> {
         self.order.iter().map(|at| &self.entries[*at])
     }
 }
@@ -146,8 +146,8 @@ pub fn plan(
 ) -> Plan {
     let leaks = (0..inventory.leaks.len()).map(LeakIx::from);
     let listed = leaks.filter(|at| wish.lists(inventory.leaks[at.get()].class));
-    let mut entries: Vec<Entry> = listed
-        .map(|at| Entry {
+    let mut entries: Vec<LeakDecision> = listed
+        .map(|at| LeakDecision {
             leak: at,
             decision: decide(inventory, &inventory.leaks[at.get()], wish, now, closed),
             gain: Size::default(),
@@ -210,7 +210,7 @@ fn decide(
 
 /// What stays keeps what it is built on: with fewer classes, or a minimum age, that may be
 /// more than the verdicts know.
-fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [Entry]) {
+fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDecision]) {
     loop {
         let going: HashSet<LeakIx> = entries
             .iter()

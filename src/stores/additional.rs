@@ -14,12 +14,12 @@ use crate::sys::sysroot::Sysroot;
 /// Where a directory really is. The same one has the same device and inode, whatever it is
 /// called: a bind mount is not a symlink.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct RealDirectory {
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
-impl Place {
+impl RealDirectory {
     pub(super) fn of(path: PathBuf) -> Self {
         let identity = Root::open(&path).ok().map(|root| root.identity());
         Self { path, identity }
@@ -43,15 +43,15 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Own {
     /// One a store; `None` where there is no such directory.
-    graphroots: Vec<Option<Place>>,
-    imagestores: Vec<Vec<Place>>,
+    graphroots: Vec<Option<RealDirectory>>,
+    imagestores: Vec<Vec<RealDirectory>>,
 }
 
 impl Own {
     pub(super) fn new(sysroot: &Sysroot, stores: &[StoreConfig]) -> Self {
         let place = |path: &PathBuf| match sysroot.open(path) {
-            Ok(root) => Some(Place::opened(&root)),
-            Err(_) => sysroot.resolve(path).ok().map(|path| Place { path, identity: None }),
+            Ok(root) => Some(RealDirectory::opened(&root)),
+            Err(_) => sysroot.resolve(path).ok().map(|path| RealDirectory { path, identity: None }),
         };
         let imagestores = |store: &StoreConfig| {
             store.imagestore.iter().chain(&store.other_imagestores).filter_map(place).collect()
@@ -64,7 +64,7 @@ impl Own {
 
     /// The store that writes to `directory`, and where that is by its own name: the one with this
     /// graphroot, else the first with this imagestore.
-    pub(super) fn find(&self, wanted: &Place) -> Option<(usize, &Path)> {
+    pub(super) fn find(&self, wanted: &RealDirectory) -> Option<(usize, &Path)> {
         let graphroots = self.graphroots.iter().enumerate();
         let mut graphroots =
             graphroots.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(wanted))?)));
@@ -76,7 +76,7 @@ impl Own {
     }
 
     /// Whether the store at position `at` has this graphroot.
-    pub(super) fn find_graphroot(&self, wanted: &Place, at: usize) -> bool {
+    pub(super) fn find_graphroot(&self, wanted: &RealDirectory, at: usize) -> bool {
         self.graphroots[at].as_ref().is_some_and(|place| place.is(wanted))
     }
 
@@ -85,7 +85,9 @@ impl Own {
     pub(super) fn additional_first(&self, sysroot: &Sysroot, stores: &[StoreConfig]) -> Vec<usize> {
         let additional_stores = |at: usize| {
             let named = borrowed(&stores[at]).filter_map(|path| sysroot.resolve(path).ok());
-            named.filter_map(|path| self.find(&Place::of(path)).map(|found| found.0)).collect::<Vec<_>>()
+            named
+                .filter_map(|path| self.find(&RealDirectory::of(path)).map(|found| found.0))
+                .collect::<Vec<_>>()
         };
         let mut order = Vec::new();
         let mut begun = vec![false; stores.len()];
@@ -164,7 +166,7 @@ pub(super) fn may_reach(
 /// A store that is shown, and its ids.
 struct AdditionalStore<'a> {
     at: usize,
-    roots: Vec<Place>,
+    roots: Vec<RealDirectory>,
     driver: String,
     ids: &'a Ids,
 }
@@ -184,7 +186,7 @@ pub(super) fn note(
         .filter_map(|(at, reading)| {
             let store = &inventory.stores[at];
             let ids = ids.get(&(store.root.clone(), store.driver.clone()))?;
-            let roots = reading.roots().into_iter().map(Place::of).collect();
+            let roots = reading.roots().into_iter().map(RealDirectory::of).collect();
             Some(AdditionalStore { at, roots, driver: store.driver.clone(), ids })
         })
         .collect();
@@ -224,8 +226,8 @@ fn additional_stores_of<'a, 'b>(
     sysroot: &Sysroot,
     borrower: &Path,
 ) -> Vec<&'a AdditionalStore<'b>> {
-    let named: Vec<_> = borrows_from.iter().cloned().map(Place::of).collect();
-    let is_named = |root: &&Place| from_any || named.iter().any(|place| place.is(root));
+    let named: Vec<_> = borrows_from.iter().cloned().map(RealDirectory::of).collect();
+    let is_named = |root: &&RealDirectory| from_any || named.iter().any(|place| place.is(root));
     let is_named_store = |additional_store: &&AdditionalStore<'_>| {
         let mut roots = additional_store.roots.iter().filter(is_named);
         roots.any(|root| may_reach(sysroot, borrower, (&root.path, &additional_store.driver)))

@@ -26,7 +26,7 @@ use crate::disk::{
 };
 use crate::model::{FilesystemIx, Finding, Inventory, NodeIx, StoreId};
 use crate::sys::quiet::Within;
-pub(super) use cached::Wanted;
+pub(super) use cached::MeasurementNeeds;
 use cached::{Cached, Subject};
 pub(super) use shares::Shares;
 
@@ -110,7 +110,7 @@ impl Measurement {
     pub(super) fn run(
         &mut self,
         request: &Request,
-        wanted: Wanted,
+        wanted: MeasurementNeeds,
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
@@ -165,7 +165,7 @@ impl Measurement {
 
     /// Measures the units that have not been measured. Where a sample shows that a store's
     /// layers changed though nothing else showed it, nothing is taken of that store.
-    fn walk_in_doubt(&mut self, request: &Request, wanted: Wanted, progress: &Progress) {
+    fn walk_in_doubt(&mut self, request: &Request, wanted: MeasurementNeeds, progress: &Progress) {
         self.walk(request, wanted, progress);
         loop {
             let doubted = self.cached.doubted();
@@ -179,7 +179,7 @@ impl Measurement {
     }
 
     /// Measures the units that have not been measured and that no earlier scan measured.
-    fn walk(&mut self, request: &Request, wanted: Wanted, progress: &Progress) {
+    fn walk(&mut self, request: &Request, wanted: MeasurementNeeds, progress: &Progress) {
         let mut fresh = self.assign();
         let (roots, within) = (self.roots(), self.within());
         let started = Timestamp::now();

@@ -27,7 +27,7 @@ use crate::disk::size_cache::StoreSizes;
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
 use crate::model::{Filesystem, FilesystemIx, Image, Inventory, Node, StoreId, StoreIx};
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
@@ -37,11 +37,11 @@ pub use containerd::Documents;
 pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
-use measurement::{Measurement, Wanted};
+use measurement::{Measurement, MeasurementNeeds};
 pub use pulled::note_pulls;
 pub use request::{Effort, Error, Measure, Request};
 use store::{Filling, Store};
-use unit::{Part, StoreTrees};
+use unit::{StoreTrees, UnitTree};
 
 /// What a scan found.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct Scan {
     /// given; never of another system's disk.
     pub sizes: Option<Vec<(StoreId, Option<StoreSizes>)>>,
     /// For each store where its parts lie, if it is one that can be edited.
-    pub places: Vec<Option<Places>>,
+    pub places: Vec<Option<StorePlaces>>,
     /// Directories that belong to each store, its root first.
     pub areas: Vec<Vec<PathBuf>>,
     /// Snapshotters that run beside containerd and whose records are not readable: name and directory.
@@ -131,7 +131,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
     };
     let inode_chunks = areas.iter().flatten().any(|(_, cost)| cost.inode_chunks);
     let mut measurement = Measurement::new(readings);
-    measurement.run(request, Wanted { extents, inode_chunks }, progress, &mut inventory.findings);
+    measurement.run(request, MeasurementNeeds { extents, inode_chunks }, progress, &mut inventory.findings);
 
     let leaps = if request.sysroot.is_foreign() { Vec::new() } else { request.leaps.clone() };
     let present = Present::at(request.now, leaps);
@@ -201,7 +201,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
     })
 }
 
-fn parts_of(reading: &dyn Store) -> Vec<Vec<Part>> {
+fn parts_of(reading: &dyn Store) -> Vec<Vec<UnitTree>> {
     reading.units().into_iter().map(|unit| unit.parts.to_vec()).collect()
 }
 

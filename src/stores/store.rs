@@ -13,7 +13,7 @@ use crate::model::{FilesystemIx, Inventory, NodeIx, StoreIx};
 use crate::stores::containers_storage::config::Pin;
 use crate::stores::containers_storage::fill::Ids;
 use crate::stores::containers_storage::needs::Need;
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
 
 /// An inode that is in one unit's tree and goes with another unit.
@@ -52,7 +52,7 @@ pub(super) trait Store: Debug {
     }
 
     /// Where a graphroot's parts lie, for its editor; `None` for stores of another kind.
-    fn places(&self) -> Option<&Places> {
+    fn places(&self) -> Option<&StorePlaces> {
         None
     }
 

@@ -7,7 +7,7 @@ use crate::disk::TreeScope;
 use crate::model::NodeIx;
 
 /// A tree to walk: position of the root that its path is below, that path, how much of it.
-pub type Part = (usize, PathBuf, TreeScope);
+pub type UnitTree = (usize, PathBuf, TreeScope);
 
 /// What a unit is, in one kind of store.
 pub trait UnitKind: Clone + Debug {
@@ -24,7 +24,7 @@ pub struct Unit<K> {
     /// Its main directory or file, absolute.
     pub path: PathBuf,
     /// What to walk.
-    pub parts: Vec<Part>,
+    pub parts: Vec<UnitTree>,
 }
 
 /// A unit of any kind of store, for the measurement.
@@ -32,7 +32,7 @@ pub struct Unit<K> {
 pub(super) struct UnitView<'a> {
     pub(super) tag: &'static str,
     pub(super) id: &'a str,
-    pub(super) parts: &'a [Part],
+    pub(super) parts: &'a [UnitTree],
 }
 
 pub(super) fn views<K: UnitKind>(units: &[Unit<K>]) -> Vec<UnitView<'_>> {
@@ -46,12 +46,12 @@ pub struct StoreTrees {
     /// The roots of all stores.
     pub roots: Vec<PathBuf>,
     /// Each tree with its node. Its root is one of `roots`.
-    pub parts: Vec<(NodeIx, Part)>,
+    pub parts: Vec<(NodeIx, UnitTree)>,
 }
 
 impl StoreTrees {
     /// Adds a store's units, of which `nodes` are the nodes, one by one.
-    pub(super) fn add(&mut self, roots: Vec<PathBuf>, units: Vec<Vec<Part>>, nodes: &[NodeIx]) {
+    pub(super) fn add(&mut self, roots: Vec<PathBuf>, units: Vec<Vec<UnitTree>>, nodes: &[NodeIx]) {
         let first = self.roots.len();
         for (parts, node) in units.into_iter().zip(nodes) {
             let parts = parts.into_iter().map(|(root, path, scope)| (*node, (first + root, path, scope)));

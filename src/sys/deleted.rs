@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::helper;
-use super::processes::read::{Record, Wanted, WrittenLies};
+use super::processes::read::{ProcessFacts, Record, WrittenLies};
 
 /// A deleted file that a process holds open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl From<WrittenLies> for Lies {
 /// a process: asking for their size may take for ever.
 pub fn files() -> io::Result<Vec<DeletedFile>> {
     let mut found = Vec::new();
-    helper::ask(Wanted { deleted: true, ..Wanted::default() }, &mut |record, body| {
+    helper::ask(ProcessFacts { deleted: true, ..ProcessFacts::default() }, &mut |record, body| {
         if let Record::Deleted { id, name, device, bytes, lies } = record {
             let path = PathBuf::from(OsStr::from_bytes(body));
             let holder = format!("{name} (pid {id})");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::processes::read::{self, Record, Wanted};
+use super::processes::read::{self, ProcessFacts, Record};
 
 /// The first argument of a helper. No command: nobody but we should need it.
 pub const ARGUMENT: &str = "__read-processes";
@@ -53,7 +53,7 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let words: Vec<_> = arguments.filter_map(|word| word.into_string().ok()).collect();
     let own = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let wanted = Wanted::from_words(&words);
+    let wanted = ProcessFacts::from_words(&words);
     let done = read::all(wanted, own, &mut |record, body| write(&mut out, &record, body));
     match done.and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,7 +66,7 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 ///
 /// # Errors
 /// When no helper can be started, or `/proc` cannot be listed.
-pub(super) fn ask(wanted: Wanted, each: &mut dyn FnMut(Record, &[u8])) -> io::Result<()> {
+pub(super) fn ask(wanted: ProcessFacts, each: &mut dyn FnMut(Record, &[u8])) -> io::Result<()> {
     let Some(mut command) = command(ARGUMENT) else {
         return read::all(wanted, std::process::id(), &mut |record, body| {
             each(record, body);

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use super::helper;
 use super::mounts::{self, Mount};
-use super::processes::read::{self, Record, Wanted};
+use super::processes::read::{self, ProcessFacts, Record};
 use super::processes::{Builder, Processes};
-use super::root::{Root, Way, Who};
+use super::root::{DirectoryChain, Root, Who};
 
 /// A place on a filesystem, whatever it is called in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl Location {
 
 /// A mount and one process that sees it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct MountOfProcess {
     pub pid: u32,
     /// The mount, its paths as that process sees them.
     pub mount: Mount,
@@ -75,7 +75,7 @@ pub struct Mounts {
     /// Those that this process sees, all of them.
     own: Vec<Mount>,
     areas: Vec<Area>,
-    seen: Vec<Seen>,
+    seen: Vec<MountOfProcess>,
     by_point: BTreeMap<PathBuf, usize>,
     by_place: HashMap<(u32, u32), BTreeMap<PathBuf, usize>>,
     /// Of overlays: what their options name.
@@ -91,7 +91,7 @@ pub struct Mounts {
 struct Area {
     path: PathBuf,
     place: Option<Location>,
-    way: Way,
+    way: DirectoryChain,
 }
 
 /// Words of options that are shorter are found by looking through all: names of layers and of
@@ -121,18 +121,20 @@ impl Mounts {
         let mut processes = Builder::default();
         // Where files are asked for, who belongs to a container is told last.
         let (mut has_own, mut is_whole) = (false, false);
-        helper::ask(Wanted { mounts: true, files, ..Wanted::default() }, &mut |record, body| match record {
-            Record::View { pid, who } => {
-                has_own = true;
-                all.view(pid, &who, body);
+        helper::ask(ProcessFacts { mounts: true, files, ..ProcessFacts::default() }, &mut |record, body| {
+            match record {
+                Record::View { pid, who } => {
+                    has_own = true;
+                    all.view(pid, &who, body);
+                }
+                Record::Unknown { pid, name, who, why } => all.unknown(&who, Unknown { pid, name, why }),
+                Record::Mounts if !files => is_whole = true,
+                Record::End => {
+                    is_whole = true;
+                    processes.take(&record, body);
+                }
+                record => processes.take(&record, body),
             }
-            Record::Unknown { pid, name, who, why } => all.unknown(&who, Unknown { pid, name, why }),
-            Record::Mounts if !files => is_whole = true,
-            Record::End => {
-                is_whole = true;
-                processes.take(&record, body);
-            }
-            record => processes.take(&record, body),
         })?;
         if !has_own {
             return Err(io::Error::new(ErrorKind::NotFound, "/proc does not show our own mounts"));
@@ -145,7 +147,7 @@ impl Mounts {
         Ok(all)
     }
 
-    fn new(own: Vec<Mount>, areas: &[PathBuf], way: impl Fn(&Path) -> Way) -> Self {
+    fn new(own: Vec<Mount>, areas: &[PathBuf], way: impl Fn(&Path) -> DirectoryChain) -> Self {
         let areas =
             areas.iter().map(|path| Area { path: path.clone(), place: place_in(&own, path), way: way(path) });
         Self {
@@ -185,7 +187,7 @@ impl Mounts {
     }
 
     /// Keeps what may be asked for.
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: MountOfProcess) {
         let is_overlay = seen.mount.fstype.contains("overlay");
         let concerns = |area: &Area| {
             let within = |at: &Location| area.place.as_ref().is_some_and(|place| at.is_within(place));
@@ -239,7 +241,7 @@ impl Mounts {
     /// shows a part of it, or an overlay whose options have one of `words`: a layer's id, the names
     /// of its links. Those are long and random, so that nothing else is called so.
     #[must_use]
-    pub fn user(&self, path: &Path, words: &[&str]) -> Option<&Seen> {
+    pub fn user(&self, path: &Path, words: &[&str]) -> Option<&MountOfProcess> {
         fn below<'m>(all: &'m BTreeMap<PathBuf, usize>, path: &Path) -> Option<&'m usize> {
             let (first, at) = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded)).next()?;
             first.starts_with(path).then_some(at)
@@ -297,7 +299,7 @@ fn place_in(own: &[Mount], path: &Path) -> Option<Location> {
     shown(best?, path)
 }
 
-fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<Seen>> {
+fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
     let mut found = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
         let strange = || io::Error::new(ErrorKind::InvalidData, "one line is not a mount table line");
@@ -315,7 +317,7 @@ fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<Seen>> {
     let covers: Vec<_> = found.iter().map(|(mount, _)| covered(mount)).collect();
     let seen = found.into_iter().zip(covers).map(|((mount, options), covers)| {
         let shows = Location { device: mount.device, path: mount.root.clone() };
-        Seen { pid, mount, shows, covers, options }
+        MountOfProcess { pid, mount, shows, covers, options }
     });
     Ok(seen.collect())
 }
@@ -383,7 +385,7 @@ mod tests {
     /// The store is `/data/x/overlay`, which only root and uid 1000 can reach.
     fn mounts_of_a_store() -> Mounts {
         use crate::sys::root::Step;
-        let way = || Way::new(vec![Step { uid: 0, mode: 0o755 }, Step { uid: 1000, mode: 0o700 }]);
+        let way = || DirectoryChain::new(vec![Step { uid: 0, mode: 0o755 }, Step { uid: 1000, mode: 0o700 }]);
         let mut all = Mounts::new(mounts::parse(TABLE), &["/data/x/overlay".into()], |_| way());
         all.view(1, &Who::user(0), TABLE);
         all

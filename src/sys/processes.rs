@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::root::{Root, Who};
 use super::{cgroups, helper};
-use read::{Record, Wanted};
+use read::{ProcessFacts, Record};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -59,20 +59,20 @@ pub struct Processes {
 impl Processes {
     /// Looks through `/proc` once.
     pub fn read() -> io::Result<Self> {
-        Self::ask(Wanted { files: true, ..Wanted::default() })
+        Self::ask(ProcessFacts { files: true, ..ProcessFacts::default() })
     }
 
     /// The same, with the arguments of kubelets.
     pub fn read_with_kubelet() -> io::Result<Self> {
-        Self::ask(Wanted { files: true, arguments: true, ..Wanted::default() })
+        Self::ask(ProcessFacts { files: true, arguments: true, ..ProcessFacts::default() })
     }
 
     /// What they are called and the control groups that they live in, and not what they have open.
     pub fn read_groups() -> io::Result<Self> {
-        Self::ask(Wanted::default())
+        Self::ask(ProcessFacts::default())
     }
 
-    fn ask(wanted: Wanted) -> io::Result<Self> {
+    fn ask(wanted: ProcessFacts) -> io::Result<Self> {
         let mut builder = Builder::default();
         helper::ask(wanted, &mut |record, body| builder.take(&record, body))?;
         Ok(builder.finish())
@@ -245,7 +245,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let read = |proc: &Path| {
             let mut builder = Builder::default();
-            let wanted = Wanted { files: true, ..Wanted::default() };
+            let wanted = ProcessFacts { files: true, ..ProcessFacts::default() };
             let mut emit = |record: Record, body: &[u8]| {
                 builder.take(&record, body);
                 Ok(())

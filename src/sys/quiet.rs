@@ -24,7 +24,7 @@ pub use within::{Below, Within, if_present, is_absent, is_symlink};
 
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     Directory,
     File,
     /// A symlink; never followed.
@@ -35,30 +35,30 @@ pub enum Kind {
 
 /// An entry of a directory, `.` and `..` excepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Its name: any bytes but NUL and `/`.
     pub name: OsString,
-    pub kind: Kind,
+    pub kind: FileKind,
 }
 
 /// Facts of one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct InodeFacts {
     pub device: u64,
     pub inode: u64,
     /// Length in bytes.
     pub length: u64,
     /// Time of the last change of its content.
     pub modified: Option<Timestamp>,
-    pub kind: Kind,
+    pub kind: FileKind,
 }
 
-fn kind_of(mode: FileType) -> Kind {
+fn kind_of(mode: FileType) -> FileKind {
     match mode {
-        FileType::Directory => Kind::Directory,
-        FileType::RegularFile => Kind::File,
-        FileType::Symlink => Kind::Symlink,
-        _ => Kind::Special,
+        FileType::Directory => FileKind::Directory,
+        FileType::RegularFile => FileKind::File,
+        FileType::Symlink => FileKind::Symlink,
+        _ => FileKind::Special,
     }
 }
 
@@ -99,13 +99,16 @@ fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// When it cannot be opened or read to its end, or is a symlink.
-pub fn list(path: &Path) -> io::Result<Vec<Entry>> {
+pub fn list(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
     let directory = open(path, OFlags::DIRECTORY)?;
     entries(directory, |name| Ok(facts(&path.join(name))?.kind))
 }
 
 /// What the directory holds; `kind` is for filesystems that do not say it beside the name.
-fn entries(directory: OwnedFd, kind: impl Fn(&OsString) -> io::Result<Kind>) -> io::Result<Vec<Entry>> {
+fn entries(
+    directory: OwnedFd,
+    kind: impl Fn(&OsString) -> io::Result<FileKind>,
+) -> io::Result<Vec<DirectoryEntry>> {
     let mut entries = Vec::new();
     // `Dir::new` takes the descriptor as it is; `read_from` would open it again, without NOATIME.
     for entry in Dir::new(directory)? {
@@ -119,7 +122,7 @@ fn entries(directory: OwnedFd, kind: impl Fn(&OsString) -> io::Result<Kind>) -> 
             FileType::Unknown => kind(&name)?,
             known => kind_of(known),
         };
-        entries.push(Entry { name, kind });
+        entries.push(DirectoryEntry { name, kind });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
@@ -129,7 +132,7 @@ fn entries(directory: OwnedFd, kind: impl Fn(&OsString) -> io::Result<Kind>) -> 
 ///
 /// # Errors
 /// When it does not exist or its directory cannot be searched.
-pub fn facts(path: &Path) -> io::Result<Facts> {
+pub fn facts(path: &Path) -> io::Result<InodeFacts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AS_IT_IS)?))
 }
 
@@ -221,7 +224,7 @@ fn newest(top: OwnedFd, times: Times, most: usize) -> io::Result<Option<Timestam
 pub fn files_below(
     top: &Path,
     leaves_out: &dyn Fn(&Path) -> bool,
-    found: &mut dyn FnMut(PathBuf, Facts, u64),
+    found: &mut dyn FnMut(PathBuf, InodeFacts, u64),
 ) -> io::Result<()> {
     let start = open(top, OFlags::DIRECTORY)?;
     let opener = Opener::usual(start.as_fd());
@@ -239,8 +242,8 @@ pub fn files_below(
             let inside = below.join(name_of(name));
             let (path, facts) = (top.join(&inside), facts_of(&stat));
             match facts.kind {
-                Kind::Directory if !leaves_out(&path) => waiting.push(inside),
-                Kind::File => found(path, facts, weight_of(&stat).0),
+                FileKind::Directory if !leaves_out(&path) => waiting.push(inside),
+                FileKind::File => found(path, facts, weight_of(&stat).0),
                 _ => {}
             }
         }
@@ -260,8 +263,8 @@ pub fn has_immutable_flag(open: BorrowedFd<'_>) -> bool {
     ioctl_getflags(open).is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
 }
 
-fn facts_of(stat: &Stat) -> Facts {
-    Facts {
+fn facts_of(stat: &Stat) -> InodeFacts {
+    InodeFacts {
         device: stat.st_dev,
         inode: stat.st_ino,
         length: u64::try_from(stat.st_size).unwrap_or(0),
@@ -284,7 +287,11 @@ mod tests {
         let names: Vec<_> = list(dir.path()).unwrap().into_iter().map(|e| (e.name, e.kind)).collect();
         assert_eq!(
             names,
-            [("a".into(), Kind::Symlink), ("b".into(), Kind::File), ("c".into(), Kind::Directory)]
+            [
+                ("a".into(), FileKind::Symlink),
+                ("b".into(), FileKind::File),
+                ("c".into(), FileKind::Directory)
+            ]
         );
         assert!(list(&dir.path().join("a")).is_err(), "a symlink is not listed");
     }

@@ -3,7 +3,7 @@
 //! Everything that is read, proven or deleted in a store goes through the descriptor opened here.
 //! On the path symlinks are followed only if root alone could have created them, so that no user can
 //! redirect root's programs. The permissions along the path are kept: they show who can use the store at
-//! all ([`Way::admits`]) and who could replace it ([`Way::is_trusted`]).
+//! all ([`DirectoryChain::admits`]) and who could replace it ([`DirectoryChain::is_trusted`]).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -31,7 +31,7 @@ pub struct Root {
     fd: Arc<OwnedFd>,
     device: u64,
     inode: u64,
-    way: Way,
+    way: DirectoryChain,
 }
 
 impl Root {
@@ -55,7 +55,13 @@ impl Root {
         let Walk { here, mut steps, .. } = walk;
         let stat = rustix::fs::fstat(&here)?;
         steps.push(Step::of(&stat));
-        Ok(Self { path, fd: Arc::new(here), device: stat.st_dev, inode: stat.st_ino, way: Way { steps } })
+        Ok(Self {
+            path,
+            fd: Arc::new(here),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            way: DirectoryChain { steps },
+        })
     }
 
     /// The descriptor, opened with `O_PATH`.
@@ -88,7 +94,7 @@ impl Root {
     }
 
     #[must_use]
-    pub fn way(&self) -> &Way {
+    pub fn way(&self) -> &DirectoryChain {
         &self.way
     }
 }
@@ -123,7 +129,7 @@ impl Eq for Root {}
 
 /// The directories from `/` to a directory, itself included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct DirectoryChain {
     steps: Vec<Step>,
 }
 
@@ -232,7 +238,7 @@ impl Step {
     }
 }
 
-impl Way {
+impl DirectoryChain {
     /// A way of these directories, the first on top.
     #[cfg(test)]
     pub fn new(steps: Vec<Step>) -> Self {
@@ -326,13 +332,13 @@ impl<'a> Walk<'a> {
         let mut waiting = parts(path);
         while let Some(part) = waiting.pop_front() {
             match part {
-                Part::Top if self.above.is_empty() => {}
-                Part::Top => {
+                PathPart::Top if self.above.is_empty() => {}
+                PathPart::Top => {
                     let Self { symlinks, trusts_servers, .. } = *self;
                     *self = Self { symlinks, trusts_servers, ..Self::new(self.top)? };
                 }
-                Part::Up => self.up(),
-                Part::Down(name) => match self.down(&name)? {
+                PathPart::Up => self.up(),
+                PathPart::Down(name) => match self.down(&name)? {
                     Next::Directory => {}
                     Next::Symlink(target) => {
                         self.symlinks += 1;
@@ -407,18 +413,18 @@ impl<'a> Walk<'a> {
     }
 }
 
-enum Part {
+enum PathPart {
     Top,
     Up,
     Down(OsString),
 }
 
-fn parts(path: &Path) -> VecDeque<Part> {
+fn parts(path: &Path) -> VecDeque<PathPart> {
     let part = |component| match component {
         Component::Prefix(_) | Component::CurDir => None,
-        Component::RootDir => Some(Part::Top),
-        Component::ParentDir => Some(Part::Up),
-        Component::Normal(name) => Some(Part::Down(OsStr::from_bytes(name.as_bytes()).to_owned())),
+        Component::RootDir => Some(PathPart::Top),
+        Component::ParentDir => Some(PathPart::Up),
+        Component::Normal(name) => Some(PathPart::Down(OsStr::from_bytes(name.as_bytes()).to_owned())),
     };
     path.components().filter_map(part).collect()
 }
@@ -495,7 +501,7 @@ mod tests {
             (vec![root, step(0, 0o1777), root], true, true),
             (vec![root, step(0, 0o775)], false, true),
         ] {
-            let way = Way::new(steps);
+            let way = DirectoryChain::new(steps);
             assert_eq!(way.is_trusted_by(&[0]), trusted, "{way:?}");
             assert_eq!(way.admits(&user), admits, "{way:?}");
             assert!(way.admits(&Who::user(0)));

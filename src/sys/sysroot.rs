@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::root::{self, Root};
 use ostree::Ostree;
-pub use reading::{Entry, EntryKind};
+pub use reading::{EntryKind, SysrootEntry};
 
 /// The root below which every configured path is taken: `/`, or a mounted disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

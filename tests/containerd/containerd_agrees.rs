@@ -9,7 +9,7 @@ use crate::support;
 use jiff::SignedDuration;
 use layersweep::model::refs::Root;
 use layersweep::model::{Consistency, ContainerState, ImageIx, Labels, NodeKind, Verdict};
-use layersweep::stores::containerd::places::Places;
+use layersweep::stores::containerd::places::ContainerdPlaces;
 use support::containerd::{self, Reading, Rig, read};
 
 const NOW: SignedDuration = SignedDuration::ZERO;
@@ -36,7 +36,7 @@ fn summary(reading: &Reading) -> Vec<String> {
 
 /// The nodes add up to `du`. containerd's databases may grow between the two, so they are
 /// compared until they meet.
-fn sum_is_du(places: &Places) {
+fn sum_is_du(places: &ContainerdPlaces) {
     let mut differences = Vec::new();
     for _ in 0..5 {
         let reading = read(places, NOW);

@@ -11,7 +11,7 @@ use crate::support;
 use jiff::SignedDuration;
 use layersweep::model::refs::Root;
 use layersweep::model::{Consistency, Labels, Verdict};
-use layersweep::stores::containerd::places::{Places, Proxy};
+use layersweep::stores::containerd::places::{ContainerdPlaces, Proxy};
 use support::containerd::{Reading, read};
 
 /// Directory of the download whose writer was killed.
@@ -63,14 +63,14 @@ fn a_snapshotter_beside_containerd_has_its_snapshots_and_its_bytes() {
     for below in ["", "snapshotter"] {
         let directory = tempfile::tempdir().unwrap();
         let root = rebuild("2.3.4", directory.path());
-        let before = read(&Places::at(&root, true), SignedDuration::ZERO);
+        let before = read(&ContainerdPlaces::at(&root, true), SignedDuration::ZERO);
         let proxy = directory.path().join("proxy");
         let data = proxy.join(below);
         fs::create_dir_all(data.parent().unwrap()).unwrap();
         fs::rename(root.join("io.containerd.snapshotter.v1.native"), &data).unwrap();
         fs::create_dir_all(proxy.join("content")).unwrap();
         fs::write(proxy.join("content/chunk"), vec![1; 300_000]).unwrap();
-        let mut places = Places::at(&root, true);
+        let mut places = ContainerdPlaces::at(&root, true);
         let name = "native".to_owned();
         places.proxies.push(Proxy { name, directory: proxy.clone(), data: Some(data.clone()) });
         let reading = read(&places, SignedDuration::ZERO);
@@ -129,7 +129,7 @@ fn with_a_snapshotter_inside_the_root_the_sum_is_what_du_says() {
 fn reading(version: &str) -> (tempfile::TempDir, Reading) {
     let directory = tempfile::tempdir().unwrap();
     let root = rebuild(version, directory.path());
-    let reading = read(&Places::at(&root, true), SignedDuration::from_mins(30));
+    let reading = read(&ContainerdPlaces::at(&root, true), SignedDuration::from_mins(30));
     (directory, reading)
 }
 
@@ -208,7 +208,7 @@ fn damaged_roots_are_counted_and_said_to_be_damaged() {
         let root = rebuild("1.7.34", directory.path());
         fs::remove_file(root.join(path)).unwrap();
         make(&root.join(path));
-        let reading = read(&Places::at(&root, true), SignedDuration::from_mins(30));
+        let reading = read(&ContainerdPlaces::at(&root, true), SignedDuration::from_mins(30));
         assert_eq!(reading.snapshot.consistency, Consistency::Damaged, "{what}");
         assert!(reading.inventory.findings.iter().any(|finding| finding.incomplete), "{what}");
         let sum: u64 = reading.inventory.nodes.iter().map(|node| node.size.bytes).sum();
@@ -231,7 +231,7 @@ fn labels_of_configurations_and_records() {
     for version in VERSIONS {
         let directory = tempfile::tempdir().unwrap();
         let root = rebuild(version, directory.path());
-        let places = Places::at(&root, true);
+        let places = ContainerdPlaces::at(&root, true);
         let before = read(&places, SignedDuration::ZERO);
         let configuration = |name: &str| {
             let id = &before.image(name).id;

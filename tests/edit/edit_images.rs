@@ -298,15 +298,15 @@ fn what_is_not_understood_or_not_ours_is_refused() {
     let places = edit::places(&store);
     for (places, why) in [
         (
-            layersweep::stores::containers_storage::places::Places { foreign: true, ..places.clone() },
+            layersweep::stores::containers_storage::places::StorePlaces { foreign: true, ..places.clone() },
             "another system",
         ),
         (
-            layersweep::stores::containers_storage::places::Places { read_only: true, ..places.clone() },
+            layersweep::stores::containers_storage::places::StorePlaces { read_only: true, ..places.clone() },
             "additional",
         ),
         (
-            layersweep::stores::containers_storage::places::Places {
+            layersweep::stores::containers_storage::places::StorePlaces {
                 driver: "btrfs".into(),
                 ..places.clone()
             },

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
-use layersweep::stores::containers_storage::places::Places;
+use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::stores::containers_storage::snapshot::{self, Patience};
-use layersweep::stores::containers_storage::units::{self, What};
+use layersweep::stores::containers_storage::units::{self, StorageUnit};
 use serde_json::Value;
 
 use crate::support;
@@ -26,12 +26,12 @@ fn save(path: &Path, records: &[&Value]) {
 }
 
 /// What has no record, by our own reading.
-fn debris(places: &Places) -> Vec<String> {
+fn debris(places: &StorePlaces) -> Vec<String> {
     let snapshot = snapshot::read(places, Patience::default()).unwrap();
     assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
     let units = units::sort(&snapshot).0.into_iter();
     units
-        .filter(|unit| matches!(unit.what, What::Orphan(_)))
+        .filter(|unit| matches!(unit.what, StorageUnit::Orphan(_)))
         .map(|unit| unit.path.display().to_string())
         .collect()
 }
@@ -78,7 +78,7 @@ fn a_split_imagestore() {
     let images = store.images();
     let imagestore = dir.path().join("imagestore");
     split(&store, &imagestore);
-    let places = Places { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
+    let places = StorePlaces { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
     assert_eq!(debris(&places), [""; 0]);
     let editor = Editor::new(&places, Options::default()).unwrap();
     let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
@@ -134,7 +134,7 @@ fn a_transient_store() {
     let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     // Without its runroot nothing is known of its containers.
-    let blind = Places { runroots: Vec::new(), ..places.clone() };
+    let blind = StorePlaces { runroots: Vec::new(), ..places.clone() };
     let blind = Editor::new(&blind, Options::default()).unwrap();
     let error = blind.delete_image(&planned(&images, "other")).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::NoLockFile(_))), "{error}");

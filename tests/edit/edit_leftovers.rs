@@ -8,7 +8,7 @@ use std::process::Command;
 use jiff::SignedDuration;
 use layersweep::model::{LeakClass, Orphan, Recipe};
 use layersweep::stores::containers_storage::edit::{Editor, Options, OrphanAt, Refusal, Unused};
-use layersweep::stores::containers_storage::places::Places;
+use layersweep::stores::containers_storage::places::StorePlaces;
 use serde_json::Value;
 
 use crate::support;
@@ -45,7 +45,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     let _lock = locks::write_lock(&root.join("overlay/staging/3333333333/staging.lock"));
     // What is planted is seconds old; its age is not what is tested here.
     let aged = ["overlay/staging", "overlay/tempdirs", "overlay-layers/tmp"];
-    let places = Places { runroots: vec![edit::root(&run)], ..places_like(&root) };
+    let places = StorePlaces { runroots: vec![edit::root(&run)], ..places_like(&root) };
     let editor = Editor::new(&places, Options::default()).unwrap();
     let scan = || program::store_run("scan", &root, &run).expect_no_crash().json();
     let to_delete = |scan: &Value| {
@@ -156,8 +156,8 @@ fn delete_trapped_images(editor: &Editor, scan: &Value) {
     }
 }
 
-fn places_like(root: &Path) -> Places {
-    Places {
+fn places_like(root: &Path) -> StorePlaces {
+    StorePlaces {
         databases: Vec::new(),
         temporary: Vec::new(),
         graphroot: edit::root(root),

@@ -16,9 +16,9 @@ use layersweep::disk::Progress;
 use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{Gauges, Observer, Run};
-use layersweep::model::plan::Kind;
+use layersweep::model::plan::TargetKind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
-use layersweep::node::places::Places;
+use layersweep::node::places::KubeletPlaces;
 use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Policy;
 use layersweep::stores::Request;
@@ -76,7 +76,7 @@ fn policy(min_age: SignedDuration) -> Policy {
 fn run(
     collector: &CriContainers<'_>,
     scan: &layersweep::stores::Scan,
-    places: &Places,
+    places: &KubeletPlaces,
     told: &mut Told,
 ) -> Outcome {
     let stop = AtomicBool::new(false);
@@ -106,7 +106,7 @@ impl Node {
         &self,
         policy: &Policy,
         scope: Scope,
-        places: &Places,
+        places: &KubeletPlaces,
         act: impl FnOnce(&CriContainers<'_>, &layersweep::stores::Scan) -> T,
     ) -> T {
         let scan = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
@@ -194,7 +194,7 @@ fn one_run_leaves_exactly_what_should_stand() {
 
     // All of them are too young.
     let day = policy(SignedDuration::from_hours(24));
-    assert_eq!(node.dry(&day).steps.iter().filter(|one| one.target.kind != Kind::Log).count(), 0);
+    assert_eq!(node.dry(&day).steps.iter().filter(|one| one.target.kind != TargetKind::Log).count(), 0);
     // The directory of pods is there, but no pod is gone yet.
     let now = policy(SignedDuration::ZERO);
     let planned = node.dry(&now);
@@ -202,7 +202,7 @@ fn one_run_leaves_exactly_what_should_stand() {
     let containers: Vec<_> = planned
         .steps
         .iter()
-        .filter(|one| one.target.kind == Kind::Container)
+        .filter(|one| one.target.kind == TargetKind::Container)
         .map(|one| &one.target.id)
         .collect();
     assert_eq!(containers, [&restarts[0], &restarts[1], &first], "no more than the newest of each stays");
@@ -216,7 +216,7 @@ fn one_run_leaves_exactly_what_should_stand() {
     tail.kill().unwrap();
     tail.wait().unwrap();
     assert_eq!((ran.stopped.clone(), ran.plan.problems.clone()), (None, vec![]));
-    let logs_kept: Vec<_> = ran.plan.kept.iter().filter(|kept| kept.target.kind == Kind::Log).collect();
+    let logs_kept: Vec<_> = ran.plan.kept.iter().filter(|kept| kept.target.kind == TargetKind::Log).collect();
     assert_eq!(
         told.deleted,
         planned.steps.iter().map(|one| one.target.id.clone()).collect::<Vec<_>>(),
@@ -273,7 +273,7 @@ fn one_run_leaves_exactly_what_should_stand() {
     }
 
     // What each writable layer was to give back, it gave back.
-    for deletion in ran.deletions.iter().filter(|one| one.step.target.kind == Kind::Container) {
+    for deletion in ran.deletions.iter().filter(|one| one.step.target.kind == TargetKind::Container) {
         let predicted = deletion.step.predicted_bytes();
         assert!(predicted > 2 * MIB, "{deletion:?}");
         assert!(!deletion.is_off(), "{deletion:?}");
@@ -309,7 +309,7 @@ fn what_runs_is_never_touched() {
     assert!(ran.plan.notes.iter().any(|note| note.contains(GONE)), "{:?}", ran.plan);
     assert_eq!(node.standing(), before);
     // Nor is anything if the directory cannot be read.
-    let nowhere = Places { roots: vec!["/none".into()], ..kubelet.places() };
+    let nowhere = KubeletPlaces { roots: vec!["/none".into()], ..kubelet.places() };
     let plan = node.collect(&now, BOTH, &nowhere, |collector, scan| collector.plan(scan).unwrap());
     assert!(plan.steps.is_empty() && !plan.notes.is_empty(), "{plan:?}");
     // By the kubelet's rules too.

@@ -22,7 +22,7 @@ use layersweep::execute::measure::Patience;
 use layersweep::execute::{Gauges, Observer, PreconditionError, Run};
 use layersweep::model::plan::{Cause, Phase};
 use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
-use layersweep::node::places::Places;
+use layersweep::node::places::KubeletPlaces;
 use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Policy;
 use layersweep::stores::Request;
@@ -92,7 +92,7 @@ impl Node {
             ..Options::default()
         };
         let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
-        let places = Places { roots: vec![self.kubelet.clone()], ..Places::default() };
+        let places = KubeletPlaces { roots: vec![self.kubelet.clone()], ..KubeletPlaces::default() };
         let scan = layersweep::stores::run(&request, &Progress::default()).unwrap();
         let remover = CriRemover::new(client)?;
         let collector = CriContainers {

@@ -20,7 +20,7 @@ use layersweep::disk::Progress;
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{
-    Gauges, Looked, Means, Observer, PolicyContext, PreconditionError, Remover, Run, images,
+    Gauges, Observer, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, images,
 };
 use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::model::plan::Reason;
@@ -176,13 +176,13 @@ impl Node {
         scan: &Scan,
     ) -> Result<(Plan, Vec<Measured>), PreconditionError> {
         let before = run.measure();
-        let means = Means { request: &self.request(), policy, context: &ByName };
+        let means = ProofContext { request: &self.request(), policy, context: &ByName };
         Ok((images::run(run, scan, &means, task, remover)?, before))
     }
 
     fn plan(&self, policy: &Policy, task: Task<'_>, remover: &mut dyn Remover, scan: &Scan) -> Plan {
-        let means = Means { request: &self.request(), policy, context: &ByName };
-        let looked = Looked::now(scan, &means, remover).unwrap();
+        let means = ProofContext { request: &self.request(), policy, context: &ByName };
+        let looked = RemoverFacts::now(scan, &means, remover).unwrap();
         images::plan(&[], scan, &means, task, &looked).0
     }
 

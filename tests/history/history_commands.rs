@@ -97,7 +97,7 @@ fn what_waits_is_shown_and_saved_by_the_next_scan() {
     let dir = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     past::ten_days(dir.path(), now);
-    let place = layersweep::history::Place::local(dir.path());
+    let place = layersweep::history::StateDirectory::local(dir.path());
     let mut record = RunRecord::of(Start { run_id: "waits".into(), ..Start::of(Command::Gc, now) });
     record.events = vec![Event { reason: "FreeDiskSpaceFailed".into(), message: past::NASTY.into() }];
     record.end = Some(End::of(now, OutcomeKind::NotReached));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::support;
 use layersweep::history::pins;
 use layersweep::history::{
-    Access, DATABASE, Degraded, Note, Opened, Pending, Place, Queue, Records, Saved, save,
+    Access, DATABASE, Degraded, Note, Opened, Pending, Queue, Records, Saved, StateDirectory, save,
 };
 use layersweep::model::{StoreId, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -24,14 +24,14 @@ use support::scan_records::{image, scan, scan_record};
 
 /// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
-    place: Place,
+    place: StateDirectory,
     elsewhere: tempfile::TempDir,
 }
 
 impl Node {
     fn on(filesystem: &Path) -> Self {
         let elsewhere = tempfile::tempdir().unwrap();
-        let mut place = Place::local(&filesystem.join("state"));
+        let mut place = StateDirectory::local(&filesystem.join("state"));
         place.pending.push(elsewhere.path().join("pending"));
         Self { place, elsewhere }
     }

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use crate::support;
 use layersweep::history::attempts::{self, Attempt};
 use layersweep::history::journal::{Journal, RunRecord};
-use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, OutcomeKind, Reason, Start};
+use layersweep::history::runs::{
+    self, Act, Certainty, Deletion, End, OutcomeKind, Reason, Start, TargetKind,
+};
 use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{
-    Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
+    Access, DATABASE, Degraded, Note, Pending, Queue, Records, StateDirectory, apply_waiting, save,
 };
 use layersweep::model::Consistency;
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -22,14 +24,14 @@ use support::scan_records::{at, image, record_fresh, scan_record, store_key};
 
 /// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
-    place: Place,
+    place: StateDirectory,
     _elsewhere: tempfile::TempDir,
 }
 
 impl Node {
     fn on(filesystem: &Path) -> Self {
         let elsewhere = tempfile::tempdir().unwrap();
-        let mut place = Place::local(&filesystem.join("state"));
+        let mut place = StateDirectory::local(&filesystem.join("state"));
         place.pending.push(elsewhere.path().join("pending"));
         Self { place, _elsewhere: elsewhere }
     }
@@ -76,14 +78,14 @@ fn list(records: &Records) -> Vec<Act> {
     records.read(all).unwrap()
 }
 
-fn journal(place: &Place, id: &str) -> Journal {
+fn journal(place: &StateDirectory, id: &str) -> Journal {
     Journal::begin(place, Start { run_id: id.into(), ..Start::of(runs::Command::Gc, at(0)) })
 }
 
 fn deletion(number: usize) -> Deletion {
     Deletion {
         at: at(i64::try_from(number).unwrap()),
-        kind: Kind::Image,
+        kind: TargetKind::Image,
         store: Some(StoreKey(store_key())),
         id: format!("{number:064x}"),
         names: vec![format!("registry.example.com/team/service:{number}")],
@@ -229,7 +231,7 @@ fn a_disk_that_becomes_read_only_in_the_middle() {
 #[test]
 fn with_no_place_at_all_it_is_lost_loudly() {
     let Some(mut disk) = ext4() else { return };
-    let place = Place::local(&disk.path().join("state"));
+    let place = StateDirectory::local(&disk.path().join("state"));
     disk.remount_with("ro");
     let mut journal = journal(&place, "nowhere");
     delete(&mut journal, 0);
@@ -294,7 +296,7 @@ fn another_process() {
             wait();
         }
         "once" => {
-            let mut journal = journal(&Place::local(&dir), "once");
+            let mut journal = journal(&StateDirectory::local(&dir), "once");
             (0..24).for_each(|number| announced(&mut journal, number));
             assert!(journal.end(reached()).kept);
         }
@@ -456,7 +458,7 @@ fn a_newer_layersweep_keeps_its_database() {
 /// Journals run after run and says what was saved.
 fn journal_for_ever(dir: &Path) {
     // In a database that others write to as well.
-    let place = Place::local(dir);
+    let place = StateDirectory::local(dir);
     let mut out = std::io::stdout();
     let mut say = |line: String| {
         out.write_all(line.as_bytes()).unwrap();
@@ -483,7 +485,7 @@ fn journal_for_ever(dir: &Path) {
 #[test]
 fn killed_at_any_instant_what_was_saved_is_there() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node { place: Place::local(dir.path()), _elsewhere: tempfile::tempdir().unwrap() };
+    let node = Node { place: StateDirectory::local(dir.path()), _elsewhere: tempfile::tempdir().unwrap() };
     drop(Records::open(dir.path(), Access::Write).unwrap());
     let mut random = u64::from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
     println!("seed {random}");

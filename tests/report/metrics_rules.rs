@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support;
-use layersweep::app::metrics::{Database, Facts, Remembered};
+use layersweep::app::metrics::{Database, MetricsData, Remembered};
 use layersweep::history::counters::{Counter, LastRun};
 use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
 use layersweep::history::runs::{self, OutcomeKind};
@@ -34,7 +34,7 @@ const RULES: &str = "packaging/prometheus/layersweep.rules.yml";
 const DASHBOARD: &str = "packaging/grafana/layersweep.json";
 
 /// Facts that have something to say for every metric.
-fn everything() -> Facts {
+fn everything() -> MetricsData {
     let key = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "overlay".into());
     let artifacts = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "artifacts".into());
     let at = jiff::Timestamp::from_second(1_772_366_400).unwrap();
@@ -46,7 +46,7 @@ fn everything() -> Facts {
         leaks: vec![leak],
         ..Figures::default()
     };
-    Facts {
+    MetricsData {
         version: "1.2.3",
         remembered: Remembered {
             stores: vec![

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use layersweep::stores::containers_storage::edit::{Editor, Error, Options, PlannedImage, Refusal};
-use layersweep::stores::containers_storage::places::Places;
+use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::sys::root::Root;
 use serde_json::{Value, json};
 
@@ -46,8 +46,8 @@ fn made() -> Option<Made> {
     Some(Made { node: Node::of(store), artifacts, model, tuned, _dir: dir })
 }
 
-fn places(store: &Store) -> Places {
-    Places { driver: "artifacts".into(), ..edit::places(store) }
+fn places(store: &Store) -> StorePlaces {
+    StorePlaces { driver: "artifacts".into(), ..edit::places(store) }
 }
 
 fn editor(store: &Store, options: Options) -> Editor {
@@ -460,7 +460,7 @@ fn victim() {
             nix::sys::signal::kill(nix::unistd::getpid(), nix::sys::signal::Signal::SIGKILL).unwrap();
         }
     };
-    let places = Places {
+    let places = StorePlaces {
         databases: Vec::new(),
         temporary: Vec::new(),
         graphroot: Root::open(Path::new(&text("VICTIM_GRAPHROOT"))).unwrap(),

@@ -10,7 +10,7 @@ use layersweep::model::refs::Refs;
 use layersweep::model::{Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind};
 use layersweep::stores::containerd::Documents;
 use layersweep::stores::containerd::fill::fill;
-use layersweep::stores::containerd::places::{ConfiguredPin, Places};
+use layersweep::stores::containerd::places::{ConfiguredPin, ContainerdPlaces};
 use layersweep::stores::containerd::read::{self, Patience};
 use layersweep::stores::containerd::snapshot::Snapshot;
 use layersweep::stores::containerd::units;
@@ -44,7 +44,7 @@ impl Reading {
 }
 
 /// Reads and measures `places` as if it were `later` than it is.
-pub fn read(places: &Places, later: SignedDuration) -> Reading {
+pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
     let patience = Patience::default();
     let snapshot = read::read(places, patience, &Documents::default()).expect("the root is read");
     let sorted = units::sort(&snapshot);
@@ -153,8 +153,8 @@ impl Rig {
     }
 
     /// The root as the configuration that the rig wrote describes it.
-    pub fn places(&self) -> Places {
-        let mut places = Places::at(&self.root, false);
+    pub fn places(&self) -> ContainerdPlaces {
+        let mut places = ContainerdPlaces::at(&self.root, false);
         places.pins.push(ConfiguredPin { image: "reg.local/pause:1".into(), origin: "config.toml".into() });
         places
     }

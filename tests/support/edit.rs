@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use layersweep::stores::containers_storage::edit::{Deleted, Editor, Options, PlannedImage};
-use layersweep::stores::containers_storage::places::Places;
+use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::sys::root::Root;
 use serde_json::Value;
 
@@ -17,13 +17,13 @@ pub fn root(path: &Path) -> Root {
 }
 
 /// Where the store's parts lie.
-pub fn places(store: &Store) -> Places {
+pub fn places(store: &Store) -> StorePlaces {
     places_at(store.root(), &store.runroot(), store.driver())
 }
 
 /// The same of a store that another process made.
-pub fn places_at(graphroot: &Path, runroot: &Path, driver: &str) -> Places {
-    Places {
+pub fn places_at(graphroot: &Path, runroot: &Path, driver: &str) -> StorePlaces {
+    StorePlaces {
         databases: Vec::new(),
         temporary: Vec::new(),
         graphroot: root(graphroot),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::history::runs::{
-    self, Certainty, Command, Deletion, End, Kind, OutcomeKind, Reason, RunError, Start,
+    self, Certainty, Command, Deletion, End, OutcomeKind, Reason, RunError, Start, TargetKind,
 };
 use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{Access, Records, usage};
@@ -77,7 +77,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
             runs::record(tx, &Start::of(Command::Rm, now - SignedDuration::from_mins(30)), &failed)?;
             let killed = runs::begin(tx, &Start::of(Command::Sweep, now - SignedDuration::from_mins(10)))?;
             let leak = Deletion {
-                kind: Kind::Leak,
+                kind: TargetKind::Leak,
                 id: "overlay/7f3a".into(),
                 names: vec![],
                 reason: Reason::Leak,
@@ -108,7 +108,7 @@ fn deletions(at: Timestamp) -> Vec<Deletion> {
     let digest = "0123456789abcdef".repeat(4);
     let image = |name: &str, predicted: u64, measured: u64| Deletion {
         at,
-        kind: Kind::Image,
+        kind: TargetKind::Image,
         store: Some(StoreKey(StoreId::new(
             StoreKind::ContainersStorage,
             "/var/lib/containers/storage".into(),

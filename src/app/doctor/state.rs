@@ -12,7 +12,7 @@ use crate::app::reserve;
 use crate::app::user_records;
 use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
-use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
+use crate::history::{Access, DATABASE, Degraded, StateDirectory, checkup, clock, known};
 use crate::model::display::bytes;
 use crate::stores::Scan;
 
@@ -53,7 +53,7 @@ impl Examination<'_> {
         }
     }
 
-    fn directory(&mut self, place: &Place, scan: Option<&Scan>) {
+    fn directory(&mut self, place: &StateDirectory, scan: Option<&Scan>) {
         let object = self.shown(&place.dir);
         if let Some((kind, why)) = &place.unresolved {
             match kind {
@@ -127,7 +127,7 @@ impl Examination<'_> {
         }
     }
 
-    fn database(&mut self, place: &Place) -> Option<Database> {
+    fn database(&mut self, place: &StateDirectory) -> Option<Database> {
         let object = self.shown(&place.dir.join(DATABASE));
         let (open, degraded) = match Database::open_quietly(self.request, Access::Read) {
             Ok(opened) => opened,
@@ -198,7 +198,7 @@ impl Examination<'_> {
     }
 
     /// It is only counted: whoever reads it sets aside what is no scan.
-    fn waiting(&mut self, place: &Place, object: &str) {
+    fn waiting(&mut self, place: &StateDirectory, object: &str) {
         match checkup::waiting(place) {
             Ok((0, _)) => {}
             Ok((count, first)) => self.warning(
@@ -336,7 +336,7 @@ impl Examination<'_> {
     }
 
     /// Room that a deletion on a full disk can have.
-    fn reserve_file(&mut self, place: &Place, scan: &Scan) {
+    fn reserve_file(&mut self, place: &StateDirectory, scan: &Scan) {
         for reserve_file in reserve::of_all(scan, place) {
             let object = reserve_file.path().display().to_string();
             if reserve_file.is_ready() {

@@ -8,8 +8,8 @@ use rustix::fs::{FileType, RawDir, RawDirEntry, Stat, StatxAttributes, StatxFlag
 
 use super::extents;
 use super::links::Sight;
-use super::place::Place;
 use super::queue::{Child, Frame, Origin};
+use super::tree_directory::TreeDirectory;
 use super::types::Tally;
 use super::worker::Worker;
 use crate::disk::btrfs;
@@ -21,7 +21,7 @@ struct Here<'d> {
     origin: Origin,
     unit: usize,
     fd: BorrowedFd<'d>,
-    place: &'d Arc<Place>,
+    place: &'d Arc<TreeDirectory>,
     /// Device that the directory is on.
     dev: u64,
     tally: Tally,
@@ -32,7 +32,7 @@ struct Here<'d> {
 
 impl Worker<'_, '_> {
     /// Reads a directory; what it holds is counted, its subdirectories are put on the stack.
-    pub fn read(&mut self, origin: Origin, fd: OwnedFd, place: Arc<Place>) {
+    pub fn read(&mut self, origin: Origin, fd: OwnedFd, place: Arc<TreeDirectory>) {
         let stat = match rustix::fs::fstat(&fd) {
             Ok(stat) => stat,
             Err(error) => return self.fail(origin.tree, &place, None, "examining", error),
@@ -111,7 +111,7 @@ impl Worker<'_, '_> {
         &mut self,
         origin: Origin,
         fd: BorrowedFd<'_>,
-        place: &Arc<Place>,
+        place: &Arc<TreeDirectory>,
         name: Option<&CStr>,
         stat: &Stat,
     ) {
@@ -131,7 +131,7 @@ impl Worker<'_, '_> {
     }
 
     /// Whether a tree of its own counts the directory. The top of a root is that tree.
-    fn is_apart(&self, origin: Origin, place: &Place, stat: &Stat) -> bool {
+    fn is_apart(&self, origin: Origin, place: &TreeDirectory, stat: &Stat) -> bool {
         let is_top = || place.is_start() && self.walk.trees[origin.tree].path.as_os_str().is_empty();
         self.walk.apart.contains(&(stat.st_dev, stat.st_ino)) && !is_top()
     }

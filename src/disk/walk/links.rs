@@ -17,7 +17,7 @@ const SHARDS: usize = 64;
 /// All inodes with further links that are still missing.
 #[derive(Debug)]
 pub struct Links {
-    shards: Box<[Mutex<HashMap<InodeKey, Entry>>]>,
+    shards: Box<[Mutex<HashMap<InodeKey, LinkedInode>>]>,
     hasher: RandomState,
     /// Keep complete inodes to the end: their extents are still to come.
     keep_complete: bool,
@@ -27,7 +27,7 @@ pub struct Links {
 type Groups = HashMap<(Vec<usize>, bool), Tally>;
 
 #[derive(Debug)]
-struct Entry {
+struct LinkedInode {
     seen: u64,
     links: u64,
     units: Units,
@@ -105,7 +105,7 @@ impl Links {
     pub fn see(&self, key: InodeKey, links: u64, unit: usize, tally: Tally) -> Sight {
         let mut shard = self.shard(key);
         let first = !shard.contains_key(&key);
-        let entry = shard.entry(key).or_insert_with(|| Entry {
+        let entry = shard.entry(key).or_insert_with(|| LinkedInode {
             seen: 0,
             links,
             units: Units::One(unit),
@@ -147,7 +147,7 @@ impl Links {
         for shard in &self.shards {
             let entries = std::mem::take(&mut *lock(shard));
             for (key, entry) in entries {
-                let Entry { seen, links, units, tally, extents } = entry;
+                let LinkedInode { seen, links, units, tally, extents } = entry;
                 match units {
                     Units::One(unit) if seen >= links => {
                         settle(Settled { unit: Some(unit), outside: None, tally, extents });
@@ -173,7 +173,7 @@ impl Links {
         *lock(&self.groups).entry((units, outside)).or_default() += tally;
     }
 
-    fn shard(&self, key: InodeKey) -> MutexGuard<'_, HashMap<InodeKey, Entry>> {
+    fn shard(&self, key: InodeKey) -> MutexGuard<'_, HashMap<InodeKey, LinkedInode>> {
         #[allow(clippy::cast_possible_truncation)] // the low bits are all that is wanted
         let at = self.hasher.hash_one(key) as usize % SHARDS;
         lock(&self.shards[at])

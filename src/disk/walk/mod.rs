@@ -9,12 +9,12 @@ mod counters;
 mod directory;
 mod extents;
 mod links;
-mod place;
 mod queue;
 mod refused;
 mod shared;
 mod sharing;
 mod start;
+mod tree_directory;
 mod types;
 mod worker;
 

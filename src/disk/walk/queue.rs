@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::place::Place;
+use super::tree_directory::TreeDirectory;
 
 /// Where a directory comes from.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct Frame {
     /// The tree that it belongs to.
     pub origin: Origin,
     /// The location of the directory.
-    pub place: Arc<Place>,
+    pub place: Arc<TreeDirectory>,
     /// Device and inode number: it is the same one when it is opened again.
     pub identity: (u64, u64),
     /// The directory, unless it was closed to save descriptors.
@@ -190,7 +190,7 @@ mod tests {
         let child = |ino| Child { name: c"x".into(), ino };
         Frame {
             origin: Origin { tree, filesystem: 0, xfs: None },
-            place: Place::start(),
+            place: TreeDirectory::start(),
             identity: (0, 0),
             fd: Some(Arc::new(fd)),
             children: (0..children as u64).map(child).collect(),

@@ -8,14 +8,20 @@ use std::sync::Arc;
 
 use rustix::fs::Stat;
 
-use super::place::Place;
 use super::queue::{Child, Origin};
+use super::tree_directory::TreeDirectory;
 use super::worker::Worker;
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY};
 
 impl Worker<'_, '_> {
     /// Counts a directory that cannot be opened, as `du` does.
-    pub fn count_unopened(&mut self, origin: Origin, parent: &OwnedFd, place: &Arc<Place>, name: &CStr) {
+    pub fn count_unopened(
+        &mut self,
+        origin: Origin,
+        parent: &OwnedFd,
+        place: &Arc<TreeDirectory>,
+        name: &CStr,
+    ) {
         match rustix::fs::statat(parent, name, AS_IT_IS) {
             Ok(stat) => {
                 self.count_alone(origin, parent.as_fd(), place, Some(name), &stat);
@@ -30,7 +36,7 @@ impl Worker<'_, '_> {
         &mut self,
         origin: Origin,
         parent: &OwnedFd,
-        place: &Arc<Place>,
+        place: &Arc<TreeDirectory>,
         dev: u64,
         child: Child,
     ) {
@@ -44,7 +50,7 @@ impl Worker<'_, '_> {
             })
             .filter(|fd| rustix::fs::fstat(fd).is_ok_and(|stat| over_itself(&stat)));
         match opened {
-            Some(fd) => self.read(origin, fd, Place::below(place, child.name)),
+            Some(fd) => self.read(origin, fd, TreeDirectory::below(place, child.name)),
             None => self.note_mount(origin.tree, place, Some(&child.name)),
         }
     }

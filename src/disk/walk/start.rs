@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::place::Place;
 use super::queue::Origin;
+use super::tree_directory::TreeDirectory;
 use super::types::{Tree, TreeScope};
 use super::worker::Worker;
 use crate::disk::top::Top;
@@ -17,21 +17,21 @@ impl Worker<'_, '_> {
         let tree = &walk.trees[at];
         let root = match walk.roots.get(tree.root) {
             Some(Ok(root)) => root,
-            Some(Err(error)) => return self.fail(at, &Place::start(), None, "opening", *error),
-            None => return self.fail(at, &Place::start(), None, "opening", Errno::INVAL),
+            Some(Err(error)) => return self.fail(at, &TreeDirectory::start(), None, "opening", *error),
+            None => return self.fail(at, &TreeDirectory::start(), None, "opening", Errno::INVAL),
         };
         if tree.scope != TreeScope::Whole {
             return self.count_start(at, root, tree);
         }
         match root.open(walk.opener, &tree.path, DIRECTORY) {
-            Err(Errno::XDEV) => self.note_mount(at, &Place::start(), None),
+            Err(Errno::XDEV) => self.note_mount(at, &TreeDirectory::start(), None),
             Ok(fd) => {
                 let origin = self.origin(at, fd.as_fd());
-                self.read(origin, fd, Place::start());
+                self.read(origin, fd, TreeDirectory::start());
             }
             Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(at, root, tree),
             Err(error) => {
-                self.fail(at, &Place::start(), None, "opening", error);
+                self.fail(at, &TreeDirectory::start(), None, "opening", error);
                 if error == Errno::ACCESS || error == Errno::PERM {
                     self.count_start(at, root, tree);
                 }
@@ -41,7 +41,7 @@ impl Worker<'_, '_> {
 
     /// Counts the start of a tree without what is below it.
     fn count_start(&mut self, at: usize, root: &Top, tree: &Tree<'_>) {
-        let place = Place::start();
+        let place = TreeDirectory::start();
         let held;
         let handle = if tree.path.as_os_str().is_empty() {
             root.fd()

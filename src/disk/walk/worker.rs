@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::place::Place;
 use super::queue::{Exchange, Frame, Stack};
 use super::shared::Walk;
+use super::tree_directory::TreeDirectory;
 use super::types::WalkError;
-use crate::disk::inode_chunks::{Holding, Seen};
+use crate::disk::inode_chunks::{Holding, ThreadHoldings};
 use crate::sys::beneath::DIRECTORY;
 use crate::sys::root::into_mounts;
 
@@ -25,7 +25,7 @@ const BUFFER: usize = 32 * 1024;
 pub struct Findings {
     pub errors: Vec<WalkError>,
     pub mounts: Vec<(usize, PathBuf)>,
-    pub inodes: Seen,
+    pub inodes: ThreadHoldings,
 }
 
 impl Findings {
@@ -125,7 +125,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         match self.walk.opener.directory(parent.as_fd(), &child.name) {
             Ok(fd) => {
                 drop(parent);
-                self.read(origin, fd, Place::below(&place, child.name));
+                self.read(origin, fd, TreeDirectory::below(&place, child.name));
             }
             Err(Errno::XDEV) => self.mount_point(origin, &parent, &place, dev, child),
             // Replaced by something else, or not accessible: its size counts anyway.
@@ -148,12 +148,19 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    pub fn note_mount(&mut self, tree: usize, place: &Place, name: Option<&CStr>) {
+    pub fn note_mount(&mut self, tree: usize, place: &TreeDirectory, name: Option<&CStr>) {
         let path = self.path(tree, place, name);
         self.findings.mounts.push((self.walk.trees[tree].unit, path));
     }
 
-    pub fn fail(&mut self, tree: usize, place: &Place, name: Option<&CStr>, doing: &str, error: Errno) {
+    pub fn fail(
+        &mut self,
+        tree: usize,
+        place: &TreeDirectory,
+        name: Option<&CStr>,
+        doing: &str,
+        error: Errno,
+    ) {
         self.findings.errors.push(WalkError {
             unit: self.walk.trees[tree].unit,
             path: self.path(tree, place, name),
@@ -162,7 +169,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         });
     }
 
-    fn path(&self, tree: usize, place: &Place, name: Option<&CStr>) -> PathBuf {
+    fn path(&self, tree: usize, place: &TreeDirectory, name: Option<&CStr>) -> PathBuf {
         let tree = &self.walk.trees[tree];
         let mut start = self.walk.root_paths.get(tree.root).cloned().unwrap_or_default();
         if !tree.path.as_os_str().is_empty() {

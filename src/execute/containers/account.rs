@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::plan::{self, Kind, Step};
+use crate::model::plan::{self, Step, TargetKind};
 use crate::model::refs::{Live, Root};
 use crate::model::{ContainerIx, Inventory, StoreId, StoreIx};
 use crate::stores::Scan;
@@ -33,7 +33,7 @@ impl<'a> Account<'a> {
     pub(super) fn predict(&self, steps: &mut [Step]) {
         let mut live = self.live.clone();
         for step in steps {
-            if step.target.kind != Kind::Log {
+            if step.target.kind != TargetKind::Log {
                 step.target.store.clone_from(&self.store);
             }
             if let Some(root) = self.root(step) {
@@ -60,7 +60,7 @@ impl<'a> Account<'a> {
 
     /// A container created after the scan frees something, but the amount is unknown.
     fn root(&self, step: &Step) -> Option<Root> {
-        let is_container = matches!(step.target.kind, Kind::Container | Kind::Sandbox);
+        let is_container = matches!(step.target.kind, TargetKind::Container | TargetKind::Sandbox);
         let at = self.containers.get(step.target.id.as_str()).filter(|_| is_container)?;
         Some(Root::Container(*at))
     }

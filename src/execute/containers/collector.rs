@@ -1,7 +1,7 @@
 //! What collecting through a runtime works with.
 
 use crate::cri::{Client, StorePlace};
-use crate::node::places::Places;
+use crate::node::places::KubeletPlaces;
 use crate::policy::containers::Policy;
 use crate::stores::Request;
 
@@ -41,7 +41,7 @@ pub struct CriContainers<'a> {
     /// How to look at the disk again.
     pub request: &'a Request,
     /// What the kubelet keeps where.
-    pub places: &'a Places,
+    pub places: &'a KubeletPlaces,
     pub policy: &'a Policy,
     pub scope: Scope,
 }

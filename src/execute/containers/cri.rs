@@ -8,7 +8,7 @@ use crate::cri::{CriError, Problem};
 use crate::execute::containers::account::Account;
 use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
-use crate::execute::containers::look::{Look, Seen};
+use crate::execute::containers::look::{CriListing, CriLook};
 use crate::execute::containers::plan;
 use crate::execute::containers::source::{self, Source};
 use crate::execute::cri::runtime_stores;
@@ -17,7 +17,7 @@ use crate::execute::measure::Patience;
 use crate::execute::proof;
 use crate::execute::remover::{PreconditionError, Removed};
 use crate::execute::runtime_match::RuntimeStores;
-use crate::model::plan::{Action, Cause, Kind, Phase, Step};
+use crate::model::plan::{Action, Cause, Phase, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
 use crate::policy::PolicyKind;
@@ -76,12 +76,12 @@ fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Op
 /// The containers of one runtime.
 struct CriSource<'a> {
     collector: &'a CriContainers<'a>,
-    look: Look<'a>,
+    look: CriLook<'a>,
 }
 
 impl<'a> CriSource<'a> {
     fn new(collector: &'a CriContainers<'a>) -> Self {
-        Self { collector, look: Look::new(collector) }
+        Self { collector, look: CriLook::new(collector) }
     }
 
     fn prove_container(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
@@ -178,13 +178,13 @@ impl<'a> CriSource<'a> {
 }
 
 impl Source for CriSource<'_> {
-    type Seen = Seen;
+    type Listing = CriListing;
 
-    fn look(&mut self) -> Result<Seen, PreconditionError> {
+    fn look(&mut self) -> Result<CriListing, PreconditionError> {
         self.look.look()
     }
 
-    fn stage(&self, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
+    fn stage(&self, stage: Stage, seen: &CriListing, gone: &[Step]) -> Plan {
         plan::of(self.collector, stage, seen, gone)
     }
 }
@@ -192,8 +192,8 @@ impl Source for CriSource<'_> {
 impl Handler for CriSource<'_> {
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         match step.target.kind {
-            Kind::Container => self.prove_container(step),
-            Kind::Sandbox => self.prove_sandbox(step),
+            TargetKind::Container => self.prove_container(step),
+            TargetKind::Sandbox => self.prove_sandbox(step),
             _ => files::prove(self.collector, step, &mut self.look),
         }
     }
@@ -201,7 +201,7 @@ impl Handler for CriSource<'_> {
     fn remove(&mut self, step: &Step) -> Removed {
         let (client, id) = (self.collector.client, &step.target.id);
         match step.target.kind {
-            Kind::Container => {
+            TargetKind::Container => {
                 if step.action == Action::StopAndDelete
                     && let Some(done) = self.stopped(id)
                 {
@@ -209,7 +209,7 @@ impl Handler for CriSource<'_> {
                 }
                 answered(client.remove_container(id))
             }
-            Kind::Sandbox => match client.stop_sandbox(id) {
+            TargetKind::Sandbox => match client.stop_sandbox(id) {
                 Err(error) => not_stopped(&error),
                 Ok(()) => answered(client.remove_sandbox(id)),
             },
@@ -225,7 +225,7 @@ impl Handler for CriSource<'_> {
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
         let (collector, id) = (self.collector, &step.target.id);
         let known = match step.target.kind {
-            Kind::Sandbox => collector.client.sandbox_is_listed(id),
+            TargetKind::Sandbox => collector.client.sandbox_is_listed(id),
             _ => collector.client.container_is_known(id),
         };
         let inventory = collector.disk()?;

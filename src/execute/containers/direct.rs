@@ -18,12 +18,12 @@ use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
 use crate::execute::proof;
 use crate::execute::remover::{self, PreconditionError, Removed};
-use crate::model::plan::{Action, Cause, Kept, Kind, Phase, Step, Target};
+use crate::model::plan::{Action, Cause, Kept, Phase, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
     self, Consistency, ContainerState, Inventory, NodeKind, Owner, Plan, Store, StoreId, StoreIx,
 };
-use crate::node::places::Places;
+use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
 use crate::policy::PolicyKind;
 use crate::policy::containers::Container;
@@ -31,7 +31,7 @@ use crate::policy::containers::Pods;
 use crate::policy::containers::Policy;
 use crate::policy::containers::Sandbox;
 use crate::policy::containers::exact;
-use crate::stores::containers_storage::cri_o::Facts;
+use crate::stores::containers_storage::cri_o::CrioMetadata;
 use crate::stores::containers_storage::edit::{Error, Refusal};
 use crate::stores::{Measure, Request, Scan};
 
@@ -48,7 +48,7 @@ pub struct DiskContainers<'a> {
     /// How to rescan the disk.
     pub request: &'a Request,
     /// The kubelet's directories.
-    pub places: &'a Places,
+    pub places: &'a KubeletPlaces,
     pub policy: &'a Policy,
 }
 
@@ -90,14 +90,14 @@ struct DiskSource<'a> {
     direct: &'a DiskContainers<'a>,
     /// Of which store anything goes.
     own: Option<Store>,
-    ended: HashMap<String, Facts>,
+    ended: HashMap<String, CrioMetadata>,
 }
 
 /// A rule that keeps something, and why.
 type Bar = (Rule, String);
 
 #[derive(Default)]
-struct Seen {
+struct DiskListing {
     containers: Vec<Container>,
     sandboxes: Vec<Sandbox>,
     names: HashMap<String, Vec<String>>,
@@ -114,15 +114,15 @@ struct Seen {
 }
 
 impl Source for DiskSource<'_> {
-    type Seen = Seen;
+    type Listing = DiskListing;
 
-    fn look(&mut self) -> Result<Seen, PreconditionError> {
+    fn look(&mut self) -> Result<DiskListing, PreconditionError> {
         let scan = proof::rescan(Request { measure: Measure::Nothing, ..self.direct.request.clone() })?;
         let inventory = &scan.inventory;
         if let Some(owners) = self.direct.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
         }
-        let mut seen = Seen::default();
+        let mut seen = DiskListing::default();
         for one in &inventory.containers {
             match one.owner {
                 Owner::CriO => self.add(inventory, one, &mut seen),
@@ -138,7 +138,7 @@ impl Source for DiskSource<'_> {
         Ok(seen)
     }
 
-    fn stage(&self, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
+    fn stage(&self, stage: Stage, seen: &DiskListing, gone: &[Step]) -> Plan {
         let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
         let mut plan = Plan { notes: plan::pods_unknown(seen.pods_unknown.as_ref()), ..Plan::default() };
         let input = exact::Input {
@@ -151,11 +151,11 @@ impl Source for DiskSource<'_> {
         let names = |id: &str| seen.names.get(id).cloned().unwrap_or_default();
         match stage {
             Stage::Containers => {
-                plan::take(&mut plan, Kind::Container, &plan::containers_of(input), names);
+                plan::take(&mut plan, TargetKind::Container, &plan::containers_of(input), names);
                 plan.kept.extend(seen.others.iter().cloned());
             }
             Stage::Sandboxes => {
-                plan::take(&mut plan, Kind::Sandbox, &plan::sandboxes_of(input, &without), names);
+                plan::take(&mut plan, TargetKind::Sandbox, &plan::sandboxes_of(input, &without), names);
             }
             Stage::Logs => {}
         }
@@ -182,8 +182,8 @@ impl Handler for DiskSource<'_> {
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let seen = self.look()?;
         let stage = match step.target.kind {
-            Kind::Container => Stage::Containers,
-            Kind::Sandbox => Stage::Sandboxes,
+            TargetKind::Container => Stage::Containers,
+            TargetKind::Sandbox => Stage::Sandboxes,
             _ => Stage::Logs,
         };
         let id = &step.target.id;
@@ -255,7 +255,7 @@ impl<'a> DiskSource<'a> {
     }
 
     /// A container or sandbox of CRI-O's.
-    fn add(&mut self, inventory: &Inventory, one: &model::Container, seen: &mut Seen) {
+    fn add(&mut self, inventory: &Inventory, one: &model::Container, seen: &mut DiskListing) {
         let facts = self.facts(inventory, one);
         let unread = facts.as_ref().err().map(|error| {
             (Rule::PodUnknown, format!("its files do not say which pod it belongs to: {error}"))
@@ -275,7 +275,7 @@ impl<'a> DiskSource<'a> {
         if let Some(bar) = closed.or(unfinished).or(unread) {
             seen.barred.insert(one.id.to_string(), bar);
         }
-        let Facts { pod_uid, pod_name, pod_namespace, name, attempt, finished } = facts;
+        let CrioMetadata { pod_uid, pod_name, pod_namespace, name, attempt, finished } = facts;
         let is_sandbox = one.sandbox || one.sandbox_id.as_deref() == Some(one.id.as_str());
         let pod = match pod_name.is_empty() {
             true => String::new(),
@@ -320,14 +320,14 @@ impl<'a> DiskSource<'a> {
     }
 
     /// Of what has ended they do not change any more.
-    fn facts(&mut self, inventory: &Inventory, one: &model::Container) -> Result<Facts, String> {
+    fn facts(&mut self, inventory: &Inventory, one: &model::Container) -> Result<CrioMetadata, String> {
         if let Some(facts) = self.ended.get(one.id.as_str()) {
             return Ok(facts.clone());
         }
         let nodes = one.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let directory = nodes.into_iter().find(|node| node.kind == NodeKind::ContainerMetadata);
         let directory = directory.ok_or("its directory is unknown")?;
-        let facts = Facts::read(&directory.path).map_err(|error| error.to_string())?;
+        let facts = CrioMetadata::read(&directory.path).map_err(|error| error.to_string())?;
         if one.state == ContainerState::Exited {
             self.ended.insert(one.id.to_string(), facts.clone());
         }
@@ -335,7 +335,7 @@ impl<'a> DiskSource<'a> {
     }
 
     /// Which of the pods are gone.
-    fn pods(&self, seen: &Seen) -> Result<Pods, String> {
+    fn pods(&self, seen: &DiskListing) -> Result<Pods, String> {
         let DiskContainers { request, places, .. } = *self.direct;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| look::describe(&error))?;
         known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| look::describe(&error))?;
@@ -355,7 +355,7 @@ fn of_somebody_else(one: &model::Container) -> Kept {
         Owner::CriO | Owner::Containerd | Owner::Unknown => "its record does not identify it as CRI-O's",
     };
     let (id, names) = (one.id.to_string(), vec![one.name.clone()]);
-    let target = Target { kind: Kind::Container, store: None, id, names, leak: None };
+    let target = Target { kind: TargetKind::Container, store: None, id, names, leak: None };
     Kept { target, rule: Rule::NotCriO, detail: detail.into() }
 }
 

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use crate::execute::containers::collector::CriContainers;
-use crate::execute::containers::look::{Look, Seen};
+use crate::execute::containers::look::{CriListing, CriLook};
 use crate::execute::executor::Proof;
 use crate::execute::remover::PreconditionError;
 use crate::model::Plan;
-use crate::model::plan::{Cause, Kept, Kind, Phase, Step, Target};
+use crate::model::plan::{Cause, Kept, Phase, Step, Target, TargetKind};
 use crate::model::rules::{self, Rule};
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
 use crate::policy::PolicyKind;
-use crate::policy::containers::logs::{self, Directory, Named};
+use crate::policy::containers::logs::{self, Directory, LinkTarget};
 use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
 
@@ -28,7 +28,12 @@ use crate::sys::{namespaces::Mounts, removal};
 type Ruling = Option<(Rule, String)>;
 
 /// The logs stage: directories of deleted pods, then dangling links.
-pub(super) fn plan(collector: &CriContainers<'_>, seen: &Seen, without: &BTreeSet<&str>, plan: &mut Plan) {
+pub(super) fn plan(
+    collector: &CriContainers<'_>,
+    seen: &CriListing,
+    without: &BTreeSet<&str>,
+    plan: &mut Plan,
+) {
     let directories = match &seen.log_directories {
         Ok(directories) => directories,
         // As the kubelet: without the directories, no link is looked at.
@@ -66,7 +71,7 @@ fn without_path(link: &Link, without: &BTreeSet<&str>) -> bool {
 fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Ruling) {
     let id = path.display().to_string();
     let names = vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()];
-    let target = Target { kind: Kind::Log, store: None, id, names, leak: None };
+    let target = Target { kind: TargetKind::Log, store: None, id, names, leak: None };
     match ruling {
         Some((rule, detail)) => plan.kept.push(Kept { target, rule, detail }),
         // A name that is not UTF-8 can neither be reported nor found again by its text.
@@ -80,7 +85,7 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Ruling
 
 fn directory_stays(
     collector: &CriContainers<'_>,
-    seen: &Seen,
+    seen: &CriListing,
     without: &BTreeSet<&str>,
     directory: &node_logs::Directory,
 ) -> Ruling {
@@ -107,7 +112,7 @@ fn directory_stays(
     logs::exact_directory(&facts, &seen.pods, collector.policy.min_age, now)
 }
 
-fn reader(seen: &Seen, path: &Path) -> Result<Option<String>, String> {
+fn reader(seen: &CriListing, path: &Path) -> Result<Option<String>, String> {
     match &seen.processes {
         Ok(processes) => node_logs::reader(processes, path).map_err(str::to_owned),
         Err(why) => Err(why.clone()),
@@ -123,20 +128,25 @@ fn is_read(reader: Result<Option<String>, String>) -> Ruling {
     }
 }
 
-fn link_stays(collector: &CriContainers<'_>, seen: &Seen, without: &BTreeSet<&str>, link: &Link) -> Ruling {
+fn link_stays(
+    collector: &CriContainers<'_>,
+    seen: &CriListing,
+    without: &BTreeSet<&str>,
+    link: &Link,
+) -> Ruling {
     let id = link.name.to_str().and_then(logs::id_in_link);
     let named = match id {
-        None => Named::Nobody,
-        Some(id) if without.contains(id) => Named::Unknown,
+        None => LinkTarget::Nobody,
+        Some(id) if without.contains(id) => LinkTarget::Unknown,
         Some(id) => match seen.containers.iter().find(|one| one.id == id) {
-            Some(one) => Named::State(one.state),
+            Some(one) => LinkTarget::State(one.state),
             // CRI-O leaves out of its listing what is being made.
             None if link.dangling => match collector.client.container(id) {
-                Ok(None) => Named::Unknown,
-                Ok(Some(details)) => Named::State(details.state),
-                Err(_) => Named::Failed,
+                Ok(None) => LinkTarget::Unknown,
+                Ok(Some(details)) => LinkTarget::State(details.state),
+                Err(_) => LinkTarget::Failed,
             },
-            None => Named::Unknown,
+            None => LinkTarget::Unknown,
         },
     };
     match collector.policy.decides {
@@ -151,7 +161,7 @@ fn link_stays(collector: &CriContainers<'_>, seen: &Seen, without: &BTreeSet<&st
 }
 
 /// Logs of the containers that go, each after its container.
-pub(super) fn with_containers(collector: &CriContainers<'_>, seen: &Seen, plan: &mut Plan) {
+pub(super) fn with_containers(collector: &CriContainers<'_>, seen: &CriListing, plan: &mut Plan) {
     let containers = std::mem::take(&mut plan.steps);
     for container in containers {
         let id = container.target.id.clone();
@@ -189,7 +199,7 @@ fn files_of(collector: &CriContainers<'_>, log: &Path) -> Vec<PathBuf> {
 pub(super) fn prove(
     collector: &CriContainers<'_>,
     step: &Step,
-    look: &mut Look<'_>,
+    look: &mut CriLook<'_>,
 ) -> Result<Proof, PreconditionError> {
     let path = PathBuf::from(&step.target.id);
     if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {

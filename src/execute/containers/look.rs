@@ -45,14 +45,14 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
 }
 
 /// Lists containers, and caches what cannot change any more.
-pub(super) struct Look<'a> {
+pub(super) struct CriLook<'a> {
     collector: &'a CriContainers<'a>,
     /// Of containers that have ended; none of them starts again.
     ended: HashMap<String, ContainerDetails>,
     processes: Option<(Instant, Result<Processes, String>)>,
 }
 
-pub(super) struct Seen {
+pub(super) struct CriListing {
     pub(super) listed: Vec<RuntimeContainer>,
     pub(super) listed_sandboxes: Vec<RuntimeSandbox>,
     pub(super) containers: Vec<Container>,
@@ -66,12 +66,12 @@ pub(super) struct Seen {
     pub(super) processes: Result<Processes, String>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> CriLook<'a> {
     pub(super) fn new(collector: &'a CriContainers<'a>) -> Self {
         Self { collector, ended: HashMap::new(), processes: None }
     }
 
-    pub(super) fn look(&mut self) -> Result<Seen, PreconditionError> {
+    pub(super) fn look(&mut self) -> Result<CriListing, PreconditionError> {
         let CriContainers { client, request, places, scope, .. } = *self.collector;
         // The kubelet makes a pod's directory before all else, and removes it last. So that is
         // looked at last: of what was seen before, no directory is missing only by now.
@@ -111,7 +111,7 @@ impl<'a> Look<'a> {
             Err(why) => (Pods::default(), Some(why)),
         };
         let processes = self.processes();
-        Ok(Seen {
+        Ok(CriListing {
             listed,
             listed_sandboxes,
             containers,
@@ -204,7 +204,7 @@ pub(super) fn describe(error: &dyn std::error::Error) -> String {
     }
 }
 
-impl Seen {
+impl CriListing {
     /// Whether the runtime has anything of the pod.
     pub(super) fn has_pod(&self, uid: &str, without: &BTreeSet<&str>) -> bool {
         let container = |one: &Container| one.pod == uid && !without.contains(one.id.as_str());

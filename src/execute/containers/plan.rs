@@ -4,37 +4,43 @@ use std::collections::BTreeSet;
 
 use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
-use crate::execute::containers::look::Seen;
+use crate::execute::containers::look::CriListing;
 use crate::model::Plan;
-use crate::model::plan::{Action, Kept, Kind, Step, Target};
+use crate::model::plan::{Action, Kept, Step, Target, TargetKind};
 use crate::policy::PolicyKind;
 use crate::policy::containers::Verdicts;
 use crate::policy::containers::exact;
 use crate::policy::containers::kubelet;
 
 /// What a stage takes, as if all of `gone` were gone already.
-pub(super) fn of(collector: &CriContainers<'_>, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
+pub(super) fn of(collector: &CriContainers<'_>, stage: Stage, seen: &CriListing, gone: &[Step]) -> Plan {
     let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
     let mut plan = Plan { notes: pods_unknown(seen.pods_unknown.as_ref()), ..Plan::default() };
     let names = |id: &str| seen.names_of(id);
     match stage {
         Stage::Containers => {
-            take(&mut plan, Kind::Container, &containers(collector, seen), names);
+            take(&mut plan, TargetKind::Container, &containers(collector, seen), names);
             if collector.scope.logs {
                 files::with_containers(collector, seen, &mut plan);
             }
         }
-        Stage::Sandboxes => take(&mut plan, Kind::Sandbox, &sandboxes(collector, seen, &without), names),
+        Stage::Sandboxes => {
+            take(&mut plan, TargetKind::Sandbox, &sandboxes(collector, seen, &without), names)
+        }
         Stage::Logs => files::plan(collector, seen, &without, &mut plan),
     }
     plan
 }
 
-pub(super) fn containers(collector: &CriContainers<'_>, seen: &Seen) -> Verdicts {
+pub(super) fn containers(collector: &CriContainers<'_>, seen: &CriListing) -> Verdicts {
     containers_of(input(collector, seen))
 }
 
-pub(super) fn sandboxes(collector: &CriContainers<'_>, seen: &Seen, without: &BTreeSet<&str>) -> Verdicts {
+pub(super) fn sandboxes(
+    collector: &CriContainers<'_>,
+    seen: &CriListing,
+    without: &BTreeSet<&str>,
+) -> Verdicts {
     sandboxes_of(input(collector, seen), without)
 }
 
@@ -60,7 +66,7 @@ pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) ->
     }
 }
 
-fn input<'a>(collector: &'a CriContainers<'_>, seen: &'a Seen) -> exact::Input<'a> {
+fn input<'a>(collector: &'a CriContainers<'_>, seen: &'a CriListing) -> exact::Input<'a> {
     exact::Input {
         containers: &seen.containers,
         sandboxes: &seen.sandboxes,
@@ -76,7 +82,12 @@ pub(super) fn pods_unknown(why: Option<&String>) -> Vec<String> {
     why.map(|why| format!("no pod is treated as deleted: {why}")).into_iter().collect()
 }
 
-pub(super) fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, names: impl Fn(&str) -> Vec<String>) {
+pub(super) fn take(
+    plan: &mut Plan,
+    kind: TargetKind,
+    verdicts: &Verdicts,
+    names: impl Fn(&str) -> Vec<String>,
+) {
     if verdicts.over_total > 0 {
         let count = verdicts.over_total;
         plan.notes.push(format!("{count} exited containers above the limit stay: rules keep them"));

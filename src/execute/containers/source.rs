@@ -10,12 +10,12 @@ use crate::model::{OutcomeKind, Plan};
 
 /// A backend that lists and removes containers.
 pub(super) trait Source: Handler {
-    type Seen;
+    type Listing;
 
-    fn look(&mut self) -> Result<Self::Seen, PreconditionError>;
+    fn look(&mut self) -> Result<Self::Listing, PreconditionError>;
 
     /// What a stage deletes, assuming that `gone` is already deleted.
-    fn stage(&self, stage: Stage, seen: &Self::Seen, gone: &[Step]) -> Plan;
+    fn stage(&self, stage: Stage, seen: &Self::Listing, gone: &[Step]) -> Plan;
 }
 
 pub(super) fn plan<S: Source>(

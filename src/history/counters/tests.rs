@@ -5,7 +5,7 @@ use rusqlite::Transaction;
 
 use super::*;
 use crate::history::db::{Access, Records};
-use crate::history::runs::{self, Certainty, Deletion, End, Kind, Reason, RunKey, Start};
+use crate::history::runs::{self, Certainty, Deletion, End, Reason, RunKey, Start, TargetKind};
 use crate::history::{files, known, schema};
 
 fn at(seconds: i64) -> Timestamp {
@@ -15,7 +15,7 @@ fn at(seconds: i64) -> Timestamp {
 fn deletion(measured_bytes: Option<i64>) -> Deletion {
     Deletion {
         at: at(0),
-        kind: Kind::Image,
+        kind: TargetKind::Image,
         store: None,
         id: "i".into(),
         names: vec![],
@@ -73,7 +73,7 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
         // Once more, with less.
         (2, Deletion { byproduct_bytes: 3, ..deletion(Some(40)) }),
         (3, Deletion { error: Some("in use".into()), ..deletion(None) }),
-        (4, Deletion { kind: Kind::Leak, ..deletion(Some(0)) }),
+        (4, Deletion { kind: TargetKind::Leak, ..deletion(Some(0)) }),
     ];
     let mut before = BTreeMap::new();
     for (position, deletion) in steps {

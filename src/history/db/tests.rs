@@ -19,7 +19,7 @@ fn bytes_of(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn open(dir: &Path, access: Access) -> Opened {
-    Records::open_at(&Place::local(dir), access, Duration::from_millis(200)).unwrap()
+    Records::open_at(&StateDirectory::local(dir), access, Duration::from_millis(200)).unwrap()
 }
 
 fn add_store(records: &mut Records, root: &str) -> Result<usize, Error> {
@@ -177,7 +177,7 @@ fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
         let before = bytes_of(dir.path());
         assert_eq!(Header::parse(&before[DATABASE]).unwrap().user_version > schema::newest(), !in_log);
         for access in [Access::Read, Access::Write] {
-            let error = Records::open_at(&Place::local(dir.path()), access, PATIENCE).unwrap_err();
+            let error = Records::open_at(&StateDirectory::local(dir.path()), access, PATIENCE).unwrap_err();
             assert!(matches!(error, Error::Newer { found, .. } if found == schema::newest() + 1), "{error}");
             assert!(bytes_of(dir.path()) == before, "{access:?}");
         }
@@ -399,7 +399,7 @@ proptest! {
             std::fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
         }
         let before = std::fs::read(&path).unwrap();
-        let place = Place::local(dir.path());
+        let place = StateDirectory::local(dir.path());
         if let Ok(reader) = Records::open_at(&place, Access::Read, Duration::ZERO) {
             let _ = reader.records.read(|connection| Ok(content_or_error(connection)));
         }

@@ -31,7 +31,7 @@ fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u
         .iter()
         .map(|(root, layers)| (key(root), Figures { layers: *layers, ..Figures::default() }))
         .collect();
-    let seen: Vec<_> = found.iter().map(|(key, figures)| Seen { key, figures }).collect();
+    let seen: Vec<_> = found.iter().map(|(key, figures)| ScannedStore { key, figures }).collect();
     let scanned = Scanned { at: at(seconds), wall: at(seconds + 1), seconds: 0.5, all };
     let tx = connection.transaction().unwrap();
     record(&tx, &scanned, &seen).unwrap();

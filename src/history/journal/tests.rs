@@ -5,7 +5,7 @@ use rusqlite::types::Value;
 
 use super::*;
 use crate::history::attempts;
-use crate::history::runs::{self, Command, Kind, OutcomeKind, Reason, RunError};
+use crate::history::runs::{self, Command, OutcomeKind, Reason, RunError, TargetKind};
 use crate::history::save::apply_waiting;
 use crate::history::{Access, schema};
 use crate::model::{Filesystem, StoreKind};
@@ -23,7 +23,7 @@ fn store() -> StoreId {
 fn deletion(number: usize) -> Deletion {
     Deletion {
         at: at(number),
-        kind: Kind::Image,
+        kind: TargetKind::Image,
         store: Some(StoreKey(store())),
         id: format!("image {number}"),
         names: vec![format!("quay.io/a/\"b\":{number}")],
@@ -139,7 +139,7 @@ fn rows_of(states: &[RunRecord]) -> Vec<Vec<Value>> {
 
 /// A journal that can write nowhere.
 fn nowhere() -> Journal {
-    let mut place = Place::local(std::path::Path::new("/nonexistent"));
+    let mut place = StateDirectory::local(std::path::Path::new("/nonexistent"));
     place.foreign = true;
     Journal::begin(&place, start())
 }
@@ -194,9 +194,9 @@ proptest! {
         ends in any::<Option<bool>>(),
     ) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let place = Place::local(dir.path());
+        let place = StateDirectory::local(dir.path());
         let mut journal = Journal::begin(&place, start());
-        let nowhere = Place { pending: Vec::new(), ..place.clone() };
+        let nowhere = StateDirectory { pending: Vec::new(), ..place.clone() };
         journal.queue = Queue::of(&nowhere);
         let (mut saved, mut waits) = (None, false);
         for (happens, database, file) in story {
@@ -251,7 +251,7 @@ proptest! {
 }
 
 /// Saves what waits, as the next command does; how many, and what there is to warn of.
-fn catch_up(records: &mut Records, place: &Place) -> (usize, Vec<Note>) {
+fn catch_up(records: &mut Records, place: &StateDirectory) -> (usize, Vec<Note>) {
     let mut notes = Vec::new();
     let ((), saved) = save_with_waiting(records, &Queue::of(place), &mut notes, |_| Ok(())).unwrap();
     (saved, notes)
@@ -261,7 +261,7 @@ fn catch_up(records: &mut Records, place: &Place) -> (usize, Vec<Note>) {
 #[test]
 fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let place = Place::local(dir.path());
+    let place = StateDirectory::local(dir.path());
     let mut journal = Journal::begin(&place, start());
     journal.place.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
     for number in 0..200 {
@@ -282,7 +282,7 @@ fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
 #[test]
 fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::local(&dir.path().join("state"));
+    let place = StateDirectory::local(&dir.path().join("state"));
     let journal = Journal::begin(&place, start());
     assert!(!place.dir.exists(), "nothing so far");
     let ended = journal.end(End::of(at(1), OutcomeKind::NotNeeded));
@@ -296,7 +296,7 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
 #[test]
 fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_another_came() {
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::local(dir.path());
+    let place = StateDirectory::local(dir.path());
     let mut journal = Journal::begin(&place, start());
     journal.begins(deletion(0), Vec::new());
     let shown = || {
@@ -361,7 +361,7 @@ fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
 fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     use runs::{Certainty, Confirmation};
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::local(dir.path());
+    let place = StateDirectory::local(dir.path());
     let id = |number: usize| deletion(number).id;
     let mut journal = Journal::begin(&place, start());
     journal.begins(deletion(0), Vec::new());
@@ -418,7 +418,7 @@ fn what_goes_along_is_begun_with_the_first() {
     let id = |number: usize| deletion(number).id;
     let unknown = |number| (id(number), Certainty::Unknown, false);
     let seen = |number, gone| (id(number), Certainty::Seen, gone);
-    let mut journal = Journal::begin(&Place::local(dir.path()), start());
+    let mut journal = Journal::begin(&StateDirectory::local(dir.path()), start());
     let begin = |journal: &mut Journal, first| {
         journal.begins(deletion(first), vec![deletion(first + 1), deletion(first + 2)]);
     };

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::history::runs::{Command, End, OutcomeKind, Start, record};
 use crate::history::schema;
-use crate::model::scan_summary::{Entry, Key, Place};
+use crate::model::scan_summary::{Key, SummaryEntry, SummaryStore};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;
@@ -28,21 +28,24 @@ fn summary(layers: &[(String, u64)]) -> ScanSummary {
 }
 
 fn picture_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
-    let place = Place { kind: "containers-storage".into(), root: root.into(), driver: "overlay".into() };
+    let place =
+        SummaryStore { kind: "containers-storage".into(), root: root.into(), driver: "overlay".into() };
     let place = Arc::new(place);
-    let entry = |bytes: u64| Entry { bytes, extra: 1, name: "layer".into() };
+    let entry = |bytes: u64| SummaryEntry { bytes, extra: 1, name: "layer".into() };
     let mut entries: BTreeMap<_, _> = layers
         .iter()
-        .map(|(id, bytes)| (Key { place: place.clone(), what: What::Layer, id: id.clone() }, entry(*bytes)))
+        .map(|(id, bytes)| {
+            (Key { place: place.clone(), what: SummaryKind::Layer, id: id.clone() }, entry(*bytes))
+        })
         .collect();
     let sum = layers.iter().map(|(_, bytes)| bytes).sum();
     entries.insert(
-        Key { place, what: What::Share, id: "images".into() },
-        Entry { bytes: sum, ..Entry::default() },
+        Key { place, what: SummaryKind::Share, id: "images".into() },
+        SummaryEntry { bytes: sum, ..SummaryEntry::default() },
     );
     entries.insert(
-        Key { place: Arc::default(), what: What::Filesystem, id: format!("/fs{root}") },
-        Entry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
+        Key { place: Arc::default(), what: SummaryKind::Filesystem, id: format!("/fs{root}") },
+        SummaryEntry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
     );
     ScanSummary { complete: true, entries }
 }
@@ -280,11 +283,11 @@ fn a_large_store_stays_small() {
     let seen = |first: u64| {
         let layers: Vec<_> = (first..first + 20_000).map(|at| (layer(at), at)).collect();
         let mut summary = summary(&layers);
-        let place = summary.entries.keys().find(|key| key.what == What::Layer).unwrap().place.clone();
+        let place = summary.entries.keys().find(|key| key.what == SummaryKind::Layer).unwrap().place.clone();
         for image in first / 10..first / 10 + 2_000 {
             let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
-            let key = Key { place: place.clone(), what: What::Image, id: layer(image) };
-            summary.entries.insert(key, Entry { bytes: image, extra: image, name });
+            let key = Key { place: place.clone(), what: SummaryKind::Image, id: layer(image) };
+            summary.entries.insert(key, SummaryEntry { bytes: image, extra: image, name });
         }
         summary
     };

@@ -10,7 +10,7 @@ use crate::history::scan_record::StoreKey;
 use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
 use crate::model::path_text;
-use crate::model::plan::Kind;
+use crate::model::plan::TargetKind;
 
 /// Which runs are asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Query {
     /// At most so many, the newest; 0 for all.
     pub limit: usize,
     /// Only runs that deleted something of this kind, and of their deletions only these.
-    pub kind: Option<Kind>,
+    pub kind: Option<TargetKind>,
     /// Quiet runs too.
     pub quiet: bool,
 }

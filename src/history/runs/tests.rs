@@ -22,7 +22,7 @@ fn ended(at: Timestamp, outcome: OutcomeKind) -> End {
     End::of(at, outcome)
 }
 
-fn deletion(at: Timestamp, kind: Kind) -> Deletion {
+fn deletion(at: Timestamp, kind: TargetKind) -> Deletion {
     Deletion {
         at,
         kind,
@@ -79,7 +79,7 @@ fn what_was_freed_is_known_by_store() {
     let freed = |measured: i64| Deletion {
         measured_bytes: Some(measured),
         byproduct_bytes: 5,
-        ..deletion(began, Kind::Image)
+        ..deletion(began, TargetKind::Image)
     };
     let outside = Deletion { store: None, ..freed(7) };
     let failed = Deletion { error: Some("in use".into()), ..freed(9) };
@@ -112,14 +112,14 @@ fn a_run_comes_back_as_it_was_recorded() {
     let (found, _) = list(&tx, &all()).unwrap();
     assert_eq!((found[0].ended, found[0].outcome, found[0].quiet), (None, None, false), "killed here");
 
-    deleted(&tx, run, 0, &deletion(middle, Kind::Image)).unwrap();
-    let failed = Deletion { error: Some("busy".into()), ..deletion(middle, Kind::Leak) };
+    deleted(&tx, run, 0, &deletion(middle, TargetKind::Image)).unwrap();
+    let failed = Deletion { error: Some("busy".into()), ..deletion(middle, TargetKind::Leak) };
     deleted(&tx, run, 1, &failed).unwrap();
     let measured = Deletion {
         measured_bytes: Some(-7),
         byproduct_bytes: 30,
         usage_after_percent: Some(79.0),
-        ..deletion(middle, Kind::Image)
+        ..deletion(middle, TargetKind::Image)
     };
     deleted(&tx, run, 0, &measured).unwrap();
     let (found, _) = list(&tx, &all()).unwrap();
@@ -166,9 +166,9 @@ fn a_run_comes_back_as_it_was_recorded() {
     };
     assert_eq!(found, [expected]);
 
-    let leaks = list(&tx, &Query { kind: Some(Kind::Leak), ..Query::default() }).unwrap().0;
+    let leaks = list(&tx, &Query { kind: Some(TargetKind::Leak), ..Query::default() }).unwrap().0;
     assert_eq!(leaks[0].deletions.len(), 1);
-    assert!(list(&tx, &Query { kind: Some(Kind::Log), ..all() }).unwrap().0.is_empty());
+    assert!(list(&tx, &Query { kind: Some(TargetKind::Log), ..all() }).unwrap().0.is_empty());
     assert!(list(&tx, &Query { since: Some(at("2026-11-21T13:00:10Z")), ..all() }).unwrap().0.is_empty());
     assert_eq!(acts(&tx, Some(began)).unwrap().len(), 1);
 }
@@ -262,7 +262,7 @@ fn an_endless_loop_of_scans_and_of_deletions_is_bounded() {
     for number in 0..600 {
         let run = begin(&tx, &Start::of(Command::Gc, after(20_000 + number))).unwrap();
         for position in 0..100 {
-            deleted(&tx, run, position, &deletion(after(20_000 + number), Kind::Image)).unwrap();
+            deleted(&tx, run, position, &deletion(after(20_000 + number), TargetKind::Image)).unwrap();
         }
         thin(&tx, after(20_000 + number)).unwrap();
     }
@@ -299,7 +299,7 @@ fn one_scan(tx: &Transaction<'_>, now: Timestamp, reading: i64) -> rusqlite::Res
     if reading % 2016 == 1000 {
         let run = begin(tx, &Start::of(Command::Gc, now))?;
         for position in 0..10 {
-            deleted(tx, run, position, &deletion(now, Kind::Image))?;
+            deleted(tx, run, position, &deletion(now, TargetKind::Image))?;
         }
         end(tx, run, &ended(now, OutcomeKind::Reached))?;
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::scan_record::StoreKey;
 use crate::history::values::by_name;
 use crate::model::names::names;
-use crate::model::plan::{Kind, Reason};
+use crate::model::plan::{Reason, TargetKind};
 use crate::model::{Filesystem, OutcomeKind};
 
 names! {
@@ -37,7 +37,7 @@ names! {
 
 by_name!(Certainty);
 by_name!(Command);
-by_name!(Kind);
+by_name!(TargetKind);
 by_name!(OutcomeKind);
 by_name!(Reason);
 
@@ -145,7 +145,7 @@ pub struct RunError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deletion {
     pub at: Timestamp,
-    pub kind: Kind,
+    pub kind: TargetKind,
     /// `None` for what lies in none (logs).
     pub store: Option<StoreKey>,
     pub id: String,

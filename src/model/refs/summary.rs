@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Refs, Root, Weight, roots_of};
+use super::{Refs, Root, RootSize, roots_of};
 use crate::model::LeakClass;
 use crate::model::names::names;
 use crate::model::{
@@ -117,7 +117,7 @@ pub struct Row {
     /// and nothing else. Containers are counted without what images reach, leaks without what images or
     /// containers reach; images without what they have in a second snapshotter, but what would be freed
     /// includes it, since it is deleted with them.
-    pub weight: Weight,
+    pub weight: RootSize,
 }
 
 #[must_use]
@@ -159,7 +159,7 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     rows.splice(after_images..after_images, second_snapshotters(inventory, refs, store));
     let sums = breakdown(inventory, refs, store);
     for (kind, size) in [(RowKind::Metadata, sums.metadata), (RowKind::Other, sums.other)] {
-        let weight = Weight { total: size, shared: size, exclusive: Size::default() };
+        let weight = RootSize { total: size, shared: size, exclusive: Size::default() };
         rows.push(Row { kind, name: None, count: 0, weight });
     }
     rows
@@ -215,14 +215,14 @@ fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Ve
         kind: RowKind::Snapshotter,
         name: Some(name.to_owned()),
         count,
-        weight: Weight { total: size, shared: size, exclusive: Size::default() },
+        weight: RootSize { total: size, shared: size, exclusive: Size::default() },
     };
     found.into_iter().map(row).collect()
 }
 
 /// What images have in a second snapshotter counts in that one's row. It is still deleted with them:
 /// `frees_bytes` includes it.
-fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: Weight) -> Weight {
+fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: RootSize) -> RootSize {
     let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
     nodes.sort_unstable();
     nodes.dedup();
@@ -266,9 +266,9 @@ fn without(
     inventory: &Inventory,
     refs: &Refs,
     set: &[Root],
-    mut weight: Weight,
+    mut weight: RootSize,
     counts_elsewhere: impl Fn(Root) -> bool,
-) -> Weight {
+) -> RootSize {
     let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
     nodes.sort_unstable();
     nodes.dedup();

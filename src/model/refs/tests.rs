@@ -103,7 +103,7 @@ pub(super) fn tree() -> Inventory {
     }
 }
 
-fn bytes(weight: Weight) -> (u64, u64, u64, u64) {
+fn bytes(weight: RootSize) -> (u64, u64, u64, u64) {
     (weight.total.bytes, weight.shared.bytes, weight.exclusive.bytes, weight.exclusive.frees_bytes)
 }
 

@@ -16,7 +16,7 @@ pub fn kubelet_directory(name: &str, pods: &Pods) -> bool {
 
 /// What the runtime says of the container that a link is named after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum LinkTarget {
     /// The link's name has no id in it.
     Nobody,
     /// The runtime does not know it.
@@ -31,12 +31,12 @@ pub enum Named {
 
 /// The kubelet's word on a link: dangling, and its container has ended, or cannot be asked for.
 #[must_use]
-pub fn kubelet_link(dangling: bool, named: Named) -> bool {
+pub fn kubelet_link(dangling: bool, named: LinkTarget) -> bool {
     dangling
         && match named {
-            Named::Nobody | Named::Unknown | Named::Failed => true,
-            Named::Empty => false,
-            Named::State(state) => state == ContainerState::Exited,
+            LinkTarget::Nobody | LinkTarget::Unknown | LinkTarget::Failed => true,
+            LinkTarget::Empty => false,
+            LinkTarget::State(state) => state == ContainerState::Exited,
         }
 }
 
@@ -90,20 +90,20 @@ pub fn exact_directory(
 /// The rule that keeps a link, and why; `None`: it is deleted. `ours`: it points into the directory of
 /// pod logs.
 #[must_use]
-pub fn exact_link(dangling: bool, ours: bool, named: Named) -> Option<(Rule, &'static str)> {
+pub fn exact_link(dangling: bool, ours: bool, named: LinkTarget) -> Option<(Rule, &'static str)> {
     if !dangling {
         return Some((Rule::LeadsSomewhere, "its log exists"));
     }
     match named {
-        Named::Unknown => None,
-        Named::Nobody if ours => None,
-        Named::Nobody => Some((Rule::NotAPod, "it is not named after a container and points elsewhere")),
-        Named::Failed | Named::Empty => {
+        LinkTarget::Unknown => None,
+        LinkTarget::Nobody if ours => None,
+        LinkTarget::Nobody => Some((Rule::NotAPod, "it is not named after a container and points elsewhere")),
+        LinkTarget::Failed | LinkTarget::Empty => {
             Some((Rule::RuntimeUnknown, "the runtime does not report the state of its container"))
         }
         // A log is rotated by renaming: for a moment the link of a container that runs dangles.
-        Named::State(ContainerState::Exited) => None,
-        Named::State(_) => Some((Rule::Running, "its container has not exited")),
+        LinkTarget::State(ContainerState::Exited) => None,
+        LinkTarget::State(_) => Some((Rule::Running, "its container has not exited")),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::model::display::{bytes, short_id};
 use crate::model::plan::{Cause, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{Measured, Wanted};
+use crate::model::space::{Measured, StillToFree};
 use crate::model::{ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
 
 /// Inodes that a layer's directory frees at least.
@@ -93,7 +93,7 @@ impl Planner<'_> {
     }
 
     /// With which others an image that was named makes room, if it is named with them.
-    fn to_name_too(&self, named: &[ImageIx], store: StoreIx, least: Wanted) -> Option<String> {
+    fn to_name_too(&self, named: &[ImageIx], store: StoreIx, least: StillToFree) -> Option<String> {
         self.named.as_ref()?;
         let images = &self.input.inventory.images;
         named.iter().find_map(|at| {
@@ -130,7 +130,7 @@ impl Planner<'_> {
 
     /// What emptying the layers of these images of the store frees on its filesystem: their records and what is
     /// beside those go later. Nothing where that would take from other stores what they need.
-    fn gain(&self, images: &[ImageIx], store: StoreIx) -> Wanted {
+    fn gain(&self, images: &[ImageIx], store: StoreIx) -> StillToFree {
         let inventory = self.input.inventory;
         let filesystem = inventory.stores[store.get()].filesystem;
         let mut reached: HashMap<_, u32> = HashMap::new();
@@ -139,13 +139,13 @@ impl Planner<'_> {
         }
         reached.retain(|node, count| self.live.holders(*node) == *count);
         if reached.keys().any(|node| self.input.refs.use_of(inventory, *node).is_some()) {
-            return Wanted::default();
+            return StillToFree::default();
         }
         let freed = reached.keys().map(|node| &inventory.nodes[node.get()]);
         let freed =
             freed.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
         let size: Size = freed.map(|node| node.size).sum();
-        Wanted { bytes: size.frees_bytes, inodes: size.inodes }
+        StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
     }
 
     /// The images that have to be deleted along with this one, as nothing can be written before all of them
@@ -204,7 +204,7 @@ impl Planner<'_> {
     }
 
     /// `None`: a deletion can begin there, maybe since something else goes before.
-    fn first_has_to_free(&self, store: StoreIx, measured: &[Measured]) -> Option<Wanted> {
+    fn first_has_to_free(&self, store: StoreIx, measured: &[Measured]) -> Option<StillToFree> {
         let images = (0..self.states.len()).map(ImageIx::from);
         let of_store = images.filter(|image| self.is_of(*image, store));
         let needed = of_store.filter_map(|image| self.input.known(image)?.first_frees).max()?;
@@ -212,9 +212,9 @@ impl Planner<'_> {
         let space = measured.get(filesystem.get())?.as_ref().ok()?;
         if space.inodes > 0 && space.inodes_free < INODES {
             // Where bytes are short as well, a layer frees them with its inodes.
-            return Some(Wanted { bytes: 0, inodes: INODES });
+            return Some(StillToFree { bytes: 0, inodes: INODES });
         }
-        (space.available_bytes < needed).then_some(Wanted { bytes: needed, inodes: 0 })
+        (space.available_bytes < needed).then_some(StillToFree { bytes: needed, inodes: 0 })
     }
 
     /// Whether its store is one where nothing can begin; then its images stay, and that is a problem of the
@@ -239,6 +239,6 @@ impl Planner<'_> {
     }
 }
 
-fn has(gain: Wanted, least: Wanted) -> bool {
+fn has(gain: StillToFree, least: StillToFree) -> bool {
     gain.bytes >= least.bytes && gain.inodes >= least.inodes
 }

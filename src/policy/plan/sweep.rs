@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::model::refs::{Live, Root};
-use crate::model::space::Wanted;
+use crate::model::space::StillToFree;
 use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::input::Input;
 
@@ -20,9 +20,9 @@ const WORTH_INODES: u64 = 32;
 pub(crate) struct Sweep {
     filesystem: FilesystemIx,
     /// The least gain for which an image is deleted.
-    worth: Wanted,
+    worth: StillToFree,
     /// What is still wanted, as of the last measurement.
-    wanted: Wanted,
+    wanted: StillToFree,
     /// The place in the order.
     next: usize,
     passed: Vec<bool>,
@@ -37,10 +37,10 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    pub(crate) fn new(filesystem: FilesystemIx, inventory: &Inventory, wanted: Wanted) -> Self {
+    pub(crate) fn new(filesystem: FilesystemIx, inventory: &Inventory, wanted: StillToFree) -> Self {
         Self {
             filesystem,
-            worth: Wanted {
+            worth: StillToFree {
                 bytes: (wanted.bytes / 1000).clamp(1, WORTH_BYTES),
                 inodes: (wanted.inodes / 1000).clamp(1, WORTH_INODES),
             },
@@ -71,7 +71,7 @@ impl Sweep {
         live: &Live<'_>,
         (order, rank): (&[ImageIx], &[usize]),
         open: impl Fn(ImageIx) -> bool,
-        wanted: Wanted,
+        wanted: StillToFree,
     ) -> Option<(ImageIx, Option<usize>)> {
         self.wanted = wanted;
         loop {
@@ -129,7 +129,7 @@ impl Sweep {
         nodes.filter(move |node| input.inventory.nodes[node.get()].filesystem == filesystem)
     }
 
-    fn is_worth(&self, gain: Wanted) -> bool {
+    fn is_worth(&self, gain: StillToFree) -> bool {
         (self.wanted.bytes > 0 && gain.bytes >= self.worth.bytes)
             || (self.wanted.inodes > 0 && gain.inodes >= self.worth.inodes)
     }
@@ -196,7 +196,7 @@ impl Sweep {
     fn add_up(&mut self, input: &Input<'_>, live: &Live<'_>, order: &[ImageIx]) {
         let wanted = self.wanted;
         let mut useful = Vec::new();
-        let mut sum = Wanted::default();
+        let mut sum = StillToFree::default();
         let mut counted = vec![false; self.passed_holders.len()];
         for at in order.iter().copied().filter(|at| self.passed[at.get()]) {
             let mut gives = false;
@@ -218,14 +218,19 @@ impl Sweep {
     }
 }
 
-fn sum(input: &Input<'_>, nodes: &[NodeIx]) -> Wanted {
+fn sum(input: &Input<'_>, nodes: &[NodeIx]) -> StillToFree {
     let size: Size = nodes.iter().map(|node| input.inventory.nodes[node.get()].size).sum();
-    Wanted { bytes: size.frees_bytes, inodes: size.inodes }
+    StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
 }
 
 /// What is freed on a filesystem if an image is deleted next.
-pub(super) fn gain_on(input: &Input<'_>, live: &Live<'_>, at: ImageIx, filesystem: FilesystemIx) -> Wanted {
+pub(super) fn gain_on(
+    input: &Input<'_>,
+    live: &Live<'_>,
+    at: ImageIx,
+    filesystem: FilesystemIx,
+) -> StillToFree {
     let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory.nodes[node.get()]);
     let size: Size = nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
-    Wanted { bytes: size.frees_bytes, inodes: size.inodes }
+    StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
 }

@@ -2,7 +2,7 @@
 
 use crate::model::ImageIx;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::Wanted;
+use crate::model::space::StillToFree;
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) enum First {
     /// Nothing: what it writes has room.
     Any,
     /// Free so much, for what it writes.
-    Frees(Wanted),
+    Frees(StillToFree),
     /// Nothing does; why.
     Stuck(String),
 }

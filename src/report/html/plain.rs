@@ -51,12 +51,12 @@ struct Filesystem {
     available_bytes: u64,
     inodes: u64,
     inodes_free: u64,
-    parts: Vec<Part>,
+    parts: Vec<FilesystemPart>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Part {
+struct FilesystemPart {
     label: String,
     bytes: u64,
     path: Option<String>,

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::parts::Header;
 use crate::model::ARTIFACTS;
 use crate::model::scan_summary::{
-    Change, ComparedScan, Entry, Place, ScanSummary, Sums, Turn, What, compare, difference, parted,
+    Change, ComparedScan, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, Sums, Turn, compare,
+    difference, parted,
 };
 
 /// `layersweep diff`.
@@ -178,7 +179,7 @@ impl SumDoc {
 pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> DiffDoc {
     let mut changes = compare(&before.summary, &after.summary);
     changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));
-    let of = |what: What| changes.iter().filter(move |change| change.key.what == what);
+    let of = |what: SummaryKind| changes.iter().filter(move |change| change.key.what == what);
     let (old, new) = (before.summary.sums(), after.summary.sums());
     let places: BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
     let taken = |taken: &ComparedScan| TakenDoc {
@@ -195,27 +196,27 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
         after: taken(after),
         totals: SumDoc::new(before.summary.bytes(), after.summary.bytes()),
         artifacts: artifacts(&before.summary, &after.summary),
-        filesystems: of(What::Filesystem).map(filesystem).collect(),
+        filesystems: of(SummaryKind::Filesystem).map(filesystem).collect(),
         stores: places.into_iter().map(|place| store(place, &old, &new)).collect(),
-        images: of(What::Image).map(image).collect(),
-        layers: of(What::Layer).filter(news).map(change).collect(),
-        containers: of(What::Container).map(change).collect(),
-        leaks: of(What::Leak).map(change).collect(),
+        images: of(SummaryKind::Image).map(image).collect(),
+        layers: of(SummaryKind::Layer).filter(news).map(change).collect(),
+        containers: of(SummaryKind::Container).map(change).collect(),
+        leaks: of(SummaryKind::Leak).map(change).collect(),
     }
 }
 
 fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {
     let of = |summary: &ScanSummary| {
         let all = || summary.entries.iter().filter(|(key, _)| key.place.driver == ARTIFACTS);
-        let count = all().filter(|(key, _)| key.what == What::Image).count();
-        let shares = all().filter(|(key, _)| key.what == What::Share && key.id == "images");
+        let count = all().filter(|(key, _)| key.what == SummaryKind::Image).count();
+        let shares = all().filter(|(key, _)| key.what == SummaryKind::Share && key.id == "images");
         (count, shares.fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes)))
     };
     let (before, after) = (of(before), of(after));
     ArtifactsDiffDoc { before: before.0, after: after.0, bytes: SumDoc::new(before.1, after.1) }
 }
 
-fn get(change: &Change, of: impl Fn(&Entry) -> u64) -> SumDoc {
+fn get(change: &Change, of: impl Fn(&SummaryEntry) -> u64) -> SumDoc {
     SumDoc::new(change.before.as_ref().map_or(0, &of), change.after.as_ref().map_or(0, &of))
 }
 
@@ -231,9 +232,9 @@ fn filesystem(change: &Change) -> FilesystemDiffDoc {
 }
 
 fn store(
-    place: &Place,
-    before: &BTreeMap<&Place, Sums<'_>>,
-    after: &BTreeMap<&Place, Sums<'_>>,
+    place: &SummaryStore,
+    before: &BTreeMap<&SummaryStore, Sums<'_>>,
+    after: &BTreeMap<&SummaryStore, Sums<'_>>,
 ) -> StoreDiffDoc {
     let (old, new) = (before.get(place), after.get(place));
     let both = |of: &dyn Fn(&Sums<'_>) -> u64| SumDoc::new(old.map_or(0, of), new.map_or(0, of));
@@ -257,7 +258,8 @@ fn store(
 }
 
 fn image(change: &Change) -> ImageDiffDoc {
-    let names = |entry: &Option<Entry>| entry.as_ref().map(|entry| parted(&entry.name)).unwrap_or_default();
+    let names =
+        |entry: &Option<SummaryEntry>| entry.as_ref().map(|entry| parted(&entry.name)).unwrap_or_default();
     ImageDiffDoc {
         id: change.key.id.clone(),
         kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
 use super::{
-    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, Header, LayerDoc, OwnerDoc, RememberedDoc,
+    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, LayerDoc, OwnerDoc, RememberedDoc,
     RuleDoc,
 };
 use crate::app::owners::{Owned, Owner, Row};
@@ -235,10 +235,10 @@ fn leaks_about(scan: &Scan, id: &str, subject: Subject) -> Vec<super::LeakDoc> {
 }
 
 /// What a plan does with the object that `is_it` knows.
-fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<FateDoc> {
+fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
     if let Some(place) = plan.steps.iter().position(|step| is_it(&step.target)) {
         let step = &plan.steps[place];
-        return Some(FateDoc {
+        return Some(GcDecisionDoc {
             goes: true,
             rule: step.cause.reason().as_str(),
             detail: None,
@@ -247,7 +247,7 @@ fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<FateDoc> {
         });
     }
     let kept = plan.kept.iter().find(|kept| is_it(&kept.target))?;
-    Some(FateDoc {
+    Some(GcDecisionDoc {
         goes: false,
         rule: kept.rule.as_str(),
         detail: Some(kept.detail.clone()),

@@ -11,7 +11,7 @@ use crate::app::gc::GcResult;
 use crate::app::outside::Outside;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target, Trigger};
+use crate::model::plan::{End, FilesystemPlan, Kept, Problem, Step, Target, TargetKind, Trigger};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
@@ -234,7 +234,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         filesystems,
         deleted,
         // Leaks that stay are told of by `sweep`.
-        kept: plan.kept.iter().filter(|kept| kept.target.kind != Kind::Leak).map(kept).collect(),
+        kept: plan.kept.iter().filter(|kept| kept.target.kind != TargetKind::Leak).map(kept).collect(),
         errors: plan.problems.iter().map(problem).collect(),
         events: result.events.iter().map(|one| EventDoc::new(one.reason, &one.message)).collect(),
         outcome: plan.outcome,
@@ -350,7 +350,7 @@ fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
 
 /// Names that are taken from one image are told one by one.
 fn of_each(one: DeletedDoc) -> Vec<DeletedDoc> {
-    if one.kind != Kind::Name.as_str() {
+    if one.kind != TargetKind::Name.as_str() {
         return vec![one];
     }
     let single =

@@ -162,7 +162,7 @@ pub struct ExplainDoc {
     pub rules: Vec<RuleDoc>,
     /// What `gc` would do with the image now, as far as the disk and the records show; null for
     /// what is no image.
-    pub fate: Option<FateDoc>,
+    pub fate: Option<GcDecisionDoc>,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<Finding>,
 }
@@ -249,7 +249,7 @@ pub struct RuleDoc {
 /// What `gc` would do with an image.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FateDoc {
+pub struct GcDecisionDoc {
     /// It would be deleted.
     pub goes: bool,
     /// Why: the reason of the deletion (`age`, `space`), or the rule that keeps it.

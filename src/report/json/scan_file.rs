@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 use super::SCHEMA_VERSION;
-use crate::model::scan_summary::{ComparedScan, Entry, Key, Place, ScanSummary, What, joined, leak_id};
+use crate::model::scan_summary::{
+    ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, joined, leak_id,
+};
 
 /// What of it is compared; what else it has is passed over.
 #[derive(Deserialize)]
@@ -155,22 +157,22 @@ fn own_path(sysroot: Option<&Path>, path: String) -> String {
 
 fn summary(file: File) -> Result<ScanSummary, String> {
     let own = |path: String| own_path(file.sysroot.as_deref(), path);
-    let mut entries: BTreeMap<Key, Entry> = BTreeMap::new();
-    let mut add = |place: &Place, what, id: String, entry: Entry| {
+    let mut entries: BTreeMap<Key, SummaryEntry> = BTreeMap::new();
+    let mut add = |place: &SummaryStore, what, id: String, entry: SummaryEntry| {
         let known = entries.entry(Key { place: place.clone().into(), what, id }).or_default();
         known.bytes = known.bytes.saturating_add(entry.bytes);
         known.extra = known.extra.max(entry.extra);
         known.name = entry.name;
     };
     for one in file.filesystems {
-        let entry = Entry { bytes: one.used_bytes.0, extra: one.capacity_bytes.0, name: one.fstype };
-        add(&Place::default(), What::Filesystem, own(one.mount), entry);
+        let entry = SummaryEntry { bytes: one.used_bytes.0, extra: one.capacity_bytes.0, name: one.fstype };
+        add(&SummaryStore::default(), SummaryKind::Filesystem, own(one.mount), entry);
     }
     // Objects name their store by its root alone.
-    let mut places: BTreeMap<String, Place> = BTreeMap::new();
+    let mut places: BTreeMap<String, SummaryStore> = BTreeMap::new();
     for store in file.stores {
         let driver = if store.kind == "containerd" { String::new() } else { store.driver };
-        let place = Place { kind: store.kind, root: own(store.root.clone()), driver };
+        let place = SummaryStore { kind: store.kind, root: own(store.root.clone()), driver };
         for (id, bytes) in [
             ("images", store.bytes.images),
             ("containers", store.bytes.containers),
@@ -178,7 +180,12 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             ("metadata", store.bytes.metadata),
             ("other", store.bytes.other),
         ] {
-            add(&place, What::Share, id.into(), Entry { bytes: bytes.0, ..Entry::default() });
+            add(
+                &place,
+                SummaryKind::Share,
+                id.into(),
+                SummaryEntry { bytes: bytes.0, ..SummaryEntry::default() },
+            );
         }
         if let Some(other) = places.insert(store.root.clone(), place.clone())
             && other != place
@@ -192,28 +199,31 @@ fn summary(file: File) -> Result<ScanSummary, String> {
         }
     }
     let place = |root: String| {
-        places.get(&root).cloned().unwrap_or_else(|| Place { root: own(root), ..Place::default() })
+        places
+            .get(&root)
+            .cloned()
+            .unwrap_or_else(|| SummaryStore { root: own(root), ..SummaryStore::default() })
     };
     for one in file.images {
         let entry =
-            Entry { bytes: one.total_bytes.0, extra: one.exclusive_bytes.0, name: joined(&one.names) };
-        add(&place(one.store), What::Image, one.id, entry);
+            SummaryEntry { bytes: one.total_bytes.0, extra: one.exclusive_bytes.0, name: joined(&one.names) };
+        add(&place(one.store), SummaryKind::Image, one.id, entry);
     }
     for one in file.layers {
-        let entry = Entry { bytes: one.bytes.0, extra: one.refcount, name: one.kind };
-        add(&place(one.store), What::Layer, one.id, entry);
+        let entry = SummaryEntry { bytes: one.bytes.0, extra: one.refcount, name: one.kind };
+        add(&place(one.store), SummaryKind::Layer, one.id, entry);
     }
     for one in file.containers {
         add(
             &place(one.store),
-            What::Container,
+            SummaryKind::Container,
             one.id,
-            Entry { bytes: one.bytes.0, extra: 0, name: one.name },
+            SummaryEntry { bytes: one.bytes.0, extra: 0, name: one.name },
         );
     }
     for one in file.leaks {
-        let entry = Entry { bytes: one.bytes.0, extra: 0, name: one.class.clone() };
-        add(&place(one.store), What::Leak, leak_id(&one.class, &one.id), entry);
+        let entry = SummaryEntry { bytes: one.bytes.0, extra: 0, name: one.class.clone() };
+        add(&place(one.store), SummaryKind::Leak, leak_id(&one.class, &one.id), entry);
     }
     Ok(ScanSummary { complete: file.complete, entries })
 }

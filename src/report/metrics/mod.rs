@@ -13,10 +13,10 @@ pub use textfile::{FILE_NAME, WriteError, file, write};
 
 use families as family;
 
-use crate::app::metrics::Facts;
+use crate::app::metrics::MetricsData;
 use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
 use crate::history::figures::{CONTAINER_STATES, StoreFigures};
-use crate::history::runs::{Command, Kind, OutcomeKind};
+use crate::history::runs::{Command, OutcomeKind, TargetKind};
 use crate::model::refs::Standing;
 use crate::model::{ARTIFACTS, Filesystem, StoreId};
 use crate::policy::Targets;
@@ -24,7 +24,7 @@ use crate::policy::Thresholds;
 use crate::policy::forecast::Forecast;
 
 /// The metrics as text.
-pub fn text(facts: &Facts) -> String {
+pub fn text(facts: &MetricsData) -> String {
     let mut page = Exposition::default();
     page.add(family::BUILD_INFO, &[facts.version], 1);
     let filesystems = facts.filesystems.iter().map(Option::as_ref).chain(std::iter::repeat(None));
@@ -151,9 +151,13 @@ const BY_TARGET: &[OutcomeKind] = &[
 
 /// Commands that delete, how their runs end, and what they delete: these begin at 0, so that the first
 /// one is seen to happen.
-const DELETING: [(Command, &[OutcomeKind], &[Kind]); 3] = [
-    (Command::Gc, BY_TARGET, &[Kind::Image, Kind::Container, Kind::Sandbox, Kind::Log, Kind::Leak]),
-    (Command::Rm, BY_TARGET, &[Kind::Image, Kind::Name]),
+const DELETING: [(Command, &[OutcomeKind], &[TargetKind]); 3] = [
+    (
+        Command::Gc,
+        BY_TARGET,
+        &[TargetKind::Image, TargetKind::Container, TargetKind::Sandbox, TargetKind::Log, TargetKind::Leak],
+    ),
+    (Command::Rm, BY_TARGET, &[TargetKind::Image, TargetKind::Name]),
     (
         Command::Sweep,
         &[
@@ -163,7 +167,7 @@ const DELETING: [(Command, &[OutcomeKind], &[Kind]); 3] = [
             OutcomeKind::Failed,
             OutcomeKind::Refused,
         ],
-        &[Kind::Leak],
+        &[TargetKind::Leak],
     ),
 ];
 

@@ -12,7 +12,7 @@ use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::display::count;
 use crate::report::json::{
-    BelowDoc, EvidenceDoc, ExplainDoc, FateDoc, ImageDoc, LayerDoc, OwnerDoc, RememberedDoc, UserDoc,
+    BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, OwnerDoc, RememberedDoc, UserDoc,
 };
 
 /// All that is known of one object.
@@ -67,7 +67,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
 }
 
 /// What becomes of an image. The runtime is not asked, so that it is told with that reserve.
-fn fate(fate: &FateDoc) -> String {
+fn fate(fate: &GcDecisionDoc) -> String {
     match (fate.goes, fate.place, &fate.detail) {
         (true, Some(place), _) => format!(
             "`layersweep gc` would delete it now, as number {place}, by {}, and free {}.\n",

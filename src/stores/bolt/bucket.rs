@@ -1,7 +1,7 @@
 //! Reads from a checked tree. Since [`super::check`] has checked all of it, nothing here
 //! can fail; anything unexpected is treated as the end.
 
-use super::page::{Kind, Leaf, Page, Pages, Root};
+use super::page::{Leaf, Page, PageKind, Pages, Root};
 
 /// A bucket: keys, each with a value or another bucket, in the order of the keys' bytes.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct Bucket<'a> {
 
 /// What a key has.
 #[derive(Clone, Copy, Debug)]
-pub enum Entry<'a> {
+pub enum BucketEntry<'a> {
     Value(&'a [u8]),
     Bucket(Bucket<'a>),
 }
@@ -31,16 +31,16 @@ impl<'a> Bucket<'a> {
     /// All its buckets.
     pub fn buckets(&self) -> impl Iterator<Item = (&'a [u8], Bucket<'a>)> + use<'a> {
         self.entries().filter_map(|(key, entry)| match entry {
-            Entry::Bucket(bucket) => Some((key, bucket)),
-            Entry::Value(_) => None,
+            BucketEntry::Bucket(bucket) => Some((key, bucket)),
+            BucketEntry::Value(_) => None,
         })
     }
 
     /// What `key` has.
     #[must_use]
-    pub fn get(&self, key: &[u8]) -> Option<Entry<'a>> {
+    pub fn get(&self, key: &[u8]) -> Option<BucketEntry<'a>> {
         let mut page = self.first_page()?;
-        while page.kind == Kind::Branch {
+        while page.kind == PageKind::Branch {
             let after = first_where(page.count, |at| Some(page.branch(at).ok()?.key > key))?;
             let child = page.branch(after.checked_sub(1)?).ok()?.child;
             page = self.pages.get(child).ok()?;
@@ -54,8 +54,8 @@ impl<'a> Bucket<'a> {
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&'a [u8]> {
         match self.get(key.as_bytes())? {
-            Entry::Value(value) => Some(value),
-            Entry::Bucket(_) => None,
+            BucketEntry::Value(value) => Some(value),
+            BucketEntry::Bucket(_) => None,
         }
     }
 
@@ -63,8 +63,8 @@ impl<'a> Bucket<'a> {
     #[must_use]
     pub fn bucket(&self, key: &str) -> Option<Bucket<'a>> {
         match self.get(key.as_bytes())? {
-            Entry::Bucket(bucket) => Some(bucket),
-            Entry::Value(_) => None,
+            BucketEntry::Bucket(bucket) => Some(bucket),
+            BucketEntry::Value(_) => None,
         }
     }
 
@@ -90,11 +90,11 @@ fn first_where(count: usize, holds: impl Fn(usize) -> Option<bool>) -> Option<us
     Some(low)
 }
 
-fn entry<'a>(pages: Pages<'a>, page: &Page<'a>, leaf: &Leaf<'a>) -> Option<Entry<'a>> {
+fn entry<'a>(pages: Pages<'a>, page: &Page<'a>, leaf: &Leaf<'a>) -> Option<BucketEntry<'a>> {
     Some(if leaf.is_bucket {
-        Entry::Bucket(Bucket::new(pages, page.bucket(leaf).ok()?))
+        BucketEntry::Bucket(Bucket::new(pages, page.bucket(leaf).ok()?))
     } else {
-        Entry::Value(leaf.value)
+        BucketEntry::Value(leaf.value)
     })
 }
 
@@ -107,7 +107,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = (&'a [u8], Entry<'a>);
+    type Item = (&'a [u8], BucketEntry<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -116,7 +116,7 @@ impl<'a> Iterator for Entries<'a> {
             *next += 1;
             if at >= page.count {
                 self.path.pop();
-            } else if page.kind == Kind::Branch {
+            } else if page.kind == PageKind::Branch {
                 let child = page.branch(at).ok()?.child;
                 self.path.push((self.pages.get(child).ok()?, 0));
             } else {

@@ -2,7 +2,7 @@
 //! offsets are inside their page. Reading a tree that passes cannot fail, and takes no more steps than it
 //! has bytes.
 
-use super::page::{Damage, Kind, Page, Pages, Root, keys_left};
+use super::page::{Damage, Page, PageKind, Pages, Root, keys_left};
 
 /// Levels of pages and buckets together. containerd's databases have about ten.
 const DEPTH: usize = 64;
@@ -42,8 +42,8 @@ impl<'a> Check<'_, 'a> {
         }
         self.mark(&page)?;
         match page.kind {
-            Kind::Branch => self.branch(&page, depth, bounds, keys),
-            Kind::Leaf => self.leaf(&page, (depth, true), bounds, keys),
+            PageKind::Branch => self.branch(&page, depth, bounds, keys),
+            PageKind::Leaf => self.leaf(&page, (depth, true), bounds, keys),
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) mod tests;
 
 use std::fs::File;
 
-pub use bucket::{Bucket, Entries, Entry};
+pub use bucket::{Bucket, BucketEntry, Entries};
 pub use copy::{BoltError, Limits, Source};
 pub use page::Damage;
 

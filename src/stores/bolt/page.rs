@@ -25,7 +25,7 @@ pub struct Damage {
 
 /// What a page of a tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PageKind {
     /// Its elements lead to other pages.
     Branch,
     /// Its elements hold keys and values.
@@ -39,7 +39,7 @@ pub struct Page<'a> {
     pub id: u64,
     /// Further pages that it runs over.
     pub overflow: u64,
-    pub kind: Kind,
+    pub kind: PageKind,
     pub count: usize,
     bytes: &'a [u8],
     order: Order,
@@ -131,8 +131,8 @@ impl<'a> Page<'a> {
     fn parse(id: u64, overflow: u64, bytes: &'a [u8], order: Order) -> Result<Self, Damage> {
         let damage = |what| Damage { page: id, what };
         let kind = match order.u16(bytes, 8) {
-            Some(BRANCH) => Kind::Branch,
-            Some(LEAF) => Kind::Leaf,
+            Some(BRANCH) => PageKind::Branch,
+            Some(LEAF) => PageKind::Leaf,
             _ => return Err(damage("it is neither a branch nor a leaf")),
         };
         let count = usize::from(order.u16(bytes, 10).unwrap_or(0));
@@ -202,7 +202,7 @@ impl<'a> Page<'a> {
     /// The page that element `at` leads to on the way to the bucket with these keys, if it does, and the
     /// keys that are left from there. Without keys every bucket is on the way.
     pub fn leads_to<'k>(&self, at: usize, keys: &'k [&'k str]) -> Option<(u64, &'k [&'k str])> {
-        if self.kind == Kind::Branch {
+        if self.kind == PageKind::Branch {
             return Some((self.branch(at).ok()?.child, keys));
         }
         let leaf = self.leaf(at).ok().filter(|leaf| leaf.is_bucket)?;
@@ -222,7 +222,7 @@ impl<'a> Page<'a> {
         match (root, leaf.value.get(BUCKET_HEADER..)) {
             (Some(0), Some(page)) => {
                 let page = Self::parse(self.id, 0, page, self.order)?;
-                if page.kind == Kind::Leaf {
+                if page.kind == PageKind::Leaf {
                     Ok(Root::Inline(page))
                 } else {
                     Err(self.damage("an inline bucket is not a leaf"))

@@ -8,8 +8,8 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::places::{ConfiguredPin, Places, Proxy};
-use crate::sys::quiet::{self, Kind, Within};
+use super::places::{ConfiguredPin, ContainerdPlaces, Proxy};
+use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::sysroot::Sysroot;
 pub use file::RootConfig;
 
@@ -122,7 +122,7 @@ impl RootConfig {
     ///
     /// # Errors
     /// When the root does not exist or cannot be examined.
-    pub fn places(&self, sysroot: &Sysroot) -> io::Result<Places> {
+    pub fn places(&self, sysroot: &Sysroot) -> io::Result<ContainerdPlaces> {
         let elsewhere = self.snapshotters.iter();
         let elsewhere =
             elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
@@ -131,7 +131,7 @@ impl RootConfig {
         // No root is inside of these.
         let is_apart = |directory: &Path| !root.starts_with(directory);
         let caches = self.layer_caches.iter().filter_map(|path| directory(sysroot, path));
-        Ok(Places {
+        Ok(ContainerdPlaces {
             state: has_state.then(|| self.state.clone()),
             snapshotters: elsewhere.collect(),
             proxies: self.proxies(sysroot).filter(|proxy| is_apart(&proxy.directory)).collect(),
@@ -149,7 +149,7 @@ impl RootConfig {
             let within = Within::at([directory.as_path()]);
             let is_data = |below: &&&str| {
                 let database = directory.join(below).join("metadata.db");
-                within.facts(&database).is_ok_and(|facts| facts.kind == Kind::File)
+                within.facts(&database).is_ok_and(|facts| facts.kind == FileKind::File)
             };
             let data = PROXY_DATA.iter().find(is_data).map(|below| directory.join(below));
             Some(Proxy { name: name.clone(), directory, data })
@@ -160,7 +160,7 @@ impl RootConfig {
 /// Where a directory lies for us, if it exists.
 fn directory(sysroot: &Sysroot, path: &Path) -> Option<PathBuf> {
     let found = sysroot.resolve(path).ok();
-    found.filter(|path| quiet::facts(path).is_ok_and(|facts| facts.kind == Kind::Directory))
+    found.filter(|path| quiet::facts(path).is_ok_and(|facts| facts.kind == FileKind::Directory))
 }
 
 impl Flavour {

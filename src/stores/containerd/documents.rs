@@ -8,9 +8,9 @@ use super::snapshot::BlobFile;
 
 /// By digest, with what the file was then. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Documents(Arc<Mutex<HashMap<String, Known>>>);
+pub struct Documents(Arc<Mutex<HashMap<String, CachedDocument>>>);
 
-type Known = (BlobFile, Arc<Document>);
+type CachedDocument = (BlobFile, Arc<Document>);
 
 impl Documents {
     pub(super) fn get(&self, digest: &str, file: BlobFile) -> Option<Arc<Document>> {

@@ -14,7 +14,7 @@ use super::gc::{Graph, Ref};
 use super::metadata::Namespace;
 use super::places::META_DB;
 use super::snapshot::Snapshot;
-use super::units::{Unit, What};
+use super::units::{ContainerdUnit, Unit};
 use crate::disk::Tally;
 use crate::model::{LayerFacts, NodeIx, NodeKind};
 use crate::stores::inventory_writer::InventoryWriter;
@@ -101,34 +101,36 @@ impl<'a> Filler<'a> {
     fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let kind = match unit.what {
-            What::Blob(_) => NodeKind::Blob,
-            What::Snapshot(..) => NodeKind::Snapshot,
-            What::Container(_) => NodeKind::ContainerMetadata,
-            What::CachedLayer(_) => NodeKind::CachedLayer,
-            What::Ingest(_) | What::Orphan(_) => NodeKind::Orphan,
-            What::Metadata => NodeKind::StoreMetadata,
-            What::Other(_) => NodeKind::Other,
+            ContainerdUnit::Blob(_) => NodeKind::Blob,
+            ContainerdUnit::Snapshot(..) => NodeKind::Snapshot,
+            ContainerdUnit::Container(_) => NodeKind::ContainerMetadata,
+            ContainerdUnit::CachedLayer(_) => NodeKind::CachedLayer,
+            ContainerdUnit::Ingest(_) | ContainerdUnit::Orphan(_) => NodeKind::Orphan,
+            ContainerdUnit::Metadata => NodeKind::StoreMetadata,
+            ContainerdUnit::Other(_) => NodeKind::Other,
         };
         let size = self.writer.size(area, tally);
         let node = self.writer.add(kind, &unit.id, area, &unit.path, size);
         match &unit.what {
-            What::Blob(digest) => {
+            ContainerdUnit::Blob(digest) => {
                 if let Some((digest, _)) = self.snapshot.blobs.get_key_value(digest) {
                     self.blobs.insert(digest, node);
                 }
             }
-            What::Snapshot(backend, entry) => {
+            ContainerdUnit::Snapshot(backend, entry) => {
                 self.directories.insert((*backend, *entry), node);
             }
-            What::Ingest(at) => {
+            ContainerdUnit::Ingest(at) => {
                 if let Some(backend_ref) = &self.snapshot.ingests[*at].backend_ref {
                     self.ingests.insert(backend_ref, node);
                 }
             }
-            What::CachedLayer(diff_id) => self.cached.entry(diff_id.clone()).or_default().push(node),
-            What::Container(id) => self.containers.entry(id.clone()).or_default().push(node),
-            What::Orphan(_) => {}
-            What::Metadata | What::Other(_) => self.writer.inventory.anchored.push(node),
+            ContainerdUnit::CachedLayer(diff_id) => {
+                self.cached.entry(diff_id.clone()).or_default().push(node)
+            }
+            ContainerdUnit::Container(id) => self.containers.entry(id.clone()).or_default().push(node),
+            ContainerdUnit::Orphan(_) => {}
+            ContainerdUnit::Metadata | ContainerdUnit::Other(_) => self.writer.inventory.anchored.push(node),
         }
         node
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::places::{CONTENT, CRI, Places, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
+use super::places::{CONTENT, CRI, ContainerdPlaces, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
 use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing};
 use crate::model::Finding;
-use crate::sys::quiet::{self, Entry, Facts, Kind, Within};
+use crate::sys::quiet::{self, DirectoryEntry, FileKind, InodeFacts, Within};
 
 /// Longer than any reference of a download.
 const REF_BYTES: u64 = 64 << 10;
@@ -26,7 +26,7 @@ pub struct Listed {
 
 /// The snapshotters by name: those below the root, those that were configured to be elsewhere, and
 /// those that run beside containerd and have a database. Without what their databases say.
-pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<Backend> {
+pub fn snapshotters(places: &ContainerdPlaces, root: &[DirectoryEntry]) -> Vec<Backend> {
     let mut found: Vec<_> = directories(places, root)
         .into_iter()
         .map(|(name, directory)| Backend { name, data: directory.clone(), directory, ..Backend::default() })
@@ -45,15 +45,15 @@ pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<Backend> {
     found
 }
 
-fn directories(places: &Places, root: &[Entry]) -> Vec<(String, PathBuf)> {
+fn directories(places: &ContainerdPlaces, root: &[DirectoryEntry]) -> Vec<(String, PathBuf)> {
     let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
-    for entry in root.iter().filter(|entry| entry.kind == Kind::Directory) {
+    for entry in root.iter().filter(|entry| entry.kind == FileKind::Directory) {
         if let Some(name) = entry.name.to_str().and_then(|name| name.strip_prefix(SNAPSHOTTER)) {
             found.insert(name.to_owned(), places.root.join(&entry.name));
         }
     }
     for (name, directory) in &places.snapshotters {
-        if quiet::facts(directory).is_ok_and(|facts| facts.kind == Kind::Directory) {
+        if quiet::facts(directory).is_ok_and(|facts| facts.kind == FileKind::Directory) {
             // What is left below the root belongs to the time before; it keeps its own name.
             if let Some(before) =
                 found.insert(name.clone(), directory.clone()).filter(|path| path != directory)
@@ -69,7 +69,7 @@ fn directories(places: &Places, root: &[Entry]) -> Vec<(String, PathBuf)> {
 ///
 /// # Errors
 /// When the root itself cannot be listed.
-pub fn list(places: &Places) -> io::Result<Listed> {
+pub fn list(places: &ContainerdPlaces) -> io::Result<Listed> {
     let within = places.within();
     let root = within.list(&places.root)?;
     let snapshotters = snapshotters(places, &root);
@@ -83,7 +83,7 @@ pub fn list(places: &Places) -> io::Result<Listed> {
     };
     for entry in &root {
         let snapshotter = entry.name.to_str().is_some_and(|name| name.starts_with(SNAPSHOTTER));
-        if snapshotter && entry.kind == Kind::Symlink {
+        if snapshotter && entry.kind == FileKind::Symlink {
             listed.directory(&places.root.join(&entry.name));
         }
     }
@@ -121,13 +121,13 @@ pub fn list(places: &Places) -> io::Result<Listed> {
 }
 
 /// A symlink is not followed; trying to list it says so.
-fn may_be_directory(entry: &Entry) -> bool {
-    matches!(entry.kind, Kind::Directory | Kind::Symlink)
+fn may_be_directory(entry: &DirectoryEntry) -> bool {
+    matches!(entry.kind, FileKind::Directory | FileKind::Symlink)
 }
 
 impl Listed {
     /// Lists one directory; one that is not there is empty.
-    fn directory(&mut self, path: &Path) -> Vec<Entry> {
+    fn directory(&mut self, path: &Path) -> Vec<DirectoryEntry> {
         let entries = match self.within.list(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
@@ -163,7 +163,7 @@ impl Listed {
         }
         let ingest = content.join("ingest");
         for entry in self.directory(&ingest) {
-            if entry.kind == Kind::Directory {
+            if entry.kind == FileKind::Directory {
                 self.ingests.push(ingest_directory(&self.within, &ingest, &entry));
             }
         }
@@ -175,12 +175,12 @@ pub fn blob_file(within: &Within, path: &Path) -> Option<BlobFile> {
     blob(within.facts(path))
 }
 
-fn blob(facts: io::Result<Facts>) -> Option<BlobFile> {
-    let facts = facts.ok().filter(|facts| facts.kind == Kind::File)?;
+fn blob(facts: io::Result<InodeFacts>) -> Option<BlobFile> {
+    let facts = facts.ok().filter(|facts| facts.kind == FileKind::File)?;
     Some(BlobFile { inode: facts.inode, length: facts.length, modified: facts.modified })
 }
 
-fn ingest_directory(within: &Within, ingest: &Path, entry: &Entry) -> IngestDirectory {
+fn ingest_directory(within: &Within, ingest: &Path, entry: &DirectoryEntry) -> IngestDirectory {
     let path = ingest.join(&entry.name);
     let backend_ref = within.read(&path.join("ref"), REF_BYTES).ok();
     let facts = within.facts(&path.join("data")).or_else(|_| within.facts(&path)).ok();

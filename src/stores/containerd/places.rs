@@ -44,7 +44,7 @@ pub struct Proxy {
 
 /// Where one containerd's stores lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct ContainerdPlaces {
     /// containerd's root.
     pub root: PathBuf,
     /// Its state directory, where that is known and belongs to the running system.
@@ -61,7 +61,7 @@ pub struct Places {
     pub foreign: bool,
 }
 
-impl Places {
+impl ContainerdPlaces {
     /// Everything in its usual place below `root`.
     #[must_use]
     pub fn at(root: &Path, foreign: bool) -> Self {

@@ -14,12 +14,12 @@ use super::content::{self, Document};
 use super::documents::Documents;
 use super::listing::{self, Listed};
 use super::metadata::{ImageRecord, Metadata, Oddity, snapshotter};
-use super::places::{self, CRI, Places, digest_of_cached};
+use super::places::{self, CRI, ContainerdPlaces, digest_of_cached};
 use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
 use super::units;
 use crate::model::{Consistency, ContainerState, Finding};
 use crate::stores::bolt::{self, BoltError, Database, Limits};
-use crate::sys::quiet::{self, Kind, Within};
+use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::readlink::Untraced;
 
 /// containerd reads manifests of at most 8 MiB.
@@ -54,7 +54,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// When the root cannot be listed or its `meta.db` cannot be opened. Everything else that
 /// cannot be read is a finding.
-pub fn read(places: &Places, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
+pub fn read(places: &ContainerdPlaces, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
     let mut snapshot = read_quietly(places, patience, known)?;
     if let Some(confirm) = patience.confirm {
         let first: HashSet<_> = unknown(&snapshot).collect();
@@ -88,7 +88,7 @@ pub fn read(places: &Places, patience: Patience, known: &Documents) -> io::Resul
 /// # Errors
 /// When it cannot be opened.
 pub fn has_image(
-    places: &Places,
+    places: &ContainerdPlaces,
     namespace: &str,
     is_of_image: impl Fn(&ImageRecord) -> bool,
 ) -> io::Result<Option<bool>> {
@@ -110,7 +110,7 @@ fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Reads until nothing was written during it, or the patience ends.
-fn read_quietly(places: &Places, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
+fn read_quietly(places: &ContainerdPlaces, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
     let started = Instant::now();
     loop {
         let before = transactions(places)?;
@@ -136,7 +136,7 @@ pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
     Ok(!snapshot.places.foreign && transactions(&snapshot.places)? != snapshot.transactions)
 }
 
-fn transactions(places: &Places) -> io::Result<Transactions> {
+fn transactions(places: &ContainerdPlaces) -> io::Result<Transactions> {
     let within = places.within();
     let snapshotters = listing::snapshotters(places, &within.list(&places.root)?);
     let databases = snapshotters.into_iter().map(|snapshotter| snapshotter.data.join("metadata.db"));
@@ -146,7 +146,7 @@ fn transactions(places: &Places) -> io::Result<Transactions> {
 
 /// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
 /// the records lead to.
-fn read_once(places: &Places, known: &Documents) -> io::Result<Snapshot> {
+fn read_once(places: &ContainerdPlaces, known: &Documents) -> io::Result<Snapshot> {
     let Listed { listing, blobs, ingests, findings, damaged, .. } = listing::list(places)?;
     let mut snapshot = Snapshot {
         places: places.clone(),
@@ -248,7 +248,7 @@ impl Snapshot {
                 let link = within.facts(&directory.join(EROFS_LAYER));
                 let target = match (&found.cached_blob, link) {
                     (Some(path), _) => Some(PathBuf::from(path)),
-                    (None, Ok(facts)) if facts.kind == Kind::Symlink => cached_blob(&within, &directory),
+                    (None, Ok(facts)) if facts.kind == FileKind::Symlink => cached_blob(&within, &directory),
                     (None, Err(error)) if error.kind() != io::ErrorKind::NotFound => None,
                     (None, _) => continue,
                 };

@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use super::content::Document;
 use super::metadata::Metadata;
 use super::metadata::snapshotter::BackendSnapshot;
-use super::places::{CONTENT, Places};
+use super::places::{CONTENT, ContainerdPlaces};
 use crate::model::{Consistency, ContainerState, Finding};
-use crate::sys::quiet::Entry;
+use crate::sys::quiet::DirectoryEntry;
 
 /// Entries of each directory that was listed, by its path.
-pub type Listing = BTreeMap<PathBuf, Vec<Entry>>;
+pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
 /// A blob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Backend {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Where it was read.
-    pub places: Places,
+    pub places: ContainerdPlaces,
     /// The records of `meta.db`.
     pub metadata: Metadata,
     /// The snapshotters, by name.
@@ -105,7 +105,7 @@ impl Snapshot {
 
     /// The entries of a directory; none if it was not listed.
     #[must_use]
-    pub fn entries(&self, directory: &Path) -> &[Entry] {
+    pub fn entries(&self, directory: &Path) -> &[DirectoryEntry] {
         self.listing.get(directory).map_or(&[], Vec::as_slice)
     }
 

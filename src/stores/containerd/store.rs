@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use jiff::SignedDuration;
 
-use super::metadata::snapshotter::{BackendSnapshot, Kind};
+use super::metadata::snapshotter::{BackendSnapshot, SnapshotKind};
 use super::snapshot::Snapshot;
-use super::units::{self, Unit, What};
+use super::units::{self, ContainerdUnit, Unit};
 use super::{fill, read};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
@@ -122,7 +122,9 @@ fn platform() -> String {
 /// For each unit a fingerprint of its record, if it is a committed snapshot.
 fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
     let of = |unit: &Unit| match unit.what {
-        What::Snapshot(backend, entry) => fingerprint(snapshot.backends.get(backend)?.snapshots.get(entry)?),
+        ContainerdUnit::Snapshot(backend, entry) => {
+            fingerprint(snapshot.backends.get(backend)?.snapshots.get(entry)?)
+        }
         // A blob is one file: its evidence is its size.
         _ => None,
     };
@@ -130,7 +132,7 @@ fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>>
 }
 
 fn fingerprint(snapshot: &BackendSnapshot) -> Option<Fingerprint> {
-    if snapshot.kind != Some(Kind::Committed) {
+    if snapshot.kind != Some(SnapshotKind::Committed) {
         return None;
     }
     let created = snapshot.created.map(|time| time.to_string());
@@ -151,12 +153,12 @@ mod tests {
         let base = BackendSnapshot {
             key: "k8s.io/1/sha256:1".into(),
             id: 1,
-            kind: Some(Kind::Committed),
+            kind: Some(SnapshotKind::Committed),
             parent: None,
             created: None,
             cached_blob: None,
         };
-        for kind in [Some(Kind::Active), Some(Kind::View), None] {
+        for kind in [Some(SnapshotKind::Active), Some(SnapshotKind::View), None] {
             assert_eq!(fingerprint(&BackendSnapshot { kind, ..base.clone() }), None, "{kind:?}");
         }
         let others = [

@@ -11,11 +11,11 @@ use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snap
 use crate::disk::TreeScope;
 use crate::model::LeakClass;
 use crate::stores::unit::{self, UnitKind};
-use crate::sys::quiet::Kind;
+use crate::sys::quiet::FileKind;
 
 /// What a unit is. Numbers are positions in the snapshot's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum ContainerdUnit {
     /// A blob that some namespace knows.
     Blob(String),
     /// A snapshot's directory: snapshotter, position of its entry.
@@ -35,9 +35,9 @@ pub enum What {
 }
 
 /// A unit of a containerd root. Its parts are below [`Snapshot::areas`].
-pub type Unit = unit::Unit<What>;
+pub type Unit = unit::Unit<ContainerdUnit>;
 
-impl What {
+impl ContainerdUnit {
     /// Whether it has no record.
     #[must_use]
     pub fn is_orphan(&self) -> bool {
@@ -45,7 +45,7 @@ impl What {
     }
 }
 
-impl UnitKind for What {
+impl UnitKind for ContainerdUnit {
     fn tag(&self) -> &'static str {
         match self {
             Self::Blob(_) => "blob",
@@ -106,7 +106,7 @@ struct Sorter<'a> {
 }
 
 impl<'a> Sorter<'a> {
-    fn add(&mut self, what: What, id: &str, area: usize, path: PathBuf) {
+    fn add(&mut self, what: ContainerdUnit, id: &str, area: usize, path: PathBuf) {
         let absolute = self.areas[area].join(&path);
         let parts = vec![(area, path, TreeScope::Whole)];
         self.units.push(Unit { what, id: id.to_owned(), path: absolute, parts });
@@ -120,11 +120,16 @@ impl<'a> Sorter<'a> {
         self.metadata = Some(self.units.len());
         let absolute = self.areas[area].join(&path);
         let parts = vec![(area, path, scope)];
-        self.units.push(Unit { what: What::Metadata, id: "store metadata".into(), path: absolute, parts });
+        self.units.push(Unit {
+            what: ContainerdUnit::Metadata,
+            id: "store metadata".into(),
+            path: absolute,
+            parts,
+        });
     }
 
     /// A directory alone; the names of its entries, with their path.
-    fn directory(&mut self, area: usize, path: &Path) -> Vec<(String, Kind, PathBuf)> {
+    fn directory(&mut self, area: usize, path: &Path) -> Vec<(String, FileKind, PathBuf)> {
         self.bookkeeping(area, path.to_path_buf(), TreeScope::EntryOnly);
         let absolute =
             if path.as_os_str().is_empty() { self.areas[area].clone() } else { self.areas[area].join(path) };
@@ -138,7 +143,9 @@ impl<'a> Sorter<'a> {
     fn root(&mut self) {
         for (name, kind, path) in self.directory(ROOT_AREA, Path::new("")) {
             match name.as_str() {
-                _ if kind != Kind::Directory => self.add(What::Other(name.clone()), &name, ROOT_AREA, path),
+                _ if kind != FileKind::Directory => {
+                    self.add(ContainerdUnit::Other(name.clone()), &name, ROOT_AREA, path)
+                }
                 CONTENT => {}
                 // A snapshotter that was configured to be here.
                 _ if self.areas.contains(&self.areas[ROOT_AREA].join(&path)) => {}
@@ -146,14 +153,14 @@ impl<'a> Sorter<'a> {
                 TASKS => self.tasks(&path),
                 TMP_MOUNTS => {
                     for (name, _, path) in self.directory(ROOT_AREA, &path) {
-                        self.add(What::Orphan(LeakClass::TmpMount), &name, ROOT_AREA, path);
+                        self.add(ContainerdUnit::Orphan(LeakClass::TmpMount), &name, ROOT_AREA, path);
                     }
                 }
                 _ if name.starts_with(SNAPSHOTTER) => {}
                 _ if name.starts_with("io.containerd.") => {
                     self.bookkeeping(ROOT_AREA, path, TreeScope::Whole)
                 }
-                _ => self.add(What::Other(name.clone()), &name, ROOT_AREA, path),
+                _ => self.add(ContainerdUnit::Other(name.clone()), &name, ROOT_AREA, path),
             }
         }
     }
@@ -170,7 +177,11 @@ impl<'a> Sorter<'a> {
             };
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
                 let known = self.containers.contains(id.as_str());
-                let what = if known { What::Container(id.clone()) } else { What::Orphan(orphan) };
+                let what = if known {
+                    ContainerdUnit::Container(id.clone())
+                } else {
+                    ContainerdUnit::Orphan(orphan)
+                };
                 self.add(what, &id, ROOT_AREA, path);
             }
         }
@@ -180,7 +191,11 @@ impl<'a> Sorter<'a> {
         for (namespace, _, path) in self.directory(ROOT_AREA, path) {
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
                 let known = self.containers.contains(id.as_str());
-                let what = if known { What::Container(id.clone()) } else { What::Orphan(LeakClass::TaskDir) };
+                let what = if known {
+                    ContainerdUnit::Container(id.clone())
+                } else {
+                    ContainerdUnit::Orphan(LeakClass::TaskDir)
+                };
                 let id = if known { id } else { format!("{namespace}/{id}") };
                 self.add(what, &id, ROOT_AREA, path);
             }
@@ -193,17 +208,17 @@ impl<'a> Sorter<'a> {
         }
         for (name, kind, path) in self.directory(CONTENT_AREA, Path::new("")) {
             match name.as_str() {
-                "blobs" if kind == Kind::Directory => {
+                "blobs" if kind == FileKind::Directory => {
                     for (name, kind, path) in self.directory(CONTENT_AREA, &path) {
-                        if kind == Kind::Directory {
+                        if kind == FileKind::Directory {
                             self.blobs(&name, &path);
                         } else {
-                            self.add(What::Other(name.clone()), &name, CONTENT_AREA, path);
+                            self.add(ContainerdUnit::Other(name.clone()), &name, CONTENT_AREA, path);
                         }
                     }
                 }
-                "ingest" if kind == Kind::Directory => self.ingests(&path),
-                _ => self.add(What::Other(name.clone()), &name, CONTENT_AREA, path),
+                "ingest" if kind == FileKind::Directory => self.ingests(&path),
+                _ => self.add(ContainerdUnit::Other(name.clone()), &name, CONTENT_AREA, path),
             }
         }
     }
@@ -212,11 +227,11 @@ impl<'a> Sorter<'a> {
         for (name, _, path) in self.directory(CONTENT_AREA, path) {
             let digest = format!("{algorithm}:{name}");
             if self.blobs.contains(digest.as_str()) {
-                self.add(What::Blob(digest.clone()), &digest, CONTENT_AREA, path);
+                self.add(ContainerdUnit::Blob(digest.clone()), &digest, CONTENT_AREA, path);
             } else if self.snapshot.blobs.contains_key(&digest) {
-                self.add(What::Orphan(LeakClass::OrphanBlob), &digest, CONTENT_AREA, path);
+                self.add(ContainerdUnit::Orphan(LeakClass::OrphanBlob), &digest, CONTENT_AREA, path);
             } else {
-                self.add(What::Orphan(LeakClass::StrayBlobName), &name, CONTENT_AREA, path);
+                self.add(ContainerdUnit::Orphan(LeakClass::StrayBlobName), &name, CONTENT_AREA, path);
             }
         }
     }
@@ -230,12 +245,12 @@ impl<'a> Sorter<'a> {
             let backend_ref = at.and_then(|at| snapshot.ingests[at].backend_ref.as_deref());
             match (at, backend_ref) {
                 (Some(at), Some(one)) if self.ingests.contains(one) => {
-                    self.add(What::Ingest(at), one, CONTENT_AREA, path);
+                    self.add(ContainerdUnit::Ingest(at), one, CONTENT_AREA, path);
                 }
                 (Some(_), Some(one)) => {
-                    self.add(What::Orphan(LeakClass::OrphanIngest), one, CONTENT_AREA, path)
+                    self.add(ContainerdUnit::Orphan(LeakClass::OrphanIngest), one, CONTENT_AREA, path)
                 }
-                _ => self.add(What::Orphan(LeakClass::IngestWithoutRef), &name, CONTENT_AREA, path),
+                _ => self.add(ContainerdUnit::Orphan(LeakClass::IngestWithoutRef), &name, CONTENT_AREA, path),
             }
         }
     }
@@ -260,9 +275,14 @@ impl<'a> Sorter<'a> {
             self.bookkeeping(area, PathBuf::new(), TreeScope::Whole);
         } else if used || backend.known {
             let name = format!("snapshotter {}", backend.name);
-            self.add(What::Other(name.clone()), &name, area, PathBuf::new());
+            self.add(ContainerdUnit::Other(name.clone()), &name, area, PathBuf::new());
         } else {
-            self.add(What::Orphan(LeakClass::ForeignSnapshotterDir), &backend.name, area, PathBuf::new());
+            self.add(
+                ContainerdUnit::Orphan(LeakClass::ForeignSnapshotterDir),
+                &backend.name,
+                area,
+                PathBuf::new(),
+            );
         }
     }
 
@@ -273,39 +293,39 @@ impl<'a> Sorter<'a> {
             return self.bookkeeping(area, path, TreeScope::Whole);
         }
         let name = format!("snapshotter {}: {name}", backend.name);
-        self.add(What::Other(name.clone()), &name, area, path);
+        self.add(ContainerdUnit::Other(name.clone()), &name, area, path);
     }
 
     /// A directory with layers for the erofs snapshotter.
     fn layer_cache(&mut self, area: usize) {
         let mut found = Vec::new();
         for (algorithm, kind, path) in self.directory(area, Path::new("")) {
-            if kind != Kind::Directory {
-                self.add(What::Other(algorithm.clone()), &algorithm, area, path);
+            if kind != FileKind::Directory {
+                self.add(ContainerdUnit::Other(algorithm.clone()), &algorithm, area, path);
                 continue;
             }
             for (prefix, kind, path) in self.directory(area, &path) {
                 match kind {
-                    Kind::Directory => found.extend(self.directory(area, &path)),
-                    _ => self.add(What::Other(prefix.clone()), &prefix, area, path),
+                    FileKind::Directory => found.extend(self.directory(area, &path)),
+                    _ => self.add(ContainerdUnit::Other(prefix.clone()), &prefix, area, path),
                 }
             }
         }
         let (layers, others): (Vec<_>, Vec<_>) = found
             .into_iter()
-            .partition(|(_, kind, path)| *kind == Kind::File && digest_of_cached(path).is_some());
+            .partition(|(_, kind, path)| *kind == FileKind::File && digest_of_cached(path).is_some());
         let mut by_path = HashMap::new();
         for (_, _, path) in layers {
             let Some(diff_id) = digest_of_cached(&path) else { continue };
             by_path.insert(path.clone(), self.units.len());
-            self.add(What::CachedLayer(diff_id.clone()), &diff_id, area, path);
+            self.add(ContainerdUnit::CachedLayer(diff_id.clone()), &diff_id, area, path);
         }
         for (name, kind, path) in others {
             // `<hex>.erofs.dmverity` goes with its layer.
-            let layer = by_path.get(&path.with_extension("")).filter(|_| kind == Kind::File);
+            let layer = by_path.get(&path.with_extension("")).filter(|_| kind == FileKind::File);
             match layer.copied() {
                 Some(layer) => self.units[layer].parts.push((area, path, TreeScope::Whole)),
-                None => self.add(What::Other(name.clone()), &name, area, path),
+                None => self.add(ContainerdUnit::Other(name.clone()), &name, area, path),
             }
         }
     }
@@ -328,18 +348,18 @@ impl<'a> Sorter<'a> {
             }
         }
         for (name, kind, path) in self.directory(area, &data) {
-            if name != "snapshots" || kind != Kind::Directory {
+            if name != "snapshots" || kind != FileKind::Directory {
                 self.beside_snapshots(backend, &name, area, path);
                 continue;
             }
             for (name, kind, path) in self.directory(area, &path) {
                 let id = format!("{}/{name}", backend.name);
                 let what = match by_id.get(&name) {
-                    Some(entry) => What::Snapshot(at, *entry),
-                    None if kind != Kind::Directory => What::Other(id.clone()),
-                    None if name.starts_with("new-") => What::Orphan(LeakClass::OrphanNewDir),
-                    None if name.starts_with("rm-") => What::Orphan(LeakClass::OrphanRmDir),
-                    None => What::Orphan(LeakClass::OrphanSnapshotDir),
+                    Some(entry) => ContainerdUnit::Snapshot(at, *entry),
+                    None if kind != FileKind::Directory => ContainerdUnit::Other(id.clone()),
+                    None if name.starts_with("new-") => ContainerdUnit::Orphan(LeakClass::OrphanNewDir),
+                    None if name.starts_with("rm-") => ContainerdUnit::Orphan(LeakClass::OrphanRmDir),
+                    None => ContainerdUnit::Orphan(LeakClass::OrphanSnapshotDir),
                 };
                 self.add(what, &id, area, path);
             }

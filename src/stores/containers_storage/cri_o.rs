@@ -28,7 +28,7 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 /// CRI-O's metadata of a container or sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct CrioMetadata {
     /// Uid of its pod by the kubelet's label; empty where the kubelet did not make it.
     pub pod_uid: String,
     /// Name of its pod, by the kubelet's label.
@@ -114,7 +114,7 @@ fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {
     })
 }
 
-impl Facts {
+impl CrioMetadata {
     /// Reads them for the container whose directory, `<graphroot>/<driver>-containers/<id>`, is
     /// `directory`.
     ///
@@ -162,12 +162,12 @@ mod tests {
             "io.kubernetes.cri-o.Labels":"{\"io.kubernetes.pod.uid\":\"u\",\"io.kubernetes.pod.name\":\"p\",\"io.kubernetes.pod.namespace\":\"n\"}",
             "io.kubernetes.cri-o.Metadata":"{\"name\":\"web\",\"attempt\":2}"}}"#;
         let state = br#"{"status":"stopped","finished":"2026-01-02T03:04:05.6Z"}"#;
-        let facts = Facts::of(config, state).unwrap();
+        let facts = CrioMetadata::of(config, state).unwrap();
         let pod = (facts.pod_uid.as_str(), facts.pod_namespace.as_str(), facts.pod_name.as_str());
         assert_eq!((pod, facts.name.as_str(), facts.attempt), (("u", "n", "p"), "web", 2));
         assert_eq!(facts.finished, Some("2026-01-02T03:04:05.6Z".parse().unwrap()));
         for state in [&br#"{"finished":"0001-01-01T00:00:00Z"}"#[..], b"", b"{", br#"{"finished":7}"#] {
-            assert_eq!(Facts::of(config, state).unwrap().finished, None);
+            assert_eq!(CrioMetadata::of(config, state).unwrap().finished, None);
         }
     }
 
@@ -202,11 +202,11 @@ mod tests {
             r#"{"annotations":{"io.kubernetes.cri-o.Labels":"{","io.kubernetes.cri-o.Metadata":"{}"}}"#,
             r#"{"annotations":{"io.kubernetes.cri-o.Labels":7,"io.kubernetes.cri-o.Metadata":"{}"}}"#,
         ] {
-            assert!(Facts::of(config.as_bytes(), b"").is_err(), "{config}");
+            assert!(CrioMetadata::of(config.as_bytes(), b"").is_err(), "{config}");
         }
         let made_by_hand = r#"{"annotations":{"io.kubernetes.cri-o.Labels":"{}",
             "io.kubernetes.cri-o.Metadata":"{\"name\":\"web\"}"}}"#;
-        let facts = Facts::of(made_by_hand.as_bytes(), b"").unwrap();
+        let facts = CrioMetadata::of(made_by_hand.as_bytes(), b"").unwrap();
         assert_eq!((facts.pod_uid.as_str(), facts.name.as_str()), ("", "web"));
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
-use super::units::{FilesOfLayer, Unit, What};
+use super::units::{FilesOfLayer, StorageUnit, Unit};
 use crate::disk::Tally;
 use crate::model::{Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, Size, Use};
 use crate::stores::inventory_writer::InventoryWriter;
@@ -99,7 +99,8 @@ pub fn fill(
     filler.writer.inventory.nodes.reserve(units.len());
     // Each unit goes when its node comes: a large store is not in memory twice.
     for (unit, tally) in units.into_iter().zip(tallies) {
-        let orphan = if let What::Orphan(what) = unit.what { Some((what, unit.clone())) } else { None };
+        let orphan =
+            if let StorageUnit::Orphan(what) = unit.what { Some((what, unit.clone())) } else { None };
         let node = filler.unit(unit, tally);
         filler.nodes.push(node);
         filler.orphans.extend(orphan.map(|(what, unit)| (what, unit, node)));
@@ -189,28 +190,28 @@ impl Filler<'_> {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
         let kind = match unit.what {
-            What::Layer(at) => return self.layer_node(at, area, unit.path, size),
-            What::LayerContent(at) => {
+            StorageUnit::Layer(at) => return self.layer_node(at, area, unit.path, size),
+            StorageUnit::LayerContent(at) => {
                 self.contents.insert(at, tally.apparent_bytes);
                 return self.layer_node(at, area, unit.path, size);
             }
-            What::Image(_) => NodeKind::ImageMetadata,
-            What::Container(_) => NodeKind::ContainerMetadata,
-            What::Orphan(Orphan::VarTmp) => NodeKind::TemporaryFile,
-            What::Orphan(_) => NodeKind::Orphan,
-            What::Metadata | What::ReserveFile => NodeKind::StoreMetadata,
-            What::Records => NodeKind::StoreRecords,
-            What::Other(_) => NodeKind::Other,
+            StorageUnit::Image(_) => NodeKind::ImageMetadata,
+            StorageUnit::Container(_) => NodeKind::ContainerMetadata,
+            StorageUnit::Orphan(Orphan::VarTmp) => NodeKind::TemporaryFile,
+            StorageUnit::Orphan(_) => NodeKind::Orphan,
+            StorageUnit::Metadata | StorageUnit::ReserveFile => NodeKind::StoreMetadata,
+            StorageUnit::Records => NodeKind::StoreRecords,
+            StorageUnit::Other(_) => NodeKind::Other,
         };
-        let id = if let What::Other(name) = &unit.what { name.clone() } else { unit.id };
+        let id = if let StorageUnit::Other(name) = &unit.what { name.clone() } else { unit.id };
         let node = self.writer.add(kind, id, area, unit.path, size);
-        if unit.what == What::Metadata {
+        if unit.what == StorageUnit::Metadata {
             self.metadata.get_or_insert(node);
         }
         match unit.what {
-            What::Image(at) => self.images[at] = Some(node),
-            What::Container(at) => self.containers[at] = Some(node),
-            What::Orphan(_) => {}
+            StorageUnit::Image(at) => self.images[at] = Some(node),
+            StorageUnit::Container(at) => self.containers[at] = Some(node),
+            StorageUnit::Orphan(_) => {}
             _ => self.writer.inventory.anchored.push(node),
         }
         node

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::inspect::engine::{self, Engine, PodmanContainer};
 use super::inspect::mountpoints::{self, Mounted};
 use super::owner;
-use super::places::{Places, RecordKind};
+use super::places::{RecordKind, StorePlaces};
 use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
 use crate::model::Consistency;
@@ -105,7 +105,7 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
 /// The same for the editor, which knows the records when it has the locks: a container of the records
 /// keeps its image by itself.
 #[must_use]
-pub fn beside(places: &Places) -> Vec<Need> {
+pub fn beside(places: &StorePlaces) -> Vec<Need> {
     let engine = engine::read(places);
     let mut needs: Vec<_> = Need::perhaps(&engine).into_iter().collect();
     needs.extend(engine.containers().map(|(_, container)| {

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::sys::quiet::{Kind, Within};
+use crate::sys::quiet::{FileKind, Within};
 use crate::sys::root::Root;
 use crate::sys::sqlite::beside;
 
 /// Where one store's parts lie: its directories, opened once when it was found, and names below
 /// them. All reading and editing hangs on those descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct StorePlaces {
     pub graphroot: Root,
     /// Split imagestores: one at most, unless two programs disagree about the graphroot.
     pub imagestores: Vec<Root>,
@@ -36,7 +36,7 @@ pub struct Places {
     pub foreign: bool,
 }
 
-impl Places {
+impl StorePlaces {
     /// A store with nothing but a graphroot.
     #[must_use]
     pub fn new(graphroot: Root, driver: &str) -> Self {
@@ -213,7 +213,7 @@ pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devma
 pub fn drivers_in(area: &Root) -> io::Result<Vec<String>> {
     let entries = Within::new([area]).list(area)?;
     let has = |name: &str| {
-        entries.iter().any(|entry| entry.kind == Kind::Directory && entry.name == OsStr::new(name))
+        entries.iter().any(|entry| entry.kind == FileKind::Directory && entry.name == OsStr::new(name))
     };
     let with = |test: &dyn Fn(&str) -> bool| {
         DRIVERS.iter().filter(|driver| test(driver)).map(|driver| (*driver).to_owned()).collect::<Vec<_>>()
@@ -224,7 +224,7 @@ pub fn drivers_in(area: &Root) -> io::Result<Vec<String>> {
 }
 
 #[cfg(test)]
-impl Places {
+impl StorePlaces {
     /// A store of overlay's with nothing but a graphroot.
     pub(super) fn for_tests(graphroot: Root) -> Self {
         Self { primary: true, ..Self::new(graphroot, "overlay") }

@@ -24,11 +24,11 @@ use rayon::prelude::*;
 use super::chains;
 use super::inspect::found::Inspection;
 use super::locks::LockFile;
-use super::places::{MOST_RECORD_BYTES, Places, RecordFile, RecordKind};
+use super::places::{MOST_RECORD_BYTES, RecordFile, RecordKind, StorePlaces};
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
 use super::temporary_files;
 use crate::model::{Consistency, Finding};
-use crate::sys::quiet::{self, Entry, Kind, Within};
+use crate::sys::quiet::{self, DirectoryEntry, FileKind, Within};
 
 /// Records beyond these are ignored: some work is images times containers, and a hostile store must not make
 /// a scan endless. Real stores have far fewer.
@@ -36,13 +36,13 @@ const MOST_IMAGES: usize = 100_000;
 const MOST_CONTAINERS: usize = 20_000;
 
 /// A directory and its entries.
-pub type Listing = BTreeMap<PathBuf, Vec<Entry>>;
+pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
 /// What a store's records and directories said at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Where it was read.
-    pub places: Places,
+    pub places: StorePlaces,
     /// All layers of all files, each id once.
     pub layers: Vec<LayerRecord>,
     pub images: Vec<ImageRecord>,
@@ -64,11 +64,11 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signature {
     tokens: Vec<Vec<u8>>,
-    files: Vec<Option<quiet::Facts>>,
+    files: Vec<Option<quiet::InodeFacts>>,
 }
 
 impl Signature {
-    fn take(places: &Places, locks: &[LockFile]) -> io::Result<Self> {
+    fn take(places: &StorePlaces, locks: &[LockFile]) -> io::Result<Self> {
         let tokens = locks.iter().map(LockFile::token).collect::<io::Result<_>>()?;
         let within = places.within();
         let files = places.record_files().iter().map(|(_, path, _)| within.facts(path).ok()).collect();
@@ -98,7 +98,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// # Errors
 /// When the graphroot cannot be listed, or its records are not for us to read. Everything
 /// else that cannot be read is a finding.
-pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
+pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
     places.within().list(&places.graphroot)?;
     let records = places.records_dir(&places.graphroot, RecordKind::Layers);
     match places.within().directory(&records) {
@@ -148,7 +148,7 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
 }
 
 /// The lock files that are there and can be asked, and a finding for each that cannot.
-fn open_locks(places: &Places) -> (Vec<LockFile>, Vec<Finding>) {
+fn open_locks(places: &StorePlaces) -> (Vec<LockFile>, Vec<Finding>) {
     let within = places.within();
     let (mut locks, mut findings) = (Vec::new(), Vec::new());
     for path in places.lock_files() {
@@ -188,7 +188,7 @@ fn about(path: &Path, doing: &str, error: &io::Error) -> io::Error {
 }
 
 /// Takes all shared locks in order, or none; only reads the record files' bytes under them.
-fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> io::Result<Snapshot> {
+fn read_under_locks(places: &StorePlaces, locks: &[LockFile], patience: Duration) -> io::Result<Snapshot> {
     let started = Instant::now();
     let mut early = Snapshot::empty(places);
     list_all(&mut early);
@@ -240,7 +240,7 @@ pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
     Ok(Signature::take(&snapshot.places, &locks)? != snapshot.signature)
 }
 
-fn read_once(places: &Places, signature: Signature, consistency: Consistency) -> Snapshot {
+fn read_once(places: &StorePlaces, signature: Signature, consistency: Consistency) -> Snapshot {
     let mut snapshot = Snapshot { consistency, signature, ..Snapshot::empty(places) };
     list_all(&mut snapshot);
     let within = places.within();
@@ -334,7 +334,7 @@ fn list_again(snapshot: &mut Snapshot) {
 /// What has a record was there when the records were read, though it may have come after
 /// the early listing or gone before the late one. What has none counts only if it is in both.
 fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
-    let has_record = |entry: &Entry| {
+    let has_record = |entry: &DirectoryEntry| {
         // A layer's `<id>.tar-split.gz` is its own as well.
         let name = entry.name.to_str().unwrap_or_default();
         let stem = name.split('.').next().unwrap_or_default();
@@ -346,7 +346,7 @@ fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
     }
     for (directory, entries) in &mut merged {
         let before = early.get(directory).map_or(&[][..], Vec::as_slice);
-        let found = |all: &[Entry], name: &OsStr| {
+        let found = |all: &[DirectoryEntry], name: &OsStr| {
             all.binary_search_by(|entry| entry.name.as_os_str().cmp(name)).is_ok()
         };
         let gone: Vec<_> = before
@@ -362,7 +362,7 @@ fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
 }
 
 impl Snapshot {
-    fn empty(places: &Places) -> Self {
+    fn empty(places: &StorePlaces) -> Self {
         Self {
             places: places.clone(),
             layers: Vec::new(),
@@ -391,7 +391,7 @@ impl Snapshot {
 
     /// Entries of a directory that was listed; none where it does not exist.
     #[must_use]
-    pub fn entries(&self, directory: &Path) -> &[Entry] {
+    pub fn entries(&self, directory: &Path) -> &[DirectoryEntry] {
         self.listing.get(directory).map_or(&[], Vec::as_slice)
     }
 }
@@ -458,7 +458,7 @@ fn find_symlinks_to_containers(snapshot: &mut Snapshot) {
         let path = directory.join(&container.id).join("userdata");
         match within.facts(&path.join("state.json")) {
             Err(error) if quiet::is_symlink(&error) => met.push((path, error.to_string())),
-            Ok(facts) if facts.kind == Kind::Symlink => {
+            Ok(facts) if facts.kind == FileKind::Symlink => {
                 met.push((path.join("state.json"), "is a symlink; not followed".into()));
             }
             _ => {}
@@ -506,7 +506,9 @@ pub fn validate(snapshot: &mut Snapshot) {
             continue;
         }
         let entries = snapshot.entries(&objects).iter();
-        let known = |entry: &&Entry| entry.kind == Kind::Directory && entry.name.to_str().is_some_and(is_id);
+        let known = |entry: &&DirectoryEntry| {
+            entry.kind == FileKind::Directory && entry.name.to_str().is_some_and(is_id)
+        };
         let count = entries.filter(known).count();
         if count > 0 {
             snapshot.consistency = Consistency::Damaged;
@@ -531,7 +533,7 @@ fn is_blank(within: &Within, path: &Path) -> bool {
 impl Snapshot {
     /// A reading that never was, for tests of what is made of it.
     pub(super) fn for_tests(
-        places: Places,
+        places: StorePlaces,
         layers: Vec<LayerRecord>,
         images: Vec<ImageRecord>,
         containers: Vec<ContainerRecord>,
@@ -543,7 +545,7 @@ impl Snapshot {
             images,
             containers,
             listing,
-            ..Self::empty(&Places::for_tests(crate::sys::root::Root::for_tests(Path::new(""))))
+            ..Self::empty(&StorePlaces::for_tests(crate::sys::root::Root::for_tests(Path::new(""))))
         }
     }
 }

@@ -11,10 +11,10 @@ use super::edit::Watch;
 use super::fill;
 use super::inspect::inspect;
 use super::needs;
-use super::places::Places;
+use super::places::StorePlaces;
 use super::records::LayerRecord;
 use super::snapshot::{self, Snapshot};
-use super::units::{self, FilesOfLayer, Unit, What};
+use super::units::{self, FilesOfLayer, StorageUnit, Unit};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
@@ -105,7 +105,7 @@ impl Store for Graphroot {
         fingerprints(&self.snapshot, &self.units)
     }
 
-    fn places(&self) -> Option<&Places> {
+    fn places(&self) -> Option<&StorePlaces> {
         Some(&self.snapshot.places)
     }
 
@@ -118,7 +118,7 @@ impl Store for Graphroot {
     /// with its layer, and was made with it, among the layer's inodes.
     fn reassigned(&self) -> Vec<Reassigned> {
         let layers = self.units.iter().enumerate().filter_map(|(at, unit)| match unit.what {
-            What::Layer(layer) => Some((layer, at)),
+            StorageUnit::Layer(layer) => Some((layer, at)),
             _ => None,
         });
         let layers: HashMap<usize, usize> = layers.collect();
@@ -182,7 +182,7 @@ impl Store for Graphroot {
 }
 
 /// Reads the records, and marks them as damaged where they cannot be all.
-pub(crate) fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
+pub(crate) fn read(places: &StorePlaces, request: &Request) -> io::Result<Snapshot> {
     let mut snapshot = snapshot::read(places, request.patience)?;
     snapshot::validate(&mut snapshot);
     inspect(&mut snapshot, request.measure);
@@ -205,7 +205,7 @@ fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>>
     let writable: HashSet<&str> =
         snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect();
     let of = |unit: &Unit| match unit.what {
-        What::Layer(at) => {
+        StorageUnit::Layer(at) => {
             let layer = snapshot.layers.get(at)?;
             (is_finished(layer) && !writable.contains(layer.id.as_str())).then(|| fingerprint(layer))
         }

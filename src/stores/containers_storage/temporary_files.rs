@@ -11,7 +11,7 @@ use std::path::Path;
 use jiff::civil::Date;
 use rustix::fs::FileType;
 
-use crate::sys::quiet::{Entry, Kind, Within};
+use crate::sys::quiet::{DirectoryEntry, FileKind, Within};
 
 /// What the tools make, by the name before the number.
 const MADE: [(&str, Made); 8] = [
@@ -55,8 +55,8 @@ enum Made {
 /// Whether this entry of a temporary directory has a name as these tools give it. Go ends such
 /// names in a random number of 32 bits: all but one of 4,000 have 7 digits or more.
 #[must_use]
-pub fn is_temporary(entry: &Entry) -> bool {
-    let plain = matches!(entry.kind, Kind::Directory | Kind::File);
+pub fn is_temporary(entry: &DirectoryEntry) -> bool {
+    let plain = matches!(entry.kind, FileKind::Directory | FileKind::File);
     plain && entry.name.to_str().and_then(kind_and_prefix).is_some()
 }
 
@@ -115,7 +115,8 @@ fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
         return Ok((!is_tar(within, path)?).then(|| "it is not a tar archive".into()));
     }
     let entries = within.list(path)?;
-    let named = |entry: &Entry| entry.name.to_str().is_some_and(|name| is_part(made, name, entry.kind));
+    let named =
+        |entry: &DirectoryEntry| entry.name.to_str().is_some_and(|name| is_part(made, name, entry.kind));
     let odd = entries.iter().find(|entry| !named(entry));
     Ok(match odd {
         Some(odd) => Some(format!("no tool puts {} into it", odd.name.to_string_lossy())),
@@ -125,27 +126,27 @@ fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
 }
 
 /// Whether a tool puts this at the top of such a directory.
-fn is_part(made: Made, name: &str, kind: Kind) -> bool {
+fn is_part(made: Made, name: &str, kind: FileKind) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is = |file: &[&str], directory: &[&str]| match kind {
-        Kind::File => file.contains(&name),
-        Kind::Directory => directory.contains(&name),
-        Kind::Symlink | Kind::Special => false,
+        FileKind::File => file.contains(&name),
+        FileKind::Directory => directory.contains(&name),
+        FileKind::Symlink | FileKind::Special => false,
     };
     match made {
-        Made::Blobs => kind == Kind::File && number(name),
+        Made::Blobs => kind == FileKind::File && number(name),
         Made::Layout => {
             let blob = || name.strip_prefix("oci-put-blob").is_some_and(number);
-            is(&["oci-layout", "index.json"], &["blobs"]) || kind == Kind::File && blob()
+            is(&["oci-layout", "index.json"], &["blobs"]) || kind == FileKind::File && blob()
         }
         Made::Tar => false,
         Made::Buildah => {
             let blob = || name.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64);
             let files = ["config.json", "hosts", "hostname", "resolv.conf", "pid", "layer"];
             is(&files, &["empty", "mnt", "run", "download"])
-                || kind == Kind::File && (blob() || name.starts_with(".tmp-config.json"))
-                || kind == Kind::Directory && name.strip_prefix("mounts").is_some_and(number)
-                || kind == Kind::Special && name == "console.sock"
+                || kind == FileKind::File && (blob() || name.starts_with(".tmp-config.json"))
+                || kind == FileKind::Directory && name.strip_prefix("mounts").is_some_and(number)
+                || kind == FileKind::Special && name == "console.sock"
         }
         Made::Context => is(&["tarBall"], &["build"]),
     }
@@ -167,7 +168,8 @@ mod tests {
 
     #[test]
     fn names_end_in_a_random_number() {
-        let is_name = |name: &str| is_temporary(&Entry { name: name.into(), kind: Kind::Directory });
+        let is_name =
+            |name: &str| is_temporary(&DirectoryEntry { name: name.into(), kind: FileKind::Directory });
         for name in [
             "container_images_storage1234567",
             "container_images_docker-tar4294967295",
@@ -199,7 +201,7 @@ mod tests {
         ] {
             assert!(!is_name(name), "{name}");
         }
-        let symlink = Entry { name: "storage1175831575".into(), kind: Kind::Symlink };
+        let symlink = DirectoryEntry { name: "storage1175831575".into(), kind: FileKind::Symlink };
         assert!(!is_temporary(&symlink), "it leads elsewhere");
     }
 

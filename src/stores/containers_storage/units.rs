@@ -13,14 +13,14 @@ use super::snapshot::Snapshot;
 use crate::disk::TreeScope;
 use crate::model::Orphan;
 use crate::stores::unit::{self, UnitKind};
-use crate::sys::quiet::{Entry, Kind};
+use crate::sys::quiet::{DirectoryEntry, FileKind};
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
 pub(super) const RESERVE_FILE: &str = ".layersweep-reserve";
 
 /// What a unit is. Numbers are positions in the snapshot's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum StorageUnit {
     /// A layer: directory, tar-split, big data.
     Layer(usize),
     /// The content (`diff`) of a container's writable layer.
@@ -41,10 +41,10 @@ pub enum What {
     Other(String),
 }
 
-/// A unit of a graphroot. Its parts are below [`super::places::Places::roots`].
-pub type Unit = unit::Unit<What>;
+/// A unit of a graphroot. Its parts are below [`super::places::StorePlaces::roots`].
+pub type Unit = unit::Unit<StorageUnit>;
 
-impl UnitKind for What {
+impl UnitKind for StorageUnit {
     fn tag(&self) -> &'static str {
         match self {
             Self::Layer(_) => "layer",
@@ -91,7 +91,7 @@ struct Sorter<'a> {
     writable: HashSet<&'a str>,
     units: Vec<Unit>,
     /// Units that several directories add to; those of layers by position of the layer.
-    known: HashMap<What, usize>,
+    known: HashMap<StorageUnit, usize>,
     units_of_layers: Vec<Option<usize>>,
     /// By position of the layer.
     files: Vec<FilesOfLayer>,
@@ -123,11 +123,11 @@ impl<'a> Sorter<'a> {
     }
 
     /// What is at `below` in the area; the driver's directory is a root of its own.
-    fn add(&mut self, what: What, id: impl Into<String>, below: PathBuf, scope: TreeScope) {
+    fn add(&mut self, what: StorageUnit, id: impl Into<String>, below: PathBuf, scope: TreeScope) {
         let next = self.units.len();
         let at = match what {
-            What::Orphan(_) => next,
-            What::Layer(layer) => *self.units_of_layers[layer].get_or_insert(next),
+            StorageUnit::Orphan(_) => next,
+            StorageUnit::Layer(layer) => *self.units_of_layers[layer].get_or_insert(next),
             _ => *self.known.entry(what.clone()).or_insert(next),
         };
         let path = (at == next).then(|| self.root.join(&below));
@@ -143,15 +143,15 @@ impl<'a> Sorter<'a> {
     }
 
     fn metadata(&mut self, path: PathBuf, scope: TreeScope) {
-        self.add(What::Metadata, "store metadata", path, scope);
+        self.add(StorageUnit::Metadata, "store metadata", path, scope);
     }
 
-    fn whole(&mut self, what: What, id: impl Into<String>, path: PathBuf) {
+    fn whole(&mut self, what: StorageUnit, id: impl Into<String>, path: PathBuf) {
         self.add(what, id, path, TreeScope::Whole);
     }
 
     /// The entries of a directory of the area, with their names for people and their paths in it.
-    fn entries(&self, below: &Path) -> impl Iterator<Item = (String, &'a Entry, PathBuf)> + use<'a> {
+    fn entries(&self, below: &Path) -> impl Iterator<Item = (String, &'a DirectoryEntry, PathBuf)> + use<'a> {
         let entries = self.snapshot.entries(&self.root.join(below)).iter();
         let below = below.to_path_buf();
         entries.map(move |entry| (text(&entry.name), entry, below.join(&entry.name)))
@@ -165,19 +165,19 @@ impl<'a> Sorter<'a> {
         }
         for entry in snapshot.entries(self.root) {
             // A name that is no text is nobody's.
-            let name = entry.name.to_str().filter(|_| entry.kind == Kind::Directory).unwrap_or_default();
+            let name = entry.name.to_str().filter(|_| entry.kind == FileKind::Directory).unwrap_or_default();
             match name.strip_prefix(driver) {
                 Some("") => self.driver(driver),
                 Some("-layers") => self.layer_records(name),
-                Some("-images") => self.records(name, What::Image),
-                Some("-containers") => self.records(name, What::Container),
+                Some("-images") => self.records(name, StorageUnit::Image),
+                Some("-containers") => self.records(name, StorageUnit::Container),
                 _ => self.top_level(entry),
             }
         }
     }
 
     /// Something at the top of the graphroot that is not this driver's.
-    fn top_level(&mut self, entry: &Entry) {
+    fn top_level(&mut self, entry: &DirectoryEntry) {
         let name = text(&entry.name);
         let snapshot = self.snapshot;
         let places = &snapshot.places;
@@ -186,7 +186,7 @@ impl<'a> Sorter<'a> {
                 .is_some_and(|rest| ["", "-layers", "-images", "-containers"].contains(&rest))
         });
         let counted_apart = || places.roots().contains(&self.root.join(&entry.name));
-        if !places.primary || of_other_driver || (entry.kind == Kind::Directory && counted_apart()) {
+        if !places.primary || of_other_driver || (entry.kind == FileKind::Directory && counted_apart()) {
             return;
         }
         let path = PathBuf::from(&entry.name);
@@ -196,35 +196,39 @@ impl<'a> Sorter<'a> {
             "volumes" if self.area == 0 && children.iter().any(|one| self.is_unknown_volume(one)) => {
                 self.volumes(path);
             }
-            RESERVE_FILE => self.whole(What::ReserveFile, "layersweep's reserve file", path),
+            RESERVE_FILE => self.whole(StorageUnit::ReserveFile, "layersweep's reserve file", path),
             "storage.lock" | "userns.lock" | "defaultNetworkBackend" => {
-                self.whole(What::Metadata, &name, path)
+                self.whole(StorageUnit::Metadata, &name, path)
             }
-            _ if self.area == 0 => self.whole(What::Other(name.clone()), &name, path),
-            _ => self.whole(What::Other(format!("imagestore/{name}")), &name, path),
+            _ if self.area == 0 => self.whole(StorageUnit::Other(name.clone()), &name, path),
+            _ => self.whole(StorageUnit::Other(format!("imagestore/{name}")), &name, path),
         }
     }
 
     /// The graphroot's own `tmp`, one unit an entry.
     fn temporary(&mut self, top: PathBuf) {
-        self.add(What::Other("tmp".into()), "tmp", top.clone(), TreeScope::EntryOnly);
+        self.add(StorageUnit::Other("tmp".into()), "tmp", top.clone(), TreeScope::EntryOnly);
         for (id, _, path) in self.entries(&top) {
-            self.whole(What::Orphan(Orphan::GraphrootTmp), &id, path);
+            self.whole(StorageUnit::Orphan(Orphan::GraphrootTmp), &id, path);
         }
     }
 
-    fn is_unknown_volume(&self, entry: &Entry) -> bool {
+    fn is_unknown_volume(&self, entry: &DirectoryEntry) -> bool {
         let inspection = &self.snapshot.inspection;
-        let name = entry.name.to_str().filter(|_| entry.kind == Kind::Directory && inspection.valid);
+        let name = entry.name.to_str().filter(|_| entry.kind == FileKind::Directory && inspection.valid);
         name.is_some_and(|name| inspection.engine.has_volume(name) == Some(false))
     }
 
     fn volumes(&mut self, top: PathBuf) {
-        let known = What::Other("volumes".into());
+        let known = StorageUnit::Other("volumes".into());
         self.add(known.clone(), "volumes", top.clone(), TreeScope::EntryOnly);
         for (id, entry, path) in self.entries(&top) {
             let is_unknown = self.is_unknown_volume(entry);
-            self.whole(if is_unknown { What::Orphan(Orphan::Volume) } else { known.clone() }, &id, path);
+            self.whole(
+                if is_unknown { StorageUnit::Orphan(Orphan::Volume) } else { known.clone() },
+                &id,
+                path,
+            );
         }
     }
 
@@ -235,7 +239,7 @@ impl<'a> Sorter<'a> {
         for (at, directory) in snapshot.places.temporary.iter().enumerate() {
             for entry in snapshot.entries(directory) {
                 self.units.push(Unit {
-                    what: What::Orphan(Orphan::VarTmp),
+                    what: StorageUnit::Orphan(Orphan::VarTmp),
                     id: text(&entry.name),
                     path: directory.join(&entry.name),
                     parts: vec![(first + at, PathBuf::from(&entry.name), TreeScope::Whole)],
@@ -255,7 +259,7 @@ impl<'a> Sorter<'a> {
             match entry.name.to_str() {
                 Some("dir") => self.metadata(path, TreeScope::EntryOnly),
                 Some("tempdirs") => self.temp_directories(path),
-                _ => self.whole(What::Other(name.clone()), &name, path),
+                _ => self.whole(StorageUnit::Other(name.clone()), &name, path),
             }
         }
         self.layers(&top.join("dir"));
@@ -271,26 +275,26 @@ impl<'a> Sorter<'a> {
             }
             // Marker files and whatever else the driver keeps are never a layer.
             match (entry.name.to_str(), entry.kind) {
-                (Some("l"), Kind::Directory) => self.metadata(path, TreeScope::Whole),
-                (Some("staging"), Kind::Directory) => {
+                (Some("l"), FileKind::Directory) => self.metadata(path, TreeScope::Whole),
+                (Some("staging"), FileKind::Directory) => {
                     self.metadata(path.clone(), TreeScope::EntryOnly);
                     for (id, _, path) in self.entries(&path) {
-                        self.whole(What::Orphan(Orphan::Staging), &id, path);
+                        self.whole(StorageUnit::Orphan(Orphan::Staging), &id, path);
                     }
                 }
-                (Some("tempdirs"), Kind::Directory) => self.temp_directories(path),
-                (Some(name), Kind::Directory) if is_feature_test(name) => {
-                    self.whole(What::Orphan(Orphan::FeatureTest), &id, path);
+                (Some("tempdirs"), FileKind::Directory) => self.temp_directories(path),
+                (Some(name), FileKind::Directory) if is_feature_test(name) => {
+                    self.whole(StorageUnit::Orphan(Orphan::FeatureTest), &id, path);
                 }
-                (Some(name), Kind::Directory) if is_id(name) => {
-                    self.whole(What::Orphan(Orphan::LayerDirectory), &id, path);
+                (Some(name), FileKind::Directory) if is_id(name) => {
+                    self.whole(StorageUnit::Orphan(Orphan::LayerDirectory), &id, path);
                 }
                 (Some(".has-mount-program"), _) => self.metadata(path, TreeScope::Whole),
                 // Recreated whenever a program opens the driver.
-                (Some("backingFsBlockDev"), _) => self.whole(What::Records, "store records", path),
+                (Some("backingFsBlockDev"), _) => self.whole(StorageUnit::Records, "store records", path),
                 _ => {
                     let name = path.to_string_lossy().into_owned();
-                    self.whole(What::Other(name.clone()), &name, path);
+                    self.whole(StorageUnit::Other(name.clone()), &name, path);
                 }
             }
         }
@@ -298,13 +302,13 @@ impl<'a> Sorter<'a> {
 
     fn layer(&mut self, path: PathBuf, layer: usize, id: String) {
         if !self.writable.contains(id.as_str()) || self.snapshot.entries(&self.root.join(&path)).is_empty() {
-            return self.whole(What::Layer(layer), id, path);
+            return self.whole(StorageUnit::Layer(layer), id, path);
         }
         // A container's layer: its content apart, since that is what podman calls its size.
-        self.add(What::Layer(layer), &id, path.clone(), TreeScope::EntryOnly);
+        self.add(StorageUnit::Layer(layer), &id, path.clone(), TreeScope::EntryOnly);
         for (_, part, path) in self.entries(&path) {
             let is_content = part.name.to_str().is_some_and(|name| name.starts_with("diff"));
-            let what = if is_content { What::LayerContent(layer) } else { What::Layer(layer) };
+            let what = if is_content { StorageUnit::LayerContent(layer) } else { StorageUnit::Layer(layer) };
             self.whole(what, &id, path);
         }
     }
@@ -317,7 +321,7 @@ impl<'a> Sorter<'a> {
             let number = name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"));
             let number = number.unwrap_or(&name);
             let at = self.units.len();
-            self.whole(What::Orphan(Orphan::TempDirectory), number, path);
+            self.whole(StorageUnit::Orphan(Orphan::TempDirectory), number, path);
             match by_number.get(number) {
                 Some(pair) => {
                     let parts = self.units.pop().into_iter().flat_map(|unit| unit.parts);
@@ -335,7 +339,7 @@ impl<'a> Sorter<'a> {
         self.metadata(top.clone(), TreeScope::EntryOnly);
         for (shown, entry, path) in self.entries(&top) {
             let Some(name) = entry.name.to_str() else {
-                self.whole(What::Other(shown.clone()), &shown, path);
+                self.whole(StorageUnit::Other(shown.clone()), &shown, path);
                 continue;
             };
             let split = name.strip_suffix(".tar-split.gz");
@@ -344,34 +348,34 @@ impl<'a> Sorter<'a> {
                 self.files[layer].tar_split = true;
             }
             let (id, orphan, scope) = match (split, entry.kind) {
-                (Some(id), Kind::File) => (id, Orphan::TarSplit, TreeScope::File),
-                (None, Kind::Directory) if name == "tmp" => {
+                (Some(id), FileKind::File) => (id, Orphan::TarSplit, TreeScope::File),
+                (None, FileKind::Directory) if name == "tmp" => {
                     self.temp_directories(path);
                     continue;
                 }
-                (None, Kind::Directory) if is_id(name) => (name, Orphan::LayerData, TreeScope::Whole),
+                (None, FileKind::Directory) if is_id(name) => (name, Orphan::LayerData, TreeScope::Whole),
                 _ => {
                     self.bookkeeping(path, name);
                     continue;
                 }
             };
-            self.add(layer.map_or(What::Orphan(orphan), What::Layer), id, path, scope);
+            self.add(layer.map_or(StorageUnit::Orphan(orphan), StorageUnit::Layer), id, path, scope);
         }
     }
 
     /// `D-images` and `D-containers`: a directory an object, and the record files.
-    fn records(&mut self, name: &str, what: fn(usize) -> What) {
+    fn records(&mut self, name: &str, what: fn(usize) -> StorageUnit) {
         let top = PathBuf::from(name);
         self.metadata(top.clone(), TreeScope::EntryOnly);
         let (known, orphan) = match what(0) {
-            What::Image(_) => (self.images.clone(), Orphan::ImageDirectory),
+            StorageUnit::Image(_) => (self.images.clone(), Orphan::ImageDirectory),
             _ => (self.containers.clone(), Orphan::ContainerDirectory),
         };
         for (id, entry, path) in self.entries(&top) {
             match known.get(entry.name.as_os_str()) {
                 Some(at) => self.whole(what(*at), id, path),
-                None if entry.kind == Kind::Directory && is_id(&id) => {
-                    self.whole(What::Orphan(orphan), &id, path);
+                None if entry.kind == FileKind::Directory && is_id(&id) => {
+                    self.whole(StorageUnit::Orphan(orphan), &id, path);
                 }
                 None => self.bookkeeping(path, &id),
             }
@@ -381,9 +385,9 @@ impl<'a> Sorter<'a> {
     /// A file beside the records: bookkeeping, or a temporary file of an atomic write.
     fn bookkeeping(&mut self, path: PathBuf, name: &str) {
         if name.starts_with(".tmp-") {
-            self.whole(What::Orphan(Orphan::TempRecord), name, path);
+            self.whole(StorageUnit::Orphan(Orphan::TempRecord), name, path);
         } else if name.ends_with(".json") {
-            self.whole(What::Records, "store records", path);
+            self.whole(StorageUnit::Records, "store records", path);
         } else {
             self.metadata(path, TreeScope::Whole);
         }

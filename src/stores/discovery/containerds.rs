@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::model::{Finding, Image};
 use crate::stores::containerd::config::{self, RootConfig};
 use crate::stores::containerd::fill::unqualified;
-use crate::stores::containerd::places::{Places, is_root};
+use crate::stores::containerd::places::{ContainerdPlaces, is_root};
 use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
 use crate::stores::request::{Error, Request};
@@ -15,7 +15,7 @@ use crate::sys::quiet::is_absent;
 
 /// containerd roots that have been read.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ContainerdRoots {
     stores: Vec<Containerd>,
     pub(crate) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
@@ -24,7 +24,7 @@ pub(crate) struct Found {
     unreadable: Option<Error>,
 }
 
-impl Found {
+impl ContainerdRoots {
     /// The stores, and why the first of the others could not be read.
     pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter();
@@ -39,7 +39,7 @@ impl Found {
     /// Reads a root; `false` where there is none.
     fn store(&mut self, request: &Request, config: &RootConfig) -> Result<bool, Error> {
         let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
-        let places: Places = match config.places(&request.sysroot) {
+        let places: ContainerdPlaces = match config.places(&request.sysroot) {
             Ok(places) => places,
             Err(error) if is_absent(&error) => return Ok(false),
             Err(error) => return Err(unreadable(error)),
@@ -68,7 +68,7 @@ impl Found {
 /// `None` where it is not found and the records are damaged.
 pub(in crate::stores) fn has_image(root: &Path, image: &Image) -> io::Result<Option<bool>> {
     // Snapshotters may lie elsewhere, but `meta.db` alone is read.
-    let places = Places::at(root, false);
+    let places = ContainerdPlaces::at(root, false);
     let (namespace, hex) = unqualified(&image.id);
     // CRI makes a name of the configuration's digest.
     let is_digest = |text: &str| text.split_once(':').is_some_and(|(_, digest)| digest == hex);
@@ -82,8 +82,8 @@ pub(in crate::stores) fn has_image(root: &Path, image: &Image) -> io::Result<Opt
 ///
 /// # Errors
 /// When a named root is none or cannot be read.
-pub(crate) fn find(request: &Request) -> Result<Found, Error> {
-    let mut found = Found::default();
+pub(crate) fn find(request: &Request) -> Result<ContainerdRoots, Error> {
+    let mut found = ContainerdRoots::default();
     if request.names_stores() {
         for root in &request.containerd_roots {
             if !found.store(request, &config::named(&request.sysroot, root))? {

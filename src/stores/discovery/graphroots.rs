@@ -4,13 +4,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::model::{Consistency, Finding};
-use crate::stores::additional::{self, Own, Place, Unread};
+use crate::stores::additional::{self, Own, RealDirectory, Unread};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
 use crate::stores::containers_storage::config::{self, Discovery, Pin, StoreConfig};
 use crate::stores::containers_storage::edit::{OutsideUse, Watch};
 use crate::stores::containers_storage::needs::{self, Need};
-use crate::stores::containers_storage::places::{self, Places};
+use crate::stores::containers_storage::places::{self, StorePlaces};
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::containers_storage::store::{Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
@@ -22,7 +22,7 @@ use crate::sys::root::Root;
 /// Graphroots that have been read. Additional image stores come before the stores that
 /// read from them.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct Graphroots {
     stores: Vec<Graphroot>,
     /// Stores that were not requested but use images of those above: only their records.
     others: Vec<Graphroot>,
@@ -38,7 +38,7 @@ pub(crate) struct Found {
     unreadable: Option<Error>,
 }
 
-impl Found {
+impl Graphroots {
     /// The stores, and why the first of the others could not be read.
     pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
@@ -58,13 +58,13 @@ impl Found {
 ///
 /// # Errors
 /// When a named store is none or cannot be read.
-pub(crate) fn find(request: &Request) -> Result<Found, Error> {
+pub(crate) fn find(request: &Request) -> Result<Graphroots, Error> {
     let named = request.names_stores();
     let Discovery { stores, others, pins, artifact_stores, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
         false => config::discover(&request.sysroot, &request.environment),
     };
-    let mut found = Found { pins, ..Found::default() };
+    let mut found = Graphroots { pins, ..Graphroots::default() };
     for (path, message) in problems {
         found.findings.push(Finding { path, message, incomplete: false });
     }
@@ -142,7 +142,7 @@ fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
 /// What is needed of the store at `places` by others, and by what is in none of its records: read
 /// now, right before a deletion, and with the means to see that it has changed.
 #[must_use]
-pub fn outside(request: &Request, places: &Places) -> OutsideUse {
+pub fn outside(request: &Request, places: &StorePlaces) -> OutsideUse {
     let mut outside = OutsideUse::default();
     let discovered = config::discover(&request.sysroot, &request.environment).stores;
     // The store itself comes first, as it was read: a shared imagestore is this one's.
@@ -156,12 +156,12 @@ pub fn outside(request: &Request, places: &Places) -> OutsideUse {
     let known = Configured { all: &all, asked: 1, own: &own };
     outside.add(Watch::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
-    let areas: Vec<_> = places.areas().map(Place::opened).collect();
+    let areas: Vec<_> = places.areas().map(RealDirectory::opened).collect();
     for (at, store) in all.iter().enumerate().skip(1) {
         if own.find_graphroot(&areas[0], at) || !known.takes_from(request, at, &areas, &places.driver) {
             continue;
         }
-        let mut found = Found::default();
+        let mut found = Graphroots::default();
         let absent = Watch::absent(&placed(request, store));
         match found.drivers(request, at, known) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
@@ -187,7 +187,7 @@ pub fn outside(request: &Request, places: &Places) -> OutsideUse {
 ///
 /// # Errors
 /// When the records cannot be read at all.
-pub fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
+pub fn has_image(request: &Request, places: &StorePlaces, id: &str) -> io::Result<Option<bool>> {
     // One that was moved aside or exchanged tells nothing of what others find.
     let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
     if !places.areas().all(in_place) {
@@ -199,7 +199,7 @@ pub fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Opt
 }
 
 /// The request for a store that was not requested: no flag applies to it.
-fn records_of_another(request: &Request, asked: &Places) -> Request {
+fn records_of_another(request: &Request, asked: &StorePlaces) -> Request {
     let graphroots = vec![asked.graphroot.to_path_buf()];
     Request { graphroots, runroot: None, measure: Measure::Nothing, sizes: None, ..request.clone() }
 }
@@ -217,7 +217,8 @@ impl Configured<'_> {
     fn imagestores(&self, request: &Request, at: usize) -> Vec<Root> {
         let store = &self.all[at];
         let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));
-        let is_own = |root: &Root| self.own.find(&Place::opened(root)).is_none_or(|(owner, _)| owner == at);
+        let is_own =
+            |root: &Root| self.own.find(&RealDirectory::opened(root)).is_none_or(|(owner, _)| owner == at);
         found.retain(is_own);
         found
     }
@@ -237,8 +238,8 @@ impl Configured<'_> {
     }
 
     /// Whether the store takes images from one in `areas`, and its owner can reach those.
-    fn takes_from(&self, request: &Request, at: usize, areas: &[Place], driver: &str) -> bool {
-        let borrowed: Vec<_> = self.borrowed(request, at).iter().map(Place::opened).collect();
+    fn takes_from(&self, request: &Request, at: usize, areas: &[RealDirectory], driver: &str) -> bool {
+        let borrowed: Vec<_> = self.borrowed(request, at).iter().map(RealDirectory::opened).collect();
         let graphroot = placed(request, &self.all[at]);
         areas
             .iter()
@@ -264,15 +265,15 @@ fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
     }
 }
 
-impl Found {
+impl Graphroots {
     /// The same directory may be named twice, and may be another's imagestore.
-    fn known(&self, wanted: &Place) -> Option<&Graphroot> {
-        let is_it = |area: &Root| Place::opened(area).is(wanted);
+    fn known(&self, wanted: &RealDirectory) -> Option<&Graphroot> {
+        let is_it = |area: &Root| RealDirectory::opened(area).is(wanted);
         self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
     }
 
     fn knows(&self, request: &Request, graphroot: &Path) -> bool {
-        request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&Place::of(path)).is_some())
+        request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&RealDirectory::of(path)).is_some())
     }
 
     /// # Errors
@@ -292,7 +293,7 @@ impl Found {
         let store = &known.all[at];
         let mut additional = Vec::new();
         for (named, path) in known.borrowed_as_named(request, at) {
-            let place = Place::opened(&path);
+            let place = RealDirectory::opened(&path);
             match known.own.find(&place) {
                 // The library writes to its own graphroot, whatever else that is called.
                 Some((same, _)) if same == at => continue,
@@ -321,7 +322,7 @@ impl Found {
         let first = self.stores.len();
         self.drivers(request, at, known)?;
         for store in &mut self.stores[first..] {
-            let Places { graphroot, driver, .. } = &store.snapshot.places;
+            let StorePlaces { graphroot, driver, .. } = &store.snapshot.places;
             let reach = |path: &&PathBuf| additional::may_reach(&request.sysroot, graphroot, (path, driver));
             store.additional = additional.iter().filter(reach).cloned().collect();
         }
@@ -332,14 +333,14 @@ impl Found {
     /// was. Whatever is wrong with it belongs to no one business but those images'.
     fn other(&mut self, request: &Request, at: usize, known: Configured<'_>) {
         let writable = |one: &&Graphroot| !one.snapshot.places.read_only;
-        let wanted = Place::of(placed(request, &known.all[at]));
-        let is_it = |one: &Graphroot| Place::opened(&one.snapshot.places.graphroot).is(&wanted);
+        let wanted = RealDirectory::of(placed(request, &known.all[at]));
+        let is_it = |one: &Graphroot| RealDirectory::opened(&one.snapshot.places.graphroot).is(&wanted);
         if self.stores.iter().filter(writable).any(is_it) {
             return;
         }
         let takes = self.stores.iter().find(|additional_store| {
             let places = &additional_store.snapshot.places;
-            let areas: Vec<_> = places.areas().map(Place::opened).collect();
+            let areas: Vec<_> = places.areas().map(RealDirectory::opened).collect();
             known.takes_from(request, at, &areas, &places.driver)
         });
         let Some(additional_store) = takes else { return };
@@ -411,7 +412,7 @@ impl Found {
                 None => opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots)),
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
-            let mut places = Places {
+            let mut places = StorePlaces {
                 graphroot: graphroot.clone(),
                 imagestores: imagestores.clone(),
                 runroots,
@@ -450,7 +451,8 @@ impl Found {
     /// by.
     fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
         let foreign = request.sysroot.is_foreign();
-        let places = Places { read_only, foreign, ..Places::new(graphroot.clone(), artifacts::DRIVER) };
+        let places =
+            StorePlaces { read_only, foreign, ..StorePlaces::new(graphroot.clone(), artifacts::DRIVER) };
         match Artifacts::find(&places, origin, request) {
             Ok(found) => self.artifacts.extend(found),
             Err(error) => self.findings.push(Finding {
@@ -466,9 +468,9 @@ impl Found {
         let own = std::mem::take(&mut self.artifacts);
         for Pin { pattern: path, origin } in named {
             let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
-            let place = Place::of(artifacts::directory(&root));
+            let place = RealDirectory::of(artifacts::directory(&root));
             let mut known = own.iter().chain(&self.artifacts);
-            if !known.any(|known| Place::of(known.directory()).is(&place)) {
+            if !known.any(|known| RealDirectory::of(known.directory()).is(&place)) {
                 self.artifacts_of(request, &root, origin, true);
             }
         }

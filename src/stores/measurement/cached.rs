@@ -12,7 +12,7 @@ use crate::model::StoreId;
 
 /// What the filesystems of a scan make necessary.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct MeasurementNeeds {
     pub(crate) extents: Extents,
     pub(crate) inode_chunks: bool,
 }
@@ -113,7 +113,7 @@ impl Cached {
         &mut self,
         subjects: &[Subject],
         stamps: &HashMap<usize, Fingerprint>,
-        wanted: Wanted,
+        wanted: MeasurementNeeds,
         now: Timestamp,
     ) -> Vec<(usize, &CachedSize)> {
         let Self { cache, stores, distrusted, layers } = self;
@@ -145,7 +145,7 @@ impl Cached {
     pub(super) fn absorb(
         &mut self,
         measured: &Measured,
-        wanted: Wanted,
+        wanted: MeasurementNeeds,
         started: Timestamp,
         ended: Timestamp,
     ) {

@@ -6,7 +6,7 @@ use crate::disk::TreeScope;
 use crate::disk::filesystem::CostModel;
 use crate::model::{Consistency, FilesystemIx, StoreIx, StoreKind};
 use crate::stores::store::{Filling, UnitView};
-use crate::stores::unit::Part;
+use crate::stores::unit::UnitTree;
 use crate::sys::sysroot::Sysroot;
 
 /// A store whose units are the directories below its root, and what is done to it before
@@ -14,7 +14,7 @@ use crate::sys::sysroot::Sysroot;
 #[derive(Debug)]
 struct Moving {
     root: PathBuf,
-    units: Vec<(String, Vec<Part>)>,
+    units: Vec<(String, Vec<UnitTree>)>,
     writes: Vec<fn(&Path) -> io::Result<()>>,
 }
 
@@ -84,7 +84,7 @@ fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
     let request = Request { ..Request::of(Sysroot::live()) };
     let mut measurement = Measurement::new(vec![Box::new(store)]);
     let mut findings = Vec::new();
-    let wanted = Wanted { extents: Extents::Off, inode_chunks: false };
+    let wanted = MeasurementNeeds { extents: Extents::Off, inode_chunks: false };
     measurement.run(&request, wanted, &Progress::default(), &mut findings);
     (measurement, findings)
 }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::places;
-use super::types::{Known, OtherUserKind, Place};
+use super::types::{KnownUse, OtherUsageRequest, OtherUserKind};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, measure};
 use crate::model::refs::Refs;
@@ -41,7 +41,7 @@ pub struct OutsideUse {
 
 /// Measures what is at and below a place. The scan has to have kept its trees.
 #[must_use]
-pub fn below(scan: &Scan, known: &Known, at: &Located, progress: &Progress) -> Below {
+pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Progress) -> Below {
     let mut findings = Vec::new();
     let places = places::find(scan, known, &mut findings);
     findings.retain(|finding| finding.path.starts_with(&at.path));
@@ -154,7 +154,7 @@ impl<'a> Plan<'a> {
     fn add_outside(
         &mut self,
         at: &Located,
-        mut places: Vec<Place>,
+        mut places: Vec<KnownUse>,
         within: &Within,
         findings: &mut Vec<Finding>,
     ) {

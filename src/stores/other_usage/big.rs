@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::places::pod_name;
-use super::types::{BigFile, OtherUserKind, Place};
-use crate::node::places::Places;
+use super::types::{BigFile, KnownUse, OtherUserKind};
+use crate::node::places::KubeletPlaces;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
@@ -15,11 +15,11 @@ const MOST: usize = 20;
 
 /// The largest log files on the filesystems of a scan, the journal's left out: its size is its
 /// own to keep.
-pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<BigFile> {
+pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces) -> Vec<BigFile> {
     let mut largest = Largest::default();
     let journal: Vec<_> =
         places.iter().filter(|place| place.kind == OtherUserKind::Journal).map(|place| &place.path).collect();
-    let logs = |place: &&Place| matches!(place.kind, OtherUserKind::PodLogs | OtherUserKind::Logs);
+    let logs = |place: &&KnownUse| matches!(place.kind, OtherUserKind::PodLogs | OtherUserKind::Logs);
     for place in places.iter().filter(logs) {
         let Some(filesystem) = place.filesystem else { continue };
         let is_journal = |path: &Path| journal.iter().any(|journal| *journal == path);

@@ -20,8 +20,8 @@ use crate::sys::{mounts, quiet};
 
 pub use below::{Below, OutsideUse, below};
 pub use places::filesystem_of;
-use types::Place;
-pub use types::{BigFile, Known, OtherUser, OtherUserKind, OtherUsers, PodShare};
+use types::KnownUse;
+pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare};
 
 /// What a unit of the walk is.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ struct Unit {
 
 /// Measures other users of the scanned filesystems.
 #[must_use]
-pub fn measure(scan: &Scan, known: &Known, progress: &Progress) -> OtherUsers {
+pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> OtherUsers {
     let mut all = OtherUsers::default();
     let places = places::find(scan, known, &mut all.findings);
     for at in 0..scan.inventory.filesystems.len() {
@@ -54,8 +54,8 @@ pub fn measure(scan: &Scan, known: &Known, progress: &Progress) -> OtherUsers {
 fn of_filesystem(
     scan: &Scan,
     at: FilesystemIx,
-    places: &[Place],
-    (known, progress): (&Known, &Progress),
+    places: &[KnownUse],
+    (known, progress): (&OtherUsageRequest, &Progress),
     all: &mut OtherUsers,
 ) {
     let facts = &scan.inventory.filesystems[at.get()];

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::types::{Known, OtherUserKind, Place, PodShare};
+use super::types::{KnownUse, OtherUsageRequest, OtherUserKind, PodShare};
 use crate::disk::filesystem;
 use crate::model::{FilesystemIx, Finding};
 use crate::stores::Scan;
@@ -13,14 +13,14 @@ use crate::sys::{quiet, root};
 
 /// Directories of known use, and those of the stores. A place that exists only as part of another
 /// one of the same use is not named again.
-pub(super) fn find(scan: &Scan, known: &Known, findings: &mut Vec<Finding>) -> Vec<Place> {
+pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Finding>) -> Vec<KnownUse> {
     use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
     let mut add = |kind, path: PathBuf, by_pod, is_store, holder: Option<String>| {
         if seen.insert(path.clone()) {
             let filesystem = filesystem_of(scan, &path);
-            places.push(Place { kind, path, filesystem, by_pod, is_store, holder });
+            places.push(KnownUse { kind, path, filesystem, by_pod, is_store, holder });
         }
     };
     let roots = scan.inventory.stores.iter().map(|store| store.root.clone());
@@ -57,7 +57,8 @@ pub(super) fn find(scan: &Scan, known: &Known, findings: &mut Vec<Finding>) -> V
             }
             Err(_) => continue,
         };
-        let is_directory = quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::Kind::Directory);
+        let is_directory =
+            quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::FileKind::Directory);
         // Swap files are on the top: see `kind_on_top`.
         if is_directory {
             add(kind, resolved, by_pod, false, None);
@@ -92,9 +93,9 @@ pub(super) fn pod_name(directory: &OsStr) -> String {
 }
 
 /// The kind of an entry on the top of a filesystem.
-pub(super) fn kind_on_top(entry: &quiet::Entry) -> OtherUserKind {
+pub(super) fn kind_on_top(entry: &quiet::DirectoryEntry) -> OtherUserKind {
     let is_swap = ["swapfile", "swap.img", "swap"].iter().any(|name| entry.name == *name);
-    match entry.kind == quiet::Kind::File && is_swap {
+    match entry.kind == quiet::FileKind::File && is_swap {
         true => OtherUserKind::Swap,
         false => OtherUserKind::Directory,
     }

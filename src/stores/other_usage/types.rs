@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::model::{FilesystemIx, Finding};
-use crate::node::places::Places;
+use crate::node::places::KubeletPlaces;
 
 /// What kind of use it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,11 +75,11 @@ pub struct OtherUsers {
 
 /// Where to look besides the usual places.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct OtherUsageRequest {
     /// Our own state directory, as a path inside the sysroot.
     pub state_dir: PathBuf,
     /// The kubelet's places.
-    pub places: Places,
+    pub places: KubeletPlaces,
     /// Threads; 0 for the default.
     pub threads: usize,
     /// Every directory is measured on a filesystem that has at most so many inodes in use besides those
@@ -102,7 +102,7 @@ pub struct BigFile {
 
 /// A place with a known use.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct KnownUse {
     pub(super) kind: OtherUserKind,
     /// Its path as we see it, without symlinks.
     pub(super) path: PathBuf,

@@ -55,7 +55,7 @@ const MOST_FILES_OF_A_USER: usize = 1 << 18;
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ProcessFacts {
     pub(crate) mounts: bool,
     /// What they have open.
     pub(crate) files: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Wanted {
 
 const WORDS: [&str; 4] = ["mounts", "files", "deleted", "arguments"];
 
-impl Wanted {
+impl ProcessFacts {
     pub(crate) fn words(self) -> impl Iterator<Item = &'static str> {
         let Self { mounts, files, deleted, arguments } = self;
         WORDS.into_iter().zip([mounts, files, deleted, arguments]).filter_map(|(word, is)| is.then_some(word))
@@ -115,13 +115,13 @@ const DELETED: &[u8] = b" (deleted)";
 type Emit<'a> = dyn FnMut(Record, &[u8]) -> io::Result<()> + 'a;
 
 /// Reads what is wanted of all processes but `own` and this one.
-pub(crate) fn all(wanted: Wanted, own: u32, emit: &mut Emit<'_>) -> io::Result<()> {
+pub(crate) fn all(wanted: ProcessFacts, own: u32, emit: &mut Emit<'_>) -> io::Result<()> {
     Reader::new(Path::new("/proc"), own).read(wanted, emit)
 }
 
 /// The same below another directory than `/proc`, for tests.
 #[cfg(test)]
-pub(crate) fn below(proc: &Path, wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
+pub(crate) fn below(proc: &Path, wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
     Reader::new(proc, std::process::id()).read(wanted, emit)
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn sees_all(proc: &Path) -> bool {
 
 /// A process that was found.
 #[derive(Clone)]
-struct Found {
+struct ProcessDirectory {
     id: u32,
     /// `/proc/ID`, or that of a thread if the first has ended.
     place: PathBuf,
@@ -143,7 +143,7 @@ struct Found {
     is_of_our_users: bool,
 }
 
-impl Found {
+impl ProcessDirectory {
     /// The last part of its program's path.
     fn name(&self, program: Option<&Path>) -> String {
         name(&self.place, program)
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
         Self { proc, own, users, locals: HashMap::new() }
     }
 
-    fn read(mut self, wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
+    fn read(mut self, wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
         emit(Record::Begin { sees_all: sees_all(self.proc) }, b"")?;
         let mut found = self.list()?;
         // What matters most comes first, in case that there is no time for all.
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         emit(Record::End, b"")
     }
 
-    fn list(&self) -> io::Result<Vec<Found>> {
+    fn list(&self) -> io::Result<Vec<ProcessDirectory>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.proc)? {
             let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -226,13 +226,18 @@ impl<'a> Reader<'a> {
             let users = fs::read_to_string(place.join("uid_map")).unwrap_or_default();
             let is_of_our_users = users.is_empty() || users == self.users;
             let who = who(&users, &status, is_of_our_users);
-            found.push(Found { id, place, who, is_of_our_users });
+            found.push(ProcessDirectory { id, place, who, is_of_our_users });
         }
         Ok(found)
     }
 
-    fn mounts(&mut self, found: &[Found], wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
-        let by_id: HashMap<u32, &Found> = found.iter().map(|one| (one.id, one)).collect();
+    fn mounts(
+        &mut self,
+        found: &[ProcessDirectory],
+        wanted: ProcessFacts,
+        emit: &mut Emit<'_>,
+    ) -> io::Result<()> {
+        let by_id: HashMap<u32, &ProcessDirectory> = found.iter().map(|one| (one.id, one)).collect();
         let patience = Patience::new();
         let links = ask_each(found.to_vec(), move |one| links_patiently(&one, &patience));
         let mut views: Vec<(View, Seers)> = Vec::new();
@@ -270,7 +275,7 @@ impl<'a> Reader<'a> {
         if let [_, others @ ..] = &mut views[..] {
             others.sort_by_key(|(_, seers)| !seers.who.is_privileged);
         }
-        let mut taken = Taken::default();
+        let mut taken = MountTableBytes::default();
         for (_, seers) in &views {
             self.view_table(seers, &by_id, wanted, &mut taken, emit)?;
         }
@@ -281,9 +286,9 @@ impl<'a> Reader<'a> {
     fn view_table(
         &mut self,
         seers: &Seers,
-        by_id: &HashMap<u32, &Found>,
-        wanted: Wanted,
-        taken: &mut Taken,
+        by_id: &HashMap<u32, &ProcessDirectory>,
+        wanted: ProcessFacts,
+        taken: &mut MountTableBytes,
         emit: &mut Emit<'_>,
     ) -> io::Result<()> {
         let living = seers.pids.iter().filter_map(|pid| by_id.get(pid));
@@ -332,7 +337,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn unknown(&self, one: &Found, why: &str, emit: &mut Emit<'_>) -> io::Result<()> {
+    fn unknown(&self, one: &ProcessDirectory, why: &str, emit: &mut Emit<'_>) -> io::Result<()> {
         // In a user namespace, who lives outside of it is out of reach for good, and is somebody else.
         if !users::is_first_user_namespace() {
             return Ok(());
@@ -341,16 +346,16 @@ impl<'a> Reader<'a> {
         emit(Record::Unknown { pid: one.id, name, who: one.who.clone(), why: why.to_owned() }, b"")
     }
 
-    fn files(found: &[Found], wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
+    fn files(found: &[ProcessDirectory], wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
         let taken: Arc<Mutex<BTreeMap<u32, usize>>> = Arc::default();
         let patience = Patience::new();
         let answers = ask_each(if wanted.files { found.to_vec() } else { Vec::new() }, move |one| {
             let exe = fs::read_link(one.place.join("exe")).ok();
-            let user = Taken::user(&one.who);
+            let user = MountTableBytes::user(&one.who);
             let lock = || taken.lock().unwrap_or_else(PoisonError::into_inner);
             let of_user = user.map_or(0, |user| lock().get(&user).copied().unwrap_or(0));
             let most = MOST_FILES.min(MOST_FILES_OF_A_USER.saturating_sub(of_user));
-            let held = Held::read(&one, most, &patience);
+            let held = OpenPaths::read(&one, most, &patience);
             if let (Some(user), Ok(held)) = (user, &held) {
                 *lock().entry(user).or_default() += held.count;
             }
@@ -414,7 +419,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn deleted(&mut self, found: &[Found], emit: &mut Emit<'_>) -> io::Result<()> {
+    fn deleted(&mut self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
         let locals = std::mem::take(&mut self.locals);
         let answers = ask_each(found.to_vec(), move |one| deleted_of(&one, &locals));
         let mut seen = HashSet::new();
@@ -434,7 +439,7 @@ struct Deleted {
     path: Vec<u8>,
 }
 
-fn deleted_of(one: &Found, locals: &HashMap<u64, Local>) -> Vec<Deleted> {
+fn deleted_of(one: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Deleted> {
     // It may end at any moment.
     let Ok(open) = fs::read_dir(one.place.join("fd")) else { return Vec::new() };
     let deleted = |file: fs::DirEntry| {
@@ -473,7 +478,7 @@ fn deleted_of(one: &Found, locals: &HashMap<u64, Local>) -> Vec<Deleted> {
 /// looked at" (`proc_fd_access_allowed` and `proc_ns_get_link` in `fs/proc` answer EACCES where they
 /// find no task), and one that is just beginning may still have more rights than we. Neither lasts:
 /// asked again it is gone, or open to us.
-fn links_patiently(one: &Found, patience: &Patience) -> io::Result<Option<Links>> {
+fn links_patiently(one: &ProcessDirectory, patience: &Patience) -> io::Result<Option<Links>> {
     loop {
         match links(one) {
             Err(error)
@@ -483,7 +488,7 @@ fn links_patiently(one: &Found, patience: &Patience) -> io::Result<Option<Links>
     }
 }
 
-fn links(one: &Found) -> io::Result<Option<Links>> {
+fn links(one: &ProcessDirectory) -> io::Result<Option<Links>> {
     let link = |name: &str| unless_gone(fs::read_link(one.place.join(name)));
     let (Some(namespace), Some(root)) = (link("ns/mnt")?, link("root")?) else { return Ok(None) };
     let number = open_path(&one.place.join("root")).ok().as_ref().and_then(mount_of);
@@ -493,12 +498,12 @@ fn links(one: &Found) -> io::Result<Option<Links>> {
 
 /// How much of the tables of mounts was read.
 #[derive(Default)]
-struct Taken {
+struct MountTableBytes {
     all: u64,
     by_user: BTreeMap<u32, u64>,
 }
 
-impl Taken {
+impl MountTableBytes {
     fn user(who: &Who) -> Option<u32> {
         who.uids.first().filter(|_| !who.is_privileged).map(|range| range.start)
     }
@@ -519,15 +524,15 @@ impl Taken {
 
 /// What a process has open, runs, or stands in.
 #[derive(Default)]
-struct Held {
+struct OpenPaths {
     paths: Vec<u8>,
     count: usize,
     is_complete: bool,
 }
 
-impl Held {
+impl OpenPaths {
     /// One that is just beginning or ending may be closed to us for a moment; init is for good.
-    fn read(one: &Found, most: usize, patience: &Patience) -> io::Result<Self> {
+    fn read(one: &ProcessDirectory, most: usize, patience: &Patience) -> io::Result<Self> {
         loop {
             match Self::read_once(&one.place, most) {
                 Err(error) if !is_gone(&error) && one.id != INIT && patience.wait() => {}
@@ -739,7 +744,7 @@ mod tests {
 
     #[test]
     fn nobody_uses_up_what_all_may_use() {
-        let mut taken = Taken::default();
+        let mut taken = MountTableBytes::default();
         let (user, other) = (Who::user(1000), Who::user(1001));
         taken.add(&user, MOST_OF_A_USER - 5);
         assert_eq!(taken.left(&user), 5);

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use rustix::fs::{Dir, FileType, OFlags};
 use rustix::io::Errno;
 
-use super::{Entry, Facts, Kind, Times};
+use super::{DirectoryEntry, FileKind, InodeFacts, Times};
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 use crate::sys::root::{Root, into_mounts};
 
@@ -105,7 +105,7 @@ impl Within {
         roots.min_by_key(|(_, below)| below.components().count())
     }
 
-    pub fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+    pub fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let directory = self.open(path, DIRECTORY)?;
         super::entries(directory, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
     }
@@ -121,7 +121,7 @@ impl Within {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             let is_symlink = match entry.file_type() {
-                FileType::Unknown => self.facts(&path.join(name))?.kind == Kind::Symlink,
+                FileType::Unknown => self.facts(&path.join(name))?.kind == FileKind::Symlink,
                 known => known.is_symlink(),
             };
             if is_symlink {
@@ -149,15 +149,15 @@ impl Within {
     }
 
     /// As [`super::facts`]: a symlink at the end of the way is examined itself.
-    pub fn facts(&self, path: &Path) -> io::Result<Facts> {
+    pub fn facts(&self, path: &Path) -> io::Result<InodeFacts> {
         let handle = self.open(path, HANDLE)?;
         Ok(super::facts_of(&rustix::fs::fstat(handle)?))
     }
 
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         match self.facts(path)?.kind {
-            Kind::File => {}
-            Kind::Symlink => return Err(not_followed(path)),
+            FileKind::File => {}
+            FileKind::Symlink => return Err(not_followed(path)),
             _ => return Err(super::not_regular()),
         }
         super::regular(File::from(self.open(path, FILE)?))
@@ -185,7 +185,8 @@ impl Within {
     /// cannot remove what is in it. `false` where that is unknown.
     #[must_use]
     pub fn is_immutable(&self, path: &Path) -> bool {
-        let regular = self.facts(path).is_ok_and(|facts| matches!(facts.kind, Kind::Directory | Kind::File));
+        let regular =
+            self.facts(path).is_ok_and(|facts| matches!(facts.kind, FileKind::Directory | FileKind::File));
         regular && self.open(path, FILE).is_ok_and(|open| super::has_immutable_flag(open.as_fd()))
     }
 
@@ -234,17 +235,17 @@ pub struct Below {
 impl Below {
     /// Examines what is there, a symlink itself, and reads the beginning of a regular file: as much as
     /// fits, and nothing where it cannot be read.
-    pub fn beginning(&self, path: &Path, into: &mut [u8]) -> io::Result<(Facts, usize)> {
+    pub fn beginning(&self, path: &Path, into: &mut [u8]) -> io::Result<(InodeFacts, usize)> {
         let facts = self.facts(path)?;
         let read = || Ok::<_, io::Error>(rustix::io::read(self.open(path, FILE)?, into)?);
-        let is_filled = facts.kind == Kind::File && facts.length > 0;
+        let is_filled = facts.kind == FileKind::File && facts.length > 0;
         Ok((facts, if is_filled { read().unwrap_or(0) } else { 0 }))
     }
 
     /// Reads a regular file of at most `limit` bytes; `path` is relative.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let facts = self.facts(path)?;
-        if facts.kind != Kind::File {
+        if facts.kind != FileKind::File {
             return Err(super::not_regular());
         }
         let file = self.open(path, FILE)?;
@@ -262,11 +263,11 @@ impl Below {
 
     /// Examines an entry of the directory itself, a symlink too, with one system call. A server behind a
     /// mount on it is not asked.
-    pub fn entry(&self, name: &OsStr) -> io::Result<Facts> {
+    pub fn entry(&self, name: &OsStr) -> io::Result<InodeFacts> {
         Ok(super::facts_of(&rustix::fs::statat(&self.start, name, AS_IT_IS)?))
     }
 
-    fn facts(&self, path: &Path) -> io::Result<Facts> {
+    fn facts(&self, path: &Path) -> io::Result<InodeFacts> {
         Ok(super::facts_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
     }
 
@@ -285,7 +286,7 @@ fn symlink_on(root: &Root, below: &Path) -> Option<io::Error> {
     for part in below.components() {
         way.push(part);
         let handle = reach(root.fd(), &way, HANDLE, root.way().is_trusted()).ok()?;
-        if super::facts_of(&rustix::fs::fstat(handle).ok()?).kind == Kind::Symlink {
+        if super::facts_of(&rustix::fs::fstat(handle).ok()?).kind == FileKind::Symlink {
             return Some(not_followed(&root.join(way)));
         }
     }
@@ -321,7 +322,7 @@ mod tests {
             let path = |path: &str| root.join(path);
             assert_eq!(store.read(&path("a/b/file"), 5).unwrap(), b"12345");
             assert_eq!(store.facts(&path("a/b/file")).unwrap().length, 5);
-            assert_eq!(store.facts(&path("out")).unwrap().kind, Kind::Symlink);
+            assert_eq!(store.facts(&path("out")).unwrap().kind, FileKind::Symlink);
             assert_eq!(store.list(&path("a")).unwrap(), super::super::list(&path("a")).unwrap());
             assert_eq!(store.list(&root).unwrap().len(), 3);
             assert!(

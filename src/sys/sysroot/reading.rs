@@ -25,7 +25,7 @@ pub enum EntryKind {
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SysrootEntry {
     pub name: OsString,
     pub kind: EntryKind,
 }
@@ -77,7 +77,7 @@ impl Sysroot {
     ///
     /// # Errors
     /// When it cannot be found or listed, or is not a directory.
-    pub fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+    pub fn list(&self, path: &Path) -> io::Result<Vec<SysrootEntry>> {
         let fd = self.open(path)?.directory()?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&fd)? {
@@ -97,7 +97,7 @@ impl Sysroot {
                 FileType::Symlink => EntryKind::Symlink,
                 _ => EntryKind::Other,
             };
-            entries.push(Entry { name: name.to_os_string(), kind });
+            entries.push(SysrootEntry { name: name.to_os_string(), kind });
         }
         entries.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(entries)

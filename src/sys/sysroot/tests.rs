@@ -153,7 +153,7 @@ fn reading_leaves_access_times_alone() {
     }
     sysroot.read(Path::new("/etc/here"), 100).expect("a text");
     let names: Vec<_> = sysroot.list(Path::new("/etc")).expect("a listing");
-    assert_eq!(names, [Entry { name: "here".into(), kind: EntryKind::File }]);
+    assert_eq!(names, [SysrootEntry { name: "here".into(), kind: EntryKind::File }]);
     for name in ["etc", "etc/here"] {
         assert_eq!(fs::metadata(root.join(name)).expect("metadata").atime(), 0, "{name}");
     }

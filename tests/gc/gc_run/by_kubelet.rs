@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use layersweep::execute::kubelet::{self, Settings};
 use layersweep::execute::measure::Patience;
-use layersweep::execute::{Gauges, Looked, Means, PreconditionError, Run};
+use layersweep::execute::{Gauges, PreconditionError, ProofContext, RemoverFacts, Run};
 use layersweep::model::Pattern;
 use layersweep::model::plan::Reason;
 use layersweep::model::{Outcome, OutcomeKind, Plan, Stopped};
@@ -38,7 +38,7 @@ impl Node {
         stop: &AtomicBool,
     ) -> Result<(Outcome, Report), PreconditionError> {
         let scan = self.scan();
-        let means = Means { request: &self.request(), policy, context: &ByName };
+        let means = ProofContext { request: &self.request(), policy, context: &ByName };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), told, stop);
         let before = run.measure();
         let (plan, report) = kubelet::run(&mut run, &scan, &means, &mut self.remover(), theirs(policy))?;
@@ -47,8 +47,8 @@ impl Node {
 
     fn dry_by_kubelet(&self, policy: &Policy) -> (Plan, Report) {
         let scan = self.scan();
-        let means = Means { request: &self.request(), policy, context: &ByName };
-        let looked = Looked::now(&scan, &means, &mut self.remover()).unwrap();
+        let means = ProofContext { request: &self.request(), policy, context: &ByName };
+        let looked = RemoverFacts::now(&scan, &means, &mut self.remover()).unwrap();
         let (plan, report, _) = kubelet::plan(&[], &scan, &means, &looked, theirs(policy)).unwrap();
         (plan, report)
     }

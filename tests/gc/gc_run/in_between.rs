@@ -6,7 +6,8 @@ use layersweep::execute::cri::CriRemover;
 use layersweep::execute::kubelet::{self, Settings};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{
-    Gauges, Looked, Means, PolicyContext, PreconditionError, Recalled, Removed, Remover, Run, images,
+    Gauges, PolicyContext, PreconditionError, ProofContext, Recalled, Removed, Remover, RemoverFacts, Run,
+    images,
 };
 use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
@@ -159,7 +160,7 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
     let oldest = scan.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
     let mut told = Told::default();
     let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), &mut told, &GO_ON);
-    let means = Means { request: &request, policy: &policy, context: &Marking(&node) };
+    let means = ProofContext { request: &request, policy: &policy, context: &Marking(&node) };
     let task = Task::Named(&[oldest.into()]);
     images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();
     assert_eq!(run.deletions().len(), 1);
@@ -196,8 +197,8 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     let (kept, detail) = rule(&name(1));
     assert!(kept == "in-use" && detail.contains("container"), "{kept}: {detail}");
     let theirs = compare::kubelet_policy(&policy).unwrap();
-    let means = Means { request: &request, policy: &policy, context: &ByName };
-    let looked = Looked::now(&scan, &means, &mut node.remover()).unwrap();
+    let means = ProofContext { request: &request, policy: &policy, context: &ByName };
+    let looked = RemoverFacts::now(&scan, &means, &mut node.remover()).unwrap();
     let both = images::side_by_side(&scan, &means, &looked, theirs);
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
     let theirs = Settings { policy: theirs, gates: compare::GATES };

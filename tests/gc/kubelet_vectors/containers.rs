@@ -14,7 +14,7 @@ use layersweep::policy::containers::Sandbox;
 use layersweep::policy::containers::Verdicts;
 use layersweep::policy::containers::exact;
 use layersweep::policy::containers::kubelet;
-use layersweep::policy::containers::logs::{self, Directory, Named};
+use layersweep::policy::containers::logs::{self, Directory, LinkTarget};
 
 use super::container_rows::{
     ContainerPolicyFields, ContainerPolicyRow, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow,
@@ -177,11 +177,11 @@ fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> Directory<'a> {
 pub fn link(decides: Decides, row: &LogSymlinksRow) -> Result<(), String> {
     let link = &row.symlink;
     let named = match (link.id_parseable, link.container_status.as_deref()) {
-        (false, _) => Named::Nobody,
-        (true, Some("error")) => Named::Failed,
-        (true, Some("nil")) => Named::Empty,
-        (true, Some("unknown_container")) => Named::Unknown,
-        (true, Some(text)) => Named::State(state(text)?),
+        (false, _) => LinkTarget::Nobody,
+        (true, Some("error")) => LinkTarget::Failed,
+        (true, Some("nil")) => LinkTarget::Empty,
+        (true, Some("unknown_container")) => LinkTarget::Unknown,
+        (true, Some(text)) => LinkTarget::State(state(text)?),
         (true, None) => return Err("a container without a status".into()),
     };
     let (removed, rule) = match decides {

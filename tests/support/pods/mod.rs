@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
-use layersweep::node::places::Places;
+use layersweep::node::places::KubeletPlaces;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Uri};
@@ -59,9 +59,9 @@ impl Kubelet {
     }
 
     /// The same with its logs at `logs`.
-    pub fn places(&self) -> Places {
+    pub fn places(&self) -> KubeletPlaces {
         let top = self.scratch.path();
-        Places {
+        KubeletPlaces {
             roots: vec![top.join("kubelet")],
             said_by_kubelet: false,
             manifests: vec![top.join("manifests")],

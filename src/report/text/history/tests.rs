@@ -2,7 +2,9 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use crate::app::history::{Origin, PastRuns};
-use crate::history::runs::{Act, Certainty, Command, Deletion, Event, Kind, OutcomeKind, Quiet, Reason};
+use crate::history::runs::{
+    Act, Certainty, Command, Deletion, Event, OutcomeKind, Quiet, Reason, TargetKind,
+};
 use crate::report::json;
 
 fn at(text: &str) -> Timestamp {
@@ -12,7 +14,7 @@ fn at(text: &str) -> Timestamp {
 fn act() -> Act {
     let deletion = |id: &str, predicted_bytes, measured_bytes, error: Option<&str>| Deletion {
         at: at("2026-11-21T13:00:05Z"),
-        kind: Kind::Image,
+        kind: TargetKind::Image,
         store: None,
         id: id.into(),
         names: vec![],

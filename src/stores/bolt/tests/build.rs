@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::meta::fnv1a;
 use super::super::order::Order;
-use super::super::{Bucket, Entry};
+use super::super::{Bucket, BucketEntry};
 use super::{flatten, lookups_agree, read};
 
 /// What a key has.
@@ -26,9 +26,9 @@ pub struct Builder {
 
 /// A copy of everything in `bucket`, to be changed and written anew.
 pub fn tree_of(bucket: &Bucket<'_>) -> BTreeMap<Vec<u8>, Value> {
-    let value = |entry: Entry<'_>| match entry {
-        Entry::Value(bytes) => Value::Bytes(bytes.to_vec()),
-        Entry::Bucket(bucket) => Value::Bucket(tree_of(&bucket), false),
+    let value = |entry: BucketEntry<'_>| match entry {
+        BucketEntry::Value(bytes) => Value::Bytes(bytes.to_vec()),
+        BucketEntry::Bucket(bucket) => Value::Bucket(tree_of(&bucket), false),
     };
     bucket.entries().map(|(key, entry)| (key.to_vec(), value(entry))).collect()
 }

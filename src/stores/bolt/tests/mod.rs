@@ -6,7 +6,7 @@ mod real;
 mod writing;
 
 use super::meta::fnv1a;
-use super::{Bucket, Database, Entry, Limits, Source};
+use super::{Bucket, BucketEntry, Database, Limits, Source};
 use std::io;
 
 /// A file that nobody writes.
@@ -39,11 +39,11 @@ fn flatten(bucket: &Bucket<'_>) -> Vec<u8> {
             flat.extend((key.len() as u32).to_le_bytes());
             flat.extend(key);
             match entry {
-                Entry::Value(value) => {
+                BucketEntry::Value(value) => {
                     flat.extend((value.len() as u32).to_le_bytes());
                     flat.extend(value);
                 }
-                Entry::Bucket(bucket) => {
+                BucketEntry::Bucket(bucket) => {
                     flat.extend(u32::MAX.to_le_bytes());
                     below(&bucket, depth + 1, flat);
                 }
@@ -73,8 +73,8 @@ fn buckets_alone_agree(bytes: &[u8], whole: &Database) {
 fn lookups_agree(bucket: &Bucket<'_>) {
     for (key, entry) in bucket.entries() {
         match (entry, bucket.get(key)) {
-            (Entry::Value(one), Some(Entry::Value(other))) => assert_eq!(one, other),
-            (Entry::Bucket(one), Some(Entry::Bucket(other))) => {
+            (BucketEntry::Value(one), Some(BucketEntry::Value(other))) => assert_eq!(one, other),
+            (BucketEntry::Bucket(one), Some(BucketEntry::Bucket(other))) => {
                 assert_eq!(flatten(&one), flatten(&other));
                 lookups_agree(&one);
             }

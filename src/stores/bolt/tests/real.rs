@@ -27,8 +27,8 @@ fn count(bucket: &Bucket<'_>) -> (usize, usize) {
     let mut sum = (0, 0);
     for (_, entry) in bucket.entries() {
         match entry {
-            Entry::Value(_) => sum.1 += 1,
-            Entry::Bucket(inner) => {
+            BucketEntry::Value(_) => sum.1 += 1,
+            BucketEntry::Bucket(inner) => {
                 let below = count(&inner);
                 sum = (sum.0 + 1 + below.0, sum.1 + below.1);
             }

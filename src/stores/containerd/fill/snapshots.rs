@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Filler, qualified};
 use crate::model::{LayerFacts, NodeIx, NodeKind, Size};
-use crate::stores::containerd::metadata::snapshotter::Kind;
+use crate::stores::containerd::metadata::snapshotter::SnapshotKind;
 use crate::stores::containerd::snapshot::FIRST_BACKEND_AREA;
 
 impl<'a> Filler<'a> {
@@ -41,7 +41,7 @@ impl<'a> Filler<'a> {
                     // As its node is called, if there is one.
                     parent: record.parent.as_deref().map(id),
                     created: record.created,
-                    read_write: kind == Some(Kind::Active),
+                    read_write: kind == Some(SnapshotKind::Active),
                     snapshotter: Some(record.snapshotter.clone()),
                     ..LayerFacts::default()
                 }));
@@ -128,7 +128,7 @@ impl<'a> Filler<'a> {
             made.layer = Some(Box::new(LayerFacts {
                 parent: name.or_else(|| found.parent.clone()),
                 created: found.created,
-                read_write: found.kind == Some(Kind::Active),
+                read_write: found.kind == Some(SnapshotKind::Active),
                 snapshotter: Some(backend.name.clone()),
                 ..LayerFacts::default()
             }));

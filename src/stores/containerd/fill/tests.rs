@@ -10,7 +10,7 @@ use crate::disk::filesystem::CostModel;
 use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass, Owner, StoreIx, Verdict};
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::stores::bolt::{Database, Limits};
-use crate::stores::containerd::places::{CRI, META_DB, Places};
+use crate::stores::containerd::places::{CRI, ContainerdPlaces, META_DB};
 use crate::stores::containerd::{Documents, read, units};
 use crate::sys::clock::Present;
 
@@ -39,7 +39,8 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         fs::write(own.join("hostname"), "pod").unwrap();
     }
     let snapshot =
-        read::read(&Places::at(root, true), read::Patience::default(), &Documents::default()).unwrap();
+        read::read(&ContainerdPlaces::at(root, true), read::Patience::default(), &Documents::default())
+            .unwrap();
     let units = units::sort(&snapshot);
     let mut inventory = Inventory::default();
     let writer = InventoryWriter {
@@ -121,7 +122,7 @@ fn layers_in_a_cache_stay_with_it() {
     record.insert(b"labels".to_vec(), Value::Bucket(labels.into(), true));
     fs::write(erofs.join("metadata.db"), Builder::usual().file(&own)).unwrap();
 
-    let mut places = Places::at(&root, true);
+    let mut places = ContainerdPlaces::at(&root, true);
     places.layer_caches.push(cache.clone());
     // Where one leads is not known: then nothing is called unused.
     let astray = committed[0].1.join("layer.erofs");

@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use crate::model::{LeakClass, NodeIx, Verdict};
 use crate::stores::containerd::fill::{Filler, qualified};
 use crate::stores::containerd::metadata::Namespace;
-use crate::stores::containerd::units::{Unit, What};
+use crate::stores::containerd::units::{ContainerdUnit, Unit};
 use crate::stores::leaks::Judgement;
 
-/// What [`What::Orphan`] of a class says.
+/// What [`ContainerdUnit::Orphan`] of a class says.
 fn evidence(class: LeakClass) -> &'static str {
     match class {
         LeakClass::OrphanBlob => {
@@ -48,7 +48,7 @@ fn evidence(class: LeakClass) -> &'static str {
 impl<'a> Filler<'a> {
     pub(crate) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
-            let What::Orphan(class) = unit.what else { continue };
+            let ContainerdUnit::Orphan(class) = unit.what else { continue };
             if class == LeakClass::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
                 // Empty mount points are normal.
                 self.writer.inventory.anchored.push(*node);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::values;
-use crate::stores::bolt::{Bucket, Entry};
+use crate::stores::bolt::{Bucket, BucketEntry};
 
 /// Labels or annotations, by key.
 pub type Labels = BTreeMap<String, String>;
@@ -77,8 +77,8 @@ impl<'a, 'o> Fields<'a, 'o> {
         let entries = labels.into_iter().flat_map(|labels| labels.entries());
         entries
             .filter_map(|(key, entry)| match entry {
-                Entry::Value(value) => Some((text(key), text(value))),
-                Entry::Bucket(_) => None,
+                BucketEntry::Value(value) => Some((text(key), text(value))),
+                BucketEntry::Bucket(_) => None,
             })
             .collect()
     }

@@ -7,7 +7,7 @@ use super::records::{
     SnapshotRecord,
 };
 use super::values;
-use crate::stores::bolt::{Bucket, Entry};
+use crate::stores::bolt::{Bucket, BucketEntry};
 
 /// Reads the namespace `name`.
 pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Namespace {
@@ -59,7 +59,7 @@ impl Reader<'_, '_> {
         let mut ingests = self.each(&["content", "ingests"], ingest);
         let old = self.bucket.bucket("content").and_then(|content| content.bucket("ingest"));
         for (key, entry) in old.into_iter().flat_map(|old| old.entries()) {
-            if let Entry::Value(backend) = entry {
+            if let BucketEntry::Value(backend) = entry {
                 ingests.push(IngestRecord {
                     key: text(key),
                     backend_ref: Some(text(backend)),

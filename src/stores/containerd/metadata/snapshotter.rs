@@ -15,7 +15,7 @@ const BLOB_REF: &str = "io.containerd.erofs.v1/blob.ref";
 
 /// What a snapshot is to its snapshotter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SnapshotKind {
     /// Mounted read-only, for a moment.
     View,
     /// Writable.
@@ -32,7 +32,7 @@ pub struct BackendSnapshot {
     /// The number that is its directory.
     pub id: u64,
     /// What it is; `None` where the record does not say.
-    pub kind: Option<Kind>,
+    pub kind: Option<SnapshotKind>,
     /// Key of its parent.
     pub parent: Option<String>,
     /// When it was created.
@@ -51,9 +51,9 @@ pub fn read(database: &Database) -> (Vec<BackendSnapshot>, Vec<Oddity>) {
     for (key, bucket) in buckets(top) {
         let mut fields = Fields::new(bucket, format!("snapshots/{key}"), &mut odd);
         let kind = match fields.bytes("kind") {
-            Some([1]) => Some(Kind::View),
-            Some([2]) => Some(Kind::Active),
-            Some([3]) => Some(Kind::Committed),
+            Some([1]) => Some(SnapshotKind::View),
+            Some([2]) => Some(SnapshotKind::Active),
+            Some([3]) => Some(SnapshotKind::Committed),
             _ => None,
         };
         if kind.is_none() {

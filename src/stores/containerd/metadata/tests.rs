@@ -132,7 +132,8 @@ fn snapshotters_know_the_directories() {
                 let known = snapshots.any(|snapshot| snapshot.backend.as_ref() == Some(&entry.key));
                 assert_eq!(known, !entry.key.ends_with("/rolled-back"), "{version} {}", entry.key);
             }
-            let count = entries.iter().filter(|entry| entry.kind == Some(snapshotter::Kind::Active)).count();
+            let count =
+                entries.iter().filter(|entry| entry.kind == Some(snapshotter::SnapshotKind::Active)).count();
             assert_eq!(count, active, "{version} {snapshotter}");
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::leaks::{self, Circumstances};
-use super::read::{Artifact, Layout, Unit, What};
+use super::read::{Artifact, ArtifactUnit, Layout, Unit};
 use super::{BLOBS, layout, users};
 use crate::disk::Tally;
 use crate::model::Orphan;
@@ -58,11 +58,11 @@ struct Filler<'a> {
 impl<'a> Filler<'a> {
     fn unit(&mut self, unit: &'a Unit, tally: &Tally) -> NodeIx {
         let kind = match &unit.what {
-            What::Blob(_) => NodeKind::Blob,
-            What::Temporary => NodeKind::Orphan,
-            What::Metadata => NodeKind::StoreMetadata,
-            What::Index => NodeKind::StoreRecords,
-            What::Other => NodeKind::Other,
+            ArtifactUnit::Blob(_) => NodeKind::Blob,
+            ArtifactUnit::Temporary => NodeKind::Orphan,
+            ArtifactUnit::Metadata => NodeKind::StoreMetadata,
+            ArtifactUnit::Index => NodeKind::StoreRecords,
+            ArtifactUnit::Other => NodeKind::Other,
         };
         let size = self.writer.size(0, tally);
         let node = self.writer.add(kind, &unit.id, 0, &unit.path, size);
@@ -70,7 +70,7 @@ impl<'a> Filler<'a> {
             let facts = Box::new(self.facts(&unit.path, tally));
             self.writer.inventory[node].layer = Some(facts);
         }
-        if let What::Blob(digest) = &unit.what {
+        if let ArtifactUnit::Blob(digest) = &unit.what {
             self.blobs.insert(digest, node);
         }
         let is_held = matches!(kind, NodeKind::Blob | NodeKind::Orphan);
@@ -186,8 +186,8 @@ impl<'a> Filler<'a> {
             layout.artifacts.iter().flat_map(|one| &one.reach.blobs).map(String::as_str).collect();
         for (unit, node) in layout.units.iter().zip(nodes) {
             let digest = match &unit.what {
-                What::Blob(digest) if !needed.contains(digest.as_str()) => Some(digest),
-                What::Temporary => None,
+                ArtifactUnit::Blob(digest) if !needed.contains(digest.as_str()) => Some(digest),
+                ArtifactUnit::Temporary => None,
                 _ => continue,
             };
             // Times are not set back here, and under the lock no process changes it.

@@ -15,7 +15,7 @@ const MOST_HEX: usize = 128;
 
 /// One entry of `index.json`: a name of an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct IndexEntry {
     /// Digest of its manifest, or of an index of manifests.
     pub digest: String,
     /// Its name; an entry can be without.
@@ -52,12 +52,12 @@ pub fn is_hex(text: &str) -> bool {
 
 /// The entry that a row of `manifests` is; `None` where it has no digest.
 #[must_use]
-pub fn entry(row: &Value) -> Option<Entry> {
+pub fn entry(row: &Value) -> Option<IndexEntry> {
     let digest = row.get("digest")?.as_str()?;
     split(digest)?;
     let name = row.get("annotations").and_then(|all| all.get(REF_NAME)).and_then(Value::as_str);
     let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
-    Some(Entry { digest: digest.to_owned(), name })
+    Some(IndexEntry { digest: digest.to_owned(), name })
 }
 
 /// The rows of an index; `None` where the file is not an index.
@@ -175,7 +175,8 @@ mod tests {
             {{"digest":"{b}"}},{{"digest":"sha256:../../etc"}},{{}},7]}}"#
         );
         let entries: Vec<_> = rows(index.as_bytes()).unwrap().iter().filter_map(entry).collect();
-        let expected = [Entry { digest: a, name: Some("q.io/m:1".into()) }, Entry { digest: b, name: None }];
+        let expected =
+            [IndexEntry { digest: a, name: Some("q.io/m:1".into()) }, IndexEntry { digest: b, name: None }];
         assert_eq!(entries, expected);
         assert_eq!(rows(b"{}"), Some(vec![]));
         assert_eq!(rows(br#"{"manifests":null}"#), Some(vec![]));

@@ -6,16 +6,16 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::layout::{self, Document, Entry, Reach};
+use super::layout::{self, Document, IndexEntry, Reach};
 use super::leaks::is_temporary;
 use super::{DRIVER, directory};
 use crate::disk::TreeScope;
 use crate::model::{Consistency, Finding};
 use crate::stores::containers_storage::locks::LockFile;
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::snapshot::Patience;
 use crate::stores::unit::{self, UnitKind};
-use crate::sys::quiet::{self, Facts, Kind};
+use crate::sys::quiet::{self, FileKind, InodeFacts};
 
 pub(crate) const INDEX: &str = "index.json";
 pub(crate) const LOCK: &str = "index.lock";
@@ -52,7 +52,7 @@ impl Artifact {
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// Its path; the driver is [`DRIVER`].
-    pub places: Places,
+    pub places: StorePlaces,
     /// The artifacts, in the order of the index.
     pub artifacts: Vec<Artifact>,
     /// Lengths of the existing blobs, by digest.
@@ -70,7 +70,7 @@ pub struct Layout {
 
 /// What a unit is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ArtifactUnit {
     /// A blob, by its digest.
     Blob(String),
     /// A temporary file of a pull, or of a write of the index.
@@ -83,9 +83,9 @@ pub enum What {
 }
 
 /// A unit of an artifact store. Its parts are below [`directory`].
-pub type Unit = unit::Unit<What>;
+pub type Unit = unit::Unit<ArtifactUnit>;
 
-impl UnitKind for What {
+impl UnitKind for ArtifactUnit {
     fn tag(&self) -> &'static str {
         match self {
             Self::Blob(_) => "blob",
@@ -100,23 +100,23 @@ impl UnitKind for What {
 /// What changes with every write of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signature {
-    index: Option<Facts>,
+    index: Option<InodeFacts>,
     is_locked: bool,
 }
 
 /// Whether the graphroot of `places` has an artifact store, and not just something of that name.
 #[must_use]
-pub fn exists(places: &Places) -> bool {
+pub fn exists(places: &StorePlaces) -> bool {
     let (within, top) = (places.within(), directory(&places.graphroot));
     let has = |name: &str, kind| within.facts(&top.join(name)).is_ok_and(|facts| facts.kind == kind);
-    has("oci-layout", Kind::File) || has(INDEX, Kind::File) || has(BLOBS, Kind::Directory)
+    has("oci-layout", FileKind::File) || has(INDEX, FileKind::File) || has(BLOBS, FileKind::Directory)
 }
 
 /// Reads the store; `places` has the driver [`DRIVER`].
 ///
 /// # Errors
 /// When its directory cannot be listed. What cannot be read in it is a finding.
-pub fn read(places: &Places, patience: Patience) -> io::Result<Layout> {
+pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Layout> {
     debug_assert_eq!(places.driver, DRIVER);
     let started = Instant::now();
     loop {
@@ -156,7 +156,7 @@ pub fn moved(layout: &Layout) -> bool {
     now.is_none() || now != layout.signature
 }
 
-fn sign(places: &Places) -> io::Result<Signature> {
+fn sign(places: &StorePlaces) -> io::Result<Signature> {
     let (within, top) = (places.within(), directory(&places.graphroot));
     let is_locked = match LockFile::open(&within, &top.join(LOCK))? {
         Some(lock) => lock.has_writer()?,
@@ -165,7 +165,7 @@ fn sign(places: &Places) -> io::Result<Signature> {
     Ok(Signature { index: within.facts(&top.join(INDEX)).ok(), is_locked })
 }
 
-fn read_once(places: &Places) -> io::Result<Layout> {
+fn read_once(places: &StorePlaces) -> io::Result<Layout> {
     let mut layout = Layout {
         places: places.clone(),
         artifacts: Vec::new(),
@@ -200,23 +200,23 @@ impl Layout {
         self.findings.push(Finding { path, message, incomplete: true });
     }
 
-    fn add(&mut self, what: What, id: &str, below: PathBuf, scope: TreeScope) {
+    fn add(&mut self, what: ArtifactUnit, id: &str, below: PathBuf, scope: TreeScope) {
         let path = self.directory().join(&below);
         let part = (0, below, scope);
-        let bookkeeping = matches!(what, What::Metadata);
-        let known = self.units.iter().position(|unit| bookkeeping && unit.what == What::Metadata);
+        let bookkeeping = matches!(what, ArtifactUnit::Metadata);
+        let known = self.units.iter().position(|unit| bookkeeping && unit.what == ArtifactUnit::Metadata);
         match known {
             Some(at) => self.units[at].parts.push(part),
             None => self.units.push(Unit { what, id: id.to_owned(), path, parts: vec![part] }),
         }
     }
 
-    fn whole(&mut self, what: What, id: &OsStr, below: PathBuf) {
+    fn whole(&mut self, what: ArtifactUnit, id: &OsStr, below: PathBuf) {
         self.add(what, &id.to_string_lossy(), below, TreeScope::Whole);
     }
 
     fn metadata(&mut self, below: PathBuf, scope: TreeScope) {
-        self.add(What::Metadata, "store metadata", below, scope);
+        self.add(ArtifactUnit::Metadata, "store metadata", below, scope);
     }
 
     fn list(&mut self) -> io::Result<()> {
@@ -225,20 +225,20 @@ impl Layout {
         for entry in within.list(&top)? {
             let below = PathBuf::from(&entry.name);
             match (entry.name.to_str(), entry.kind) {
-                (Some(BLOBS), Kind::Directory) => self.algorithms(&within, &below),
-                (Some(INDEX), Kind::File) => self.whole(What::Index, &entry.name, below),
-                (Some("oci-layout" | LOCK), Kind::File) => self.metadata(below, TreeScope::Whole),
-                (Some(name), Kind::File) if is_temporary(name) => {
-                    self.whole(What::Temporary, &entry.name, below);
+                (Some(BLOBS), FileKind::Directory) => self.algorithms(&within, &below),
+                (Some(INDEX), FileKind::File) => self.whole(ArtifactUnit::Index, &entry.name, below),
+                (Some("oci-layout" | LOCK), FileKind::File) => self.metadata(below, TreeScope::Whole),
+                (Some(name), FileKind::File) if is_temporary(name) => {
+                    self.whole(ArtifactUnit::Temporary, &entry.name, below);
                 }
-                _ => self.whole(What::Other, &entry.name, below),
+                _ => self.whole(ArtifactUnit::Other, &entry.name, below),
             }
         }
         Ok(())
     }
 
     /// What cannot be listed is not there for us, and that is said.
-    fn listed(&mut self, within: &quiet::Within, below: &Path) -> Vec<quiet::Entry> {
+    fn listed(&mut self, within: &quiet::Within, below: &Path) -> Vec<quiet::DirectoryEntry> {
         let path = self.directory().join(below);
         within.list(&path).unwrap_or_else(|error| {
             self.broken(path, format!("cannot be listed: {error}"));
@@ -250,8 +250,8 @@ impl Layout {
         self.metadata(blobs.to_path_buf(), TreeScope::EntryOnly);
         for algorithm in self.listed(within, blobs) {
             let below = blobs.join(&algorithm.name);
-            let Some(name) = algorithm.name.to_str().filter(|_| algorithm.kind == Kind::Directory) else {
-                self.whole(What::Other, &algorithm.name, below);
+            let Some(name) = algorithm.name.to_str().filter(|_| algorithm.kind == FileKind::Directory) else {
+                self.whole(ArtifactUnit::Other, &algorithm.name, below);
                 continue;
             };
             self.metadata(below.clone(), TreeScope::EntryOnly);
@@ -261,11 +261,11 @@ impl Layout {
                 let digest = digest.filter(|digest| layout::split(digest).is_some());
                 let facts = within.facts(&self.directory().join(&path));
                 match (digest, facts) {
-                    (Some(digest), Ok(facts)) if facts.kind == Kind::File => {
+                    (Some(digest), Ok(facts)) if facts.kind == FileKind::File => {
                         self.blobs.insert(digest.clone(), facts.length);
-                        self.add(What::Blob(digest.clone()), &digest, path, TreeScope::Whole);
+                        self.add(ArtifactUnit::Blob(digest.clone()), &digest, path, TreeScope::Whole);
                     }
-                    _ => self.whole(What::Other, &blob.name, path),
+                    _ => self.whole(ArtifactUnit::Other, &blob.name, path),
                 }
             }
         }
@@ -286,7 +286,7 @@ impl Layout {
         let mut documents: HashMap<String, Option<Document>> = HashMap::new();
         let mut at: HashMap<String, usize> = HashMap::new();
         for row in &rows {
-            let Some(Entry { digest, name }) = layout::entry(row) else {
+            let Some(IndexEntry { digest, name }) = layout::entry(row) else {
                 self.broken(path.clone(), "has an entry without a digest".into());
                 continue;
             };

@@ -8,7 +8,7 @@ use crate::disk::filesystem::CostModel;
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::containers_storage::artifacts::{self, Layout};
 use crate::stores::containers_storage::config::pinned_by;
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::stores::request::Request;
 use crate::stores::store::{Filling, Store, UnitView};
@@ -29,7 +29,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// When it cannot be listed.
-    pub(crate) fn find(places: &Places, origin: &str, request: &Request) -> io::Result<Option<Self>> {
+    pub(crate) fn find(places: &StorePlaces, origin: &str, request: &Request) -> io::Result<Option<Self>> {
         if !artifacts::exists(places) {
             return Ok(None);
         }
@@ -70,7 +70,7 @@ impl Store for Artifacts {
         views(&self.layout.units)
     }
 
-    fn places(&self) -> Option<&Places> {
+    fn places(&self) -> Option<&StorePlaces> {
         Some(&self.layout.places)
     }
 

@@ -10,9 +10,9 @@ use super::read::Artifact;
 use crate::model::reference::{means_id, means_name};
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
 use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::is_id;
-use crate::sys::quiet::{Kind, Within};
+use crate::sys::quiet::{FileKind, Within};
 
 /// A container that has volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl VolumeUse {
 }
 
 /// All that the containers of the graphroot say, whichever driver they have.
-pub(crate) fn of(places: &Places) -> Vec<VolumeUse> {
+pub(crate) fn of(places: &StorePlaces) -> Vec<VolumeUse> {
     let within = places.within();
     let mut found = of_crio(&within, &places.graphroot);
     match engine::read(places) {
@@ -65,7 +65,7 @@ fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
     // Without a listing there are no records to go by, and the store of the images says so.
     for entry in within.list(graphroot).unwrap_or_default() {
         let is_records = entry.name.to_str().is_some_and(|name| name.ends_with("-containers"));
-        if !is_records || entry.kind != Kind::Directory {
+        if !is_records || entry.kind != FileKind::Directory {
             continue;
         }
         let records = graphroot.join(&entry.name);

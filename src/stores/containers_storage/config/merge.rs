@@ -14,11 +14,11 @@ type Identity = (u64, u64);
 #[derive(Debug)]
 pub(super) struct Stores<'a> {
     files: Rc<Files<'a>>,
-    found: Vec<Found>,
+    found: Vec<NamedStore>,
 }
 
 #[derive(Debug)]
-struct Found {
+struct NamedStore {
     store: StoreConfig,
     /// `None` if there is no such directory.
     identity: Option<Identity>,
@@ -63,7 +63,7 @@ impl<'a> Stores<'a> {
     fn push(&mut self, store: StoreConfig) {
         let identity = self.identity(&store.graphroot);
         let drivers = store.driver.iter().cloned().collect();
-        self.found.push(Found { store, identity, drivers });
+        self.found.push(NamedStore { store, identity, drivers });
     }
 
     fn position(&self, graphroot: &Path) -> Option<usize> {
@@ -80,7 +80,7 @@ impl<'a> Stores<'a> {
     }
 }
 
-impl Found {
+impl NamedStore {
     /// Takes in what another candidate says of the same graphroot.
     fn unite(&mut self, other: StoreConfig) {
         self.drivers.extend(other.driver.clone());

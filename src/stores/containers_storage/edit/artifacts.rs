@@ -21,12 +21,12 @@ use super::directory::Directory;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
-use super::locks::{Held, Lock, noise64};
+use super::locks::{HeldLocks, Lock, noise64};
 use super::mounted::{Evidence, Read, ToDelete};
 use super::orphans::{OrphanAt, Reclaimed};
 use super::write;
 use crate::model::Orphan;
-use crate::stores::containers_storage::artifacts::layout::{self, Document, Entry};
+use crate::stores::containers_storage::artifacts::layout::{self, Document, IndexEntry};
 use crate::stores::containers_storage::artifacts::{
     BLOBS, DRIVER, INDEX, LOCK, MOST_DOCUMENT_BYTES, MOST_INDEX_BYTES, is_temporary, volume_users,
 };
@@ -82,7 +82,7 @@ impl Editor {
 struct Index {
     /// The fields but `manifests`, as they stand.
     fields: BTreeMap<String, Box<RawValue>>,
-    rows: Vec<(Box<RawValue>, Option<Entry>)>,
+    rows: Vec<(Box<RawValue>, Option<IndexEntry>)>,
 }
 
 impl Index {
@@ -106,10 +106,10 @@ impl Index {
 
     /// Without the entries of `digest`: of all names, or of these.
     fn without(&self, digest: &str, names: Option<&[String]>) -> serde_json::Result<Vec<u8>> {
-        let is_named = |entry: &Entry| {
+        let is_named = |entry: &IndexEntry| {
             names.is_none_or(|names| entry.name.as_ref().is_some_and(|name| names.contains(name)))
         };
-        let is_it = |entry: &Option<Entry>| {
+        let is_it = |entry: &Option<IndexEntry>| {
             entry.as_ref().is_some_and(|entry| entry.digest == digest && is_named(entry))
         };
         let rows: Vec<&RawValue> =
@@ -126,7 +126,7 @@ impl Index {
 struct Session<'e> {
     editor: &'e Editor,
     top: Directory,
-    held: Held,
+    held: HeldLocks,
     since: Instant,
     index: Index,
     documents: HashMap<String, Option<Document>>,
@@ -149,7 +149,7 @@ impl<'e> Session<'e> {
         let blobs = [top.path().join(BLOBS)];
         let mut evidence = Evidence::of_directories(&blobs, Read::Mounts, trusts_namespace)?;
         editor.step("looked");
-        let held = Held::take(vec![Lock::new(None, path, lock)], editor.options.patience)?;
+        let held = HeldLocks::take(vec![Lock::new(None, path, lock)], editor.options.patience)?;
         let since = Instant::now();
         editor.step("locked");
         held.prove_current(&editor.places.within())?;

@@ -12,10 +12,10 @@ use super::deleted::Deleted;
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
 use super::links::Links;
-use super::outside::{Look, OutsideUse};
-use super::place::{Place, prove_ours};
+use super::outside::{LookOutside, OutsideUse};
 use super::reserve_file::ReserveFile;
-use crate::stores::containers_storage::places::Places;
+use super::store_directory::{StoreDirectory, prove_ours};
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
 use crate::sys::root::Root;
 use crate::sys::stop;
@@ -51,7 +51,7 @@ pub struct Options {
     /// Our own directory for notes of deletions in progress ([`Editor::resume`]).
     pub intents: Option<PathBuf>,
     /// Reads the users of the store's images and layers outside its records.
-    pub outside: Option<Look>,
+    pub outside: Option<LookOutside>,
     /// The time that ages are counted to, when the deletion was decided; `None`: the wall
     /// clock.
     pub present: Option<Present>,
@@ -93,7 +93,7 @@ impl fmt::Debug for Options {
 
 #[derive(Debug)]
 pub struct Editor {
-    pub(super) places: Places,
+    pub(super) places: StorePlaces,
     pub(super) options: Options,
     /// What is known of the links of each place; kept from one deletion to the next.
     links: Mutex<HashMap<usize, Links>>,
@@ -105,7 +105,7 @@ impl Editor {
     /// # Errors
     /// When the store cannot be edited: an additional store, one below a mounted root, one with
     /// an unknown driver, another user's.
-    pub fn new(places: &Places, options: Options) -> Result<Self, Refusal> {
+    pub fn new(places: &StorePlaces, options: Options) -> Result<Self, Refusal> {
         if places.foreign {
             return Err(Refusal::Foreign);
         }
@@ -145,7 +145,7 @@ impl Editor {
     }
 
     /// Reads the links that are not known yet. Only overlay has any.
-    pub(super) fn refresh_links(&self, places: &[Place]) -> Result<(), Fault> {
+    pub(super) fn refresh_links(&self, places: &[StoreDirectory]) -> Result<(), Fault> {
         if self.places.driver != "overlay" {
             return Ok(());
         }

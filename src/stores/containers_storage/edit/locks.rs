@@ -115,11 +115,11 @@ pub(super) fn noise64() -> u64 {
 
 /// All locks of a store, held.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldLocks {
     locks: Vec<Lock>,
 }
 
-impl Held {
+impl HeldLocks {
     /// Takes `locks`, which stand in the library's order, within `patience`.
     pub(super) fn take(locks: Vec<Lock>, patience: Duration) -> Result<Self, Error> {
         let started = Instant::now();
@@ -205,7 +205,8 @@ mod tests {
         let other = lock(&second);
         assert!(other.try_exclusive().unwrap());
         let started = Instant::now();
-        let error = Held::take(vec![lock(&first), lock(&second)], Duration::from_millis(300)).unwrap_err();
+        let error =
+            HeldLocks::take(vec![lock(&first), lock(&second)], Duration::from_millis(300)).unwrap_err();
         assert!((300..3000).contains(&started.elapsed().as_millis()));
         let Error::Locked { path, holder, .. } = error else { panic!("{error}") };
         assert_eq!(path, second);
@@ -214,7 +215,7 @@ mod tests {
         // The first was released.
         assert!(lock(&first).try_exclusive().unwrap());
         drop(other);
-        let held = Held::take(vec![lock(&first), lock(&second)], Duration::from_millis(300)).unwrap();
+        let held = HeldLocks::take(vec![lock(&first), lock(&second)], Duration::from_millis(300)).unwrap();
         assert!(!lock(&first).try_exclusive().unwrap());
         // Opening and closing the file elsewhere must not drop the lock.
         drop(std::fs::read(&second).unwrap());

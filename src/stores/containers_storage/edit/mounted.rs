@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
-use super::place::Place;
+use super::store_directory::StoreDirectory;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
@@ -49,7 +49,11 @@ pub(super) struct Evidence {
 
 impl Evidence {
     /// Reads what has to do with a store's directories.
-    pub(super) fn of_store(places: &[Place], read: Read, trusts_namespace: bool) -> Result<Self, Refusal> {
+    pub(super) fn of_store(
+        places: &[StoreDirectory],
+        read: Read,
+        trusts_namespace: bool,
+    ) -> Result<Self, Refusal> {
         let directories = places.iter().flat_map(|place| {
             let records = RecordKind::ALL.into_iter().filter_map(|kind| place.records(kind));
             place.driver.iter().chain(records).map(|directory| directory.path().to_path_buf())
@@ -84,7 +88,7 @@ impl Evidence {
     /// Takes in what has been mounted since by ourselves and by the library; whether that can be told.
     /// Called under the locks: the library mounts a layer only under the same lock, so that what it
     /// counts does not grow any more.
-    pub(super) fn is_current(&mut self, places: &[Place]) -> Result<bool, Refusal> {
+    pub(super) fn is_current(&mut self, places: &[StoreDirectory]) -> Result<bool, Refusal> {
         for (before, now) in self.counts.iter().zip(Count::of(places)?) {
             if *before == now {
                 continue;
@@ -176,7 +180,7 @@ struct MountedLayer {
 const MOST_COUNTS_BYTES: u64 = 16 << 20;
 
 impl Count {
-    fn of(places: &[Place]) -> Result<Vec<Self>, Refusal> {
+    fn of(places: &[StoreDirectory]) -> Result<Vec<Self>, Refusal> {
         let directories = places.iter().filter_map(|place| place.records(RecordKind::Layers));
         let counts = directories.map(Self::read).collect::<Result<_, Fault>>();
         counts.map_err(|fault| Refusal::MountsUnknown(fault.to_string()))

@@ -65,7 +65,7 @@ impl Editor {
         let mut session = Session::open(self, read)?;
         session.intend(Intent::new(Vec::new(), layer_directories(orphans), &session.number));
         for (at, (orphan, since)) in orphans.iter().zip(since).enumerate() {
-            if let Err(error) = session.reclaim(orphan, Wanted { since, min_age }) {
+            if let Err(error) = session.reclaim(orphan, AgeCondition { since, min_age }) {
                 reclaimed.kept.push((at, error));
             }
         }
@@ -88,14 +88,14 @@ fn since(within: &Within, orphan: &OrphanAt) -> Option<Timestamp> {
 
 /// An age that is asked for.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct AgeCondition {
     /// What the age counts from, if that is known.
     since: Option<Timestamp>,
     min_age: SignedDuration,
 }
 
 /// A orphan and the open directory that holds it.
-struct Found {
+struct OpenOrphan {
     place: usize,
     parent: Directory,
     name: String,
@@ -103,7 +103,7 @@ struct Found {
 }
 
 impl Session<'_> {
-    fn reclaim(&mut self, orphan: &OrphanAt, age: Wanted) -> Result<(), Error> {
+    fn reclaim(&mut self, orphan: &OrphanAt, age: AgeCondition) -> Result<(), Error> {
         let OrphanAt { kind, path } = orphan;
         let unknown = || Refusal::Unknown { kind: "leftover", id: path.display().to_string() };
         let found = self.find(*kind, path)?.ok_or_else(unknown)?;
@@ -150,7 +150,7 @@ impl Session<'_> {
     }
 
     /// Opens the directory that holds the orphan, if `path` is where things of its kind lie.
-    fn find(&self, kind: Orphan, path: &Path) -> Result<Option<Found>, Error> {
+    fn find(&self, kind: Orphan, path: &Path) -> Result<Option<OpenOrphan>, Error> {
         let (Some(holder), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
             return Ok(None);
         };
@@ -188,7 +188,7 @@ impl Session<'_> {
             };
             let Some(parent) = parent.filter(|parent| parent.path() == holder) else { continue };
             if parent.has(name)? {
-                return Ok(Some(Found {
+                return Ok(Some(OpenOrphan {
                     place: at,
                     parent,
                     name: name.to_owned(),
@@ -226,14 +226,14 @@ impl Session<'_> {
     }
 
     /// However much is in it, the locks are held for one rename.
-    fn move_to_trash(&mut self, found: &Found) -> Result<(), Error> {
+    fn move_to_trash(&mut self, found: &OpenOrphan) -> Result<(), Error> {
         self.prove_path_unmounted(&found.path)?;
         self.discard_from(found.place, &found.parent, &found.name)?;
         Ok(())
     }
 
     /// A partial pull's area. Its lock is held until it is out of the way.
-    fn reclaim_staging(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
+    fn reclaim_staging(&mut self, found: &OpenOrphan, age: AgeCondition) -> Result<(), Error> {
         let path = Path::new(&found.name).join("staging.lock");
         let lock = found.parent.open(&path, OFlags::RDWR)?;
         let lock = lock.map(|file| Lock::new(None, found.parent.path().join(&path), file));
@@ -247,7 +247,7 @@ impl Session<'_> {
         self.move_to_trash(found)
     }
 
-    fn reclaim_temporary(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
+    fn reclaim_temporary(&mut self, found: &OpenOrphan, age: AgeCondition) -> Result<(), Error> {
         let number = found.name.strip_prefix("temp-dir-").or_else(|| found.name.strip_prefix("lock-"));
         let Some(number) = number else {
             return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
@@ -272,7 +272,7 @@ impl Session<'_> {
     }
 
     /// An unused short name: it is dangling, or not the one in the layer's `link`.
-    fn reclaim_link(&mut self, found: &Found) -> Result<(), Error> {
+    fn reclaim_link(&mut self, found: &OpenOrphan) -> Result<(), Error> {
         let name = found.name.as_str();
         let names = std::iter::once(name.to_owned()).collect();
         self.prove_no_lower(name, &names, &[])?;
@@ -304,7 +304,10 @@ fn below(directory: Option<&Directory>, name: &str, wanted: &Path) -> Result<Opt
 }
 
 /// In a directory of records, or in that of an image or a container.
-fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Directory>, Fault> {
+fn temp_record(
+    place: &super::store_directory::StoreDirectory,
+    holder: &Path,
+) -> Result<Option<Directory>, Fault> {
     for kind in RecordKind::ALL {
         let Some(records) = place.records(kind) else { continue };
         if records.path() == holder {
@@ -319,7 +322,7 @@ fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Dire
 }
 
 /// It was old enough before the locks were taken, and was not changed or recreated since.
-fn prove_age(found: &Found, wanted: Wanted, editor: &Editor) -> Result<(), Error> {
+fn prove_age(found: &OpenOrphan, wanted: AgeCondition, editor: &Editor) -> Result<(), Error> {
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
     let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), AS_IT_IS, wish)
         .map_err(|error| Fault::new("examining", &found.path, error))?;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::error::Refusal;
 use crate::stores::containers_storage::needs::Need;
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::ImageRecord;
-use crate::sys::quiet::Facts;
+use crate::sys::quiet::InodeFacts;
 use crate::sys::root::Root;
 
 /// Reads the current needs of others. Takes no lock of the store, and is never called under one.
-pub type Look = Box<dyn Fn() -> OutsideUse + Send + Sync>;
+pub type LookOutside = Box<dyn Fn() -> OutsideUse + Send + Sync>;
 
 /// What others need from a store, and the files to watch for changes.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +26,8 @@ pub struct OutsideUse {
 /// Files of a store as they were before it was read.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    places: Option<Places>,
-    files: Vec<(PathBuf, Option<Facts>)>,
+    places: Option<StorePlaces>,
+    files: Vec<(PathBuf, Option<InodeFacts>)>,
     /// Where a store may come.
     absent: Option<PathBuf>,
 }
@@ -35,17 +35,17 @@ pub struct Watch {
 impl Watch {
     /// Called before the store is read, so that later writes are noticed.
     #[must_use]
-    pub fn new(places: &Places) -> Self {
+    pub fn new(places: &StorePlaces) -> Self {
         Self::of(places, places.watched_files())
     }
 
     /// The same for what the locks of the store itself do not guard.
     #[must_use]
-    pub fn beside_records(places: &Places) -> Self {
+    pub fn beside_records(places: &StorePlaces) -> Self {
         Self::of(places, places.files_beside_records())
     }
 
-    fn of(places: &Places, files: Vec<PathBuf>) -> Self {
+    fn of(places: &StorePlaces, files: Vec<PathBuf>) -> Self {
         let within = places.within();
         let files = files.into_iter();
         let files = files.map(|path| (within.facts(&path).ok(), path)).map(|(facts, path)| (path, facts));
@@ -61,7 +61,7 @@ impl Watch {
     fn moved(&self) -> bool {
         // Never by the path alone: a user may have mounted there what never answers.
         let has_come = self.absent.as_ref().is_some_and(|path| Root::open(path).is_ok());
-        let within = self.places.as_ref().map(Places::within);
+        let within = self.places.as_ref().map(StorePlaces::within);
         let facts = |path: &Path| within.as_ref()?.facts(path).ok();
         has_come || self.files.iter().any(|(path, before)| facts(path) != *before)
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::error::{Fault, Refusal};
-use super::place::Place;
+use super::store_directory::StoreDirectory;
 use super::table::{self, Table};
 use crate::stores::containers_storage::places::{MOST_RECORD_BYTES, RecordKind};
 use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRecord, LayerRecord};
@@ -46,7 +46,7 @@ impl From<Fault> for Unread {
 
 impl Records {
     /// Reads every record file of every place.
-    pub(super) fn load(places: &[Place]) -> Result<Self, Unread> {
+    pub(super) fn load(places: &[StoreDirectory]) -> Result<Self, Unread> {
         let mut records = Self::default();
         let mut blanks = Vec::new();
         for (at, place) in places.iter().enumerate() {
@@ -95,7 +95,7 @@ impl Records {
 
     /// Empty or missing files beside objects: what a crash or a full disk leaves. Taken at
     /// their word, everything would look like a leak.
-    fn doubt(&self, place: &Place, kind: RecordKind) -> Result<(), Unread> {
+    fn doubt(&self, place: &StoreDirectory, kind: RecordKind) -> Result<(), Unread> {
         let Some(objects) = place.objects(kind) else { return Ok(()) };
         let known: HashSet<&str> = match kind {
             RecordKind::Layers => self.layers.iter().map(|layer| layer.id.as_str()).collect(),

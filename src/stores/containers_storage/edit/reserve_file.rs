@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::stores::containers_storage::places::{Places, RecordKind};
+use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::stores::containers_storage::units::RESERVE_FILE;
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
 use crate::sys::btrfs;
@@ -62,9 +62,9 @@ impl ReserveFile {
     ///
     /// # Errors
     /// When the state directory is there and cannot be examined.
-    pub fn of_store(places: &Places, state_dir: &Path) -> io::Result<Vec<Self>> {
+    pub fn of_store(places: &StorePlaces, state_dir: &Path) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = Vec::new();
-        if super::place::prove_ours(places).is_err() {
+        if super::store_directory::prove_ours(places).is_err() {
             return Ok(all);
         }
         let state = opened(state_dir)?;
@@ -256,7 +256,7 @@ fn reserve(directory: BorrowedFd<'_>, name: &OsStr, bytes: u64) -> io::Result<()
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
 }
 
-pub(super) fn largest_record_file(places: &Places, area: &Path) -> u64 {
+pub(super) fn largest_record_file(places: &StorePlaces, area: &Path) -> u64 {
     let within = places.within();
     let files = RecordKind::ALL.into_iter().flat_map(|kind| {
         let directory = places.records_dir(area, kind);

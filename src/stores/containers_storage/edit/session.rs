@@ -11,12 +11,12 @@ use super::editor::{Editor, Marking};
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::intent::{Intent, Mark};
 use super::links::Links;
-use super::locks::Held;
+use super::locks::HeldLocks;
 use super::mounted::{self, Evidence, Read};
 use super::offered::Emptied;
 use super::outside::OutsideUse;
-use super::place::{self, Place};
 use super::records::{Records, Unread};
+use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
 use crate::stores::containers_storage::places::RecordKind;
@@ -37,10 +37,10 @@ struct PlaceTrash {
 /// The locks are held from its making to [`Session::finish`].
 pub(super) struct Session<'e> {
     pub(super) editor: &'e Editor,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<StoreDirectory>,
     pub(super) records: Records,
     pub(super) done: Deleted,
-    held: Held,
+    held: HeldLocks,
     since: Instant,
     trashes: Vec<PlaceTrash>,
     evidence: Evidence,
@@ -68,11 +68,11 @@ impl<'e> Session<'e> {
 
     fn try_open(editor: &'e Editor, read: Read) -> Result<Option<Self>, Error> {
         let outside = editor.look_outside();
-        let places = Place::open_all(&editor.places)?;
+        let places = StoreDirectory::open_all(&editor.places)?;
         editor.refresh_links(&places)?;
         let mut evidence = Evidence::of_store(&places, read, editor.options.trust_pid_namespace)?;
         editor.step("looked");
-        let held = Held::take(place::locks(&places)?, editor.options.patience)?;
+        let held = HeldLocks::take(store_directory::locks(&places)?, editor.options.patience)?;
         let since = Instant::now();
         editor.step("locked");
         held.prove_current(&editor.places.within())?;

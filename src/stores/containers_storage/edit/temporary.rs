@@ -19,7 +19,7 @@ use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::leaks::{age, is_old_enough};
 use crate::sys::processes::Processes;
-use crate::sys::quiet::Entry;
+use crate::sys::quiet::DirectoryEntry;
 
 impl Editor {
     /// Removes one entry of the graphroot's `tmp`, or of a temporary directory that the store's
@@ -37,7 +37,7 @@ impl Editor {
         let (parent, what) = self.temporary_directory(holder)?.ok_or_else(unknown)?;
         let within = self.places.within();
         let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
-        let entry: Entry = entry.ok_or_else(unknown)?;
+        let entry: DirectoryEntry = entry.ok_or_else(unknown)?;
         if what == Orphan::VarTmp && !temporary_files::is_temporary(&entry) {
             return Err(unknown().into());
         }

@@ -16,7 +16,7 @@ use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
-use crate::sys::quiet::{Below, Kind, Within};
+use crate::sys::quiet::{Below, FileKind, Within};
 
 /// How much of a file is looked at for the zeroes that a power cut leaves.
 const BEGINNING: usize = 64;
@@ -51,7 +51,7 @@ pub(crate) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
     let has = |directory: &PathBuf| {
         let entries = snapshot.entries(directory);
         let found = entries.binary_search_by(|entry| entry.name.as_os_str().cmp(OsStr::new(id)));
-        found.is_ok_and(|at| entries[at].kind == Kind::Directory)
+        found.is_ok_and(|at| entries[at].kind == FileKind::Directory)
     };
     all.find(has).map(|directory| directory.join(id))
 }
@@ -73,7 +73,7 @@ fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -
     let mut wrong = Vec::new();
     // What cannot be looked at is not wrong; the walk that measures it says so.
     for entry in within.list(directory).unwrap_or_default() {
-        if entry.kind == Kind::File && entry.name.to_str().is_some_and(|name| name.starts_with(".tmp-")) {
+        if entry.kind == FileKind::File && entry.name.to_str().is_some_and(|name| name.starts_with(".tmp-")) {
             let path = directory.join(&entry.name);
             wrong.push(Fault { of: FaultOf::ImageFile(at), path, judged: unfinished_write() });
         }

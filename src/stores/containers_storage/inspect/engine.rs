@@ -17,8 +17,8 @@ use rusqlite::limits::Limit;
 use serde_json::Value;
 
 use crate::model::ContainerState;
-use crate::stores::bolt::{BoltError, Database, Entry, Limits};
-use crate::stores::containers_storage::places::Places;
+use crate::stores::bolt::{BoltError, BucketEntry, Database, Limits};
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::lenient::Object;
 use crate::sys::quiet::Within;
 use crate::sys::sqlite;
@@ -34,12 +34,12 @@ pub(crate) enum Engine {
     Absent,
     /// There is one that could not be read, with the reason.
     Unreadable(String),
-    Known(Known),
+    Known(PodmanRecords),
 }
 
 /// The content of the database, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct PodmanRecords {
     /// Containers by id.
     pub(crate) containers: HashMap<String, PodmanContainer>,
     /// Volumes by name.
@@ -100,12 +100,12 @@ impl Engine {
 
 /// Reads all databases of the graphroot and merges them, since podman migrates from one
 /// kind to the other.
-pub(crate) fn read(places: &Places) -> Engine {
+pub(crate) fn read(places: &StorePlaces) -> Engine {
     let within = places.within();
     let [bolts, sqlites] = places.podman_databases();
     let bolts = bolts.iter().map(|path| bolt(&within, path));
     let found = bolts.chain(sqlites.iter().map(|path| sqlite(&within, path)));
-    let mut all: Option<Known> = None;
+    let mut all: Option<PodmanRecords> = None;
     for known in found {
         match known {
             Err(error) => return Engine::Unreadable(error),
@@ -130,7 +130,7 @@ fn state(number: Option<u64>) -> ContainerState {
     }
 }
 
-fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
+fn bolt(within: &Within, path: &Path) -> Result<Option<PodmanRecords>, String> {
     let limits = Limits { bytes: MOST_BYTES, attempts: 10, patience: Duration::from_millis(300) };
     let database = match within.open_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -138,7 +138,7 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     };
     let database = database.map_err(|error| format!("{}: {error}", path.display()))?;
     let root = database.root();
-    let mut known = Known::default();
+    let mut known = PodmanRecords::default();
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let Some(all) = root.bucket("all-ctrs") else {
         return Err(format!("{}: it has no list of containers", path.display()));
@@ -156,12 +156,12 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     // Pods' and volumes' buckets came later than containers'.
     for bucket in ["allVolumes", "vol"] {
         let entries = root.bucket(bucket).into_iter().flat_map(|bucket| bucket.entries());
-        known.volumes.extend(entries.map(|(name, _): (_, Entry<'_>)| text(name)));
+        known.volumes.extend(entries.map(|(name, _): (_, BucketEntry<'_>)| text(name)));
     }
     Ok(Some(known))
 }
 
-fn sqlite(within: &Within, path: &Path) -> Result<Option<Known>, String> {
+fn sqlite(within: &Within, path: &Path) -> Result<Option<PodmanRecords>, String> {
     let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let bytes = sqlite::copy(within, path, MOST_BYTES).map_err(|error| about(&error))?;
     bytes.map(|bytes| tables(bytes).map_err(|error| about(&error))).transpose()
@@ -211,9 +211,9 @@ enum TableError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-fn tables(bytes: Vec<u8>) -> Result<Known, TableError> {
+fn tables(bytes: Vec<u8>) -> Result<PodmanRecords, TableError> {
     let connection = opened(bytes)?;
-    let mut known = Known::default();
+    let mut known = PodmanRecords::default();
     let sql = "SELECT c.ID, s.State, c.JSON FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
@@ -237,8 +237,8 @@ fn tables(bytes: Vec<u8>) -> Result<Known, TableError> {
 mod tests {
     use super::*;
 
-    fn places(graphroot: &Path) -> Places {
-        Places::for_tests(crate::sys::root::Root::open(graphroot).unwrap())
+    fn places(graphroot: &Path) -> StorePlaces {
+        StorePlaces::for_tests(crate::sys::root::Root::open(graphroot).unwrap())
     }
 
     /// The tables that podman makes, without the columns that do not matter here.

@@ -19,7 +19,7 @@ use crate::model::{LeakClass, Verdict};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
-use crate::sys::quiet::{Below, Kind, Within, if_present};
+use crate::sys::quiet::{Below, FileKind, Within, if_present};
 use crate::sys::readlink::Untraced;
 
 /// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
@@ -92,7 +92,7 @@ impl<'a> Area<'a> {
         let directories: Vec<_> = snapshot
             .entries(&driver)
             .iter()
-            .filter(|entry| entry.kind == Kind::Directory)
+            .filter(|entry| entry.kind == FileKind::Directory)
             .filter_map(|entry| entry.name.to_str().filter(|name| is_id(name)))
             .collect();
         if directories.is_empty() {

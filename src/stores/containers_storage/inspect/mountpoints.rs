@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::stores::containers_storage::locks::LockFile;
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::lenient;
 use crate::sys::namespaces;
-use crate::sys::quiet::{Facts, if_present};
+use crate::sys::quiet::{InodeFacts, if_present};
 
 /// A mount of every layer of a node that runs a thousand containers fits many times.
 const MOST_BYTES: u64 = 64 << 20;
@@ -41,7 +41,7 @@ pub(crate) struct MountTables {
 }
 
 /// Only the library's own word, of the files that can be read.
-pub(crate) fn counted(places: &Places) -> Vec<Mounted> {
+pub(crate) fn counted(places: &StorePlaces) -> Vec<Mounted> {
     let within = places.within();
     let mut found = Vec::new();
     for file in places.mountpoint_files() {
@@ -53,7 +53,7 @@ pub(crate) fn counted(places: &Places) -> Vec<Mounted> {
 }
 
 /// Reads both; `None` where the library kept mounting, or something cannot be read.
-pub(crate) fn read(places: &Places) -> Option<MountTables> {
+pub(crate) fn read(places: &StorePlaces) -> Option<MountTables> {
     for _ in 0..TRIES {
         match read_once(places) {
             Ok(Some(tables)) => return Some(tables),
@@ -66,10 +66,10 @@ pub(crate) fn read(places: &Places) -> Option<MountTables> {
 
 /// A mount or unmount that ended meanwhile has rewritten the file, and one that has not
 /// ended holds the lock.
-fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
+fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
     let within = places.within();
     let files = places.mountpoint_files();
-    let identities = || -> io::Result<Vec<Option<Facts>>> {
+    let identities = || -> io::Result<Vec<Option<InodeFacts>>> {
         files.iter().map(|file| if_present(within.facts(file))).collect()
     };
     let before = identities()?;

@@ -8,7 +8,7 @@ const LAYERS: &str = r#"[{"id":"l1"},{"id":"l2"}]"#;
 /// A store made by hand; nobody else knows of it.
 struct Bed {
     dir: tempfile::TempDir,
-    places: Places,
+    places: StorePlaces,
 }
 
 impl Bed {
@@ -25,7 +25,7 @@ impl Bed {
             std::fs::write(directory.join(format!("{what}.json")), json).unwrap();
             std::fs::write(directory.join(format!("{what}.lock")), [7; 64]).unwrap();
         }
-        let places = Places {
+        let places = StorePlaces {
             graphroot: Root::open(&graphroot).unwrap(),
             imagestores: Vec::new(),
             temporary: vec![],
@@ -150,7 +150,7 @@ fn a_writer_moves_a_consistent_snapshot_only() {
 #[test]
 fn listings_around_the_records_are_merged() {
     let list = |names: &[&str]| -> Listing {
-        let entry = |name: &&str| Entry { name: (*name).into(), kind: Kind::Directory };
+        let entry = |name: &&str| DirectoryEntry { name: (*name).into(), kind: FileKind::Directory };
         [(PathBuf::from("d"), names.iter().map(entry).collect())].into()
     };
     // early, late, what counts; only `r` has a record

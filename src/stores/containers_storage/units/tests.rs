@@ -1,7 +1,7 @@
 use super::*;
-use crate::stores::containers_storage::inspect::engine::{Engine, Known};
+use crate::stores::containers_storage::inspect::engine::{Engine, PodmanRecords};
 use crate::stores::containers_storage::inspect::found::Inspection;
-use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::stores::containers_storage::snapshot::Listing;
 use crate::sys::root::Root;
@@ -17,14 +17,14 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
         .map(|(directory, names)| {
             // A name that ends in `/` is a directory.
             let entries = names.iter().map(|name| match name.strip_suffix('/') {
-                Some(name) => Entry { name: name.into(), kind: Kind::Directory },
-                None => Entry { name: name.into(), kind: Kind::File },
+                Some(name) => DirectoryEntry { name: name.into(), kind: FileKind::Directory },
+                None => DirectoryEntry { name: name.into(), kind: FileKind::File },
             });
             (root.join(directory), entries.collect())
         })
         .collect();
     Snapshot::for_tests(
-        Places {
+        StorePlaces {
             graphroot: Root::for_tests(&root),
             imagestores: vec![],
             temporary: vec![],
@@ -56,8 +56,8 @@ fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
         .iter()
         .flat_map(|unit| {
             let what = match &unit.what {
-                What::Orphan(orphan) => orphan.class().to_string(),
-                What::Other(name) => format!("other {name}"),
+                StorageUnit::Orphan(orphan) => orphan.class().to_string(),
+                StorageUnit::Other(name) => format!("other {name}"),
                 other => format!("{other:?}"),
             };
             unit.parts.iter().map(move |(root, path, scope)| {
@@ -236,7 +236,7 @@ fn what_lies_beside_the_store_of_the_engines() {
     assert_eq!(of(&found, "volumes"), "other volumes");
 
     let volumes = ["known".to_owned()].into();
-    let engine = Engine::Known(Known { volumes, ..Known::default() });
+    let engine = Engine::Known(PodmanRecords { volumes, ..PodmanRecords::default() });
     read.inspection = Inspection { valid: true, engine, ..Inspection::default() };
     let found = parts("overlay", &sort(&read).0);
     assert_eq!(of(&found, "volumes alone"), "other volumes");
@@ -255,10 +255,10 @@ fn what_lies_beside_the_store_of_the_engines() {
 fn leftovers_lie_below_roots_of_their_own() {
     let mut read = snapshot("overlay", true, &[("", &["overlay/"])]);
     read.places.temporary = vec![Root::for_tests(Path::new("/var/tmp"))];
-    let entry = Entry { name: "buildah4089947572".into(), kind: Kind::Directory };
+    let entry = DirectoryEntry { name: "buildah4089947572".into(), kind: FileKind::Directory };
     read.listing.insert("/var/tmp".into(), vec![entry]);
     let (units, _) = sort(&read);
-    let found = units.iter().find(|unit| unit.what == What::Orphan(Orphan::VarTmp)).unwrap();
+    let found = units.iter().find(|unit| unit.what == StorageUnit::Orphan(Orphan::VarTmp)).unwrap();
     assert_eq!(found.path, Path::new("/var/tmp/buildah4089947572"));
     let (root, below, _) = &found.parts[0];
     assert_eq!(read.places.roots()[*root].join(below), found.path);

@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::locks::Lock;
-use crate::stores::containers_storage::places::{Places, RecordKind};
+use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::sys::root::Root;
 
 /// What a place may have.
@@ -21,7 +21,7 @@ pub(super) enum Role {
 
 /// One of a store's directories, with those below it that are edited.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StoreDirectory {
     pub(super) path: PathBuf,
     pub(super) role: Role,
     /// `<driver>`.
@@ -32,9 +32,9 @@ pub(super) struct Place {
     records: [Option<Directory>; 3],
 }
 
-impl Place {
+impl StoreDirectory {
     /// Opens all places of a store, the graphroot first.
-    pub(super) fn open_all(places: &Places) -> Result<Vec<Self>, Fault> {
+    pub(super) fn open_all(places: &StorePlaces) -> Result<Vec<Self>, Fault> {
         let imagestores = places.imagestores.iter().map(|root| (root, Role::Imagestore));
         let runroots = places.runroots.iter().map(|root| (root, Role::Runroot));
         std::iter::once((&places.graphroot, Role::Graphroot))
@@ -81,7 +81,7 @@ impl Place {
 }
 
 /// The lock files of all places, in the library's order: by kind, then by place.
-pub(super) fn locks(places: &[Place]) -> Result<Vec<Lock>, Error> {
+pub(super) fn locks(places: &[StoreDirectory]) -> Result<Vec<Lock>, Error> {
     let mut locks = Vec::new();
     for kind in RecordKind::ALL {
         let before = locks.len();
@@ -110,7 +110,7 @@ pub(super) fn locks(places: &[Place]) -> Result<Vec<Lock>, Error> {
 
 /// Refuses what belongs to somebody else, or could be exchanged by somebody else: held descriptors
 /// keep us in the store, but in another user's store everything is as that user wants it.
-pub(super) fn prove_ours(places: &Places) -> Result<(), Refusal> {
+pub(super) fn prove_ours(places: &StorePlaces) -> Result<(), Refusal> {
     let us = rustix::process::geteuid();
     for root in places.areas().chain(&places.runroots) {
         let path = || root.to_path_buf();

@@ -13,7 +13,7 @@ use crate::sys::sysroot::Sysroot;
 
 /// Location of a node's records and the permitted access.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StateDirectory {
     /// The state directory, as we reach it.
     pub dir: PathBuf,
     /// Directories for what could not be saved ([`super::pending`]), the best first.
@@ -24,7 +24,7 @@ pub struct Place {
     pub unresolved: Option<(io::ErrorKind, String)>,
 }
 
-impl Place {
+impl StateDirectory {
     /// The state directory `dir` of the running system, where nothing waits outside of it.
     #[must_use]
     pub fn local(dir: &Path) -> Self {
@@ -61,11 +61,16 @@ impl Caller {
 /// What cannot be saved goes to `pending` in the state directory, where it survives a reboot,
 /// or else to a directory of the running system: `/run/layersweep/pending/<hash>`.
 #[must_use]
-pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Place {
+pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> StateDirectory {
     let Some(dir) = state_dir.map(Path::to_path_buf).or_else(|| default_dir(caller)) else {
         let cause = "this user has no home directory; name one with --state-dir DIR".to_owned();
         let unresolved = Some((io::ErrorKind::PermissionDenied, cause));
-        return Place { dir: SYSTEM.into(), pending: Vec::new(), foreign: sysroot.is_foreign(), unresolved };
+        return StateDirectory {
+            dir: SYSTEM.into(),
+            pending: Vec::new(),
+            foreign: sysroot.is_foreign(),
+            unresolved,
+        };
     };
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if sysroot.is_foreign() {
@@ -73,7 +78,7 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Pl
             Ok(resolved) => (resolved, None),
             Err(error) => (dir, Some((error.kind(), error.to_string()))),
         };
-        return Place { dir, pending: Vec::new(), foreign: true, unresolved };
+        return StateDirectory { dir, pending: Vec::new(), foreign: true, unresolved };
     }
     let mut pending = vec![dir.join(PENDING)];
     let hash: String =
@@ -84,7 +89,7 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Pl
         runtime => runtime.map(|runtime| runtime.join("layersweep")),
     };
     pending.extend(runtime.map(|dir| dir.join(PENDING).join(hash)));
-    Place { dir, pending, foreign: false, unresolved: None }
+    StateDirectory { dir, pending, foreign: false, unresolved: None }
 }
 
 const PENDING: &str = "pending";
@@ -176,7 +181,10 @@ mod tests {
         let sysroot = Sysroot::at(dir.path());
         let found = place(&sysroot, None, &Caller::default());
         let inside = dir.path().canonicalize().unwrap().join("var/lib/layersweep");
-        assert_eq!(found, Place { dir: inside, pending: Vec::new(), foreign: true, unresolved: None });
+        assert_eq!(
+            found,
+            StateDirectory { dir: inside, pending: Vec::new(), foreign: true, unresolved: None }
+        );
         std::fs::remove_dir(dir.path().join("var/lib/layersweep")).unwrap();
         let missing = place(&sysroot, None, &Caller::default());
         assert!(matches!(missing.unresolved, Some((io::ErrorKind::NotFound, _))), "{missing:?}");

@@ -12,12 +12,12 @@ const PATH_BYTES: usize = 3500;
 
 /// A directory below the start of a tree; the start itself has no name.
 #[derive(Debug)]
-pub struct Place {
+pub struct TreeDirectory {
     parent: Option<Arc<Self>>,
     name: Box<CStr>,
 }
 
-impl Place {
+impl TreeDirectory {
     /// The start of a tree.
     pub fn start() -> Arc<Self> {
         Arc::new(Self { parent: None, name: Box::default() })
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TreeDirectory {
     /// One after the other: a chain of 100,000 directories would overflow the stack if
     /// each dropped its parent inside its own drop.
     fn drop(&mut self) {
@@ -85,14 +85,14 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn chain(names: impl IntoIterator<Item = Box<CStr>>) -> Arc<Place> {
-        names.into_iter().fold(Place::start(), |parent, name| Place::below(&parent, name))
+    fn chain(names: impl IntoIterator<Item = Box<CStr>>) -> Arc<TreeDirectory> {
+        names.into_iter().fold(TreeDirectory::start(), |parent, name| TreeDirectory::below(&parent, name))
     }
 
     #[test]
     fn paths_and_pieces() {
-        assert_eq!(Place::start().path(Path::new("/r/t")), Path::new("/r/t"));
-        assert!(Place::start().pieces().is_empty());
+        assert_eq!(TreeDirectory::start().path(Path::new("/r/t")), Path::new("/r/t"));
+        assert!(TreeDirectory::start().pieces().is_empty());
         let deep = chain([c"a".into(), c"b".into()]);
         assert_eq!(deep.path(Path::new("/r")), Path::new("/r/a/b"));
         assert_eq!(deep.pieces(), [Path::new("a/b")]);
