@@ -15,7 +15,7 @@ use super::scan::ScanResult;
 use super::state::{self, State};
 use crate::config::{Config, Via};
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::{PolicyContext, Recalled};
+use crate::execute::{FactsOf, PolicyContext};
 use crate::history::ages::ImageAge;
 use crate::history::pins::{Pin, Pins};
 use crate::model::display::with_causes;
@@ -242,10 +242,10 @@ impl PolicyContext for NodeContext<'_> {
     }
 
     fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
-        self.recall()(inventory)
+        self.read_facts()(inventory)
     }
 
-    fn recall(&self) -> Recalled<'_> {
+    fn read_facts(&self) -> FactsOf<'_> {
         // Somebody may have added to them since the run began.
         let pins = self.keep_list.take().or_else(|| state::pins_now(self.request));
         let new = new_protection(self.request, self.config);

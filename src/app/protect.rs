@@ -138,13 +138,13 @@ fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadabl
             sysroot.is_foreign() || Root::open(root).is_ok_and(admits)
         };
         let stores = &user.stores;
-        let mut lenders = roots(
+        let mut additional = roots(
             &mut stores
                 .iter()
                 .flat_map(|store| store.additional_image_stores.iter().chain(&store.imagestore)),
         );
-        lenders.retain(can_read);
-        let scope = Arc::new(Scope::Only([own(user), lenders].concat()));
+        additional.retain(can_read);
+        let scope = Arc::new(Scope::Only([own(user), additional].concat()));
         let foreign = user.uid != environment.uid;
         add(user.config.join("containers/systemd"), foreign, &scope);
         add(format!("/run/user/{}/containers/systemd", user.uid).into(), foreign, &scope);

@@ -8,7 +8,7 @@ use k8s_cri::{v1, v1alpha2};
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::connection::{Call, Manner};
+use super::connection::{Call, CallKind};
 use super::convert;
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
@@ -71,7 +71,7 @@ impl Client {
     pub fn status(&self) -> Result<RuntimeStatus, CriError> {
         let ask =
             |channel| async move { self.runtime(channel).status(v1::StatusRequest { verbose: true }).await };
-        self.question("Status", self.options.asking, ask).map(convert::status)
+        self.query("Status", self.options.asking, ask).map(convert::status)
     }
 
     /// All images.
@@ -83,7 +83,7 @@ impl Client {
         let ask = |channel| async move {
             self.image(channel).list_images(v1::ListImagesRequest { filter: None }).await
         };
-        let answer = self.question("ListImages", self.options.listing, ask)?;
+        let answer = self.query("ListImages", self.options.listing, ask)?;
         convert::images(answer).map_err(|problem| self.error("ListImages", problem))
     }
 
@@ -96,7 +96,7 @@ impl Client {
         let ask = |channel| async move {
             self.runtime(channel).list_containers(v1::ListContainersRequest { filter: None }).await
         };
-        let answer = self.question("ListContainers", self.options.listing, ask)?;
+        let answer = self.query("ListContainers", self.options.listing, ask)?;
         convert::containers(answer).map_err(|problem| self.error("ListContainers", problem))
     }
 
@@ -104,15 +104,15 @@ impl Client {
     /// runtime does not know it (any more): a container that goes while containers are looked
     /// through is no failure.
     pub fn container(&self, id: &str) -> Result<Option<ContainerDetails>, CriError> {
-        self.container_status(id, Manner::Question)
+        self.container_status(id, CallKind::Query)
     }
 
-    fn container_status(&self, id: &str, manner: Manner) -> Result<Option<ContainerDetails>, CriError> {
+    fn container_status(&self, id: &str, kind: CallKind) -> Result<Option<ContainerDetails>, CriError> {
         const CALL: &str = "ContainerStatus";
         self.whole_id(CALL, id)?;
         let request = v1::ContainerStatusRequest { container_id: id.into(), verbose: false };
         let ask = |channel| async move { self.runtime(channel).container_status(request).await };
-        match self.call(CALL, manner, self.options.asking, ask) {
+        match self.call(CALL, kind, self.options.asking, ask) {
             Ok(answer) => convert::details(id, answer).map(Some).map_err(|problem| self.error(CALL, problem)),
             Err(CriError { problem: Problem::NotFound(_), .. }) => Ok(None),
             Err(error) => Err(error),
@@ -122,12 +122,12 @@ impl Client {
     /// Whether the runtime still knows a container: the runtime's half of the proof that a
     /// removal has happened, asked even after a signal.
     pub fn container_is_known(&self, id: &str) -> Result<bool, CriError> {
-        Ok(self.container_status(id, Manner::Aftermath)?.is_some())
+        Ok(self.container_status(id, CallKind::Completion)?.is_some())
     }
 
     /// Likewise for a sandbox.
     pub fn sandbox_is_listed(&self, id: &str) -> Result<bool, CriError> {
-        Ok(self.list_sandboxes(Manner::Aftermath)?.iter().any(|sandbox| sandbox.id == id))
+        Ok(self.list_sandboxes(CallKind::Completion)?.iter().any(|sandbox| sandbox.id == id))
     }
 
     /// All pod sandboxes in every state.
@@ -135,21 +135,21 @@ impl Client {
     /// # Errors
     /// When the call fails, or the listing contradicts itself: then it is discarded.
     pub fn sandboxes(&self) -> Result<Vec<RuntimeSandbox>, CriError> {
-        self.list_sandboxes(Manner::Question)
+        self.list_sandboxes(CallKind::Query)
     }
 
-    fn list_sandboxes(&self, manner: Manner) -> Result<Vec<RuntimeSandbox>, CriError> {
+    fn list_sandboxes(&self, kind: CallKind) -> Result<Vec<RuntimeSandbox>, CriError> {
         let ask = |channel| async move {
             self.runtime(channel).list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }).await
         };
-        let answer = self.call("ListPodSandbox", manner, self.options.listing, ask)?;
+        let answer = self.call("ListPodSandbox", kind, self.options.listing, ask)?;
         convert::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
     }
 
     /// Where the runtime reports its images to be stored. Its byte counts are not measurements.
     pub fn image_filesystems(&self) -> Result<ImageFilesystems, CriError> {
         let ask = |channel| async move { self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await };
-        self.question("ImageFsInfo", self.options.listing, ask).map(convert::filesystems)
+        self.query("ImageFsInfo", self.options.listing, ask).map(convert::filesystems)
     }
 
     /// Asks for the removal of an image, all of its names with it. Success proves nothing:
@@ -179,7 +179,7 @@ impl Client {
             v1::ImageSpec { image: what.into(), runtime_handler: handler.into(), ..v1::ImageSpec::default() };
         let request = v1::RemoveImageRequest { image: Some(image) };
         let ask = |channel| async move { self.image(channel).remove_image(request).await };
-        self.deed(REMOVE_IMAGE, self.options.removing, ask).map(drop)
+        self.action(REMOVE_IMAGE, self.options.removing, ask).map(drop)
     }
 
     /// Stops a container: politely for `grace`, then by force. A stopped one is fine.
@@ -189,7 +189,7 @@ impl Client {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let request = v1::StopContainerRequest { container_id: id.into(), timeout };
         let ask = |channel| async move { self.runtime(channel).stop_container(request).await };
-        self.deed(CALL, self.options.asking.saturating_add(grace), ask).map(drop)
+        self.action(CALL, self.options.asking.saturating_add(grace), ask).map(drop)
     }
 
     /// Removes a container, by force if it runs: the caller has made sure that it does not.
@@ -198,7 +198,7 @@ impl Client {
         self.whole_id(CALL, id)?;
         let request = v1::RemoveContainerRequest { container_id: id.into() };
         let ask = |channel| async move { self.runtime(channel).remove_container(request).await };
-        self.deed(CALL, self.options.removing, ask).map(drop)
+        self.action(CALL, self.options.removing, ask).map(drop)
     }
 
     /// Stops a sandbox and gives its network back. A stopped one is fine.
@@ -207,7 +207,7 @@ impl Client {
         self.whole_id(CALL, id)?;
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.into() };
         let ask = |channel| async move { self.runtime(channel).stop_pod_sandbox(request).await };
-        self.deed(CALL, self.options.removing, ask).map(drop)
+        self.action(CALL, self.options.removing, ask).map(drop)
     }
 
     /// Removes a sandbox, and by force every container in it: the caller has made sure
@@ -217,7 +217,7 @@ impl Client {
         self.whole_id(CALL, id)?;
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.into() };
         let ask = |channel| async move { self.runtime(channel).remove_pod_sandbox(request).await };
-        self.deed(CALL, self.options.removing, ask).map(drop)
+        self.action(CALL, self.options.removing, ask).map(drop)
     }
 
     fn ask_version(&self) -> Result<RuntimeVersion, CriError> {
@@ -225,7 +225,7 @@ impl Client {
         let version = String::from(KUBELET_API_VERSION);
         let request = v1::VersionRequest { version: version.clone() };
         let ask = |channel| async move { self.runtime(channel).version(request).await };
-        let error = match self.question(CALL, self.options.asking, ask) {
+        let error = match self.query(CALL, self.options.asking, ask) {
             Ok(answer) => return Ok(convert::version(answer)),
             Err(error) => error,
         };
@@ -244,7 +244,7 @@ impl Client {
             let mut client = v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel);
             client.version(request).await
         };
-        let problem = match self.question(CALL, self.options.asking, ask) {
+        let problem = match self.query(CALL, self.options.asking, ask) {
             Ok(old) => {
                 let name = one_line(&format!("{} {}", old.runtime_name, old.runtime_version));
                 Problem::OldApi(name)
@@ -254,26 +254,26 @@ impl Client {
         Err(self.error(CALL, problem))
     }
 
-    fn question<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
+    fn query<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
     where
         F: FnOnce(Channel) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        self.call(call, Manner::Question, deadline, ask)
+        self.call(call, CallKind::Query, deadline, ask)
     }
 
-    fn deed<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
+    fn action<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
     where
         F: FnOnce(Channel) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        self.call(call, Manner::Deed, deadline, ask)
+        self.call(call, CallKind::Action, deadline, ask)
     }
 
     fn call<T, F, Fut>(
         &self,
         call: &'static str,
-        manner: Manner,
+        kind: CallKind,
         deadline: Duration,
         ask: F,
     ) -> Result<T, CriError>
@@ -282,7 +282,7 @@ impl Client {
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let started = std::time::Instant::now();
-        let run = Call { endpoint: &self.endpoint, options: &self.options, manner, deadline };
+        let run = Call { endpoint: &self.endpoint, options: &self.options, kind, deadline };
         let result = run.run(ask).map_err(|problem| self.error(call, problem));
         tracing::debug!(endpoint = %self.endpoint, call, took = ?started.elapsed(), ok = result.is_ok());
         result

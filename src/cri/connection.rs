@@ -25,19 +25,19 @@ use super::error::{Problem, causes};
 /// Interval at which an abandonable call checks for a signal.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
 /// Number of further checks, after a signal, for a call that completes an action: half a second.
-const AFTERMATH_POLLS: u32 = 5;
+const COMPLETION_POLLS: u32 = 5;
 /// HTTP/2 lets this much of an answer come before it waits for us.
 const WINDOW_BYTES: u32 = 4 << 20;
 
 /// Whether a signal ends a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum CallKind {
     /// A query: not sent after a signal, abandoned when one comes.
-    Question,
+    Query,
     /// An action: not started after a signal, abandoned when one comes, and its outcome is then unknown.
-    Deed,
+    Action,
     /// Completes an action: always sent, but not awaited for long after a signal.
-    Aftermath,
+    Completion,
 }
 
 /// What a call needs besides its message.
@@ -45,7 +45,7 @@ pub(super) enum Manner {
 pub(super) struct Call<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) options: &'a Options,
-    pub(super) manner: Manner,
+    pub(super) kind: CallKind,
     pub(super) deadline: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Call<'_> {
             let asked = timeout(self.deadline, async {
                 let channel = channel(stream).await?;
                 let answer = ask(channel).await;
-                answer.map_err(|status| Problem::of(&status, self.manner == Manner::Deed))
+                answer.map_err(|status| Problem::of(&status, self.kind == CallKind::Action))
             });
             let answer = self.unless_cancelled(asked).await?;
             let answer = answer.unwrap_or(Err(Problem::Deadline(self.deadline)));
@@ -76,19 +76,19 @@ impl Call<'_> {
     }
 
     fn is_cancelled(self) -> bool {
-        self.manner != Manner::Aftermath && self.options.is_cancelled()
+        self.kind != CallKind::Completion && self.options.is_cancelled()
     }
 
     /// The error of an abandoned call.
     fn left(self) -> Problem {
-        if self.manner == Manner::Question { Problem::Cancelled } else { Problem::Left }
+        if self.kind == CallKind::Query { Problem::Cancelled } else { Problem::Left }
     }
 
     async fn unless_cancelled<T>(self, work: impl Future<Output = T>) -> Result<T, Problem> {
         let mut work = pin!(work);
-        let mut after_signal = match self.manner {
-            Manner::Question | Manner::Deed => 0,
-            Manner::Aftermath => AFTERMATH_POLLS,
+        let mut after_signal = match self.kind {
+            CallKind::Query | CallKind::Action => 0,
+            CallKind::Completion => COMPLETION_POLLS,
         };
         loop {
             match timeout(CANCEL_POLL, work.as_mut()).await {

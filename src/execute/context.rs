@@ -15,7 +15,7 @@ pub trait PolicyContext {
     /// Reads afresh all that [`Self::known`] goes by, which may take long. What comes of it answers
     /// for any inventory, at once: between the last look at the disk and a removal there is no time
     /// for reading files.
-    fn recall(&self) -> Recalled<'_> {
+    fn read_facts(&self) -> FactsOf<'_> {
         Box::new(|inventory| self.known(inventory))
     }
     /// The present on the time line that [`Self::ages`] are on, which need not be that of the
@@ -26,4 +26,4 @@ pub trait PolicyContext {
 }
 
 /// What [`PolicyContext::known`] says of the images of an inventory.
-pub type Recalled<'a> = Box<dyn Fn(&Inventory) -> Vec<ExternalFacts> + 'a>;
+pub type FactsOf<'a> = Box<dyn Fn(&Inventory) -> Vec<ExternalFacts> + 'a>;

@@ -1,6 +1,6 @@
 //! Runs the planner's plan for images, step by step.
 
-use crate::execute::context::Recalled;
+use crate::execute::context::FactsOf;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
@@ -111,7 +111,7 @@ pub(super) struct Images<'a> {
     means: ProofContext<'a>,
     waived: Waived,
     remover: &'a mut dyn Remover,
-    recalled: Option<Recalled<'a>>,
+    facts_of: Option<FactsOf<'a>>,
     /// The look that allowed the deletion.
     fresh: Option<Fresh>,
 }
@@ -135,7 +135,7 @@ impl<'a> Images<'a> {
         waived: Waived,
         remover: &'a mut dyn Remover,
     ) -> Self {
-        Self { scan, means, waived, remover, recalled: None, fresh: None }
+        Self { scan, means, waived, remover, facts_of: None, fresh: None }
     }
 
     /// The image of a step that was deleted along with the one before.
@@ -152,7 +152,7 @@ impl Handler for Images<'_> {
     }
 
     fn prepare(&mut self) {
-        self.recalled = Some(self.means.context.recall());
+        self.facts_of = Some(self.means.context.read_facts());
     }
 
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
@@ -171,8 +171,8 @@ impl Handler for Images<'_> {
                 false => Ok(Proof::AlreadyGone),
             };
         };
-        let recalled = self.recalled.take().unwrap_or_else(|| context.recall());
-        let facts = ImageFacts::with(&fresh.inventory, context, &recalled, extra);
+        let facts_of = self.facts_of.take().unwrap_or_else(|| context.read_facts());
+        let facts = ImageFacts::with(&fresh.inventory, context, &facts_of, extra);
         let judge = Judge::new(facts.input(&fresh, policy)).waiving(self.waived);
         if let Some(ruling) = judge.kept(at) {
             return Ok(Proof::Kept(ruling));

@@ -20,7 +20,7 @@ pub mod proof;
 pub mod remover;
 pub mod runtime_match;
 
-pub use context::{PolicyContext, Recalled};
+pub use context::{FactsOf, PolicyContext};
 pub use executor::{Observer, Run};
 pub use gauges::Gauges;
 pub use proof::{ProofContext, RemoverFacts};

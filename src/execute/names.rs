@@ -1,6 +1,6 @@
 //! Removes names from images that keep other names: nothing is freed, and the image stays.
 
-use crate::execute::context::Recalled;
+use crate::execute::context::FactsOf;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, Removed, Remover};
@@ -64,7 +64,7 @@ pub fn run(
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
-    let mut names = Names { means: *means, remover, recalled: None, fresh: None };
+    let mut names = Names { means: *means, remover, facts_of: None, fresh: None };
     for untag in untags {
         let step = untag.step(scan);
         let id = step.target.id.clone();
@@ -92,13 +92,13 @@ fn outcome(all: bool) -> OutcomeKind {
 struct Names<'a> {
     means: ProofContext<'a>,
     remover: &'a mut dyn Remover,
-    recalled: Option<Recalled<'a>>,
+    facts_of: Option<FactsOf<'a>>,
     fresh: Option<(Scan, ImageIx)>,
 }
 
 impl Handler for Names<'_> {
     fn prepare(&mut self) {
-        self.recalled = Some(self.means.context.recall());
+        self.facts_of = Some(self.means.context.read_facts());
     }
 
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
@@ -110,8 +110,8 @@ impl Handler for Names<'_> {
         let Some(at) = proof::find(&fresh.inventory, store, &step.target.id) else {
             return Ok(Proof::MayGo);
         };
-        let recalled = self.recalled.take().unwrap_or_else(|| context.recall());
-        let facts = ImageFacts::with(&fresh.inventory, context, &recalled, extra);
+        let facts_of = self.facts_of.take().unwrap_or_else(|| context.read_facts());
+        let facts = ImageFacts::with(&fresh.inventory, context, &facts_of, extra);
         if let Some(ruling) = judge(&fresh, &facts, policy, at, &step.target.names) {
             return Ok(Proof::Kept(ruling));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::disk::Progress;
-use crate::execute::context::{PolicyContext, Recalled};
+use crate::execute::context::{FactsOf, PolicyContext};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::rules::Rule;
 use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
@@ -80,16 +80,16 @@ pub(super) struct ImageFacts {
 impl ImageFacts {
     /// `looked` told of the same images, whatever has become of the containers since.
     pub(super) fn of(scan: &Scan, means: &ProofContext<'_>, looked: &RemoverFacts) -> Self {
-        Self::with(&scan.inventory, means.context, &means.context.recall(), looked.known.clone())
+        Self::with(&scan.inventory, means.context, &means.context.read_facts(), looked.known.clone())
     }
 
     pub(super) fn with(
         inventory: &Inventory,
         context: &dyn PolicyContext,
-        recalled: &Recalled<'_>,
+        facts_of: &FactsOf<'_>,
         extra: Vec<ExternalFacts>,
     ) -> Self {
-        let mut known = recalled(inventory);
+        let mut known = facts_of(inventory);
         known.resize_with(known.len().max(extra.len()), ExternalFacts::default);
         known.iter_mut().zip(extra).for_each(|(known, extra)| known.add(extra));
         Self { ages: context.ages(inventory), known, now: context.now(), scanned: context.scanned() }

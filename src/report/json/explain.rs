@@ -120,7 +120,7 @@ fn of_image(scan: &Scan, at: ImageIx, document: &mut ExplainDoc) {
     document.chain = top.map_or_else(Vec::new, |top| chain(scan, *top));
     document.chain.retain(|one| record.layers.iter().any(|layer| *layer == one.id));
     // What it holds beside its chain: blobs (an artifact's have no parents), a second snapshotter's copies,
-    // mapped twins.
+    // mapped layers.
     let reached = scan.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(scan, *node));
     let beside: Vec<_> =
         reached.filter(|one| document.chain.iter().all(|shown| shown.id != one.id)).collect();

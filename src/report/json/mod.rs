@@ -139,7 +139,7 @@ pub struct ExplainDoc {
     /// What the records know of the image; null without records.
     pub remembered: Option<RememberedDoc>,
     /// Its chain, from the top down to the base; for an image, then what it holds beside
-    /// that: blobs, mapped twins, copies of a second snapshotter.
+    /// that: blobs, mapped layers, copies of a second snapshotter.
     pub chain: Vec<LayerDoc>,
     /// The container, if it is one.
     pub container: Option<ContainerDoc>,

@@ -1,5 +1,5 @@
 //! The record files: `layers.json`, `images.json`, `containers.json` and their volatile
-//! twins. Pure: bytes in, records and problems out.
+//! mapped layers. Pure: bytes in, records and problems out.
 //!
 //! Each file is one JSON array of objects; a missing or empty file and `null` mean "no
 //! records" (container-libs, `storage/{layers,images,containers}.go`). An invalid record

@@ -6,7 +6,7 @@ use layersweep::execute::cri::CriRemover;
 use layersweep::execute::kubelet::{self, Settings};
 use layersweep::execute::measure::Patience;
 use layersweep::execute::{
-    Gauges, PolicyContext, PreconditionError, ProofContext, Recalled, Removed, Remover, RemoverFacts, Run,
+    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, Removed, Remover, RemoverFacts, Run,
     images,
 };
 use layersweep::model::plan::Gain;
@@ -139,7 +139,7 @@ impl PolicyContext for Marking<'_> {
         ByName.known(inventory)
     }
 
-    fn recall(&self) -> Recalled<'_> {
+    fn read_facts(&self) -> FactsOf<'_> {
         self.0.server.take_calls();
         Box::new(|inventory| self.known(inventory))
     }

@@ -84,7 +84,7 @@ mod tests {
             ("alone", vec![], vec![], vec![], &["3", "2", "1"]),
             ("same top", vec![], vec![image("y", "3", &[])], vec![], &[]),
             ("another's top", vec![], vec![image("y", "2", &[])], vec![], &["3"]),
-            ("another's twin", vec![], vec![image("y", "", &["1"])], vec![], &["3", "2"]),
+            ("another's mapped layer", vec![], vec![image("y", "", &["1"])], vec![], &["3", "2"]),
             ("a branch", vec![layer("4", "1")], vec![], vec![], &["3", "2"]),
             ("on the top", vec![layer("4", "3")], vec![], vec![], &[]),
             ("a container's", vec![], vec![], vec![container("2")], &["3"]),
@@ -97,16 +97,16 @@ mod tests {
     }
 
     #[test]
-    fn twins() {
+    fn mapped_layers() {
         let layers = [layer("1", ""), layer("2", "1"), layer("m", "1"), layer("n", "1")];
         let x = [image("x", "2", &["m", "n", "gone", "m"])];
         assert_eq!(layers_of(&x, &layers, &[], &[]), ["m", "n", "2", "1"]);
-        // A twin that another image has stays, and so does what it is on.
+        // A mapped layer that another image has stays, and so does what it is on.
         assert_eq!(layers_of(&x, &layers, &[image("y", "m", &[])], &[]), ["n", "2"]);
         // So does one that a container's layer is on.
         let with_container: Vec<_> = layers.iter().cloned().chain([layer("c", "n")]).collect();
         assert_eq!(layers_of(&x, &with_container, &[], &[container("c")]), ["m", "2"]);
-        // The top layer as its own twin.
+        // The top layer as its own mapped layer.
         assert_eq!(layers_of(&[image("x", "2", &["2"])], &layers[..2], &[], &[]), ["2", "1"]);
     }
 
@@ -133,10 +133,10 @@ mod tests {
             let layers: Vec<_> = parents.iter().enumerate().map(|(at, parent)| {
                 layer(&id(at), &parent.filter(|parent| *parent < at).map(id).unwrap_or_default())
             }).collect();
-            let images: Vec<_> = tops.iter().enumerate().map(|(at, (top, twin))| {
-                let twin = twin.map(id);
-                let twins: Vec<&str> = twin.iter().map(String::as_str).collect();
-                image(&format!("i{at}"), &id(*top), &twins)
+            let images: Vec<_> = tops.iter().enumerate().map(|(at, (top, mapped))| {
+                let mapped = mapped.map(id);
+                let mapped: Vec<&str> = mapped.iter().map(String::as_str).collect();
+                image(&format!("i{at}"), &id(*top), &mapped)
             }).collect();
             let containers: Vec<_> = used.iter().map(|at| container(&id(*at))).collect();
             let to_delete = layers_of(&images[..1], &layers, &images, &containers);

@@ -80,7 +80,7 @@ impl Session<'_> {
             return Err(Refusal::HasChild { layer: id.to_owned(), child: child.id.clone() });
         }
         let image = records.images.iter().find(|image| {
-            image.layer.as_deref() == Some(id) || image.mapped_layers.iter().any(|twin| twin == id)
+            image.layer.as_deref() == Some(id) || image.mapped_layers.iter().any(|mapped| mapped == id)
         });
         if let Some(image) = image {
             return Err(Refusal::UsedByImage { layer: id.to_owned(), image: image.id.clone() });

@@ -123,7 +123,7 @@ impl Filler<'_> {
     }
 
     /// What podman prints as the image's size: the lengths of all layers' tars (mapped
-    /// twins included) and of all big data, as recorded (container-libs,
+    /// mapped layers included) and of all big data, as recorded (container-libs,
     /// `storage/store.go`, `ImageSize`). `layers` are those of its own chain.
     fn listed(&self, links: &[Link], record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
         record.layer.iter().try_for_each(|top| self.find_layer(top).map(drop))?;
