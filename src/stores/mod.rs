@@ -101,8 +101,8 @@ impl Scan {
 /// inside a store is a finding of the inventory.
 pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
     let started = Instant::now();
-    let mut graphroots = graphroots::find(request)?;
-    let containerds = containerds::find(request)?;
+    let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
+    let (mut graphroots, containerds) = (graphroots?, containerds?);
     let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
     let pins = graphroots.pins.clone();

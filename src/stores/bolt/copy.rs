@@ -6,7 +6,6 @@
 //! the same after the copy as before it, the copy is transaction T. T+1 after the copy is
 //! not good enough, since T+2, which may use T's pages again, can be in progress already.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use super::buffer;
 use super::meta::{META_BYTES, Meta, page_sizes, parse};
-use super::page::Pages;
 
 /// A file that can be read at any place; a trait so that tests can play the writer.
 pub trait Source {
@@ -103,18 +101,10 @@ pub enum BoltError {
     },
 }
 
-/// Which pages are copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent<'a> {
-    All,
-    /// Those that lead to the bucket with these keys, and its own.
-    Bucket(&'a [&'a str]),
-}
-
 /// The pages of the newest transaction.
 #[derive(Debug)]
 pub struct Copy {
-    /// The file up to the newest transaction's high water; zeros where pages were not copied.
+    /// The file up to the newest transaction's high water; what may follow is of an earlier copy.
     pub bytes: Vec<u8>,
     /// The newest transaction.
     pub newest: Meta,
@@ -126,17 +116,14 @@ pub struct Copy {
 ///
 /// # Errors
 /// All of [`BoltError`] but `Damaged`.
-pub fn take(source: &impl Source, limits: &Limits, extent: Extent<'_>) -> Result<Copy, BoltError> {
+pub fn take(source: &impl Source, limits: &Limits) -> Result<Copy, BoltError> {
     let start = Instant::now();
-    let mut bytes = match extent {
-        Extent::All => buffer::take(),
-        Extent::Bucket(_) => Vec::new(),
-    };
+    let mut bytes = buffer::take();
     let mut attempts = 0;
     loop {
         let before = metas(source);
         let whole = match &before {
-            Ok((newest, _)) => fill(source, newest, (limits, extent), &mut bytes),
+            Ok((newest, _)) => fill(source, newest, limits, &mut bytes),
             Err(_) => Ok(()),
         };
         attempts += 1;
@@ -157,12 +144,7 @@ pub fn take(source: &impl Source, limits: &Limits, extent: Extent<'_>) -> Result
 }
 
 /// Reads what `newest` uses into `bytes`.
-fn fill(
-    source: &impl Source,
-    newest: &Meta,
-    (limits, extent): (&Limits, Extent<'_>),
-    bytes: &mut Vec<u8>,
-) -> Result<(), BoltError> {
+fn fill(source: &impl Source, newest: &Meta, limits: &Limits, bytes: &mut Vec<u8>) -> Result<(), BoltError> {
     let used = newest.used_bytes().unwrap_or(u64::MAX);
     let length = source.length()?;
     if used > length {
@@ -176,43 +158,12 @@ fn fill(
     if bytes.try_reserve_exact(want.saturating_sub(bytes.len())).is_err() {
         return Err(too_large);
     }
-    if let Extent::Bucket(keys) = extent {
-        // As fresh zeros of the system, which take no memory until a page is read into them.
-        *bytes = Vec::new();
-        *bytes = vec![0; want];
-        return Ok(fill_bucket(source, newest, keys, bytes)?);
-    }
-    bytes.resize(want, 0);
-    let read = source.read_at(0, bytes)?;
+    // Never shorter: to fill it with zeros again takes as long as to read.
+    bytes.resize(want.max(bytes.len()), 0);
+    let read = source.read_at(0, bytes.get_mut(..want).unwrap_or_default())?;
     if read < want {
         let length = read as u64;
         return Err(BoltError::Truncated { length, used });
-    }
-    Ok(())
-}
-
-/// Reads the pages of the tree of `meta` that lead to a bucket, and those of the bucket, each once and as far
-/// as one leads to the next. Whether they make a tree is for [`super::check`] to say.
-fn fill_bucket(source: &impl Source, meta: &Meta, keys: &[&str], bytes: &mut [u8]) -> io::Result<()> {
-    let mut seen = HashSet::new();
-    let mut waiting = vec![(meta.root, keys)];
-    // What claims more is no tree.
-    let mut left = bytes.len();
-    while let Some((id, keys)) = waiting.pop() {
-        let start = usize::try_from(id).ok().and_then(|id| id.checked_mul(meta.page_size));
-        let Some(start) = start.filter(|_| seen.insert(id)) else { continue };
-        let end = start.saturating_add(meta.page_size);
-        let Some(page) = bytes.get_mut(start..end) else { continue };
-        source.read_at(start as u64, page)?;
-        let overflow = meta.order.u32(page, 12).map_or(0, |pages| pages as usize);
-        let length = overflow.saturating_add(1).saturating_mul(meta.page_size);
-        let Some(rest) = left.checked_sub(length) else { break };
-        left = rest;
-        if let Some(more) = bytes.get_mut(end..start.saturating_add(length)) {
-            source.read_at(end as u64, more)?;
-        }
-        let Ok(page) = Pages::of(bytes, meta).get(id) else { continue };
-        waiting.extend((0..page.count).filter_map(|at| page.leads_to(at, keys)));
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub use bucket::{Bucket, BucketEntry, Entries};
 pub use copy::{BoltError, Limits, Source};
 pub use page::Damage;
 
-use copy::{Copy, Extent};
+use copy::Copy;
 use meta::Meta;
 use page::{Pages, Root};
 
@@ -52,26 +52,26 @@ impl Database {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_from(source: &impl Source, limits: &Limits) -> Result<Self, BoltError> {
-        let first = copy::take(source, limits, Extent::All)?;
+        let first = copy::take(source, limits)?;
         let newest = first.newest;
         match Self::prove(first) {
             // The copy is one transaction's, so the file is damaged, or whoever writes it
             // does not keep bolt's rules. A second look costs little.
             Ok(database) if database.damage.is_none() => Ok(database),
             once => {
-                let again = copy::take(source, limits, Extent::All)?;
+                let again = copy::take(source, limits)?;
                 if again.newest == newest { once } else { Self::prove(again) }
             }
         }
     }
 
-    /// As [`Self::read`], but only the bucket with these keys: of all others nothing is there. The whole
-    /// tree is read where what leads to the bucket is damaged.
+    /// As [`Self::read`], but of the tree only the bucket with these keys is checked, and what leads to it:
+    /// only that may be read. All of it is checked where that is damaged.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub fn read_bucket(source: &impl Source, limits: &Limits, keys: &[&str]) -> Result<Self, BoltError> {
-        let Copy { bytes, newest: meta, .. } = copy::take(source, limits, Extent::Bucket(keys))?;
+        let Copy { bytes, newest: meta, .. } = copy::take(source, limits)?;
         match check::check(&Pages::of(&bytes, &meta), meta.root, keys) {
             Ok(used_pages) => Ok(Self { bytes, meta, used_pages, damage: None }),
             Err(_) => Self::read_from(source, limits),
@@ -84,7 +84,7 @@ impl Database {
         let (meta, used_pages, damage) = match whole(&copy.newest) {
             Ok(used) => (copy.newest, used, None),
             Err(damage) => {
-                let older = copy.older.filter(|meta| fits(&copy.bytes, &copy.newest, meta));
+                let older = copy.older.filter(|meta| fits(&copy.newest, meta));
                 let (older, used) =
                     older.and_then(|meta| Some((meta, whole(&meta).ok()?))).ok_or(damage.clone())?;
                 (older, used, Some(damage))
@@ -125,10 +125,10 @@ impl Drop for Database {
 }
 
 /// Whether the older transaction can be read from the newest one's copy.
-fn fits(bytes: &[u8], newest: &Meta, older: &Meta) -> bool {
+fn fits(newest: &Meta, older: &Meta) -> bool {
     older.order == newest.order
         && older.page_size == newest.page_size
-        && older.used_bytes().is_some_and(|used| used <= bytes.len() as u64)
+        && older.used_bytes().is_some_and(|used| newest.used_bytes().is_some_and(|copied| used <= copied))
 }
 
 /// The number of the newest transaction of `file`, without reading its tree.

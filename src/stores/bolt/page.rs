@@ -199,20 +199,6 @@ impl<'a> Page<'a> {
         Ok(Leaf { key, value, is_bucket: flags & IS_BUCKET != 0, end })
     }
 
-    /// The page that element `at` leads to on the way to the bucket with these keys, if it does, and the
-    /// keys that are left from there. Without keys every bucket is on the way.
-    pub fn leads_to<'k>(&self, at: usize, keys: &'k [&'k str]) -> Option<(u64, &'k [&'k str])> {
-        if self.kind == PageKind::Branch {
-            return Some((self.branch(at).ok()?.child, keys));
-        }
-        let leaf = self.leaf(at).ok().filter(|leaf| leaf.is_bucket)?;
-        let left = keys_left(keys, leaf.key)?;
-        match self.bucket(&leaf).ok()? {
-            Root::Tree(id) => Some((id, left)),
-            Root::Inline(_) => None,
-        }
-    }
-
     /// The bucket that `leaf`, an element of this page, is.
     ///
     /// # Errors
