@@ -6,7 +6,6 @@ use super::outside;
 use super::request::Request;
 use crate::config::Config;
 use crate::disk::Progress;
-use crate::execute::images::is_no_space;
 use crate::model::display::{bytes, shell_word};
 use crate::model::{Filesystem, FilesystemIx, Finding, Plan};
 use crate::stores::Scan;
@@ -18,7 +17,7 @@ const LEAST: u64 = 1 << 20;
 
 /// Completes the message of a plan that has ended for want of space with the best thing to delete by hand.
 pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan) {
-    let Some(problem) = plan.problems.iter_mut().find(|problem| is_no_space(&problem.message)) else {
+    let Some(problem) = plan.problems.iter_mut().find(|problem| problem.no_space) else {
         return;
     };
     let inventory = &scan.inventory;

@@ -13,7 +13,6 @@ use super::run::CommandRun;
 use super::state::State;
 use crate::disk;
 use crate::execute;
-use crate::execute::images::is_no_space;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
 use crate::history::scan_record::StoreKey;
@@ -211,7 +210,7 @@ impl execute::Observer for Recorder<'_> {
         let row = self.row(step, Some(message.clone()));
         let row = runs::Deletion { measured_bytes: problem.measured_bytes, ..row };
         // For want of space: the disk's fault, and no reason to leave the image alone once there is room.
-        let key = step.target.store.as_ref().filter(|_| step.target.is_image() && !is_no_space(message));
+        let key = step.target.store.as_ref().filter(|_| step.target.is_image() && !problem.no_space);
         let attempt = key.zip(self.context).map(|(store, context)| {
             (store, Attempt::after(context.attempt(store, &step.target.id), self.state.now(), message))
         });

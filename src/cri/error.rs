@@ -16,6 +16,16 @@ pub struct CriError {
     pub problem: Problem,
 }
 
+impl CriError {
+    /// Whether the runtime could not write: that is about the disk, not the object. No runtime has a
+    /// code for it (containerd: `Unknown`, around the kernel's own words).
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        let message = self.problem.to_string();
+        ["no space left on device", "disk quota exceeded"].iter().any(|words| message.contains(words))
+    }
+}
+
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -128,13 +138,6 @@ impl Problem {
 /// from the runtime has no cause here.
 fn transport(status: &Status) -> Option<Problem> {
     Some(Problem::HungUp(causes(std::error::Error::source(status)?)))
-}
-
-/// Whether a runtime's message says that it could not write: that is about the disk, not the object. No
-/// runtime has a code for it (containerd: `Unknown`, around the kernel's own words).
-#[must_use]
-pub fn is_no_space(message: &str) -> bool {
-    ["no space left on device", "disk quota exceeded"].iter().any(|words| message.contains(words))
 }
 
 /// An error and its causes, each once.

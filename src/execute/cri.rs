@@ -9,10 +9,8 @@ use std::collections::{HashMap, HashSet};
 use tonic::Code;
 
 use crate::cri::in_use::Names;
-use crate::cri::{
-    Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, is_no_space,
-};
-use crate::execute::remover::{PreconditionError, Removed, Remover};
+use crate::cri::{Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
+use crate::execute::remover::{PreconditionError, Removed, Remover, of_cri};
 use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::model::plan::{self, Gain, Phase};
 use crate::model::reference::repository;
@@ -88,7 +86,7 @@ impl CriRemover {
         };
         let result = remove(&self.client);
         let Err(error) = &result else { return result };
-        if !is_no_space(&error.problem.to_string()) {
+        if !error.is_no_space() {
             return result;
         }
         let Some(reserve_file) = self.reserve_file.take() else { return result };
@@ -271,24 +269,24 @@ const GIVEN_UP: &str = "context deadline exceeded";
 
 /// What a removal that failed has come to. `touched`: part of it had succeeded before.
 fn what_came(error: &CriError, touched: bool) -> Removed {
-    let message = error.to_string();
+    let failure = of_cri(error);
     match &error.problem {
         // The runtime has stopped waiting for itself, and what it had begun may go on.
         Problem::Other { code: Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled, .. } => {
-            Removed::InDoubt(message)
+            Removed::InDoubt(failure)
         }
-        Problem::Other { message: words, .. } if words.contains(GIVEN_UP) => Removed::InDoubt(message),
-        Problem::Other { .. } => Removed::Failed(message),
-        problem if problem.leaves_doubt() => Removed::InDoubt(message),
-        _ if touched => Removed::Failed(message),
+        Problem::Other { message: words, .. } if words.contains(GIVEN_UP) => Removed::InDoubt(failure),
+        Problem::Other { .. } => Removed::Failed(failure),
+        problem if problem.leaves_doubt() => Removed::InDoubt(failure),
+        _ if touched => Removed::Failed(failure),
         // A container has come since we looked: no fault of the image's.
-        Problem::InUse(_) => Removed::Kept(Ruling::keeps(Rule::InUse, message)),
+        Problem::InUse(_) => Removed::Kept(Ruling::keeps(Rule::InUse, failure.message)),
         // That is the image's.
         Problem::BadRequest(_) | Problem::Contradiction(_) | Problem::TooLarge(_) => {
-            Removed::Refused(Phase::Remove, message)
+            Removed::Refused(Phase::Remove, failure)
         }
         // That is the runtime's, or ours: no reason to leave this image alone later on.
-        _ => Removed::NotAsked(message),
+        _ => Removed::NotAsked(failure),
     }
 }
 
@@ -374,7 +372,7 @@ impl Remover for CriRemover {
             }
         }
         if let Some(message) = missing.filter(|_| !touched) {
-            return Removed::NotFound(message);
+            return Removed::NotFound(message.into());
         }
         self.collected = true;
         Removed::Answered

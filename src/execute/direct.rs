@@ -7,7 +7,7 @@
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{self, PreconditionError, Removed, Remover};
-use crate::model::plan::Phase;
+use crate::model::plan::{Failure, Phase};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
 use crate::policy::ExternalFacts;
@@ -54,19 +54,22 @@ impl<'a> DirectRemover<'a> {
                     // The next one would come no further.
                     self.skip(store, cause.to_string());
                 }
-                Removed::InPart(format!("deletion was interrupted: {cause}"))
+                let message = format!("deletion was interrupted: {cause}");
+                Removed::InPart(Failure { message, no_space: cause.is_no_space() })
             }
-            Error::Failed(_) => Removed::InDoubt(error.to_string()),
-            Error::Refused(Refusal::Immutable(_)) => Removed::Refused(Phase::Remove, error.to_string()),
+            Error::Failed(_) => Removed::InDoubt(remover::of_edit(&error)),
+            Error::Refused(Refusal::Immutable(_)) => {
+                Removed::Refused(Phase::Remove, remover::of_edit(&error))
+            }
             error if error.bars_store() || error.is_no_space() => {
-                let why = error.to_string();
-                self.skip(store, why.clone());
+                let why = remover::of_edit(&error);
+                self.skip(store, why.message.clone());
                 // Other stores may be on other disks.
                 let is_open =
                     |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
                 match inventory.images.iter().any(is_open) {
                     true => Removed::StoreUnavailable(why),
-                    false if error.is_no_space() => Removed::NotAsked(why),
+                    false if why.no_space => Removed::NotAsked(why),
                     false => Removed::Closed(why),
                 }
             }
@@ -100,14 +103,14 @@ impl Remover for DirectRemover<'_> {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return Removed::Refused(Phase::Remove, why.to_owned()),
+            Err(why) => return Removed::Refused(Phase::Remove, why.into()),
         };
         let planned = [&[at], along].concat();
         let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory.images[at.get()])).collect();
         match editor.delete_images(&planned) {
             Ok(deleted) => {
                 remover::log(&image.id, &deleted);
-                deleted.left_over().map_or(Removed::Answered, Removed::InPart)
+                deleted.left_over().map_or(Removed::Answered, |what| Removed::InPart(what.into()))
             }
             Err(error) => self.failed(inventory, image, error),
         }
@@ -117,7 +120,7 @@ impl Remover for DirectRemover<'_> {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return Removed::Refused(Phase::Remove, why.to_owned()),
+            Err(why) => return Removed::Refused(Phase::Remove, why.into()),
         };
         match editor.remove_names(&planned_as(image), names) {
             Ok(_) => Removed::Answered,

@@ -13,7 +13,9 @@ use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Ended, Patience, Room};
 use crate::execute::remover::{PreconditionError, Removed};
 use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
-use crate::model::plan::{Action, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on};
+use crate::model::plan::{
+    Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
+};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, OutcomeKind};
@@ -116,7 +118,7 @@ pub struct Run<'a> {
     problems: Vec<Problem>,
     pub(super) stopped: Option<Stopped>,
     /// Why the store of the last step was skipped, if it was.
-    pub(super) skipped_store: Option<String>,
+    pub(super) skipped_store: Option<Failure>,
     /// The last removal failed although it was answered with success.
     pub(super) was_answered: bool,
 }
@@ -182,8 +184,8 @@ impl<'a> Run<'a> {
     }
 
     /// Nothing can be proven any more. A signal also cuts short the question that was being asked.
-    pub(super) fn stop_unproven(&mut self, why: String) {
-        self.stopped = Some(if stop::is_asked() { Stopped::Signal } else { Stopped::Unproven(why) });
+    pub(super) fn stop_unproven(&mut self, why: impl Into<Failure>) {
+        self.stopped = Some(if stop::is_asked() { Stopped::Signal } else { Stopped::Unproven(why.into()) });
     }
 
     /// The outcome of all of it: `plan` as it was carried out, and what the filesystems said before.
@@ -220,7 +222,7 @@ impl<'a> Run<'a> {
                 return true;
             }
             Answer::Kept(Ruling { rule, detail, .. }) => match &self.skipped_store {
-                Some(why) => plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why)),
+                Some(why) => plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why.clone())),
                 None => plan.kept.push(Kept { target: step.target, rule, detail }),
             },
             Answer::AlreadyGone | Answer::NotTried | Answer::Failed(_) => {}
@@ -278,7 +280,7 @@ impl<'a> Run<'a> {
             Err(error) => {
                 self.observer.unproven(&step, &error.what);
                 self.stop_unproven(error.what.clone());
-                return Answer::Failed(error.what);
+                return Answer::Failed(error.what.into());
             }
         };
         if !gone {
@@ -294,11 +296,10 @@ impl<'a> Run<'a> {
             self.repaired.push(step.target);
             return Answer::Removed;
         }
-        if let Removed::InPart(message) = removed
+        if let Removed::InPart(failure) = removed
             && !stop::is_asked()
         {
-            let message = format!("partially removed: {message}");
-            let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, message);
+            let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, in_part(failure));
             self.problems.push(Problem { in_part: true, ..problem });
         }
         let deletion = self.freed(step, &gauged, handler, true);
@@ -320,7 +321,7 @@ impl<'a> Run<'a> {
             }
             Removed::StoreUnavailable(what) => {
                 self.skipped_store = Some(what.clone());
-                Answer::Kept(Ruling::keeps(Rule::OutOfReach, what))
+                Answer::Kept(Ruling::keeps(Rule::OutOfReach, &what.message))
             }
             Removed::Kept(ruling) => Answer::Kept(ruling.clone()),
             _ => return None,
@@ -334,35 +335,34 @@ impl<'a> Run<'a> {
         self.was_answered = matches!(removed, Removed::Answered);
         let id = Some(step.target.id.clone());
         let problem = match removed {
-            Removed::LeftOver(message) => {
+            Removed::LeftOver(failure) => {
                 let part = self.freed(step.clone(), gauged, handler, false);
-                let message = format!("partially removed: {message}");
-                let problem = Problem::new(id, Phase::Remove, message);
+                let problem = Problem::new(id, Phase::Remove, in_part(failure));
                 Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
             }
-            Removed::Refused(phase, message) => Problem::new(id, phase, message),
-            Removed::Failed(message)
-            | Removed::InPart(message)
-            | Removed::InDoubt(message)
-            | Removed::NotFound(message) => Problem::new(id, Phase::Remove, message),
+            Removed::Refused(phase, failure) => Problem::new(id, phase, failure),
+            Removed::Failed(failure)
+            | Removed::InPart(failure)
+            | Removed::InDoubt(failure)
+            | Removed::NotFound(failure) => Problem::new(id, Phase::Remove, failure),
             _ => {
                 let message = format!("{} reported it as removed, but it still exists", handler.name());
                 Problem::new(id, Phase::Remove, message)
             }
         };
-        let message = problem.message.clone();
+        let failure = Failure { message: problem.message.clone(), no_space: problem.no_space };
         if stop::is_asked() && !problem.in_part {
             // What was asked for may still happen.
-            self.observer.unproven(step, &message);
-            self.stop_unproven(message.clone());
-            return Answer::Kept(Ruling::keeps(Rule::RunEnded, message));
+            self.observer.unproven(step, &failure.message);
+            self.stop_unproven(failure.clone());
+            return Answer::Kept(Ruling::keeps(Rule::RunEnded, failure.message));
         }
         self.observer.failed(step, &problem);
         // Images are reported by the plan.
         if !step.target.is_image() {
             self.problems.push(problem);
         }
-        Answer::Failed(message)
+        Answer::Failed(failure)
     }
 
     /// The filesystems on which something is expected to be freed, and their room now.
@@ -461,6 +461,10 @@ impl<'a> Run<'a> {
             waited: began.elapsed(),
         }
     }
+}
+
+fn in_part(failure: Failure) -> Failure {
+    Failure { message: format!("partially removed: {failure}"), ..failure }
 }
 
 /// Whether the store no longer has it; waits for so long for that.

@@ -6,7 +6,7 @@ use crate::execute::gauges::Gauges;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
 use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::model::outcome::Stopped;
-use crate::model::plan::{self, Gain, Phase, Problem, Step};
+use crate::model::plan::{self, Failure, Gain, Phase, Problem, Step};
 use crate::model::rules::Ruling;
 use crate::model::space::Measured;
 use crate::model::{Image, ImageIx, OutcomeKind, Plan};
@@ -14,7 +14,6 @@ use crate::policy::compare::{Comparison, compare};
 use crate::policy::plan::{Answer, Planner, Task};
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
-use crate::stores::containers_storage::edit::NO_SPACE;
 
 /// The plan for `scan` without carrying it out: the same that [`run`] follows as long as its
 /// predictions hold, after something else has freed `made`. What the filesystems say is as of now.
@@ -61,7 +60,7 @@ pub fn run(
     let facts = ImageFacts::of(scan, means, &RemoverFacts::now(scan, means, remover)?);
     let mut planner = Planner::new(facts.input(scan, means.policy), task);
     let mut images = Images::new(scan, *means, task.waived(), remover);
-    let mut skipped: Vec<String> = Vec::new();
+    let mut skipped: Vec<Failure> = Vec::new();
     while planner.has_more_along() || !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
@@ -74,16 +73,16 @@ pub fn run(
         // What was to be deleted there stays, whatever was reached elsewhere.
         plan.outcome = OutcomeKind::Refused;
     }
-    let phase_of = |message: &String| if message.contains(NO_SPACE) { Phase::Remove } else { Phase::Lock };
+    let phase_of = |failure: &Failure| if failure.no_space { Phase::Remove } else { Phase::Lock };
     let ended = match &run.stopped {
-        Some(Stopped::Unproven(message)) => Some((Phase::Prove, message.clone())),
-        Some(Stopped::Closed(message)) => Some((Phase::Lock, message.clone())),
+        Some(Stopped::Unproven(failure)) => Some((Phase::Prove, failure.clone())),
+        Some(Stopped::Closed(failure)) => Some((Phase::Lock, failure.clone())),
         Some(Stopped::Signal) | None => None,
     };
-    let skipped = skipped.into_iter().map(|message| (phase_of(&message), message));
-    for (phase, message) in skipped.chain(ended) {
-        if !plan.problems.iter().any(|problem| problem.message == message) {
-            plan.problems.push(Problem::new(None, phase, message));
+    let skipped = skipped.into_iter().map(|failure| (phase_of(&failure), failure));
+    for (phase, failure) in skipped.chain(ended) {
+        if !plan.problems.iter().any(|problem| problem.message == failure.message) {
+            plan.problems.push(Problem::new(None, phase, failure));
         }
     }
     Ok(plan)
@@ -91,18 +90,12 @@ pub fn run(
 
 /// After a failure for want of space the next one would fail likewise, and there may be thousands.
 pub(super) fn stop_without_space(run: &mut Run<'_>, answer: &Answer) {
-    if let Answer::Failed(message) = answer
+    if let Answer::Failed(failure) = answer
         && run.stopped.is_none()
-        && is_no_space(message)
+        && failure.no_space
     {
-        run.stop_unproven(message.clone());
+        run.stop_unproven(failure.clone());
     }
-}
-
-/// Whether a removal failed for want of space: the disk's fault, and not the image's.
-#[must_use]
-pub fn is_no_space(message: &str) -> bool {
-    crate::cri::is_no_space(message) || message.contains(NO_SPACE)
 }
 
 /// Proves and removes images of a scan.

@@ -272,8 +272,9 @@ impl Node<'_, '_> {
                 self.states[at.get()] = ImageState::Kept(Ruling { detail: detail.clone(), ..ruling });
                 Err(RuntimeError(detail))
             }
-            Answer::Failed(message) => {
-                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message.clone()));
+            Answer::Failed(failure) => {
+                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, failure.clone()));
+                let message = failure.message;
                 self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
                 // The kubelet trusts the runtime's answer.
                 if self.way.was_answered() { Ok(()) } else { Err(RuntimeError(message)) }
@@ -288,7 +289,7 @@ impl Node<'_, '_> {
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
         if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.way.stopped() {
-            self.problems.push(Problem::new(None, Phase::Prove, what));
+            self.problems.push(Problem::new(None, Phase::Prove, what.clone()));
         }
         if let Some(failure) = &report.failure {
             // As in the kubelet's own log.

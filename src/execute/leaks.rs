@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::remover::{PreconditionError, Removed};
-use crate::model::plan::{Action, Phase, Problem, Step};
+use crate::model::plan::{Action, Failure, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
 use crate::stores::containers_storage::edit::{OrphanAt, Unused};
@@ -23,14 +23,14 @@ pub fn run(
     let mut plan = Plan::default();
     let mut leaks = Leaks { inventory, editors, min_age };
     // A locked store is not waited for again.
-    let mut locked: HashMap<&StoreId, String> = HashMap::new();
+    let mut locked: HashMap<&StoreId, Failure> = HashMap::new();
     for step in steps {
         if run.is_stopped() {
             break;
         }
         let store = step.target.store.as_ref();
         if let Some(why) = store.and_then(|store| locked.get(store)) {
-            plan.problems.push(Problem::new(Some(step.target.id.clone()), Phase::Lock, why));
+            plan.problems.push(Problem::new(Some(step.target.id.clone()), Phase::Lock, why.clone()));
             continue;
         }
         run.carry_out(step.clone(), &mut leaks, &mut plan);
@@ -88,7 +88,7 @@ impl Handler for Leaks<'_> {
             (Some(Recipe::TemporaryFiles), _) => editor.remove_temporary(path, self.min_age),
         };
         match done {
-            Ok(deleted) => deleted.left_over().map_or(Removed::Proven, Removed::LeftOver),
+            Ok(deleted) => deleted.left_over().map_or(Removed::Proven, |what| Removed::LeftOver(what.into())),
             Err(error) => error.into(),
         }
     }

@@ -77,7 +77,7 @@ pub fn run(
     if let Some(Stopped::Unproven(what)) = &run.stopped
         && plan.steps.is_empty()
     {
-        return Err(PreconditionError::new(what));
+        return Err(PreconditionError::new(&what.message));
     }
     if !untags.is_empty() {
         plan.outcome = outcome(plan.steps.len() == untags.len());
@@ -126,7 +126,7 @@ impl Handler for Names<'_> {
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
             Removed::Answered => Removed::Proven,
             Removed::Closed(what) | Removed::StoreUnavailable(what) => Removed::NotAsked(what),
-            Removed::Kept(ruling) => Removed::Refused(Phase::Untag, ruling.detail),
+            Removed::Kept(ruling) => Removed::Refused(Phase::Untag, ruling.detail.into()),
             Removed::NotFound(why) | Removed::Failed(why) | Removed::InPart(why) | Removed::InDoubt(why) => {
                 Removed::Refused(Phase::Untag, why)
             }

@@ -1,7 +1,7 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
 use crate::cri::CriError;
-use crate::model::plan::{Gain, Phase};
+use crate::model::plan::{Failure, Gain, Phase};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, Inventory};
@@ -56,46 +56,56 @@ pub enum Removed {
     /// It is deleted or repaired, as proven under the store's locks.
     Proven,
     /// It was refused; nothing has changed.
-    Refused(Phase, String),
+    Refused(Phase, Failure),
     /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
     Kept(Ruling),
     /// Some of it was removed, and something could not be: whether it is gone the store tells, and
     /// at once.
-    InPart(String),
+    InPart(Failure),
     /// Some of it was removed, and the rest is still there.
-    LeftOver(String),
+    LeftOver(Failure),
     /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
     /// read, its disk is full), but there are other stores: this one is skipped.
-    StoreUnavailable(String),
+    StoreUnavailable(Failure),
     /// Likewise, and there is no other store: the run ends.
-    Closed(String),
+    Closed(Failure),
     /// Reported as not found: another process may be removing it. The store has to confirm it.
-    NotFound(String),
+    NotFound(Failure),
     /// The request failed, maybe halfway: the store is checked at once.
-    Failed(String),
+    Failed(Failure),
     /// There was no answer, and the removal may continue: the store has to confirm it.
-    InDoubt(String),
+    InDoubt(Failure),
     /// It was requested, and its outcome cannot be determined: the run ends.
     Unknown(String),
     /// Nothing was requested: a signal came first, the runtime is unavailable, or there is no room to
     /// write. The target is not at fault, and the run ends.
-    NotAsked(String),
+    NotAsked(Failure),
 }
 
 /// An edit of the store that failed.
 impl From<Error> for Removed {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
+        let failure = of_edit(&error);
         match error {
-            Error::Interrupted => Self::NotAsked(message),
-            error if error.is_interrupted() => Self::Unknown(message),
-            Error::Stopped { cause, .. } => Self::LeftOver(cause.to_string()),
-            error if error.bars_store() => Self::StoreUnavailable(message),
-            Error::Refused(Refusal::Unknown { .. }) => Self::NotFound(message),
-            Error::Refused(_) => Self::Kept(Ruling::keeps(Rule::NotProven, message)),
-            _ => Self::Refused(Phase::Remove, message),
+            Error::Interrupted => Self::NotAsked(failure),
+            error if error.is_interrupted() => Self::Unknown(failure.message),
+            Error::Stopped { cause, .. } => Self::LeftOver(of_edit(&cause)),
+            error if error.bars_store() => Self::StoreUnavailable(failure),
+            Error::Refused(Refusal::Unknown { .. }) => Self::NotFound(failure),
+            Error::Refused(_) => Self::Kept(Ruling::keeps(Rule::NotProven, failure.message)),
+            _ => Self::Refused(Phase::Remove, failure),
         }
     }
+}
+
+/// A failure of the runtime.
+pub(super) fn of_cri(error: &CriError) -> Failure {
+    Failure { message: error.to_string(), no_space: error.is_no_space() }
+}
+
+/// A failure of an editor.
+pub(super) fn of_edit(error: &Error) -> Failure {
+    Failure { message: error.to_string(), no_space: error.is_no_space() }
 }
 
 /// Logs what an edit did. What is left of something whose record was deleted is now an orphan, which

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use super::outcome_kind::OutcomeKind;
-use super::plan::{Plan, Problem, Step, Target};
+use super::plan::{Failure, Plan, Problem, Step, Target};
 use super::space::Measured;
 
 /// Smallest difference between prediction and measurement that means anything: a filesystem's own
@@ -81,9 +81,9 @@ impl Deletion {
 pub enum Stopped {
     Signal,
     /// What is needed to prove a deletion cannot be had: nothing more is deleted.
-    Unproven(String),
+    Unproven(Failure),
     /// The stores are closed to us: a lock is held by others, or mounts cannot be read.
-    Closed(String),
+    Closed(Failure),
 }
 
 /// What a run did.

@@ -343,6 +343,32 @@ names! {
     }
 }
 
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub message: String,
+    /// For want of space, inodes or quota: the fault of the disk, not of the target.
+    pub no_space: bool,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self { message, no_space: false }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 /// Something that went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
@@ -350,6 +376,8 @@ pub struct Problem {
     pub id: Option<String>,
     pub phase: Phase,
     pub message: String,
+    /// See [`Failure::no_space`].
+    pub no_space: bool,
     /// The object is deleted, but not all of it.
     pub in_part: bool,
     /// Bytes that were freed all the same, where a part was removed.
@@ -358,8 +386,9 @@ pub struct Problem {
 
 impl Problem {
     #[must_use]
-    pub fn new(id: Option<String>, phase: Phase, message: impl Into<String>) -> Self {
-        Self { id, phase, message: message.into(), in_part: false, measured_bytes: None }
+    pub fn new(id: Option<String>, phase: Phase, failure: impl Into<Failure>) -> Self {
+        let Failure { message, no_space } = failure.into();
+        Self { id, phase, message, no_space, in_part: false, measured_bytes: None }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::execute::cri::runtime_stores;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::measure::Patience;
 use crate::execute::proof;
-use crate::execute::remover::{PreconditionError, Removed};
+use crate::execute::remover::{PreconditionError, Removed, of_cri};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::plan::{Action, Cause, Phase, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
@@ -216,7 +216,7 @@ impl Handler for CriSource<'_> {
             _ => match files::remove(self.collector, step) {
                 Ok(()) => Removed::Proven,
                 Err(message) if stop::is_asked() => Removed::Unknown(message),
-                Err(message) => Removed::Refused(Phase::Remove, message),
+                Err(message) => Removed::Refused(Phase::Remove, message.into()),
             },
         }
     }
@@ -273,7 +273,7 @@ fn process_in(id: &str) -> Option<Proof> {
 fn not_stopped(error: &CriError) -> Removed {
     match error.problem {
         Problem::Left => Removed::Unknown(error.to_string()),
-        _ => Removed::Refused(Phase::Stop, error.to_string()),
+        _ => Removed::Refused(Phase::Stop, of_cri(error)),
     }
 }
 
@@ -282,8 +282,8 @@ fn answered(answer: Result<(), CriError>) -> Removed {
         Ok(()) => Removed::Answered,
         // It counts as removed, whichever process did it.
         Err(error) if error.problem.leaves_doubt() || matches!(error.problem, Problem::NotFound(_)) => {
-            Removed::InDoubt(error.to_string())
+            Removed::InDoubt(of_cri(&error))
         }
-        Err(error) => Removed::Refused(Phase::Remove, error.to_string()),
+        Err(error) => Removed::Refused(Phase::Remove, of_cri(&error)),
     }
 }

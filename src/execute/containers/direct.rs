@@ -368,18 +368,19 @@ fn not_deleted(id: &str, error: Error) -> Removed {
             return Removed::Proven;
         }
     }
-    let message = error.to_string();
+    let failure = remover::of_edit(&error);
+    let message = failure.message.clone();
     match error {
         // That is no container's fault, and the next one would fare no better.
-        Error::NoSpace(_) => Removed::NotAsked(message),
-        error if error.bars_store() => Removed::Closed(message),
+        Error::NoSpace(_) => Removed::NotAsked(failure),
+        error if error.bars_store() => Removed::Closed(failure),
         Error::Refused(Refusal::Process { .. } | Refusal::Mounted { .. }) => {
             let why = format!("exited according to its record, but {message}");
             Removed::Kept(Ruling::keeps(Rule::Running, why))
         }
         Error::Refused(_) => Removed::Kept(Ruling::keeps(Rule::NotProven, message)),
         Error::Stopped { ref cause, .. } if !cause.is_interrupted() => {
-            Removed::Refused(Phase::Remove, message)
+            Removed::Refused(Phase::Remove, failure)
         }
         error => error.into(),
     }

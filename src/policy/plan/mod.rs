@@ -168,11 +168,12 @@ impl<'a> Planner<'a> {
                 let detail = format!("since the run began: {}", ruling.detail);
                 self.states[at.get()] = ImageState::Kept(Ruling { detail, ..ruling });
             }
-            Answer::Failed(message) => {
+            Answer::Failed(failure) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {
-                    self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+                    self.states[at.get()] =
+                        ImageState::Kept(Ruling::keeps(Rule::Refused, failure.message.clone()));
                 }
-                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message));
+                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, failure));
             }
         }
         if went {

@@ -72,7 +72,7 @@ fn a_runtime_that_has_gone_ends_the_run_and_is_no_failure_of_the_image() {
     let ran = remover.run(&node, &mut told);
     assert_eq!(told.calls, ["begins", "spared"], "{:?}", told.refused);
     let Some(Stopped::Unproven(why)) = &ran.stopped else { panic!("{:?}", ran.stopped) };
-    assert!(why.contains("RemoveImage"), "{why}");
+    assert!(why.message.contains("RemoveImage"), "{why}");
     std::fs::rename(&away, node.server.socket()).unwrap();
     assert_eq!(node.names().len(), IMAGES);
 }

@@ -12,9 +12,6 @@ use crate::model::Owner;
 use crate::model::display::span;
 use crate::sys::users;
 
-/// Prefix of the editor's messages when it could not write.
-pub const NO_SPACE: &str = "no space left to write";
-
 /// Why an edit did not happen, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -32,7 +29,7 @@ pub enum Error {
     },
     /// The filesystem has no room (or inode, or quota) for the record file's new version, and
     /// there was no reserve file to release.
-    #[error("{NO_SPACE}: {0}")]
+    #[error("no space left to write: {0}")]
     NoSpace(Fault),
     /// A system call failed.
     #[error(transparent)]
