@@ -4,6 +4,8 @@
 //! need. A node is freed when the last root that reaches it is deleted; so the exclusive
 //! bytes of a set are those of the nodes that no root outside the set reaches.
 
+use rayon::prelude::*;
+
 use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, StoreIx, Use};
 
 mod column;
@@ -66,11 +68,12 @@ impl Refs {
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
         let nodes = inventory.nodes.len();
-        let mut walker = Walker { inventory, seen: vec![0; nodes], stamp: 0 };
         let holds = inventory.images.iter().map(|image| &image.holds);
         let holds = holds.chain(inventory.containers.iter().map(|container| &container.holds));
-        let holds = holds.chain(inventory.leaks.iter().map(|leak| &leak.holds));
-        let reach: Vec<_> = holds.map(|holds| walker.reach(holds)).collect();
+        let holds: Vec<_> = holds.chain(inventory.leaks.iter().map(|leak| &leak.holds)).collect();
+        let walker = || Walker { inventory, seen: vec![0; nodes], stamp: 0 };
+        let reach: Vec<_> = holds.par_iter().map_init(walker, |walker, holds| walker.reach(holds)).collect();
+        let mut walker = walker();
 
         let stores = inventory.images.iter().map(|image| image.store);
         let stores: Vec<_> =
@@ -78,12 +81,14 @@ impl Refs {
         let mut holders = vec![0_u32; nodes];
         let mut refcounts = vec![0_u32; nodes];
         let mut own = vec![0_u32; nodes];
+        // Apart from the nodes, whose other facts would push each other out of the processor's cache.
+        let store_of: Vec<_> = inventory.nodes.iter().map(|node| node.store).collect();
         for (root, reached) in reach.iter().enumerate() {
             let store = stores.get(root).copied();
             for node in reached {
                 holders[node.get()] += 1;
                 refcounts[node.get()] += u32::from(store.is_some());
-                own[node.get()] += u32::from(store == Some(inventory.nodes[node.get()].store));
+                own[node.get()] += u32::from(store == Some(store_of[node.get()]));
             }
         }
         let (starts, reached_by) = invert(&reach, &holders);
