@@ -136,27 +136,18 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
 /// Everything known of the images that are there.
 pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
     let mut known = KnownImages { clock: clock(from)?, ..KnownImages::default() };
+    let rows = store_rows(from)?;
+    known.stores = rows.values().cloned().collect();
     let mut select = from.prepare_cached(
-        "SELECT kind, root, driver, last_complete, coalesce(last_wall, last_seen), last_seen FROM stores",
+        "SELECT store, image_id, max(life) FROM images WHERE gone_since IS NOT NULL GROUP BY store, image_id",
     )?;
-    let stores = select.query_map([], |row| {
-        let last_complete = row.get::<_, Option<i64>>(3)?.map(moment).transpose()?;
-        let (last_wall, last_seen) = (moment(row.get(4)?)?, moment(row.get(5)?)?);
-        Ok(maybe_store(row, "kind")?.map(|key| (key, KnownStore { last_complete, last_wall, last_seen })))
-    })?;
-    known.stores = stores.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
-    let mut select = from.prepare_cached(
-        "SELECT kind, root, driver, image_id, max(life)
-         FROM images JOIN stores ON stores.id = images.store
-         WHERE gone_since IS NOT NULL GROUP BY store, image_id",
-    )?;
-    let mut rows = select.query([])?;
-    while let Some(row) = rows.next()? {
-        if let Some(store) = maybe_store(row, "kind")? {
-            known.ended.entry(store).or_default().insert(row.get(3)?, row.get(4)?);
+    let mut ended = select.query([])?;
+    while let Some(row) = ended.next()? {
+        if let Some((store, _)) = rows.get(&row.get(0)?) {
+            known.ended.entry(store.clone()).or_default().insert(row.get(1)?, row.get(2)?);
         }
     }
-    for life in select_lives(from, "WHERE gone_since IS NULL", [])? {
+    for life in select_lives(from, &rows, "WHERE gone_since IS NULL", [])? {
         let images = match known.lives.get_mut(&life.store) {
             Some(images) => images,
             None => known.lives.entry(life.store.clone()).or_default(),
@@ -166,10 +157,25 @@ pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
     Ok(known)
 }
 
+/// The stores by their rows, without those whose kind makes no sense.
+fn store_rows(from: &Connection) -> rusqlite::Result<HashMap<i64, (StoreId, KnownStore)>> {
+    let mut select = from.prepare_cached(
+        "SELECT kind, root, driver, last_complete, coalesce(last_wall, last_seen), last_seen, id FROM stores",
+    )?;
+    let stores = select.query_map([], |row| {
+        let last_complete = row.get::<_, Option<i64>>(3)?.map(moment).transpose()?;
+        let (last_wall, last_seen) = (moment(row.get(4)?)?, moment(row.get(5)?)?);
+        let (store, id) = (maybe_store(row, "kind")?, row.get(6)?);
+        Ok(store.map(|store| (id, (store, KnownStore { last_complete, last_wall, last_seen }))))
+    })?;
+    stores.filter_map(Result::transpose).collect()
+}
+
 /// All lives of one image of one store, the latest first.
 pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Result<Vec<Life>> {
     select_lives(
         from,
+        &store_rows(from)?,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
         params![store.kind().as_str(), path_text::to_text(store.root()), store.driver(), image_id],
     )
@@ -177,58 +183,59 @@ pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Re
 
 fn select_lives(
     from: &Connection,
+    stores: &HashMap<i64, (StoreId, KnownStore)>,
     which: &str,
     values: impl rusqlite::Params,
 ) -> rusqlite::Result<Vec<Life>> {
     let mut select = from.prepare_cached(&format!(
-        "SELECT kind, root, driver, images.id, image_id, life, first_detected, evidence, made,
+        "SELECT images.store, images.id, image_id, life, first_detected, evidence, made,
              coalesce(images.last_seen, stores.last_seen),
              iif(in_use, coalesce(images.last_seen, stores.last_seen), last_used), proven_since, use_count,
              gone_since, names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned, in_use
          FROM images JOIN stores ON stores.id = images.store {which}"
     ))?;
-    let rows = select.query_map(values, life)?;
+    let rows = select.query_map(values, |row| {
+        let store = stores.get(&row.get(0)?).map(|(store, _)| store.clone());
+        store.map(|store| life(row, store)).transpose()
+    })?;
     rows.filter_map(Result::transpose).collect()
 }
 
-/// `None` for a life in a store that makes no sense.
-fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
-    let Some(store) = maybe_store(row, "kind")? else { return Ok(None) };
+fn life(row: &Row<'_>, store: StoreId) -> rusqlite::Result<Life> {
     let optional = |at: usize| row.get::<_, Option<i64>>(at)?.map(moment).transpose();
-    let first_detected = moment(row.get(6)?)?;
-    let last_used = optional(10)?;
+    let first_detected = moment(row.get(4)?)?;
+    let last_used = optional(8)?;
     // One row that came out of a damaged database must not take all others with it.
-    let sight: Option<FirstSight> = json(row, 7)?;
-    Ok(Some(Life {
-        row: row.get(3)?,
+    let sight: Option<FirstSight> = json(row, 5)?;
+    Ok(Life {
+        row: row.get(1)?,
         store,
-        image_id: row.get(4)?,
+        image_id: row.get(2)?,
         age: ImageAge {
             first_detected,
             sight: sight.unwrap_or(FirstSight { rule: Rule::Lost, found: Vec::new() }),
             last_used,
-            use_count: count(row.get(12)?),
-            life: row.get(5)?,
-            counted_from: ages::counted_from(first_detected, last_used, optional(11)?),
+            use_count: count(row.get(10)?),
+            life: row.get(3)?,
+            counted_from: ages::counted_from(first_detected, last_used, optional(9)?),
             basis: Basis::Records,
         },
-        last_seen: moment(row.get(9)?)?,
-        gone_since: optional(13)?,
-        names: json(row, 14)?.unwrap_or_default(),
-        total_bytes: count(row.get(15)?),
-        exclusive_bytes: count(row.get(16)?),
-        frees_bytes: count(row.get(17)?),
-        listed_bytes: row.get::<_, Option<i64>>(18)?.map(count),
-        pinned: row.get(19)?,
-        made: optional(8)?,
-        in_use: row.get(20)?,
-    }))
+        last_seen: moment(row.get(7)?)?,
+        gone_since: optional(11)?,
+        names: json(row, 12)?.unwrap_or_default(),
+        total_bytes: count(row.get(13)?),
+        exclusive_bytes: count(row.get(14)?),
+        frees_bytes: count(row.get(15)?),
+        listed_bytes: row.get::<_, Option<i64>>(16)?.map(count),
+        pinned: row.get(17)?,
+        made: optional(6)?,
+        in_use: row.get(18)?,
+    })
 }
 
 /// `None` where the text is not what we write.
 fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>> {
-    let text: String = row.get(at)?;
-    Ok(serde_json::from_str(&text).ok())
+    Ok(serde_json::from_str(row.get_ref(at)?.as_str()?).ok())
 }
 
 /// A stored count; none is negative.
