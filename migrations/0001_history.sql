@@ -360,6 +360,8 @@ CREATE TABLE kept_scans (
     complete INTEGER NOT NULL,
     -- Allocated bytes of all stores.
     bytes INTEGER NOT NULL,
+    -- JSON: the stores and filesystems in it.
+    outline TEXT NOT NULL,
     -- JSON, deflated.
     summary BLOB NOT NULL
 ) STRICT;

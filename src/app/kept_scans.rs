@@ -2,7 +2,8 @@
 
 use super::database::Database;
 use super::paths::{own_path, own_paths};
-use crate::history::kept_scans::{self, Retention};
+use crate::history::Error;
+use crate::history::kept_scans::{self, Packed, Retention};
 use crate::history::scans::Recorded;
 use crate::model::scan_summary::ScanSummary;
 use crate::stores::Scan;
@@ -22,10 +23,11 @@ pub(super) fn keep(
     open: &mut Database,
     scan: &Recorded,
     all_stores: bool,
-    summary: &ScanSummary,
+    packed: rusqlite::Result<Packed>,
 ) -> Option<String> {
     let seen = kept_scans::Scanned { run_id: &scan.run_id, at: scan.observed.record_time, all_stores };
-    match open.records.write(|tx| kept_scans::store(tx, &seen, summary)) {
+    let kept = packed.map_err(Error::from);
+    match kept.and_then(|packed| open.records.write(|tx| kept_scans::store(tx, &seen, &packed))) {
         Ok(Retention::Kept) => None,
         Ok(Retention::Superseded) => {
             Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())

@@ -15,6 +15,7 @@ use super::request::Request;
 use crate::disk::size_cache::SizeCache;
 use crate::history::ages::{Ages, Moment};
 use crate::history::attempts::{self, Attempt};
+use crate::history::kept_scans::Packed;
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, Confirmation, Deletion, TargetKind};
@@ -308,31 +309,36 @@ impl State {
         if self.place.foreign {
             return Ok(true);
         }
-        let run = ScanRun {
-            run_id: runs::new_id(self.scanned),
-            record: ScanRecord::new(
-                &scan.inventory,
-                &scan.refs,
-                self.began,
-                self.clock.clone(),
-                self.known.clock(),
-            ),
-            seconds: scan.effort.seconds,
-            complete: scan.is_complete(),
-            figures: figures::of(&scan.inventory, &scan.refs),
-            all_stores: !request.names_stores,
-        };
+        let (complete, all_stores) = (scan.is_complete(), !request.names_stores);
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
-        let (mut database, mut degraded) = Database::open_quietly(request, access)?;
-        let (complete, all_stores, taken_at) = (run.complete, run.all_stores, run.record.taken_at);
-        let (pending, queue) = (Pending::Scan(Box::new(run)), Queue::of(&database.place));
-        let (saved, summary) = rayon::join(
-            || history::save(&mut database.records, &queue, &pending),
-            || ScanSummary::of(&scan.inventory, &scan.refs, complete),
-        );
-        drop(pending);
-        let saved = saved.map_err(|source| failed(&database.place, source))?;
+        let save = || {
+            let run = ScanRun {
+                run_id: runs::new_id(self.scanned),
+                record: ScanRecord::new(
+                    &scan.inventory,
+                    &scan.refs,
+                    self.began,
+                    self.clock.clone(),
+                    self.known.clock(),
+                ),
+                seconds: scan.effort.seconds,
+                complete,
+                figures: figures::of(&scan.inventory, &scan.refs),
+                all_stores,
+            };
+            let (mut database, degraded) = Database::open_quietly(request, access)?;
+            let (taken_at, queue) = (run.record.taken_at, Queue::of(&database.place));
+            let saved = history::save(&mut database.records, &queue, &Pending::Scan(Box::new(run)));
+            let saved = saved.map_err(|source| failed(&database.place, source))?;
+            // Nothing that is written below changes what is known of the images.
+            let known = database.read(known::images)?;
+            Ok::<_, Error>((database, degraded, saved, known, taken_at))
+        };
+        // What is kept to compare needs no database, and of a large store takes as long as all the rest.
+        let summary = || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete));
+        let (saved, packed) = rayon::join(save, summary);
+        let (mut database, mut degraded, saved, known, taken_at) = saved?;
         degraded.extend(saved.degraded);
         // What was wrong when they were read is most likely still wrong, and now more is known.
         degraded.append(&mut self.degraded);
@@ -358,7 +364,7 @@ impl State {
         }
         let findings = &mut scan.inventory.findings;
         if let Some(recorded) = saved.recorded.as_ref().filter(|_| saved.kept) {
-            let kept = kept_scans::keep(&mut database, recorded, all_stores, &summary);
+            let kept = kept_scans::keep(&mut database, recorded, all_stores, packed);
             findings.extend(kept.map(|message| finding(&database.place, message)));
         }
         let told = saved.notes.iter().filter(|note| !(told_later && matches!(note, Note::Kept { .. })));
@@ -378,7 +384,7 @@ impl State {
             }
         }
         let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
-        self.known = database.read(known::images)?;
+        self.known = known;
         self.attempts = database.read(attempts::load)?;
         self.gc_failed = last_gc_failed(&database);
         self.unreadable = database.unreadable;

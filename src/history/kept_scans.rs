@@ -13,8 +13,8 @@ use flate2::write::DeflateEncoder;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::values::{damaged, micros, signed, time, unsigned};
-use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind};
+use super::values::{damaged, json, micros, signed, time, unsigned};
+use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
 
 /// Number of newest scans that are always kept, so that `last~1` is the scan before the last one.
 const NEWEST: usize = 24;
@@ -46,15 +46,30 @@ pub enum Retention {
     Superseded,
 }
 
+/// A summary, and as it is stored. To make that of a large store takes longer than to write it, and needs
+/// no database.
+#[derive(Debug)]
+pub struct Packed {
+    summary: ScanSummary,
+    bytes: Vec<u8>,
+}
+
+impl Packed {
+    pub fn new(summary: ScanSummary) -> rusqlite::Result<Self> {
+        let bytes = pack(&summary)?;
+        Ok(Self { summary, bytes })
+    }
+}
+
 /// Keeps the summary of a recorded scan and deletes summaries that are due. Idempotent.
-pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, summary: &ScanSummary) -> rusqlite::Result<Retention> {
-    store_at_most(tx, scan, summary, BYTES)
+pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusqlite::Result<Retention> {
+    store_at_most(tx, scan, packed, BYTES)
 }
 
 fn store_at_most(
     tx: &Transaction<'_>,
     scan: &Scanned<'_>,
-    summary: &ScanSummary,
+    packed: &Packed,
     most: u64,
 ) -> rusqlite::Result<Retention> {
     // In the order in which they were recorded: several scans may run at once.
@@ -76,30 +91,49 @@ fn store_at_most(
             Vec::new()
         }
     };
-    let mut summary = Cow::Borrowed(summary);
+    let Packed { summary, bytes } = packed;
+    let (mut summary, mut bytes) = (Cow::Borrowed(summary), Cow::Borrowed(bytes));
     if !scan.all_stores
         && let Some(before) = before.last()
+        && has_elsewhere(tx, before, &summary)?
     {
         // An unreadable earlier summary says nothing about the stores that were not scanned.
         match load(tx, before) {
             Ok(before) => add_elsewhere(&mut summary, before.summary),
             Err(error) => tracing::warn!("the scan before this one: {error}"),
         }
+        bytes = Cow::Owned(pack(&summary)?);
     }
     tx.prepare_cached(
-        "INSERT OR IGNORE INTO kept_scans (run_id, at, complete, bytes, summary) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT OR IGNORE INTO kept_scans (run_id, at, complete, bytes, outline, summary)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
     .execute(params![
         scan.run_id,
         micros(scan.at),
         summary.complete,
         signed(summary.bytes()),
-        packed(&summary)?
+        json(&summary.outline())?,
+        *bytes
     ])?;
     let scans: Vec<_> = all(tx)?.into_iter().map(|scan| (scan.id, scan.at)).collect();
     forget(tx, &due(&scans, scan.at))?;
     crowd_out(tx, most)?;
     Ok(Retention::Kept)
+}
+
+/// Whether a kept scan has stores or filesystems that `summary` has not. A summary is not unpacked for
+/// that: of a large store it takes longer than the rest of the saving.
+fn has_elsewhere(tx: &Transaction<'_>, before: &Kept, summary: &ScanSummary) -> rusqlite::Result<bool> {
+    let here = summary.outline();
+    let mut select = tx.prepare_cached("SELECT outline FROM kept_scans WHERE id = ?1")?;
+    select.query_row([before.id], |row| {
+        let text = row.get_ref(0)?.as_str().unwrap_or_default();
+        let outline = serde_json::from_str::<Vec<(SummaryStore, String)>>(text);
+        let is_elsewhere =
+            |(place, mount): &(SummaryStore, String)| here.binary_search(&(place, mount)).is_err();
+        Ok(outline.map_or(true, |outline| outline.iter().any(is_elsewhere)))
+    })
 }
 
 /// Copies the stores and filesystems that were not scanned from the scan before.
@@ -113,7 +147,7 @@ fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
     }
 }
 
-fn packed(summary: &ScanSummary) -> rusqlite::Result<Vec<u8>> {
+fn pack(summary: &ScanSummary) -> rusqlite::Result<Vec<u8>> {
     let pack = || {
         let to = DeflateEncoder::new(Vec::new(), Compression::fast());
         // Each piece that the encoder takes costs it a pass over its buffer.

@@ -127,14 +127,9 @@ impl ScanSummary {
     /// Summarizes an inventory whose paths are the node's own.
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
-        let mut entries = BTreeMap::new();
+        let mut entries = Vec::with_capacity(inventory.nodes.len() + inventory.images.len());
         let mut add = |place: &Arc<SummaryStore>, what, id: String, entry: SummaryEntry| {
-            let key = Key { place: Arc::clone(place), what, id };
-            // Two of one id (a layer in two records) count together, so that sums stay right.
-            let known: &mut SummaryEntry = entries.entry(key).or_default();
-            known.bytes = known.bytes.saturating_add(entry.bytes);
-            known.extra = known.extra.max(entry.extra);
-            known.name = entry.name;
+            entries.push((Key { place: Arc::clone(place), what, id }, entry));
         };
         for filesystem in &inventory.filesystems {
             let entry = SummaryEntry {
@@ -198,12 +193,35 @@ impl ScanSummary {
             let entry = SummaryEntry { bytes, extra: 0, name: leak.class.to_string() };
             add(&places[leak.store.get()], SummaryKind::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }
-        Self { complete, entries }
+        // Listed in order, most stand in order already.
+        entries.sort_by(|one, next| one.0.cmp(&next.0));
+        // Two of one id (a layer in two records) count together, so that sums stay right.
+        entries.dedup_by(|next, known| {
+            let is_same = next.0 == known.0;
+            if is_same {
+                known.1.bytes = known.1.bytes.saturating_add(next.1.bytes);
+                known.1.extra = known.1.extra.max(next.1.extra);
+                known.1.name = std::mem::take(&mut next.1.name);
+            }
+            is_same
+        });
+        Self { complete, entries: BTreeMap::from_iter(entries) }
     }
 
     #[must_use]
     pub fn places(&self) -> BTreeSet<&SummaryStore> {
         self.entries.keys().map(|key| &*key.place).filter(|place| !place.root.is_empty()).collect()
+    }
+
+    /// The stores in it, and its filesystems by their mount points; each once, in order.
+    #[must_use]
+    pub fn outline(&self) -> Vec<(&SummaryStore, &str)> {
+        let mut outline: Vec<(&SummaryStore, &str)> = Vec::new();
+        for key in self.entries.keys() {
+            outline.push((&key.place, if key.what == SummaryKind::Filesystem { &key.id } else { "" }));
+        }
+        outline.dedup();
+        outline
     }
 
     /// Removes stores and filesystems that the other one does not have.

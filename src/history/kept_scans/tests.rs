@@ -50,6 +50,10 @@ fn picture_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
     ScanSummary { complete: true, entries }
 }
 
+fn packed(summary: &ScanSummary) -> Packed {
+    Packed::new(summary.clone()).unwrap()
+}
+
 fn layer(number: u64) -> String {
     format!("{number:064x}")
 }
@@ -58,7 +62,7 @@ fn scan(connection: &mut Connection, second: i64, summary: &ScanSummary, most: u
     let run_id = recorded(connection, second);
     let tx = connection.transaction().unwrap();
     let scan = Scanned { run_id: &run_id, at: at(second), all_stores: true };
-    assert_eq!(store_at_most(&tx, &scan, summary, most), Ok(Retention::Kept));
+    assert_eq!(store_at_most(&tx, &scan, &packed(summary), most), Ok(Retention::Kept));
     tx.commit().unwrap();
     run_id
 }
@@ -80,7 +84,7 @@ fn keep(
     summary: &ScanSummary,
 ) -> Retention {
     let tx = connection.transaction().unwrap();
-    let retention = store(&tx, &Scanned { run_id, at: at(second), all_stores }, summary).unwrap();
+    let retention = store(&tx, &Scanned { run_id, at: at(second), all_stores }, &packed(summary)).unwrap();
     tx.commit().unwrap();
     retention
 }
@@ -236,6 +240,7 @@ fn what_makes_no_sense_does_not_stay_in_the_way() {
         "UPDATE kept_scans SET at = 9223372036854775807",
         "UPDATE kept_scans SET summary = x'00'",
         "UPDATE kept_scans SET summary = x'7b7d'",
+        "UPDATE kept_scans SET outline = '?'",
     ] {
         let mut connection = database();
         scan(&mut connection, 0, &seen, BYTES);
