@@ -6,12 +6,13 @@ use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::protect::labels_for;
 use super::request::Request;
-use super::state::State;
+use super::state::{State, read_clocks};
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::Ages;
 use crate::model::{Finding, LabelsOf};
 use crate::stores::{self, Scan};
+use crate::sys::clock::Reading;
 
 /// A scan, and what is known of what it found.
 #[derive(Debug)]
@@ -41,8 +42,7 @@ impl ScanResult {
 /// # Errors
 /// When there is no store, or one cannot be read at all.
 pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
-    let (state, findings) = State::open(request)?;
-    scan_with(request, observer, state, findings, false, Also::default())
+    scan_with(request, observer, State::open, false, Also::default())
 }
 
 /// Scans, and records what was seen (never with a sysroot).
@@ -50,14 +50,11 @@ pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Er
 /// # Errors
 /// As [`scan`].
 pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
-    let (state, findings) = State::open(request)?;
-    let record = request.sysroot.is_none();
-    scan_with(request, observer, state, findings, record, Also::default())
+    scan_with(request, observer, State::open, request.sysroot.is_none(), Also::default())
 }
 
 /// Scans with what the policy needs. `record`: also records it, unless there is a database that
-/// cannot be read. A deletion is refused then, and the database stays as it is: setting it aside loses
-/// what it pins, and the next run would not know of it.
+/// cannot be read. A deletion is refused then.
 ///
 /// # Errors
 /// As [`scan`].
@@ -67,9 +64,8 @@ pub fn scan_for_policy(
     record: bool,
     config: &Config,
 ) -> Result<ScanResult, Error> {
-    let (state, findings) = if record { State::open_to_delete(request)? } else { State::open(request)? };
-    let record = record && !state.is_unreadable();
-    scan_with(request, observer, state, findings, record, Also::labels(config))
+    let open = if record { State::open_to_delete } else { State::open };
+    scan_with(request, observer, open, record, Also::labels(config))
 }
 
 /// Scans with what the policy needs and what a directory can be divided by, and records nothing.
@@ -81,8 +77,7 @@ pub fn scan_for_path(
     observer: &dyn Observer,
     config: &Config,
 ) -> Result<ScanResult, Error> {
-    let (state, findings) = State::open(request)?;
-    scan_with(request, observer, state, findings, false, Also { trees: true, ..Also::labels(config) })
+    scan_with(request, observer, State::open, false, Also { trees: true, ..Also::labels(config) })
 }
 
 /// Scans with what the policy needs, for a report that decides nothing: whatever state the database
@@ -95,8 +90,7 @@ pub fn scan_for_report(
     observer: &dyn Observer,
     config: &Config,
 ) -> Result<ScanResult, Error> {
-    let (state, findings) = State::open_for_report(request)?;
-    scan_with(request, observer, state, findings, false, Also::labels(config))
+    scan_with(request, observer, State::open_for_report, false, Also::labels(config))
 }
 
 /// What to read besides.
@@ -112,15 +106,37 @@ impl Also {
     }
 }
 
+type Opened = Result<(State, Vec<Finding>), Error>;
+
 fn scan_with(
     request: &Request,
     observer: &dyn Observer,
-    mut state: State,
-    findings: Vec<Finding>,
+    open: fn(&Request, Reading) -> Opened,
     record: bool,
     also: Also,
 ) -> Result<ScanResult, Error> {
-    let measured = measure(request, observer, &mut state, also);
+    let began = read_clocks()?;
+    if let Err(error) = request.io_priority.apply() {
+        tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
+    }
+    let Also { labels, trees: keep_trees } = also;
+    let asked = stores::Request { labels, keep_trees, ..request.stores()? };
+    let progress = Arc::<Progress>::default();
+    let shown = observer.measuring(&progress);
+    // Neither needs the other, and of a large store both take long.
+    let (opened, records) = rayon::join(|| open(request, began), || stores::read(&asked));
+    let (mut state, findings) = opened?;
+    let record = record && state.may_record();
+    let sizes = Some(Arc::new(state.take_sizes()));
+    let asked = stores::Request { sizes, leaps: state.leaps(), ..asked };
+    let measured = records.and_then(|records| stores::measure(&asked, records, &progress));
+    drop(shown);
+    // The sizes of a large store take much memory.
+    drop(asked);
+    if let Err(stores::Error::NoneFound { findings, .. }) = &measured {
+        observer.findings(Audience::Always, findings);
+    }
+    let measured = measured.map_err(Error::from);
     state.scan_ended()?;
     if let Err(error) = &measured
         && error.proves_no_store()
@@ -140,23 +156,4 @@ fn scan_with(
     observer.findings(weight, &scan.inventory.findings);
     let ages = state.ages(&scan);
     Ok(ScanResult { scan, ages, state, kept })
-}
-
-fn measure(request: &Request, observer: &dyn Observer, state: &mut State, also: Also) -> Result<Scan, Error> {
-    if let Err(error) = request.io_priority.apply() {
-        tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
-    }
-    let sizes = Some(Arc::new(state.take_sizes()));
-    let Also { labels, trees: keep_trees } = also;
-    let asked = stores::Request { sizes, leaps: state.leaps(), labels, keep_trees, ..request.stores()? };
-    let progress = Arc::<Progress>::default();
-    let shown = observer.measuring(&progress);
-    let scan = stores::run(&asked, &progress);
-    drop(shown);
-    scan.map_err(|error| {
-        if let stores::Error::NoneFound { findings, .. } = &error {
-            observer.findings(Audience::Always, findings);
-        }
-        error.into()
-    })
 }

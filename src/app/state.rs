@@ -72,11 +72,12 @@ pub struct State {
 }
 
 impl State {
-    /// Opens the records for reading. What is wrong with what waits goes to `findings`; what is
-    /// wrong with the records themselves, see `degraded`.
-    pub fn open(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
+    /// Opens the records for reading. `began`: the clocks when the scan began, before anything was seen.
+    /// What is wrong with what waits goes to `findings`; what is wrong with the records themselves, see
+    /// `degraded`.
+    pub fn open(request: &Request, began: Reading) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded) = Database::open_quietly(request, Access::Read)?;
-        Self::of(database, degraded)
+        Self::of(database, degraded, began)
     }
 
     /// The same for a report, which decides nothing: a disk whose database cannot be read still has
@@ -84,13 +85,13 @@ impl State {
     ///
     /// # Errors
     /// When SQLite refuses, or the clocks cannot be read.
-    pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
+    pub fn open_for_report(request: &Request, began: Reading) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded, newer) = Database::open_for_report(request)?;
         let newer = newer.map(|why| {
             let message = format!("{why}; there is no history, and image ages come from the disk alone");
             finding(&database.place, message)
         });
-        let (state, findings) = Self::of(database, degraded)?;
+        let (state, findings) = Self::of(database, degraded, began)?;
         Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
     }
 
@@ -98,13 +99,16 @@ impl State {
     ///
     /// # Errors
     /// When SQLite refuses, or the clocks cannot be read.
-    pub fn open_to_delete(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
-        let (state, findings) = Self::open(request)?;
+    pub fn open_to_delete(request: &Request, began: Reading) -> Result<(Self, Vec<Finding>), Error> {
+        let (state, findings) = Self::open(request, began)?;
         Ok((Self { deletes: true, ..state }, findings))
     }
 
-    fn of(mut database: Database, degraded: Vec<Degraded>) -> Result<(Self, Vec<Finding>), Error> {
-        let clock = read_clocks()?;
+    fn of(
+        mut database: Database,
+        degraded: Vec<Degraded>,
+        clock: Reading,
+    ) -> Result<(Self, Vec<Finding>), Error> {
         let (_, notes) = database.apply_waiting()?;
         let findings = notes.iter().map(|note| finding(&database.place, note.to_string())).collect();
         // Which size is measured again: another one in each process.
@@ -189,6 +193,12 @@ impl State {
     /// Our own keep-list as it stood when the records were opened.
     pub fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// Whether the scan may be recorded. Before a deletion a database that cannot be read stays as it is:
+    /// setting it aside loses what it pins, and the next run would not know of it.
+    pub fn may_record(&self) -> bool {
+        !(self.deletes && self.unreadable)
     }
 
     /// Whether there were no records before this run.
@@ -398,7 +408,8 @@ fn last_gc_failed(database: &Database) -> bool {
     database.read(|connection| runs::last_failed(connection, Command::Gc)).unwrap_or(false)
 }
 
-fn read_clocks() -> Result<Reading, Error> {
+/// The clocks at this moment.
+pub(super) fn read_clocks() -> Result<Reading, Error> {
     crate::sys::clock::read().map_err(|error| Error::usage(format!("reading the clocks: {error}")))
 }
 

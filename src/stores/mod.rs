@@ -94,15 +94,39 @@ impl Scan {
     }
 }
 
+/// The records of all stores of a request, as far as they can be read.
+#[derive(Debug)]
+pub struct Records {
+    graphroots: graphroots::Graphroots,
+    containerds: containerds::ContainerdRoots,
+    started: Instant,
+}
+
+/// Reads the records of all stores of the request: the first half of [`run`].
+///
+/// # Errors
+/// When a named store cannot be read at all.
+pub fn read(request: &Request) -> Result<Records, Error> {
+    let started = Instant::now();
+    let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
+    Ok(Records { graphroots: graphroots?, containerds: containerds?, started })
+}
+
 /// Scans all stores of the request.
 ///
 /// # Errors
 /// When there is no store, or a named one cannot be read at all. What cannot be read
 /// inside a store is a finding of the inventory.
 pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
-    let started = Instant::now();
-    let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
-    let (mut graphroots, containerds) = (graphroots?, containerds?);
+    measure(request, read(request)?, progress)
+}
+
+/// Measures the stores that were read: the second half of [`run`].
+///
+/// # Errors
+/// When there is no store.
+pub fn measure(request: &Request, records: Records, progress: &Progress) -> Result<Scan, Error> {
+    let Records { mut graphroots, containerds, started } = records;
     let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
     let pins = graphroots.pins.clone();
