@@ -6,6 +6,7 @@
 //! down does not show; that is what samples are for.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rayon::prelude::*;
@@ -16,6 +17,9 @@ use super::top::Top;
 use super::{Fingerprint, Fingerprinter, Tree, TreeScope};
 use crate::sys::beneath::{AS_IT_IS, HANDLE, Opener};
 use crate::sys::quiet::Within;
+
+/// What a stamp is of, in its fingerprint.
+const STAMP: &str = "layer on the disk, 3";
 
 /// Threads where the caller has no wish: as for a walk, a cold disk is waited for.
 const DEFAULT_THREADS: usize = 32;
@@ -33,6 +37,9 @@ pub fn gather(
     trees: &[Tree<'_>],
     threads: usize,
 ) -> HashMap<usize, Fingerprint> {
+    if trees.is_empty() {
+        return HashMap::new();
+    }
     let roots = Top::all(roots, within);
     let opener = Top::opener(&roots);
     let units: Vec<&[Tree<'_>]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
@@ -54,7 +61,7 @@ pub fn gather(
 }
 
 fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<Fingerprint> {
-    let mut all = Fingerprinter::new("layer on the disk, 3");
+    let mut all = Fingerprinter::new(STAMP);
     for tree in trees {
         let root = match roots.get(tree.root) {
             Some(Ok(root)) => root,
@@ -72,27 +79,42 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<
             Err(Errno::NOTDIR) => continue,
             Err(error) => return Err(error),
         };
-        let whole = rustix::fs::fstat(&directory)?;
-        take(&mut all, &whole);
-        // A directory has two links and one more for each directory in it (on btrfs always one): once all
-        // are found the other names need not be looked up.
-        #[allow(clippy::unnecessary_cast)] // another type elsewhere
-        let (mut links, all_links) = (2, whole.st_nlink as u64);
-        for name in INSIDE {
-            match rustix::fs::statat(&directory, name, AS_IT_IS) {
-                Ok(stat) => {
-                    take(&mut all, &stat);
-                    links += u64::from(FileType::from_raw_mode(stat.st_mode).is_dir());
-                    if links > 2 && links == all_links {
-                        break;
-                    }
-                }
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        take_directory(&mut all, directory.as_fd())?;
     }
     Ok(all.finish())
+}
+
+/// The stamp of a unit of which this directory is all that is walked as a whole.
+///
+/// # Errors
+/// When it cannot be examined.
+pub fn of_directory(directory: BorrowedFd<'_>) -> Result<Fingerprint> {
+    let mut all = Fingerprinter::new(STAMP);
+    take_directory(&mut all, directory)?;
+    Ok(all.finish())
+}
+
+fn take_directory(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<()> {
+    let whole = rustix::fs::fstat(directory)?;
+    take(all, &whole);
+    // A directory has two links and one more for each directory in it (on btrfs always one): once all
+    // are found the other names need not be looked up.
+    #[allow(clippy::unnecessary_cast)] // another type elsewhere
+    let (mut links, all_links) = (2, whole.st_nlink as u64);
+    for name in INSIDE {
+        match rustix::fs::statat(directory, name, AS_IT_IS) {
+            Ok(stat) => {
+                take(all, &stat);
+                links += u64::from(FileType::from_raw_mode(stat.st_mode).is_dir());
+                if links > 2 && links == all_links {
+                    break;
+                }
+            }
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // other types elsewhere; any bits will do

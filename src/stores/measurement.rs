@@ -185,7 +185,9 @@ impl Measurement {
         let started = Timestamp::now();
         if self.cached.is_on() {
             let subjects = self.subjects(&fresh, &roots);
-            let slots: HashSet<usize> = subjects.iter().map(|subject| subject.slot).collect();
+            // A stamp from before is as good: what has changed since has another one in the next scan.
+            let missing = subjects.iter().filter(|subject| subject.stamp.is_none());
+            let slots: HashSet<usize> = missing.map(|subject| subject.slot).collect();
             let stamps = stamp::gather(
                 &roots,
                 &within,
@@ -228,8 +230,9 @@ impl Measurement {
         let mut subjects = Vec::new();
         let mut first_root = 0;
         for (store, (reading, slots)) in self.readings.iter().zip(&self.of_units).enumerate() {
-            let units = reading.units().into_iter().zip(slots).zip(reading.fingerprints());
-            for ((view, slot), record) in units {
+            let stamps = reading.stamps().into_iter().chain(std::iter::repeat(None));
+            let units = reading.units().into_iter().zip(slots).zip(reading.fingerprints()).zip(stamps);
+            for (((view, slot), record), stamp) in units {
                 let Some(record) = record.filter(|_| fresh.contains(slot)) else { continue };
                 let has_root = view.parts.iter().any(|(root, path, _)| {
                     roots_inside.get(first_root + root).into_iter().flatten().any(|one| one.starts_with(path))
@@ -237,7 +240,7 @@ impl Measurement {
                 if !has_root {
                     let mut key = Fingerprinter::new("layer and record, 1");
                     key.bytes(&self.names[*slot].0).bytes(&record.0);
-                    subjects.push(Subject { slot: *slot, store, key: key.finish() });
+                    subjects.push(Subject { slot: *slot, store, key: key.finish(), stamp });
                 }
             }
             first_root += reading.roots().len();

@@ -51,6 +51,12 @@ pub(super) trait Store: Debug {
         Vec::new()
     }
 
+    /// For each unit the stamp that `disk::stamp` would gather, where it was taken when the records were
+    /// read. Units behind the end have none.
+    fn stamps(&self) -> Vec<Option<Fingerprint>> {
+        Vec::new()
+    }
+
     /// Where a graphroot's parts lie, for its editor; `None` for stores of another kind.
     fn places(&self) -> Option<&StorePlaces> {
         None

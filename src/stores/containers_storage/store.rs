@@ -16,7 +16,7 @@ use super::records::LayerRecord;
 use super::snapshot::{self, Snapshot};
 use super::units::{self, FilesOfLayer, StorageUnit, Unit};
 use crate::disk::filesystem::CostModel;
-use crate::disk::{Fingerprint, Fingerprinter, Tally};
+use crate::disk::{Fingerprint, Fingerprinter, Tally, TreeScope};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
 use crate::stores::request::Request;
@@ -103,6 +103,17 @@ impl Store for Graphroot {
 
     fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
         fingerprints(&self.snapshot, &self.units)
+    }
+
+    fn stamps(&self) -> Vec<Option<Fingerprint>> {
+        let taken = &self.snapshot.inspection.stamps;
+        // What was looked at is the layer's directory in the driver's; it may have others.
+        let is_one = |unit: &Unit| unit.parts.iter().filter(|part| part.2 == TreeScope::Whole).count() == 1;
+        let of = |unit: &Unit| match unit.what {
+            StorageUnit::Layer(at) if self.files[at].directory && is_one(unit) => *taken.get(at)?,
+            _ => None,
+        };
+        self.units.iter().map(of).collect()
     }
 
     fn places(&self) -> Option<&StorePlaces> {

@@ -25,6 +25,8 @@ pub(super) struct Subject {
     pub(super) store: usize,
     /// Fingerprint of the layer and its record.
     pub(super) key: Fingerprint,
+    /// Its stamp, where that was taken already.
+    pub(super) stamp: Option<Fingerprint>,
 }
 
 /// The finished layers of a scan.
@@ -120,8 +122,8 @@ impl Cached {
         let known: Vec<_> = stores.iter().map(|store| cache.as_ref()?.stores.get(store)).collect();
         let mut usable = Vec::new();
         layers.reserve(subjects.len());
-        for Subject { slot, store, key } in subjects.iter().copied() {
-            let Some(stamp) = stamps.get(&slot).copied() else { continue };
+        for Subject { slot, store, key, stamp } in subjects.iter().copied() {
+            let Some(stamp) = stamp.or_else(|| stamps.get(&slot).copied()) else { continue };
             let earlier = known[store].filter(|_| !distrusted.contains(&store));
             let earlier = earlier.and_then(|sizes| sizes.layers.get(&key));
             let is_usable =

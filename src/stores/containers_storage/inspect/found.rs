@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::engine::Engine;
+use crate::disk::Fingerprint;
 use crate::stores::leaks::Judgement;
 
 /// Results of the inspection. Empty if it was skipped or its reading was inconsistent.
@@ -13,6 +14,8 @@ pub struct Inspection {
     pub(crate) faults: Vec<Fault>,
     /// The layers' symlinks in `l/`.
     pub(crate) short_names: Vec<ShortName>,
+    /// By position of the layer, the stamp of its directory; nothing where none were taken.
+    pub(crate) stamps: Vec<Option<Fingerprint>>,
     /// Containers, by position, without CRI-O's `userdata/config.json`.
     pub(crate) without_config: Vec<usize>,
     pub(crate) engine: Engine,

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::found::{Fault, FaultOf, ShortName};
+use crate::disk::{Fingerprint, stamp};
 use crate::model::{LeakClass, Verdict};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
@@ -24,6 +25,9 @@ use crate::sys::readlink::Untraced;
 
 /// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
 const MOST_LOWER_BYTES: u64 = 1 << 20;
+
+/// A name has 26 letters.
+const MOST_LINK_BYTES: u64 = 256;
 
 /// What the `link` file of a directory says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,10 +39,20 @@ pub(super) enum Name {
     Blank,
 }
 
+/// What was found in the driver's directories.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) faults: Vec<Fault>,
+    pub(super) short_names: Vec<ShortName>,
+    /// By position of the layer: the stamp of its directory.
+    pub(super) stamps: Vec<Option<Fingerprint>>,
+}
+
 /// Looks at every area. An area where something could not be read has no faults, and no names.
-pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
+pub(super) fn look(snapshot: &Snapshot) -> Found {
+    let mut found = Found::default();
     if snapshot.places.driver != "overlay" {
-        return (Vec::new(), Vec::new());
+        return found;
     }
     let areas: Vec<_> = snapshot.places.areas().filter_map(|area| Area::read(snapshot, area).ok()).collect();
     let layers: HashMap<&str, usize> = snapshot
@@ -49,11 +63,13 @@ pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
         .map(|(at, layer)| (layer.id.as_str(), at))
         .collect();
     let mut lowers: Option<HashMap<String, User>> = None;
-    let (mut found, mut short_names) = (Vec::new(), Vec::new());
+    found.stamps = vec![None; snapshot.layers.len()];
     for area in &areas {
-        for (id, name) in &area.directories {
-            if let (Name::There(_, inode), Some(layer)) = (name, layers.get(id)) {
-                short_names.push(ShortName { layer: *layer, device: area.device, inode: *inode });
+        for ((id, name), stamp) in area.directories.iter().zip(&area.stamps) {
+            let Some(layer) = layers.get(id).copied() else { continue };
+            found.stamps[layer] = *stamp;
+            if let Name::There(_, inode) = name {
+                found.short_names.push(ShortName { layer, device: area.device, inode: *inode });
             }
         }
         let stray = area.unclaimed();
@@ -62,9 +78,9 @@ pub(super) fn look(snapshot: &Snapshot) -> (Vec<Fault>, Vec<ShortName>) {
             let lowers = lowers.get_or_insert_with(|| all_lowers(&areas));
             lowers.get(name).cloned()
         };
-        found.extend(judge(area, &layers, &stray, &targets, used));
+        found.faults.extend(judge(area, &layers, &stray, &targets, used));
     }
-    (found, short_names)
+    found
 }
 
 /// One driver directory.
@@ -78,6 +94,8 @@ pub(super) struct Area<'a> {
     pub(super) device: u64,
     /// Layer directories, in order, and what their `link` file says.
     pub(super) directories: Vec<(&'a str, Name)>,
+    /// Of each of them; `None` where it could not be taken.
+    pub(super) stamps: Vec<Option<Fingerprint>>,
 }
 
 impl<'a> Area<'a> {
@@ -97,15 +115,17 @@ impl<'a> Area<'a> {
             .collect();
         if directories.is_empty() {
             let (names, device) = list()?;
-            return Ok(Self { driver, within, names, device, directories: Vec::new() });
+            let (directories, stamps) = (Vec::new(), Vec::new());
+            return Ok(Self { driver, within, names, device, directories, stamps });
         }
         let below = within.below(&driver)?;
-        let read = || directories.par_iter().map(|id| text_of(&below, id)).collect::<io::Result<Vec<_>>>();
-        let (listed, texts) = rayon::join(list, read);
-        let ((names, device), texts) = (listed?, texts?);
-        let directories =
-            directories.into_par_iter().zip(texts).map(|(id, text)| (id, Name::new(text, &names))).collect();
-        Ok(Self { driver, within, names, device, directories })
+        let read = || directories.par_iter().map(|id| read(&below, id)).collect::<io::Result<Vec<_>>>();
+        let (listed, read) = rayon::join(list, read);
+        let ((names, device), read) = (listed?, read?);
+        let named = directories.into_par_iter().zip(read);
+        let (directories, stamps) =
+            named.map(|(id, (text, stamp))| ((id, Name::new(text, &names)), stamp)).unzip();
+        Ok(Self { driver, within, names, device, directories, stamps })
     }
 
     /// Names that no `link` file has, in order.
@@ -144,10 +164,19 @@ impl<'a> Area<'a> {
     }
 }
 
-/// What the directory's `link` file says.
-fn text_of(below: &Below, id: &str) -> io::Result<String> {
-    let text = if_present(below.read(&Path::new(id).join("link"), 256))?.unwrap_or_default();
-    Ok(String::from_utf8_lossy(&text).trim().to_owned())
+/// What the directory's `link` file says, and the directory's stamp: of a large store it takes long to
+/// look up each directory once more.
+fn read(below: &Below, id: &str) -> io::Result<(String, Option<Fingerprint>)> {
+    let id = Path::new(id);
+    let (stamp, text) = match below.directory(id) {
+        Ok(directory) => {
+            (stamp::of_directory(directory.as_fd()).ok(), directory.read(Path::new("link"), MOST_LINK_BYTES))
+        }
+        // A mount, perhaps: whoever measures it knows which are entered.
+        Err(_) => (None, below.read(&id.join("link"), MOST_LINK_BYTES)),
+    };
+    let text = if_present(text)?.unwrap_or_default();
+    Ok((String::from_utf8_lossy(&text).trim().to_owned(), stamp))
 }
 
 impl Name {

@@ -28,12 +28,14 @@ pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
         return;
     }
     let seen = &*snapshot;
-    let ((mut faults, short_names), of_images) = rayon::join(|| links::look(seen), || data::faults(seen));
+    let (links, of_images) = rayon::join(|| links::look(seen), || data::faults(seen));
+    let links::Found { mut faults, short_names, stamps } = links;
     faults.extend(of_images);
     let found = Inspection {
         valid: true,
         faults,
         short_names,
+        stamps,
         without_config: data::without_config(snapshot),
         engine,
     };

@@ -13,6 +13,7 @@ fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area<'static> {
         within: Within::new([]),
         device: 0,
         directories: directories.iter().map(|(letter, link)| (&*id(*letter).leak(), name(*link))).collect(),
+        stamps: vec![None; directories.len()],
         names,
     }
 }
