@@ -10,6 +10,7 @@ pub(super) mod lenient;
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
+use rayon::prelude::*;
 
 use lenient::{Object, Truth};
 
@@ -151,21 +152,24 @@ fn id(record: &Object<'_>) -> Result<String, String> {
     if is_name { Ok(id) } else { Err(format!("its id {:?} cannot be a directory name", beginning())) }
 }
 
-/// Runs over the array element by element, so that a file which breaks off still gives
+/// Runs over the array some elements at a time, so that a file which breaks off still gives
 /// what came before. Of each element only the fields that are needed are ever held.
-fn parse<T>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, String>) -> Parsed<T> {
+fn parse<T: Send>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, String> + Sync) -> Parsed<T> {
     let mut records = Vec::new();
     let mut problems = Vec::new();
     let mut left_out = 0_usize;
     let mut ordinal = 0_usize;
-    let ended = lenient::each_element(content, |element| {
-        ordinal += 1;
-        match element.and_then(|element| record(&element)) {
-            Ok(made) => records.push(made),
-            Err(problem) => {
-                left_out += 1;
-                if left_out <= MOST_PROBLEMS {
-                    problems.push(format!("record {ordinal} is ignored: {problem}"));
+    let ended = lenient::each_batch(content, |elements| {
+        let made = elements.par_iter().map(|element| record(&lenient::object(element)?));
+        for made in made.collect::<Vec<_>>() {
+            ordinal += 1;
+            match made {
+                Ok(made) => records.push(made),
+                Err(problem) => {
+                    left_out += 1;
+                    if left_out <= MOST_PROBLEMS {
+                        problems.push(format!("record {ordinal} is ignored: {problem}"));
+                    }
                 }
             }
         }

@@ -6,7 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
 
 use super::records::is_id;
 use super::snapshot::Snapshot;
@@ -17,6 +20,9 @@ use crate::sys::quiet::{DirectoryEntry, FileKind};
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
 pub(super) const RESERVE_FILE: &str = ".layersweep-reserve";
+
+/// What follows a layer's id in the name of the file that its tar can be made from again.
+const TAR_SPLIT: &str = ".tar-split.gz";
 
 /// What a unit is. Numbers are positions in the snapshot's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -265,10 +271,22 @@ impl<'a> Sorter<'a> {
         self.layers(&top.join("dir"));
     }
 
+    /// For each entry of a directory of the area the layer whose name `name_of` finds in its own. A large
+    /// store has very many, which lie far apart in memory.
+    fn layers_among(
+        &self,
+        below: &Path,
+        name_of: impl Fn(&'a OsStr) -> &'a OsStr + Sync,
+    ) -> Vec<Option<usize>> {
+        let (entries, layers) = (self.snapshot.entries(&self.root.join(below)), &self.layers);
+        entries.par_iter().map(|entry| layers.get(name_of(&entry.name)).copied()).collect()
+    }
+
     /// The directory that has a directory for each layer.
     fn layers(&mut self, top: &Path) {
-        for (id, entry, path) in self.entries(top) {
-            if let Some(layer) = self.layers.get(entry.name.as_os_str()).copied() {
+        let layers = self.layers_among(top, |name| name);
+        for ((id, entry, path), layer) in self.entries(top).zip(layers) {
+            if let Some(layer) = layer {
                 self.files[layer].directory = true;
                 self.layer(path, layer, id);
                 continue;
@@ -337,13 +355,16 @@ impl<'a> Sorter<'a> {
     fn layer_records(&mut self, name: &str) {
         let top = PathBuf::from(name);
         self.metadata(top.clone(), TreeScope::EntryOnly);
-        for (shown, entry, path) in self.entries(&top) {
+        let layers = self.layers_among(&top, |name| {
+            let split = name.as_bytes().strip_suffix(TAR_SPLIT.as_bytes());
+            split.map_or(name, OsStr::from_bytes)
+        });
+        for ((shown, entry, path), layer) in self.entries(&top).zip(layers) {
             let Some(name) = entry.name.to_str() else {
                 self.whole(StorageUnit::Other(shown.clone()), &shown, path);
                 continue;
             };
-            let split = name.strip_suffix(".tar-split.gz");
-            let layer = self.layers.get(OsStr::new(split.unwrap_or(name))).copied();
+            let split = name.strip_suffix(TAR_SPLIT);
             if let Some(layer) = layer.filter(|_| split.is_some()) {
                 self.files[layer].tar_split = true;
             }

@@ -66,6 +66,10 @@ impl Filler<'_> {
         let within = &self.within;
         let born = |record: &ImageRecord| birth_of(within, &directories.join(&record.id));
         let mut births = snapshot.images.par_iter().map(born).collect::<Vec<_>>().into_iter();
+        let top = |record: &ImageRecord| record.layer.as_deref().and_then(|id| self.find_layer(id));
+        let tops: Vec<_> = snapshot.images.iter().map(top).collect();
+        let chains: Vec<_> = tops.into_par_iter().map(|top| chain(&links, top)).collect();
+        let mut chains = chains.into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
             let directory = directories.join(&record.id);
             let metadata = match self.images[at] {
@@ -83,7 +87,7 @@ impl Filler<'_> {
                     self.broken(judged, &record.id, metadata, since);
                 }
             }
-            let chain = self.chain(&links, record.layer.as_deref());
+            let chain = chains.next().unwrap_or_default();
             // Many images have the same layers: each id is held once.
             let layers = chain.iter().map(|node| {
                 let id = || self.writer.inventory[*node].id.as_str().into();
@@ -109,27 +113,13 @@ impl Filler<'_> {
         ids
     }
 
-    /// Layers from `top` down to the base; a chain that bites its tail ends there, and so does one
-    /// that goes through more stores than it can.
-    fn chain(&self, links: &[Link], top: Option<&str>) -> Vec<NodeIx> {
-        let mut chain: Vec<NodeIx> = Vec::new();
-        let mut next = top.and_then(|id| self.find_layer(id));
-        // A chain is short: looking through it costs less than a set beside it.
-        while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && !chain.contains(node)) {
-            chain.push(node);
-            next = links[node.get()].parent;
-        }
-        chain
-    }
-
     /// What podman prints as the image's size: the lengths of all layers' tars (mapped
     /// mapped layers included) and of all big data, as recorded (container-libs,
     /// `storage/store.go`, `ImageSize`). `layers` are those of its own chain.
     fn listed(&self, links: &[Link], record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
         record.layer.iter().try_for_each(|top| self.find_layer(top).map(drop))?;
         for top in &record.mapped_layers {
-            self.find_layer(top)?;
-            layers.extend(self.chain(links, Some(top)));
+            layers.extend(chain(links, Some(self.find_layer(top)?)));
             layers.sort_unstable();
             layers.dedup();
         }
@@ -142,6 +132,19 @@ impl Filler<'_> {
         }
         Some(sum)
     }
+}
+
+/// Layers from `top` down to the base; a chain that bites its tail ends there, and so does one
+/// that goes through more stores than it can.
+fn chain(links: &[Link], top: Option<NodeIx>) -> Vec<NodeIx> {
+    let mut chain: Vec<NodeIx> = Vec::new();
+    let mut next = top;
+    // A chain is short: looking through it costs less than a set beside it.
+    while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && !chain.contains(node)) {
+        chain.push(node);
+        next = links[node.get()].parent;
+    }
+    chain
 }
 
 /// When the image's directory was created here; the record has the date of the build.

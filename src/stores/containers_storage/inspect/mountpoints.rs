@@ -97,11 +97,13 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
 /// Layer and path of each entry that counts.
 fn parse(content: &[u8]) -> Result<Vec<(String, PathBuf)>, String> {
     let mut found = Vec::new();
-    lenient::each_element(content, |entry| {
-        let Ok(entry) = entry else { return };
-        let text = |name| entry.get::<String>(name).ok().flatten();
-        if let (Some(id), Some(path), Ok(Some(1_u64..))) = (text("id"), text("path"), entry.get("count")) {
-            found.push((id, PathBuf::from(path)));
+    lenient::each_batch(content, |entries| {
+        for entry in entries.iter().filter_map(|entry| lenient::object(entry).ok()) {
+            let text = |name| entry.get::<String>(name).ok().flatten();
+            let is_mounted = matches!(entry.get("count"), Ok(Some(1_u64..)));
+            if let (Some(id), Some(path), true) = (text("id"), text("path"), is_mounted) {
+                found.push((id, PathBuf::from(path)));
+            }
         }
     })?;
     Ok(found)

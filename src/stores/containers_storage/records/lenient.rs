@@ -192,16 +192,14 @@ impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Visitor<'de> for Each<F> {
     }
 }
 
-/// Calls `each` for every element of the JSON array in `content`, an error for one that is not an object; a
-/// missing, empty or `null` array has none.
+/// Calls `each` with the elements of the JSON array in `content`, some thousand at once: a hostile file may
+/// have very many. A missing, empty or `null` array has none.
 ///
 /// # Errors
 /// In words, when the content is not one array and nothing else. The elements before the
 /// fault have been handed over by then.
-pub(crate) fn each_element(
-    content: &[u8],
-    mut each: impl FnMut(Result<Object<'_>, String>),
-) -> Result<(), String> {
+pub(crate) fn each_batch(content: &[u8], mut each: impl FnMut(&[&RawValue])) -> Result<(), String> {
+    const BATCH: usize = 4096;
     if content.iter().all(u8::is_ascii_whitespace) || content.trim_ascii() == b"null" {
         return Ok(());
     }
@@ -209,12 +207,27 @@ pub(crate) fn each_element(
         // What a power cut leaves of a file whose blocks were never written.
         return Err(format!("holds nothing but {} NUL bytes", content.len()));
     }
-    let take = |_, element: &RawValue| {
-        each(Object::parse(element).and_then(|object| object.ok_or_else(|| "it is not an object".into())));
+    let mut batch = Vec::with_capacity(BATCH);
+    let take = |_, element| {
+        batch.push(element);
+        if batch.len() == BATCH {
+            each(&batch);
+            batch.clear();
+        }
     };
     let mut deserializer = Deserializer::from_slice(content);
-    deserializer
+    let ended = deserializer
         .deserialize_seq(Each { most: usize::MAX, take })
         .and_then(|()| deserializer.end().map_err(|_| serde_json::Error::custom("text after the array")))
-        .map_err(|error| format!("is not valid: {error}"))
+        .map_err(|error| format!("is not valid: {error}"));
+    each(&batch);
+    ended
+}
+
+/// The object that an element is.
+///
+/// # Errors
+/// In words, when it is none.
+pub(crate) fn object(element: &RawValue) -> Result<Object<'_>, String> {
+    Object::parse(element)?.ok_or_else(|| "it is not an object".into())
 }
