@@ -12,6 +12,8 @@ use crate::model::refs::Fair;
 use crate::model::{ImageIx, NodeIx, StoreIx};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
+use rayon::prelude::*;
+use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
 /// The document of `images`, with these of them.
@@ -57,14 +59,21 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
 
 /// All images, with what the database knows of them.
 pub fn known_images(result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
-    (0..result.scan.inventory.images.len()).map(|at| known_image(result, fair, at.into())).collect()
+    each_known((0..result.scan.inventory.images.len()).map(ImageIx::from).collect(), result, fair)
 }
 
-fn known_image(result: &ScanResult, fair: &Fair, at: ImageIx) -> ImageDoc {
-    let mut document = super::image(&result.scan, fair, at);
-    document.remember(result.ages.of(at));
-    document
+fn each_known(images: Vec<ImageIx>, result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
+    let (scan, ages) = (&result.scan, &result.ages);
+    let known = |at| {
+        let mut document = super::image(scan, fair, at);
+        document.remember(ages.of(at));
+        document
+    };
+    images.into_par_iter().map(known).collect()
 }
+
+/// How many layers are made at once.
+const BATCH: usize = 1000;
 
 /// The layers of a scan, each made when it is written: a large store has 100,000.
 #[derive(Clone, Debug)]
@@ -80,8 +89,23 @@ impl EachLayer<'_> {
 }
 
 impl Serialize for EachLayer<'_> {
+    /// While some are written, another thread makes the next ones.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.iter())
+        let make = |nodes: &[NodeIx]| -> Vec<LayerDoc> {
+            nodes.iter().filter_map(|at| layer(self.scan, *at)).collect()
+        };
+        let mut list = to.serialize_seq(None)?;
+        let mut batches = self.layers.chunks(BATCH);
+        let mut made = batches.next().map(make);
+        while let Some(layers) = made {
+            let next = batches.next();
+            made = None;
+            rayon::in_place_scope(|scope| {
+                scope.spawn(|_| made = next.map(make));
+                layers.iter().try_for_each(|layer| list.serialize_element(layer))
+            })?;
+        }
+        list.end()
     }
 }
 
@@ -105,7 +129,7 @@ pub(super) fn scan_with<'a, L>(
         sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| store(scan, StoreIx::from(at))).collect(),
-        images: listed.images.into_iter().map(|at| known_image(result, &fair, at)).collect(),
+        images: each_known(listed.images, result, &fair),
         layers: layers(EachLayer { scan, layers: listed.layers }),
         containers: listed.containers.into_iter().map(|at| container(scan, &fair, at)).collect(),
         leaks: listed.leaks.into_iter().map(|at| leak(scan, at)).collect(),
