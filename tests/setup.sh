@@ -5,7 +5,7 @@ set -eu
 
 need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
       busybox-static openssl jq strace util-linux mount python3-minimal
-      containerd runc curl perl-base protobuf-compiler prometheus
+      containerd runc curl protobuf-compiler prometheus
       chromium fonts-dejavu-core
       python3-venv binutils rpm rpmlint lintian shellcheck debootstrap systemd systemd-container'
 

@@ -108,7 +108,7 @@ pub struct Rig {
 /// Whether the programs of the rig are there; skips, or fails under CI.
 pub fn require_rig() -> bool {
     super::require_root()
-        && ["containerd", "runc", "ctr", "busybox", "curl", "perl"]
+        && ["containerd", "runc", "ctr", "busybox", "curl", "openssl"]
             .iter()
             .all(|program| super::require_program(program))
 }

@@ -8,14 +8,11 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 . "$(dirname "$0")/layout.sh"
-need tar gzip sha256sum openssl
-# noise SEED BYTES: the same bytes every time, which do not compress
-noise() { head -c "$2" /dev/zero | openssl enc -aes-128-ctr -K "$(printf %032x "$1")" -iv "$(printf %032x 0)"; }
 # filled NAME SEED BYTES: a layer with one file
-filled() { mkdir "$L/w/$1"; noise "$2" "$3" >"$L/w/$1/$1.bin"; layer "$1" "$L/w/$1" 1; rm -r "$L/w/$1"; }
+filled() { mkdir "$L/w/$1"; noise "$2" "$3" >"$L/w/$1/$1.bin"; layer "$1" "$L/w/$1"; rm -r "$L/w/$1"; }
 
 mkdir -p "$L/w/box/bin"; cp "$BB" "$L/w/box/bin/busybox"; ln -s busybox "$L/w/box/bin/sh"
-layer box "$L/w/box" 1
+layer box "$L/w/box"
 filled base 1 24000000
 filled jre 2 10000000
 filled python 3 8000000

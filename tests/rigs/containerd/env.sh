@@ -1,6 +1,6 @@
 # Shared settings and helpers for these scripts. Source it, do not run it.
 # Everything lives below $RC; nothing on the host's own containerd is touched.
-# Debian 12 packages used: containerd runc busybox-static curl (plus tar gzip perl-base coreutils util-linux).
+# Debian 12 packages used: containerd runc busybox-static curl openssl (plus tar gzip coreutils util-linux).
 # Optional, only where a step says so: skopeo, umoci, buildah.
 RC=${RC:-/tmp/rc}
 ROOT=${ROOT:-$RC/root}        # may lie on a filesystem of its own

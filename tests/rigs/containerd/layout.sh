@@ -3,11 +3,14 @@ BB=$(command -v busybox) || die "busybox-static is not installed"
 L=$LAYOUT; rm -rf "$L"; mkdir -p "$L/blobs/sha256" "$L/w"
 put() { local d; d=$(sha256sum <"$1" | cut -d' ' -f1); mv "$1" "$L/blobs/sha256/$d"; echo "$d"; }     # file -> digest
 size() { stat -c %s "$L/blobs/sha256/$1"; }
+need tar gzip sha256sum openssl
+# noise SEED BYTES: the same bytes every time, which do not compress
+noise() { head -c "$2" /dev/zero | openssl enc -aes-128-ctr -K "$(printf %032x "$1")" -iv "$(printf %032x 0)"; }
 # layer NAME DIR [gzip level]: sets ${NAME}_d (digest) and ${NAME}_i (diff id)
 layer() {
   local t=$L/w/$1.tar d i
   tar --sort=name --mtime=@1700000000 --owner=0 --group=0 --numeric-owner --format=gnu -C "$2" -cf "$t" .
-  i=$(sha256sum <"$t" | cut -d' ' -f1); gzip -n "-${3:-6}" <"$t" >"$t.gz"; rm "$t"; d=$(put "$t.gz")
+  i=$(sha256sum <"$t" | cut -d' ' -f1); gzip -n "-${3:-1}" <"$t" >"$t.gz"; rm "$t"; d=$(put "$t.gz")
   printf -v "$1_d" %s "$d"; printf -v "$1_i" %s "$i"
 }
 # config ARCH CMD-JSON LAYER...  -> digest of a config blob
