@@ -127,12 +127,10 @@ fn scan_with(
     let (opened, records) = rayon::join(|| open(request, began), || stores::read(&asked));
     let (mut state, findings) = opened?;
     let record = record && state.may_record();
-    let sizes = Some(Arc::new(state.take_sizes()));
-    let asked = stores::Request { sizes, leaps: state.leaps(), ..asked };
-    let measured = records.and_then(|records| stores::measure(&asked, records, &progress));
+    let asked = stores::Request { leaps: state.leaps(), ..asked };
+    let sizes = Some(state.take_sizes());
+    let measured = records.and_then(|records| stores::measure(&asked, records, sizes, &progress));
     drop(shown);
-    // The sizes of a large store take much memory.
-    drop(asked);
     if let Err(stores::Error::NoneFound { findings, .. }) = &measured {
         observer.findings(Audience::Always, findings);
     }

@@ -20,7 +20,7 @@ use super::request::{Measure, Request, incomplete};
 use super::store::{Store, UnitView};
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
-use crate::disk::size_cache::StoreSizes;
+use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::disk::{
     self, Extents, Fingerprint, Fingerprinter, Progress, Tally, Tree, WalkError, WalkOptions, stamp,
 };
@@ -60,11 +60,12 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    pub(super) fn new(readings: Vec<Box<dyn Store>>) -> Self {
+    pub(super) fn new(readings: Vec<Box<dyn Store>>, sizes: Option<SizeCache>) -> Self {
         let stores = readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0))));
         let stores: Vec<_> = stores.collect();
         Self {
             units: Vec::new(),
+            cached: Cached::new(sizes, stores.clone()),
             stores,
             readings,
             slots: HashMap::new(),
@@ -75,7 +76,6 @@ impl Measurement {
             chunks: InodeChunks::default(),
             errors: Vec::new(),
             looked: Vec::new(),
-            cached: Cached::default(),
             stale: HashMap::new(),
         }
     }
@@ -125,7 +125,9 @@ impl Measurement {
         }
         let readings = self.readings.iter().zip(&self.stores);
         self.units = readings.map(|(reading, store)| names(reading.as_ref(), store)).collect();
-        self.cached = Cached::new(request.sizes.clone(), self.stores.clone(), request.full);
+        if request.full {
+            self.cached.distrust_all();
+        }
         if wanted.inode_chunks {
             self.chunks = InodeChunks::on(&self.roots(), &self.within());
         }
@@ -271,12 +273,12 @@ impl Measurement {
     }
 
     /// What to leave for later scans, by store; `None` where nothing is wanted, and for a store as
-    /// it was.
-    pub(super) fn leave(self) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
+    /// it was. Of a large store what this frees takes much memory.
+    pub(super) fn leave(&mut self) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
         let in_one_walk = self.looked.len() == 1 && self.cached.taken().next().is_none();
         let outside = in_one_walk.then(|| self.outside());
         let alive: HashSet<usize> = self.of_units.iter().flatten().copied().collect();
-        self.cached.leave(&alive, outside)
+        std::mem::take(&mut self.cached).leave(&alive, outside)
     }
 
     /// Slots of layers whose size an earlier scan measured.

@@ -23,7 +23,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use crate::disk::filesystem::{self, CostModel};
-use crate::disk::size_cache::StoreSizes;
+use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
 use crate::model::{Filesystem, FilesystemIx, Image, Inventory, Node, StoreId, StoreIx};
@@ -56,8 +56,8 @@ pub struct Scan {
     pub taken_at: Timestamp,
     /// The root that was scanned.
     pub sysroot: Sysroot,
-    /// What to leave for later scans, by store (`None`: as it was), where [`Request::sizes`] was
-    /// given; never of another system's disk.
+    /// What to leave for later scans, by store (`None`: as it was), where [`measure`] was given
+    /// sizes; never of another system's disk.
     pub sizes: Option<Vec<(StoreId, Option<StoreSizes>)>>,
     /// For each store where its parts lie, if it is one that can be edited.
     pub places: Vec<Option<StorePlaces>>,
@@ -118,14 +118,20 @@ pub fn read(request: &Request) -> Result<Records, Error> {
 /// When there is no store, or a named one cannot be read at all. What cannot be read
 /// inside a store is a finding of the inventory.
 pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
-    measure(request, read(request)?, progress)
+    measure(request, read(request)?, None, progress)
 }
 
-/// Measures the stores that were read: the second half of [`run`].
+/// Measures the stores that were read: the second half of [`run`]. `sizes` are those that earlier scans
+/// measured; without them (not: with none among them) all is measured, and nothing is left for later scans.
 ///
 /// # Errors
 /// When there is no store.
-pub fn measure(request: &Request, records: Records, progress: &Progress) -> Result<Scan, Error> {
+pub fn measure(
+    request: &Request,
+    records: Records,
+    sizes: Option<SizeCache>,
+    progress: &Progress,
+) -> Result<Scan, Error> {
     let Records { mut graphroots, containerds, started } = records;
     let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
@@ -154,8 +160,10 @@ pub fn measure(request: &Request, records: Records, progress: &Progress) -> Resu
         (true, false) => Extents::Probe,
     };
     let inode_chunks = areas.iter().flatten().any(|(_, cost)| cost.inode_chunks);
-    let mut measurement = Measurement::new(readings);
+    let mut measurement = Measurement::new(readings, sizes);
     measurement.run(request, MeasurementNeeds { extents, inode_chunks }, progress, &mut inventory.findings);
+    let taken = measurement.taken();
+    let sizes = measurement.leave().filter(|_| !request.sysroot.is_foreign());
 
     let leaps = if request.sysroot.is_foreign() { Vec::new() } else { request.leaps.clone() };
     let present = Present::at(request.now, leaps);
@@ -179,7 +187,6 @@ pub fn measure(request: &Request, records: Records, progress: &Progress) -> Resu
     additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers);
     drop(borrowers);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
-    let taken = measurement.taken();
     let taken: HashSet<_> =
         nodes.iter().filter(|(slot, _)| taken.contains(slot)).map(|(_, node)| node.get()).collect();
     let places = readings.iter().map(|reading| reading.places().cloned()).collect();
@@ -192,8 +199,7 @@ pub fn measure(request: &Request, records: Records, progress: &Progress) -> Resu
     let snapshotters = readings.iter().flat_map(|reading| reading.snapshotters()).collect();
     // The records are of no use any more.
     drop(readings);
-    let sizes = measurement.leave().filter(|_| !request.sysroot.is_foreign());
-    drop(nodes);
+    drop((measurement, nodes));
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
     inventory.gather_evidence();
     let refs = Refs::new(&inventory);
@@ -208,7 +214,7 @@ pub fn measure(request: &Request, records: Records, progress: &Progress) -> Resu
         cached_layers: cached.len(),
     };
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
-    let request = Request { sizes: None, ..request.clone() };
+    let request = request.clone();
     Ok(Scan {
         inventory,
         refs,

@@ -1,11 +1,9 @@
 //! The request of a scan, and its errors.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::disk::size_cache::SizeCache;
 use crate::model::{Finding, LabelsOf};
 use crate::stores::containerd::Documents;
 use crate::stores::containers_storage::config::Environment;
@@ -38,9 +36,6 @@ pub struct Request {
     pub now: Timestamp,
     /// Leaps of the wall clock, which dates on the disk are corrected by.
     pub leaps: Vec<Leap>,
-    /// Sizes that earlier scans measured. Without it (not: with nothing in it) all is measured,
-    /// and nothing is left for later scans.
-    pub sizes: Option<Arc<SizeCache>>,
     /// Measure everything, whatever is cached.
     pub full: bool,
     /// Manifests of containerd that were read already, by whatever scan has a clone of this.
@@ -88,7 +83,6 @@ impl Request {
             labels: LabelsOf::Nobody,
             now: Timestamp::now(),
             leaps: Vec::new(),
-            sizes: None,
             full: false,
             documents: Documents::default(),
             keep_trees: false,

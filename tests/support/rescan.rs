@@ -1,7 +1,6 @@
 //! Consecutive scans, each with the database left by the previous ones.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -97,9 +96,9 @@ impl Scanner {
     /// A scan that leaves nothing.
     pub fn scan(&self, sizes: Option<SizeCache>, full: bool) -> Scan {
         let now = Timestamp::now();
-        let sizes = sizes.map(Arc::new);
-        let request = Request { sizes, full, now, ..self.request.clone() };
-        stores::run(&request, &Progress::default()).expect("the stores are scanned")
+        let request = Request { full, now, ..self.request.clone() };
+        let records = stores::read(&request).expect("the stores are read");
+        stores::measure(&request, records, sizes, &Progress::default()).expect("the stores are scanned")
     }
 
     fn keep(&self, scan: &Scan) {

@@ -201,7 +201,7 @@ pub fn has_image(request: &Request, places: &StorePlaces, id: &str) -> io::Resul
 /// The request for a store that was not requested: no flag applies to it.
 fn records_of_another(request: &Request, asked: &StorePlaces) -> Request {
     let graphroots = vec![asked.graphroot.to_path_buf()];
-    Request { graphroots, runroot: None, measure: Measure::Nothing, sizes: None, ..request.clone() }
+    Request { graphroots, runroot: None, measure: Measure::Nothing, ..request.clone() }
 }
 
 /// All stores that the configuration names: those asked for, then the others.

@@ -1,7 +1,6 @@
 //! Which sizes a scan reuses from earlier scans, and which it stores for later ones.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -33,7 +32,7 @@ pub(super) struct Subject {
 #[derive(Debug, Default)]
 pub(super) struct Cached {
     /// `None`: nothing is taken, nothing is left.
-    cache: Option<Arc<SizeCache>>,
+    cache: Option<SizeCache>,
     stores: Vec<StoreId>,
     /// Stores of which nothing is taken.
     distrusted: HashSet<usize>,
@@ -70,9 +69,8 @@ struct Outcome {
 }
 
 impl Cached {
-    pub(super) fn new(cache: Option<Arc<SizeCache>>, stores: Vec<StoreId>, full: bool) -> Self {
-        let distrusted = if full { (0..stores.len()).collect() } else { HashSet::new() };
-        Self { cache, stores, distrusted, layers: HashMap::new() }
+    pub(super) fn new(cache: Option<SizeCache>, stores: Vec<StoreId>) -> Self {
+        Self { cache, stores, ..Self::default() }
     }
 
     /// Whether anything is taken or left.

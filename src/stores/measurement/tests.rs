@@ -82,7 +82,7 @@ impl Store for Moving {
 
 fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
     let request = Request { ..Request::of(Sysroot::live()) };
-    let mut measurement = Measurement::new(vec![Box::new(store)]);
+    let mut measurement = Measurement::new(vec![Box::new(store)], None);
     let mut findings = Vec::new();
     let wanted = MeasurementNeeds { extents: Extents::Off, inode_chunks: false };
     measurement.run(&request, wanted, &Progress::default(), &mut findings);

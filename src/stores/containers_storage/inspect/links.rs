@@ -41,7 +41,7 @@ pub(super) enum Name {
 
 /// What was found in the driver's directories.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct LinksFound {
     pub(super) faults: Vec<Fault>,
     pub(super) short_names: Vec<ShortName>,
     /// By position of the layer: the stamp of its directory.
@@ -49,8 +49,8 @@ pub(super) struct Found {
 }
 
 /// Looks at every area. An area where something could not be read has no faults, and no names.
-pub(super) fn look(snapshot: &Snapshot) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(snapshot: &Snapshot) -> LinksFound {
+    let mut found = LinksFound::default();
     if snapshot.places.driver != "overlay" {
         return found;
     }

@@ -29,7 +29,7 @@ pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
     }
     let seen = &*snapshot;
     let (links, of_images) = rayon::join(|| links::look(seen), || data::faults(seen));
-    let links::Found { mut faults, short_names, stamps } = links;
+    let links::LinksFound { mut faults, short_names, stamps } = links;
     faults.extend(of_images);
     let found = Inspection {
         valid: true,
