@@ -14,8 +14,8 @@ use crate::model::Plan;
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::node::static_pods;
-use crate::policy::containers::Policy;
-use crate::stores::{Request, Scan};
+use crate::policy::containers::ContainerPolicy;
+use crate::stores::{Scan, ScanRequest};
 use crate::sys::processes::Processes;
 use crate::sys::sysroot::Sysroot;
 
@@ -35,7 +35,7 @@ enum ContainerBackend {
 #[derive(Debug)]
 pub struct Containers {
     way: ContainerBackend,
-    policy: Policy,
+    policy: ContainerPolicy,
     places: KubeletPlaces,
     scope: Scope,
 }
@@ -59,7 +59,7 @@ impl Containers {
     }
 
     fn by(config: &Config, scope: Scope, way: ContainerBackend) -> Self {
-        let policy = Policy { decides: config.decides, ..config.containers.policy };
+        let policy = ContainerPolicy { decides: config.decides, ..config.containers.policy };
         Self { way, policy, places: places(config), scope }
     }
 
@@ -75,7 +75,7 @@ impl Containers {
     pub fn plan(
         &self,
         editors: Option<&Editors>,
-        request: &Request,
+        request: &ScanRequest,
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match (&self.way, editors) {
@@ -95,7 +95,7 @@ impl Containers {
         &self,
         run: &mut Run<'_>,
         editors: &Editors,
-        request: &Request,
+        request: &ScanRequest,
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
         match &self.way {
@@ -108,7 +108,7 @@ impl Containers {
         &'c self,
         client: &'c Client,
         place: &'c StorePlace,
-        request: &'c Request,
+        request: &'c ScanRequest,
     ) -> CriContainers<'c> {
         let Self { places, policy, scope, .. } = self;
         CriContainers { client, place, request, places, policy, scope: *scope }
@@ -118,7 +118,7 @@ impl Containers {
         &'c self,
         editors: &'c Editors,
         owners: Option<&'c Owners>,
-        request: &'c Request,
+        request: &'c ScanRequest,
     ) -> DiskContainers<'c> {
         DiskContainers { editors, owners, request, places: &self.places, policy: &self.policy }
     }

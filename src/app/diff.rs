@@ -11,16 +11,16 @@ use super::observer::Observer;
 use super::request::Request;
 use super::{kept_scans, scan};
 use crate::history::Access;
-use crate::history::kept_scans::{self as history, Missing, Name};
+use crate::history::kept_scans::{self as history, Missing, ScanName};
 use crate::model::scan_summary::{ComparedScan, SummaryStore};
 
 /// Which scan is meant.
 #[derive(Debug)]
-pub enum Source {
+pub enum DiffSource {
     /// A new one, which is not kept.
     Now,
     /// One that is kept; in front, how the user named it.
-    Kept(String, Name),
+    Kept(String, ScanName),
     /// One that was read from a file.
     Read(ComparedScan),
 }
@@ -41,11 +41,11 @@ pub struct Pair {
 pub fn pair(
     request: &Request,
     observer: &dyn Observer,
-    before: Source,
-    after: Source,
+    before: DiffSource,
+    after: DiffSource,
 ) -> Result<Pair, Error> {
-    let is_now = |source: &Source| matches!(source, Source::Now);
-    let is_read = |source: &Source| matches!(source, Source::Read(_));
+    let is_now = |source: &DiffSource| matches!(source, DiffSource::Now);
+    let is_read = |source: &DiffSource| matches!(source, DiffSource::Read(_));
     let read = is_read(&before) || is_read(&after);
     let first_is_now = is_now(&before);
     let part = (first_is_now || is_now(&after)) && request.names_stores;
@@ -68,16 +68,16 @@ pub fn pair(
 fn take(
     request: &Request,
     observer: &dyn Observer,
-    source: Source,
+    source: DiffSource,
     database: &mut Option<Database>,
 ) -> Result<ComparedScan, Error> {
     let (word, name) = match source {
-        Source::Read(taken) => return Ok(taken),
-        Source::Now => {
+        DiffSource::Read(taken) => return Ok(taken),
+        DiffSource::Now => {
             let scan = scan::scan(request, observer)?.scan;
             return Ok(ComparedScan { id: "now".into(), at: scan.taken_at, summary: kept_scans::of(&scan) });
         }
-        Source::Kept(word, name) => (word, name),
+        DiffSource::Kept(word, name) => (word, name),
     };
     let database = match database {
         Some(database) => database,

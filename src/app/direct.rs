@@ -15,7 +15,7 @@ use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
 use crate::model::plan::{Phase, Problem};
 use crate::model::{StoreIx, StoreKind};
-use crate::policy::leaks::{self, Plan, Wish};
+use crate::policy::leaks::{self, LeakPlan, Wish};
 use crate::stores::Scan;
 use crate::sys::namespaces;
 use crate::sys::stop::flag;
@@ -96,7 +96,7 @@ pub(super) fn leaks(
     config: &Config,
     scanned: &ScanResult,
     editors: &Editors,
-) -> Result<Option<Plan>, String> {
+) -> Result<Option<LeakPlan>, String> {
     let all = match &asked.selection {
         Selection::Gc { only } if only.is_empty() => config.leaks.delete,
         Selection::Gc { only } => only.contains(&Only::Leaks),
@@ -119,7 +119,7 @@ pub(super) fn leaks(
 }
 
 /// What is to become of each leak of a scan.
-pub(super) fn plan_leaks(scan: &Scan, wish: &Wish, editors: &Editors) -> Plan {
+pub(super) fn plan_leaks(scan: &Scan, wish: &Wish, editors: &Editors) -> LeakPlan {
     let stores = &scan.inventory.stores;
     let closed = |store: StoreIx| editors.store(&stores[store.get()]).err().map(str::to_owned);
     leaks::plan(&scan.inventory, &scan.refs, wish, scan.taken_at, &closed)

@@ -16,7 +16,11 @@ pub struct Event {
 
 /// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
 /// `failed_before`: the last run failed, too.
-pub fn events(outcome: &Outcome, report: Option<&kubelet::Report>, failed_before: bool) -> Vec<Event> {
+pub fn events(
+    outcome: &Outcome,
+    report: Option<&kubelet::CollectorReport>,
+    failed_before: bool,
+) -> Vec<Event> {
     let mut events = match report {
         Some(report) => by_kubelet(report),
         None => by_us(outcome),
@@ -37,7 +41,7 @@ pub fn events(outcome: &Outcome, report: Option<&kubelet::Report>, failed_before
 }
 
 /// What the kubelet tells by its own lights: nothing, where it believes that it has done its work.
-fn by_kubelet(report: &kubelet::Report) -> Vec<Event> {
+fn by_kubelet(report: &kubelet::CollectorReport) -> Vec<Event> {
     let message = report.failure.as_ref().map(ToString::to_string).unwrap_or_default();
     let event = |event: &kubelet::Event| Event { reason: event.as_str(), message: message.clone() };
     report.events.iter().map(event).collect()

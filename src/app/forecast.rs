@@ -9,7 +9,7 @@ use crate::history::Access;
 use crate::history::usage::{self, Span};
 use crate::history::{clock, known, runs};
 use crate::model::Filesystem;
-use crate::policy::forecast::{Forecast, Freed, Reading, forecast};
+use crate::policy::forecast::{Forecast, FreedAt, UsageReading, forecast};
 
 /// The longest window of a forecast.
 const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -43,7 +43,7 @@ pub fn of<'a>(
             .filter(|series| series.filesystem.id == same.id)
             .flat_map(|series| series.points)
             .filter(|point| point.span == Span::Single)
-            .map(|point| Reading {
+            .map(|point| UsageReading {
                 at: point.at,
                 capacity_bytes: point.capacity_bytes,
                 available_bytes: point.available.mean,
@@ -52,7 +52,7 @@ pub fn of<'a>(
         let here: Vec<_> = freed
             .iter()
             .filter(|(_, store, _)| usage::mount_of(&known, store) == Some(same.mount.as_str()))
-            .map(|(at, _, bytes)| Freed { at: *at, bytes: *bytes })
+            .map(|(at, _, bytes)| FreedAt { at: *at, bytes: *bytes })
             .collect();
         Ok(forecast(&readings, &here, filesystem.available_bytes, now))
     };

@@ -46,8 +46,8 @@ use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
 use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, GATES, kubelet_policy};
-use crate::policy::kubelet::Report;
-use crate::policy::leaks::Plan as LeakPlan;
+use crate::policy::kubelet::CollectorReport;
+use crate::policy::leaks::LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
@@ -75,7 +75,7 @@ pub struct GcResult {
     pub before: Vec<Measured>,
     pub targets: Targets,
     /// What the kubelet's own algorithm says of itself; `None` for policy `exact`.
-    pub kubelet: Option<Report>,
+    pub kubelet: Option<CollectorReport>,
     /// Both policies side by side, of a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
@@ -95,7 +95,7 @@ pub struct Planned {
     scanned: ScanResult,
     editors: Editors,
     config: Config,
-    stores: stores::Request,
+    stores: stores::ScanRequest,
     named: Requested,
     containers: Option<(Containers, Plan)>,
     leaks: Option<LeakPlan>,
@@ -370,7 +370,7 @@ impl<'a> Gc<'a> {
             Ok(leaks) => (leaks, None),
             Err(why) => (None, Some(why)),
         };
-        let stores = stores::Request { labels: labels_for(&config.images.protect), ..request.stores()? };
+        let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.run.observer, &mut config, &stores)?;
         let named = match selection {
             Selection::Gc { .. } => Requested::default(),
@@ -552,7 +552,7 @@ impl<'a> Gc<'a> {
         context: &NodeContext<'_>,
         through: &mut Through,
         before_images: &mut Vec<Plan>,
-    ) -> Result<(Plan, Option<Report>), PreconditionError> {
+    ) -> Result<(Plan, Option<CollectorReport>), PreconditionError> {
         let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);

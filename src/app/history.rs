@@ -10,13 +10,13 @@ use super::error::{Error, Exit};
 use super::observer::Observer;
 use super::request::Request;
 use crate::history::Access;
-use crate::history::kept_scans::{self, Kept};
+use crate::history::kept_scans::{self, KeptScan};
 use crate::history::runs::{self, Act, Query, Quiet};
 use crate::history::usage::{self, Series};
 
 /// Where something about the past is from.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct HistoryOrigin {
     /// The database's path; `None` where there is none.
     pub database: Option<String>,
     /// It could be read, or there is none.
@@ -27,7 +27,7 @@ pub struct Origin {
     pub unsaved: HashSet<String>,
 }
 
-impl Origin {
+impl HistoryOrigin {
     /// Of an open database.
     pub fn of(database: &Database, since: Option<Timestamp>, unsaved: HashSet<String>) -> Self {
         Self { database: database.path(), complete: !database.unreadable, since, unsaved }
@@ -43,7 +43,7 @@ impl Origin {
 #[derive(Clone, Debug)]
 pub struct PastRuns {
     /// Where they are from.
-    pub origin: Origin,
+    pub origin: HistoryOrigin,
     /// The newest first.
     pub runs: Vec<Act>,
     /// There are more than were asked for.
@@ -56,7 +56,7 @@ pub struct PastRuns {
 #[derive(Clone, Debug)]
 pub struct PastUsage {
     /// Where it is from.
-    pub origin: Origin,
+    pub origin: HistoryOrigin,
     /// By filesystem.
     pub series: Vec<Series>,
     /// Runs in the same time.
@@ -67,9 +67,9 @@ pub struct PastUsage {
 #[derive(Debug)]
 pub struct KeptScans {
     /// Where they are from.
-    pub origin: Origin,
+    pub origin: HistoryOrigin,
     /// The oldest first.
-    pub scans: Vec<Kept>,
+    pub scans: Vec<KeptScan>,
 }
 
 /// Past runs and what they deleted.
@@ -88,7 +88,7 @@ pub fn past_runs(request: &Request, observer: &dyn Observer, query: &Query) -> R
 pub fn read_runs(database: &Database, unsaved: HashSet<String>, query: &Query) -> Result<PastRuns, Error> {
     let ((runs, more), quiet) = database
         .read(|connection| Ok((runs::list(connection, query)?, runs::quiet(connection, query.since)?)))?;
-    Ok(PastRuns { origin: Origin::of(database, query.since, unsaved), runs, more, quiet })
+    Ok(PastRuns { origin: HistoryOrigin::of(database, query.since, unsaved), runs, more, quiet })
 }
 
 /// Scans that `diff` can compare.
@@ -102,7 +102,7 @@ pub fn kept_scans(
 ) -> Result<KeptScans, Error> {
     let database = Database::open(request, observer, Access::Read)?;
     let scans = database.read(kept_scans::all)?;
-    Ok(KeptScans { origin: Origin::of(&database, since, HashSet::new()), scans })
+    Ok(KeptScans { origin: HistoryOrigin::of(&database, since, HashSet::new()), scans })
 }
 
 /// How full the filesystems were; `path`: only the filesystem that is mounted there or held it.
@@ -123,7 +123,7 @@ pub fn past_usage(
     };
     let (series, runs) = database
         .read(|connection| Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?)))?;
-    Ok(PastUsage { origin: Origin::of(&database, since, unsaved), series, runs })
+    Ok(PastUsage { origin: HistoryOrigin::of(&database, since, unsaved), series, runs })
 }
 
 fn unknown(path: &Path, known: &[usage::KnownFilesystem]) -> Error {

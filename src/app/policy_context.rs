@@ -90,7 +90,11 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
 ///
 /// # Errors
 /// When one of them cannot be read: then nothing may be deleted.
-pub fn protect(observer: &dyn Observer, config: &mut Config, request: &stores::Request) -> Result<(), Error> {
+pub fn protect(
+    observer: &dyn Observer,
+    config: &mut Config,
+    request: &stores::ScanRequest,
+) -> Result<(), Error> {
     read_protection(observer, config, request).map_err(|unreadable| {
         Error::refused(with_causes(&unreadable)).hint(match unreadable.names {
             "static pods" => "fix it, or set protect.static_pods = \"off\" if static pods protect nothing",
@@ -102,7 +106,7 @@ pub fn protect(observer: &dyn Observer, config: &mut Config, request: &stores::R
 fn read_protection(
     observer: &dyn Observer,
     config: &mut Config,
-    request: &stores::Request,
+    request: &stores::ScanRequest,
 ) -> Result<(), Unreadable> {
     let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
     observer.findings(Audience::Usual, &found.findings);

@@ -12,7 +12,7 @@ use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::input::{NamedBy, Protect, Quadlet, Scope};
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
-use crate::stores::{self, Request};
+use crate::stores::{self, ScanRequest};
 use crate::sys::root::{Root, Who};
 
 /// What was read from the files of a node.
@@ -41,7 +41,7 @@ impl FromNode {
     /// # Errors
     /// When it cannot be known what static pods or root's quadlets name: then nothing may be deleted.
     pub fn read(
-        request: &Request,
+        request: &ScanRequest,
         manifests: Option<&Path>,
         kubelet: Option<&Path>,
     ) -> Result<Self, Unreadable> {
@@ -113,7 +113,7 @@ impl FromNode {
 ///
 /// # Errors
 /// When it cannot be known what root's name.
-fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadable> {
+fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadable> {
     let sysroot = &request.sysroot;
     let environment = &request.environment;
     let users = graphroot::users_stores(sysroot, environment);
@@ -174,7 +174,7 @@ fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadabl
 }
 
 /// The graphroots that are named; `None` where none is, or one is not to be found.
-fn asked(request: &Request) -> Option<Vec<PathBuf>> {
+fn asked(request: &ScanRequest) -> Option<Vec<PathBuf>> {
     let sysroot = &request.sysroot;
     let place = |path: &PathBuf| match sysroot.is_foreign() {
         true => sysroot.resolve(path).ok(),

@@ -53,20 +53,20 @@ impl Request {
     ///
     /// # Errors
     /// When the sysroot is no directory, or a path cannot be made absolute.
-    pub fn stores(&self) -> Result<stores::Request, Error> {
+    pub fn stores(&self) -> Result<stores::ScanRequest, Error> {
         if let Some(path) = self.sysroot.as_ref().filter(|path| !path.is_dir()) {
             return Err(Error::usage(format!("--sysroot {}: not a directory", path.display()))
                 .hint("name the directory where the disk is mounted"));
         }
         let sysroot = self.root();
-        Ok(stores::Request {
+        Ok(stores::ScanRequest {
             environment: Environment::of_process(&sysroot),
             graphroots: self.inside(absolute(&self.graphroots)?),
             containerd_roots: self.inside(absolute(&self.containerd_roots)?),
             runroot: absolute(self.runroot.as_slice())?.into_iter().next(),
             threads: self.threads.map_or(0, usize::from),
             full: self.full,
-            ..stores::Request::of(sysroot)
+            ..stores::ScanRequest::of(sysroot)
         })
     }
 

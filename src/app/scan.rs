@@ -12,7 +12,7 @@ use crate::disk::Progress;
 use crate::history::ages::Ages;
 use crate::model::{Finding, LabelsOf};
 use crate::stores::{self, Scan};
-use crate::sys::clock::Reading;
+use crate::sys::clock::ClockReading;
 
 /// A scan, and what is known of what it found.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ type Opened = Result<(State, Vec<Finding>), Error>;
 fn scan_with(
     request: &Request,
     observer: &dyn Observer,
-    open: fn(&Request, Reading) -> Opened,
+    open: fn(&Request, ClockReading) -> Opened,
     record: bool,
     also: Also,
 ) -> Result<ScanResult, Error> {
@@ -120,14 +120,14 @@ fn scan_with(
         tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
     }
     let Also { labels, trees: keep_trees } = also;
-    let asked = stores::Request { labels, keep_trees, ..request.stores()? };
+    let asked = stores::ScanRequest { labels, keep_trees, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
     // Neither needs the other, and of a large store both take long.
     let (opened, records) = rayon::join(|| open(request, began), || stores::read(&asked));
     let (mut state, findings) = opened?;
     let record = record && state.may_record();
-    let asked = stores::Request { leaps: state.leaps(), ..asked };
+    let asked = stores::ScanRequest { leaps: state.leaps(), ..asked };
     let sizes = Some(state.take_sizes());
     let measured = records.and_then(|records| stores::measure(&asked, records, sizes, &progress));
     drop(shown);

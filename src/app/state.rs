@@ -28,7 +28,7 @@ use crate::model::refs::Refs;
 use crate::model::scan_summary::ScanSummary;
 use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, LeakClass, StoreId, StoreIx};
 use crate::stores::Scan;
-use crate::sys::clock::{Leap, Reading};
+use crate::sys::clock::{ClockReading, Leap};
 
 /// Our own keep-list as it stands now; `None` where it cannot be read.
 pub fn pins_now(request: &Request) -> Option<Pins> {
@@ -58,7 +58,7 @@ pub struct State {
     /// The same in record time.
     scanned: Timestamp,
     /// The clocks when it had ended; before, those when it began.
-    clock: Reading,
+    clock: ClockReading,
     /// What is wrong with the records, as far as it is not told yet.
     degraded: Vec<Degraded>,
     /// There were some that could not be read when this was opened.
@@ -75,7 +75,7 @@ impl State {
     /// Opens the records for reading. `began`: the clocks when the scan began, before anything was seen.
     /// What is wrong with what waits goes to `findings`; what is wrong with the records themselves, see
     /// `degraded`.
-    pub fn open(request: &Request, began: Reading) -> Result<(Self, Vec<Finding>), Error> {
+    pub fn open(request: &Request, began: ClockReading) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded) = Database::open_quietly(request, Access::Read)?;
         Self::of(database, degraded, began)
     }
@@ -85,7 +85,7 @@ impl State {
     ///
     /// # Errors
     /// When SQLite refuses, or the clocks cannot be read.
-    pub fn open_for_report(request: &Request, began: Reading) -> Result<(Self, Vec<Finding>), Error> {
+    pub fn open_for_report(request: &Request, began: ClockReading) -> Result<(Self, Vec<Finding>), Error> {
         let (database, degraded, newer) = Database::open_for_report(request)?;
         let newer = newer.map(|why| {
             let message = format!("{why}; there is no history, and image ages come from the disk alone");
@@ -99,7 +99,7 @@ impl State {
     ///
     /// # Errors
     /// When SQLite refuses, or the clocks cannot be read.
-    pub fn open_to_delete(request: &Request, began: Reading) -> Result<(Self, Vec<Finding>), Error> {
+    pub fn open_to_delete(request: &Request, began: ClockReading) -> Result<(Self, Vec<Finding>), Error> {
         let (state, findings) = Self::open(request, began)?;
         Ok((Self { deletes: true, ..state }, findings))
     }
@@ -107,7 +107,7 @@ impl State {
     fn of(
         mut database: Database,
         degraded: Vec<Degraded>,
-        clock: Reading,
+        clock: ClockReading,
     ) -> Result<(Self, Vec<Finding>), Error> {
         let (_, notes) = database.apply_waiting()?;
         let findings = notes.iter().map(|note| finding(&database.place, note.to_string())).collect();
@@ -409,7 +409,7 @@ fn last_gc_failed(database: &Database) -> bool {
 }
 
 /// The clocks at this moment.
-pub(super) fn read_clocks() -> Result<Reading, Error> {
+pub(super) fn read_clocks() -> Result<ClockReading, Error> {
     crate::sys::clock::read().map_err(|error| Error::usage(format!("reading the clocks: {error}")))
 }
 
@@ -459,7 +459,7 @@ fn lacks_a_layer(inventory: &Inventory, image: &Image) -> bool {
     missing.any(|leak| image.layers.iter().any(|layer| layer.as_str() == leak.id))
 }
 
-fn moment(known: &KnownImages, clock: &Reading) -> Moment {
+fn moment(known: &KnownImages, clock: &ClockReading) -> Moment {
     let record_time = clock::advance(known.clock(), clock).state.record_time;
     Moment { record_time, wall: clock.wall }
 }

@@ -14,9 +14,9 @@ use crate::execute::measure::Patience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
 use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
-use crate::model::plan::{Phase, Plan as Steps, Problem};
+use crate::model::plan::{Phase, Plan, Problem};
 use crate::model::{Consistency, Inventory};
-use crate::policy::leaks::{Decision, Plan, Wish};
+use crate::policy::leaks::{Decision, LeakPlan, Wish};
 use crate::stores::Scan;
 use crate::sys::stop::flag;
 
@@ -45,7 +45,7 @@ pub struct SweepResult {
     editors: Editors,
     pub wish: Wish,
     /// What is to become of each leak.
-    pub plan: Plan,
+    pub plan: LeakPlan,
     /// The run; `None`: nothing was done.
     pub outcome: Option<Outcome>,
     pub delete: bool,
@@ -150,7 +150,7 @@ impl<'a> Sweep<'a> {
         planned.scanned.scan.inventory.findings.extend(not_written_out);
         let ScanResult { scan, state, .. } = &planned.scanned;
         let inventory = &scan.inventory;
-        let all = Steps { steps: steps.clone(), ..Steps::default() };
+        let all = Plan { steps: steps.clone(), ..Plan::default() };
         let beginning = Beginning { policy: None, via: "direct", plan: &all, usage_before_percent: None };
         let mut recorder = Recorder::begin(&self.run, state, None, &beginning);
         let gauges = Gauges::open(inventory, None);

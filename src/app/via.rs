@@ -54,7 +54,7 @@ pub(super) fn choose(request: &Request, options: &Options) -> Result<Option<Clie
     };
     let stores = match runtime {
         Runtime::Absent => {
-            let asked = stores::Request { measure: Measure::Nothing, ..request.stores()? };
+            let asked = stores::ScanRequest { measure: Measure::Nothing, ..request.stores()? };
             let inventory = stores::run(&asked, &Progress::default())?.inventory;
             if is_named && Owners::new(None, false, options).absent(&inventory).is_err() {
                 return Err(runtime::unnamed());

@@ -9,9 +9,9 @@ use super::args::DiffArgs;
 use super::global::Global;
 use super::output;
 use super::values::Since;
-use crate::app::diff::{self, Source};
+use crate::app::diff::{self, DiffSource};
 use crate::app::error::{Error, Exit};
-use crate::history::kept_scans::Name;
+use crate::history::kept_scans::ScanName;
 use crate::model::scan_summary::ComparedScan;
 use crate::report::{json, text};
 
@@ -32,15 +32,15 @@ pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Error> {
 
 /// The scan that a word means: a file, the present, or one that is kept. A file whose name is such a
 /// word is named by its path: `./last`.
-fn source(word: &str) -> Result<Source, Error> {
+fn source(word: &str) -> Result<DiffSource, Error> {
     if word == "now" {
-        return Ok(Source::Now);
+        return Ok(DiffSource::Now);
     }
     if let Some(name) = name(word) {
-        return Ok(Source::Kept(word.to_owned(), name));
+        return Ok(DiffSource::Kept(word.to_owned(), name));
     }
     if word == "-" || word.contains('/') || Path::new(word).is_file() {
-        return of_file(word).map(Source::Read);
+        return of_file(word).map(DiffSource::Read);
     }
     Err(Error::usage(format!("no such scan: {word:?}")).hint(
         "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
@@ -49,10 +49,10 @@ fn source(word: &str) -> Result<Source, Error> {
 }
 
 /// What is meant by a word that is no file.
-fn name(word: &str) -> Option<Name> {
+fn name(word: &str) -> Option<ScanName> {
     match word.strip_prefix("last") {
-        Some("") => return Some(Name::Last(0)),
-        Some(rest) => return Some(Name::Last(rest.strip_prefix('~')?.parse().ok()?)),
+        Some("") => return Some(ScanName::Last(0)),
+        Some(rest) => return Some(ScanName::Last(rest.strip_prefix('~')?.parse().ok()?)),
         None => {}
     }
     // 20261120T100000Z-12ab3c: as no other time is written.
@@ -61,8 +61,8 @@ fn name(word: &str) -> Option<Name> {
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         && word.as_bytes().get(4).is_none_or(u8::is_ascii_digit);
     match is_id {
-        true => Some(Name::Id(word.to_owned())),
-        false => Since::parse(word).ok().map(|since| Name::At(since.at(Timestamp::now()))),
+        true => Some(ScanName::Id(word.to_owned())),
+        false => Since::parse(word).ok().map(|since| ScanName::At(since.at(Timestamp::now()))),
     }
 }
 
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn words_for_scans() {
-        let time = |text: &str| Some(Name::At(text.parse().unwrap()));
-        let id = |text: &str| Some(Name::Id(text.into()));
+        let time = |text: &str| Some(ScanName::At(text.parse().unwrap()));
+        let id = |text: &str| Some(ScanName::Id(text.into()));
         for (word, expected) in [
-            ("last", Some(Name::Last(0))),
-            ("last~3", Some(Name::Last(3))),
+            ("last", Some(ScanName::Last(0))),
+            ("last~3", Some(ScanName::Last(3))),
             ("last~", None),
             ("last3", None),
             ("20261120T100000Z-12ab3c", id("20261120T100000Z-12ab3c")),
@@ -120,7 +120,7 @@ mod tests {
         ] {
             assert_eq!(name(word), expected, "{word}");
         }
-        assert!(matches!(name("36h"), Some(Name::At(_))));
-        assert!(matches!(name("2026-11-20"), Some(Name::At(_))));
+        assert!(matches!(name("36h"), Some(ScanName::At(_))));
+        assert!(matches!(name("2026-11-20"), Some(ScanName::At(_))));
     }
 }

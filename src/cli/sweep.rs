@@ -10,7 +10,7 @@ use crate::app::error::{Error, Exit};
 use crate::app::sweep::{Sweep, SweepRequest, SweepResult};
 use crate::config::Config;
 use crate::model::OutcomeKind;
-use crate::policy::leaks::{Decision, Plan, Wish};
+use crate::policy::leaks::{Decision, LeakPlan, Wish};
 use crate::report::{json, text};
 
 pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Error> {
@@ -65,7 +65,7 @@ fn print(global: &Global, result: &SweepResult) -> Result<Exit, Error> {
     Ok(result.exit)
 }
 
-fn question(plan: &Plan) -> String {
+fn question(plan: &LeakPlan) -> String {
     let repairs = plan.turns().filter(|entry| entry.decision == Decision::Repair).count();
     let going = plan.order.len() - repairs;
     let bytes = text::bytes(plan.predicted_bytes());

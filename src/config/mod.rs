@@ -20,7 +20,7 @@ use crate::sys::sysroot::{EntryKind, Sysroot};
 use source::Sources;
 
 pub use fragment::{Textfile, Via};
-pub use problem::{Invalid, Origin, Problem};
+pub use problem::{ConfigOrigin, Invalid, Problem};
 pub use settings::{Config, Containers, Kubelet, Leaks, Metrics, STATE_DIR, Stores};
 pub use source::Flag;
 
@@ -93,7 +93,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
         _ => "",
     };
     Problem {
-        origin: Origin::File(path.to_path_buf()),
+        origin: ConfigOrigin::File(path.to_path_buf()),
         field: String::new(),
         message: format!("cannot be read: {error}"),
         remedy: remedy.into(),

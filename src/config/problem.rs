@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Where a setting was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ConfigOrigin {
     /// The built-in defaults.
     Default,
     /// A file as a whole, by its path inside the root.
@@ -19,7 +19,7 @@ pub enum Origin {
     Flag(&'static str),
 }
 
-impl Origin {
+impl ConfigOrigin {
     pub(super) fn line(&self) -> usize {
         match self {
             Self::Place { line, .. } => *line,
@@ -28,7 +28,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ConfigOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("the built-in defaults"),
@@ -43,7 +43,7 @@ impl fmt::Display for Origin {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    pub origin: Origin,
+    pub origin: ConfigOrigin,
     /// The key concerned; empty if the problem is the file, or what stands after a flag.
     pub field: String,
     pub message: String,

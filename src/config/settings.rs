@@ -67,7 +67,7 @@ pub struct Containers {
     /// Logs of pods are collected.
     pub logs: bool,
     /// Their limits; [`Config::decides`] says which policy applies.
-    pub policy: containers::Policy,
+    pub policy: containers::ContainerPolicy,
 }
 
 /// Directories of the kubelet; `None`: where it usually has them.
@@ -153,13 +153,13 @@ fn paths(sources: &Sources, pick: impl Fn(&Fragment) -> Option<Vec<Value<PathBuf
 fn containers(sources: &Sources, decides: PolicyKind) -> Containers {
     let enabled = sources.last(|set| set.containers.enabled).unwrap_or_default();
     let default = match decides {
-        PolicyKind::Exact => containers::Policy::default(),
-        PolicyKind::Kubelet => containers::Policy::kubelet(),
+        PolicyKind::Exact => containers::ContainerPolicy::default(),
+        PolicyKind::Kubelet => containers::ContainerPolicy::kubelet(),
     };
     Containers {
         enabled,
         logs: sources.last(|set| set.containers.logs).unwrap_or(enabled),
-        policy: containers::Policy {
+        policy: containers::ContainerPolicy {
             min_age: sources.last(|set| set.containers.min_age).unwrap_or(default.min_age),
             max_per_unit: sources.last(|set| set.containers.max_per_unit).unwrap_or(default.max_per_unit),
             max_total: sources.last(|set| set.containers.max_total).unwrap_or(default.max_total),

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::fragment::{Fragment, Value};
-use super::problem::{Origin, Problem};
+use super::problem::{ConfigOrigin, Problem};
 
 /// A flag that sets a key: `Flag { key: "images.high_percent", flag: "--high", text }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,15 +22,15 @@ pub struct Flag {
 /// What has been read so far, and its problems.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    read: Vec<Source>,
+    read: Vec<ConfigSource>,
     pub(super) problems: Vec<Problem>,
 }
 
 #[derive(Debug)]
-struct Source {
+struct ConfigSource {
     fragment: Fragment,
     /// Its keys by their full names, each with its place.
-    keys: Vec<(String, Origin)>,
+    keys: Vec<(String, ConfigOrigin)>,
 }
 
 impl Sources {
@@ -39,7 +39,7 @@ impl Sources {
         let origin = |offset: usize| {
             let before = text.get(..offset).unwrap_or(text);
             let line = before.rsplit('\n').next().unwrap_or_default();
-            Origin::Place {
+            ConfigOrigin::Place {
                 file: file.to_path_buf(),
                 line: 1 + before.matches('\n').count(),
                 column: 1 + line.chars().count(),
@@ -59,7 +59,7 @@ impl Sources {
             let error = match Fragment::deserialize(Deserializer::from(table.clone())) {
                 Ok(fragment) => {
                     let keys = keys.into_iter().map(|key| (key.name, origin(key.at))).collect();
-                    self.read.push(Source { fragment, keys });
+                    self.read.push(ConfigSource { fragment, keys });
                     break;
                 }
                 Err(error) => error,
@@ -83,9 +83,11 @@ impl Sources {
             .key
             .rsplit('.')
             .fold(value, |value, name| toml::Table::from_iter([(name.to_owned(), value)]).into());
-        let origin = Origin::Flag(flag.flag);
+        let origin = ConfigOrigin::Flag(flag.flag);
         match Fragment::deserialize(table) {
-            Ok(fragment) => self.read.push(Source { fragment, keys: vec![(flag.key.to_owned(), origin)] }),
+            Ok(fragment) => {
+                self.read.push(ConfigSource { fragment, keys: vec![(flag.key.to_owned(), origin)] })
+            }
             Err(error) => self.problem(origin, "", &error),
         }
     }
@@ -106,17 +108,17 @@ impl Sources {
 
     /// Notes a problem with the value of a key.
     pub(super) fn wrong(&mut self, key: &str, message: String, remedy: String) {
-        let origin = self.origin(key).unwrap_or(Origin::Default);
+        let origin = self.origin(key).unwrap_or(ConfigOrigin::Default);
         self.problems.push(Problem { origin, field: key.to_owned(), message, remedy });
     }
 
     /// Where a key was last set.
-    pub(super) fn origin(&self, key: &str) -> Option<Origin> {
+    pub(super) fn origin(&self, key: &str) -> Option<ConfigOrigin> {
         let keys = self.read.iter().rev().flat_map(|source| &source.keys);
         keys.clone().find(|(name, _)| name == key).map(|(_, origin)| origin.clone())
     }
 
-    fn problem(&mut self, origin: Origin, key: &str, error: &toml::de::Error) {
+    fn problem(&mut self, origin: ConfigOrigin, key: &str, error: &toml::de::Error) {
         let message = error.message().trim().replace('\n', ", ");
         // serde's words for a key that does not exist.
         let (message, remedy) = match message.split_once(", expected ") {

@@ -42,7 +42,7 @@ fn no_file_is_the_defaults() {
         (config.containers.enabled, config.containers.logs, config.decides),
         (false, false, PolicyKind::Exact)
     );
-    assert_eq!(config.containers.policy, crate::policy::containers::Policy::default());
+    assert_eq!(config.containers.policy, crate::policy::containers::ContainerPolicy::default());
     assert_eq!(config.kubelet, Kubelet::default());
     assert_eq!(config.metrics.textfile, Textfile::Auto);
     assert_eq!(of("metrics.textfile = \"off\"").unwrap().metrics.textfile, Textfile::Off);
@@ -175,7 +175,7 @@ fn every_key_arrives() {
     assert_eq!(config.stores.runroot, Some("/data/run".into()));
     assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
     assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
-    let policy = crate::policy::containers::Policy {
+    let policy = crate::policy::containers::ContainerPolicy {
         decides: PolicyKind::Exact,
         min_age: SignedDuration::from_hours(1),
         max_per_unit: Some(2),
@@ -196,7 +196,7 @@ fn containers_have_defaults_of_their_policy() {
     let enabled = of("containers.enabled = true");
     assert!(enabled.enabled && enabled.logs, "logs go with their containers");
     let kubelets = of("images.policy = \"kubelet\"");
-    assert_eq!(kubelets.policy, crate::policy::containers::Policy::kubelet());
+    assert_eq!(kubelets.policy, crate::policy::containers::ContainerPolicy::kubelet());
     let limits = of("containers.max_per_unit = \"off\"\ncontainers.max_total = 240");
     assert_eq!((limits.policy.max_per_unit, limits.policy.max_total), (None, Some(240)));
     let wrong = super::tests::of("containers.max_total = -1").unwrap_err();

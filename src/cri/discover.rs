@@ -45,7 +45,7 @@ pub struct Candidate {
 
 /// The candidates from the node's files and the default sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Discovery {
+pub struct EndpointDiscovery {
     /// The sockets, each once; those that a file names first. Those need not exist.
     pub candidates: Vec<Candidate>,
     /// Files that could not be read or understood: path and reason. The rest still counts.
@@ -65,8 +65,8 @@ pub struct Answers {
 /// Finds the sockets that the files below `root` name, and those in the usual places that
 /// exist there. Paths in the files are taken inside that root.
 #[must_use]
-pub fn discover(root: &Sysroot) -> Discovery {
-    let mut finder = Finder { root, seen: HashSet::new(), found: Discovery::default() };
+pub fn discover(root: &Sysroot) -> EndpointDiscovery {
+    let mut finder = Finder { root, seen: HashSet::new(), found: EndpointDiscovery::default() };
     let crictl = Path::new(CRICTL);
     match root.read(crictl, MAX_FILE_BYTES) {
         Ok(text) => finder.yaml(crictl, &text, "runtime-endpoint", "image-endpoint"),
@@ -108,7 +108,7 @@ struct Finder<'a> {
     root: &'a Sysroot,
     /// Where the sockets lie for us, once symlinks are followed (`/var/run` is one).
     seen: HashSet<PathBuf>,
-    found: Discovery,
+    found: EndpointDiscovery,
 }
 
 impl Finder<'_> {

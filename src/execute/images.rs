@@ -39,7 +39,7 @@ pub fn side_by_side(
     scan: &Scan,
     means: &ProofContext<'_>,
     looked: &RemoverFacts,
-    kubelet: crate::policy::kubelet::Policy,
+    kubelet: crate::policy::kubelet::KubeletPolicy,
 ) -> Option<Comparison> {
     let facts = ImageFacts::of(scan, means, looked);
     let measured = Gauges::open(&scan.inventory, None).measure();

@@ -19,8 +19,8 @@ use crate::model::space::{InvalidStats, Measured, Space, Started, Stat, StillToF
 use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan};
 use crate::policy::Answer;
 use crate::policy::kubelet::{
-    self, Failure, FsStats, Gates, ListedContainer, ListedImage, Listing, Manager, Record, Records, Report,
-    Runtime, RuntimeError,
+    self, CollectorReport, FsStats, Gates, KubeletFailure, KubeletRecord, KubeletRecords, ListedContainer,
+    ListedImage, Listing, Manager, Runtime, RuntimeError,
 };
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
@@ -32,7 +32,7 @@ const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// See [`crate::policy::compare::kubelet_policy`].
-    pub policy: kubelet::Policy,
+    pub policy: kubelet::KubeletPolicy,
     pub gates: Gates,
 }
 
@@ -52,7 +52,7 @@ pub fn run(
     means: &ProofContext<'_>,
     remover: &mut dyn Remover,
     settings: Settings,
-) -> Result<(Plan, Report), PreconditionError> {
+) -> Result<(Plan, CollectorReport), PreconditionError> {
     let world = World::of(scan, means, &RemoverFacts::now(scan, means, remover)?)?;
     let spaces = run.measure();
     let mut act = Act { run, images: Images::new(scan, *means, &WAIVED, remover) };
@@ -69,7 +69,7 @@ pub fn plan(
     means: &ProofContext<'_>,
     looked: &RemoverFacts,
     settings: Settings,
-) -> Result<(Plan, Report, Vec<Measured>), PreconditionError> {
+) -> Result<(Plan, CollectorReport, Vec<Measured>), PreconditionError> {
     let world = World::of(scan, means, looked)?;
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
@@ -155,13 +155,13 @@ impl World {
     }
 
     /// What the kubelet remembers of the images.
-    fn records(&self, gates: Gates) -> Records {
+    fn records(&self, gates: Gates) -> KubeletRecords {
         let records = self.images.iter().filter_map(|(image, at)| {
             let ages = self.facts.age((*at)?)?;
-            let record = Record {
+            let record = KubeletRecord {
                 first_detected: Some(ages.first_detected),
                 last_used: ages.last_used,
-                ..Record::default()
+                ..KubeletRecord::default()
             };
             Some((kubelet::key(gates, &image.id, &image.handler), record))
         });
@@ -175,11 +175,11 @@ impl World {
         means: &ProofContext<'_>,
         settings: Settings,
         spaces: Vec<Measured>,
-    ) -> (Plan, Report) {
+    ) -> (Plan, CollectorReport) {
         let began = jiff::Timestamp::MIN;
         let mut manager = Manager::new(settings.policy, settings.gates, began, self.records(settings.gates));
         let store = self.listing.store_in(&scan.inventory);
-        let mut node = Node {
+        let mut node = KubeletNode {
             scan,
             filesystem: store.map_or(0.into(), |at| scan.inventory.stores[at.get()].filesystem),
             live: scan.refs.live(),
@@ -199,7 +199,7 @@ impl World {
         };
         let report = match node.way.is_stopped() {
             false => manager.garbage_collect(&mut node, self.facts.now),
-            true => Report::default(),
+            true => CollectorReport::default(),
         };
         node.way.measure(&mut node.spaces);
         // Its own rule for recent use has its own clock.
@@ -217,7 +217,7 @@ enum ImageState {
 }
 
 /// The node as the kubelet sees it.
-struct Node<'a, 's> {
+struct KubeletNode<'a, 's> {
     scan: &'s Scan,
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
@@ -234,7 +234,7 @@ struct Node<'a, 's> {
     problems: Vec<Problem>,
 }
 
-impl Node<'_, '_> {
+impl KubeletNode<'_, '_> {
     fn space(&self) -> Measured {
         let space = self.spaces.get(self.filesystem.get()).cloned();
         space.unwrap_or(Err(InvalidStats::Missing(Stat::All)))
@@ -282,7 +282,7 @@ impl Node<'_, '_> {
         }
     }
 
-    fn plan(mut self, report: &Report, policy: kubelet::Policy, judge: &Judge<'_>) -> Plan {
+    fn plan(mut self, report: &CollectorReport, policy: kubelet::KubeletPolicy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
         if let Some(invalid) = &part.invalid {
             let mount = self.scan.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
@@ -302,7 +302,7 @@ impl Node<'_, '_> {
         let outcome = match part.end {
             End::Invalid => OutcomeKind::Failed,
             End::NotReached => OutcomeKind::NotReached,
-            _ if unjudged_and_full || matches!(report.failure, Some(Failure::AgeDeletion(_))) => {
+            _ if unjudged_and_full || matches!(report.failure, Some(KubeletFailure::AgeDeletion(_))) => {
                 OutcomeKind::NotReached
             }
             End::Reached => OutcomeKind::Reached,
@@ -322,7 +322,7 @@ impl Node<'_, '_> {
         }
     }
 
-    fn part(&self, report: &Report, policy: kubelet::Policy) -> FilesystemPlan {
+    fn part(&self, report: &CollectorReport, policy: kubelet::KubeletPolicy) -> FilesystemPlan {
         let after = self.space();
         let invalid = self.by_space.clone().and_then(Result::err);
         let end = match (&after, report.wanted_bytes) {
@@ -344,7 +344,7 @@ impl Node<'_, '_> {
         }
     }
 
-    fn kept(&self, report: &Report, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
+    fn kept(&self, report: &CollectorReport, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
         let ended = self.way.stopped().is_some() || part.end == End::Open;
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
@@ -387,7 +387,7 @@ fn is_at_low(space: &Space, low_percent: i64) -> bool {
         >= i128::from(space.capacity_bytes) * i128::from(100 - low_percent)
 }
 
-impl Runtime for Node<'_, '_> {
+impl Runtime for KubeletNode<'_, '_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
         let shown = |(image, at): &(ListedImage, Option<ImageIx>)| {
             // What lies in no store that we read (an OCI artifact) is not ours to judge.

@@ -155,14 +155,14 @@ impl Gauge {
             let measured_bytes = room.freed_since(before);
             most = most.max(measured_bytes);
             let step = match stop::is_asked() {
-                true => Step::Done(Ended::Signal),
+                true => WatchStep::Done(Ended::Signal),
                 false => watch.see(began.elapsed(), measured_bytes, synchronising),
             };
             match step {
-                Step::Wait(pause) => std::thread::sleep(pause),
-                Step::Synchronise if hangs => {}
-                Step::Synchronise => self.synchronise(),
-                Step::Done(why) => {
+                WatchStep::Wait(pause) => std::thread::sleep(pause),
+                WatchStep::Synchronise if hangs => {}
+                WatchStep::Synchronise => self.synchronise(),
+                WatchStep::Done(why) => {
                     let fell_bytes = most.abs_diff(measured_bytes);
                     return Ok(Settled { measured_bytes, fell_bytes, room, why });
                 }
@@ -249,7 +249,7 @@ pub enum Ended {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum WatchStep {
     Wait(Duration),
     /// Synchronise, and look again at once.
     Synchronise,
@@ -301,8 +301,8 @@ impl Watch {
     }
 
     /// A measurement: bytes freed at this time. `synchronising`: the sync requested by
-    /// [`Step::Synchronise`] is still running.
-    fn see(&mut self, elapsed: Duration, freed: i64, synchronising: bool) -> Step {
+    /// [`WatchStep::Synchronise`] is still running.
+    fn see(&mut self, elapsed: Duration, freed: i64, synchronising: bool) -> WatchStep {
         let noise = i64::try_from(NOISE_BYTES).unwrap_or(i64::MAX);
         let since = match self.best {
             Some((best, since)) if freed.saturating_sub(best) < noise => since,
@@ -313,11 +313,11 @@ impl Watch {
             }
         };
         if freed >= self.enough {
-            return Step::Done(Ended::Came);
+            return WatchStep::Done(Ended::Came);
         }
         if elapsed >= self.patience.deadline {
             let is_still = elapsed.saturating_sub(since) >= self.patience.still;
-            return Step::Done(if is_still { Ended::Still } else { Ended::Deadline });
+            return WatchStep::Done(if is_still { Ended::Still } else { Ended::Deadline });
         }
         if !synchronising {
             if let Some(best) = self.synchronised.take() {
@@ -334,15 +334,15 @@ impl Watch {
                 self.next_sync = elapsed.saturating_add(self.gap);
                 self.gap = self.gap.saturating_mul(2);
                 self.pause = Self::FIRST_PAUSE;
-                return Step::Synchronise;
+                return WatchStep::Synchronise;
             }
             if is_still {
-                return Step::Done(Ended::Still);
+                return WatchStep::Done(Ended::Still);
             }
         }
         let pause = self.pause;
         self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
-        Step::Wait(pause)
+        WatchStep::Wait(pause)
     }
 }
 
@@ -362,9 +362,9 @@ mod tests {
         for (at, (milliseconds, freed)) in seen.iter().enumerate() {
             loop {
                 match watch.see(Duration::from_millis(*milliseconds), *freed, false) {
-                    Step::Done(why) => return Some((at, why)),
-                    Step::Synchronise => {}
-                    Step::Wait(_) => break,
+                    WatchStep::Done(why) => return Some((at, why)),
+                    WatchStep::Synchronise => {}
+                    WatchStep::Wait(_) => break,
                 }
             }
         }
@@ -423,7 +423,7 @@ mod tests {
         let mut pauses = Vec::new();
         for at in 0..12 {
             match watch.see(Duration::from_millis(at), 0, false) {
-                Step::Wait(pause) => pauses.push(pause),
+                WatchStep::Wait(pause) => pauses.push(pause),
                 other => panic!("{other:?}"),
             }
         }
@@ -439,9 +439,9 @@ mod tests {
         loop {
             let milliseconds = u64::try_from(now.as_millis()).unwrap();
             match watch.see(now, freed(milliseconds, at.len()), false) {
-                Step::Wait(pause) => now += pause,
-                Step::Synchronise => at.push(milliseconds),
-                Step::Done(why) => return (at, why, milliseconds),
+                WatchStep::Wait(pause) => now += pause,
+                WatchStep::Synchronise => at.push(milliseconds),
+                WatchStep::Done(why) => return (at, why, milliseconds),
             }
         }
     }
@@ -479,11 +479,11 @@ mod tests {
     fn nothing_is_still_while_it_is_synchronised() {
         let mut watch = Watch::new(MIB.unsigned_abs(), Patience::default());
         let mut see = |milliseconds, busy| watch.see(Duration::from_millis(milliseconds), 0, busy);
-        assert!(matches!(see(0, false), Step::Wait(_)));
-        assert_eq!(see(20, false), Step::Synchronise);
-        assert!(matches!(see(5000, true), Step::Wait(_)));
-        assert_eq!(see(5001, false), Step::Synchronise, "once more, for what has gone meanwhile");
-        assert_eq!(see(5002, false), Step::Done(Ended::Still));
+        assert!(matches!(see(0, false), WatchStep::Wait(_)));
+        assert_eq!(see(20, false), WatchStep::Synchronise);
+        assert!(matches!(see(5000, true), WatchStep::Wait(_)));
+        assert_eq!(see(5001, false), WatchStep::Synchronise, "once more, for what has gone meanwhile");
+        assert_eq!(see(5002, false), WatchStep::Done(Ended::Still));
     }
 
     /// On a disk that hangs the run goes on without.

@@ -14,7 +14,7 @@ use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, St
 use crate::policy::kubelet::Listing;
 use crate::policy::{Ages, ExternalFacts, Input, Policy, rules};
 use crate::stores::containers_storage::artifacts;
-use crate::stores::{self, Measure, Request, Scan};
+use crate::stores::{self, Measure, Scan, ScanRequest};
 use crate::sys::stop;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 5;
 /// How to rescan the disk, and the policy to apply.
 #[derive(Clone, Copy)]
 pub struct ProofContext<'a> {
-    pub request: &'a Request,
+    pub request: &'a ScanRequest,
     pub policy: &'a Policy,
     pub context: &'a dyn PolicyContext,
 }
@@ -145,19 +145,19 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>)
 }
 
 /// What the records say now, unmeasured.
-pub(super) fn look(request: &Request, labels: LabelsOf) -> Result<Scan, PreconditionError> {
-    rescan(Request { measure: Measure::Records, labels, ..request.clone() })
+pub(super) fn look(request: &ScanRequest, labels: LabelsOf) -> Result<Scan, PreconditionError> {
+    rescan(ScanRequest { measure: Measure::Records, labels, ..request.clone() })
 }
 
 /// What `request` finds now.
-pub(super) fn rescan(request: Request) -> Result<Scan, PreconditionError> {
-    let request = Request { now: Timestamp::now(), ..request };
+pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
+    let request = ScanRequest { now: Timestamp::now(), ..request };
     stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))
 }
 
 /// Looks at the disk and then asks the remover, and repeats that until both show the same moment.
 pub(super) fn look_together(
-    request: &Request,
+    request: &ScanRequest,
     labels: &LabelsOf,
     remover: &mut dyn Remover,
 ) -> Result<(Scan, Vec<ExternalFacts>), PreconditionError> {
@@ -201,14 +201,14 @@ pub(super) type Waived = &'static [Rule];
 /// damaged. Other stores say nothing of that: for a graphroot or a containerd its own records alone are
 /// read. Only a store of artifacts is read with all others.
 pub(super) fn is_there(
-    request: &Request,
+    request: &ScanRequest,
     scan: &Scan,
     at: ImageIx,
 ) -> Result<Option<bool>, PreconditionError> {
     let image = &scan.inventory.images[at.get()];
     let store = &scan.inventory.stores[image.store.get()];
     if store.driver != artifacts::DRIVER {
-        let request = Request { measure: Measure::Records, ..request.clone() };
+        let request = ScanRequest { measure: Measure::Records, ..request.clone() };
         return stores::has_image(&request, scan, image).map_err(|error| {
             let root = store.root.display();
             PreconditionError::new(format!("the store {root} could not be read any more: {error}"))

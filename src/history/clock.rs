@@ -8,7 +8,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::sys::clock::{Leap, Reading};
+use crate::sys::clock::{ClockReading, Leap};
 
 /// What is stored of the last reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ const MOST_LEAPS: usize = 32;
 
 /// Works out the present record time from the last stored reading and the present one.
 #[must_use]
-pub fn advance(last: Option<&ClockState>, now: &Reading) -> Advance {
+pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
     let step = match last {
         None => first(now),
         Some(last) if last.boot_id == now.boot_id && now.since_boot >= last.since_boot => {
@@ -78,7 +78,7 @@ pub fn advance(last: Option<&ClockState>, now: &Reading) -> Advance {
         // The machine was set back to a snapshot of its memory: the time since boot proves
         // nothing, and the kernel's word on the clock is from then.
         Some(last) if last.boot_id == now.boot_id => {
-            other_boot(&Last::of(last), &Reading { since_boot: 0, synchronised: false, ..now.clone() })
+            other_boot(&Last::of(last), &ClockReading { since_boot: 0, synchronised: false, ..now.clone() })
         }
         Some(last) => other_boot(&Last::of(last), now),
     };
@@ -98,7 +98,7 @@ pub fn advance(last: Option<&ClockState>, now: &Reading) -> Advance {
 }
 
 /// The leaps that dates on the disk are to be corrected by: those of `last`, and the one since.
-fn leaps(last: Option<&ClockState>, now: &Reading) -> Vec<Leap> {
+fn leaps(last: Option<&ClockState>, now: &ClockReading) -> Vec<Leap> {
     let Some(last) = last else { return Vec::new() };
     let same_boot = last.boot_id == now.boot_id && now.since_boot >= last.since_boot;
     let ahead = now.wall.as_microsecond().saturating_sub(last.wall.as_microsecond());
@@ -135,7 +135,7 @@ impl Last {
     }
 }
 
-struct Step {
+struct ClockStep {
     record: i64,
     unsettled: Option<i64>,
     /// After which time, and by how much.
@@ -147,15 +147,15 @@ fn always() -> i64 {
     Timestamp::MIN.as_microsecond()
 }
 
-fn first(now: &Reading) -> Step {
+fn first(now: &ClockReading) -> ClockStep {
     let wall = now.wall.as_microsecond();
     if wall < FIRST_PLAUSIBLE {
         let record = FIRST_PLAUSIBLE + now.since_boot.max(0);
-        return Step { record, unsettled: Some(always()), leap: None };
+        return ClockStep { record, unsettled: Some(always()), leap: None };
     }
     // Had the clock been wrong, it was wrong since the boot.
     let boot = wall.saturating_sub(now.since_boot);
-    Step { record: wall, unsettled: (!now.synchronised).then_some(boot), leap: None }
+    ClockStep { record: wall, unsettled: (!now.synchronised).then_some(boot), leap: None }
 }
 
 /// How far two clocks of one boot may drift apart.
@@ -163,7 +163,7 @@ fn tolerance(passed: i64) -> i64 {
     (passed / 1000).clamp(2 * SECOND, MINUTE)
 }
 
-fn same_boot(last: &Last, now: &Reading) -> Step {
+fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
     let wall = now.wall.as_microsecond();
     let passed = now.since_boot - last.since_boot;
     let expected = last.record.saturating_add(passed);
@@ -174,28 +174,28 @@ fn same_boot(last: &Last, now: &Reading) -> Step {
     let unsettled = last.unsettled.filter(|_| !now.synchronised);
     if ahead.abs() <= tolerance {
         let record = if now.synchronised { wall.max(last.record) } else { expected };
-        return Step { record, unsettled, leap: None };
+        return ClockStep { record, unsettled, leap: None };
     }
     if ahead < 0 {
         let record = match now.synchronised {
             true => expected - (passed / SLOWER_BY).min(-ahead),
             false => expected,
         };
-        return Step { record, unsettled, leap: None };
+        return ClockStep { record, unsettled, leap: None };
     }
     // A clock that nobody had set before is believed even without a time service.
     let set_at_last = last.wall < FIRST_PLAUSIBLE && wall >= FIRST_PLAUSIBLE;
     match last.unsettled {
         Some(after) if now.synchronised || set_at_last => {
-            Step { record: wall, unsettled, leap: Some((after, ahead)) }
+            ClockStep { record: wall, unsettled, leap: Some((after, ahead)) }
         }
         // A step forwards ages nothing. If the clock is synchronised and stays there, record
         // time catches up at the next reading, and still nothing ages.
-        after => Step { record: expected, unsettled: Some(after.unwrap_or_else(always)), leap: None },
+        after => ClockStep { record: expected, unsettled: Some(after.unwrap_or_else(always)), leap: None },
     }
 }
 
-fn other_boot(last: &Last, now: &Reading) -> Step {
+fn other_boot(last: &Last, now: &ClockReading) -> ClockStep {
     let wall = now.wall.as_microsecond();
     let proven = last.record.saturating_add(now.since_boot.max(0));
     let gap = wall.saturating_sub(last.wall).min(wall.saturating_sub(last.record));
@@ -203,22 +203,22 @@ fn other_boot(last: &Last, now: &Reading) -> Step {
     let doubted = Some(last.unsettled.unwrap_or(last.record));
     let leap = |after: i64, from: i64, to: i64| (to > from).then_some((after, to - from));
     match (now.synchronised, last.unsettled) {
-        _ if wall < FIRST_PLAUSIBLE => Step { record: proven, unsettled: doubted, leap: None },
+        _ if wall < FIRST_PLAUSIBLE => ClockStep { record: proven, unsettled: doubted, leap: None },
         (true, Some(after)) => {
             let record = proven.max(wall);
-            Step { record, unsettled: None, leap: leap(after, proven, record) }
+            ClockStep { record, unsettled: None, leap: leap(after, proven, record) }
         }
         (true, None) => {
             let record = claimed.max(wall);
-            Step { record, unsettled: None, leap: leap(always(), claimed, record) }
+            ClockStep { record, unsettled: None, leap: leap(always(), claimed, record) }
         }
         (false, _) if claimed - proven > LONGEST_UNPROVEN_GAP => {
-            Step { record: proven, unsettled: doubted, leap: None }
+            ClockStep { record: proven, unsettled: doubted, leap: None }
         }
         (false, Some(after)) => {
-            Step { record: claimed, unsettled: doubted, leap: leap(after, proven, claimed) }
+            ClockStep { record: claimed, unsettled: doubted, leap: leap(after, proven, claimed) }
         }
-        (false, None) => Step { record: claimed, unsettled: doubted, leap: None },
+        (false, None) => ClockStep { record: claimed, unsettled: doubted, leap: None },
     }
 }
 

@@ -124,7 +124,7 @@ fn store_at_most(
 
 /// Whether a kept scan has stores or filesystems that `summary` has not. A summary is not unpacked for
 /// that: of a large store it takes longer than the rest of the saving.
-fn has_elsewhere(tx: &Transaction<'_>, before: &Kept, summary: &ScanSummary) -> rusqlite::Result<bool> {
+fn has_elsewhere(tx: &Transaction<'_>, before: &KeptScan, summary: &ScanSummary) -> rusqlite::Result<bool> {
     let here = summary.outline();
     let mut select = tx.prepare_cached("SELECT outline FROM kept_scans WHERE id = ?1")?;
     select.query_row([before.id], |row| {
@@ -203,7 +203,7 @@ fn crowd_out(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
 }
 
 /// What a kept scan saw.
-pub fn load(connection: &Connection, scan: &Kept) -> rusqlite::Result<ComparedScan> {
+pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<ComparedScan> {
     let packed: Option<Vec<u8>> = connection
         .prepare_cached("SELECT summary FROM kept_scans WHERE id = ?1")?
         .query_row([scan.id], |row| row.get(0))
@@ -212,7 +212,7 @@ pub fn load(connection: &Connection, scan: &Kept) -> rusqlite::Result<ComparedSc
     Ok(ComparedScan { id: scan.run_id.clone(), at: scan.at, summary: unpacked(&packed)? })
 }
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptScan {
     /// Its place in the order of scans.
     id: i64,
     pub run_id: String,
@@ -225,7 +225,7 @@ pub struct Kept {
 
 /// How a user names a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum ScanName {
     /// The newest, or so many before it.
     Last(usize),
     /// Its id, or the start of it.
@@ -253,11 +253,11 @@ pub enum Missing {
 }
 
 /// All kept scans, the oldest first.
-pub fn all(connection: &Connection) -> rusqlite::Result<Vec<Kept>> {
+pub fn all(connection: &Connection) -> rusqlite::Result<Vec<KeptScan>> {
     connection
         .prepare_cached("SELECT id, run_id, at, complete, bytes FROM kept_scans ORDER BY id")?
         .query_map([], |row| {
-            Ok(Kept {
+            Ok(KeptScan {
                 id: row.get("id")?,
                 run_id: row.get("run_id")?,
                 at: time(row, "at")?,
@@ -269,18 +269,18 @@ pub fn all(connection: &Connection) -> rusqlite::Result<Vec<Kept>> {
 }
 
 /// The scan among `scans`, the oldest first, that is meant.
-pub fn find<'a>(scans: &'a [Kept], name: &Name) -> Result<&'a Kept, Missing> {
+pub fn find<'a>(scans: &'a [KeptScan], name: &ScanName) -> Result<&'a KeptScan, Missing> {
     if scans.is_empty() {
         return Err(Missing::None);
     }
     match name {
-        Name::Last(back) => scans.iter().rev().nth(*back).ok_or(Missing::Few(scans.len())),
-        Name::At(time) => scans
+        ScanName::Last(back) => scans.iter().rev().nth(*back).ok_or(Missing::Few(scans.len())),
+        ScanName::At(time) => scans
             .iter()
             .filter(|scan| scan.at <= *time)
             .max_by_key(|scan| scan.at)
             .ok_or(Missing::Later(scans[0].at)),
-        Name::Id(id) => {
+        ScanName::Id(id) => {
             let found: Vec<_> = scans.iter().filter(|scan| scan.run_id.starts_with(id.as_str())).collect();
             match found.as_slice() {
                 [] => Err(Missing::Unknown),

@@ -135,7 +135,7 @@ impl Queue {
         for (number, path) in self.dirs.iter().enumerate() {
             let mut notes = Vec::new();
             let mut put = || {
-                let directory = Directory::make(path)?;
+                let directory = PendingDirectory::make(path)?;
                 directory.make_room(&name, content.len() as u64, (files, bytes), &mut notes)?;
                 directory.write(&name, &content)
             };
@@ -169,7 +169,7 @@ impl Queue {
         let mut waiting = Vec::new();
         let mut notes = Vec::new();
         for path in &self.dirs {
-            let listed = Directory::open(path).and_then(|directory| match directory {
+            let listed = PendingDirectory::open(path).and_then(|directory| match directory {
                 Some(directory) => directory.list().map(|files| Some((directory, files))),
                 None => Ok(None),
             });
@@ -216,7 +216,7 @@ impl Queue {
     pub(super) fn refuse(&self, waiting: &Waiting, cause: &str) -> Note {
         let parent = waiting.path.parent().unwrap_or(&waiting.path);
         let name = waiting.path.file_name().unwrap_or_default().to_string_lossy();
-        match Directory::open(parent) {
+        match PendingDirectory::open(parent) {
             Ok(Some(directory)) => directory.rename_unreadable(&name, cause),
             Ok(None) => unreachable(parent, "it is gone"),
             Err(error) => unreachable(parent, &error.to_string()),
@@ -229,12 +229,12 @@ fn unreachable(path: &Path, cause: &str) -> Note {
 }
 
 /// One directory, held open: nobody can put another one in its place meanwhile.
-struct Directory {
+struct PendingDirectory {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl Directory {
+impl PendingDirectory {
     fn make(path: &Path) -> io::Result<Self> {
         make_private(path)?;
         Self::open(path)?.ok_or_else(|| io::ErrorKind::NotFound.into())

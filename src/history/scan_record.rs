@@ -12,7 +12,7 @@ use crate::model::{
     Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId, StoreKind,
     path_text,
 };
-use crate::sys::clock::Reading;
+use crate::sys::clock::ClockReading;
 
 /// What a scan saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct ScanRecord {
     /// `clock` as record time, as well as it was known then.
     pub record_time: Timestamp,
     /// The clocks when everything had been seen. Nothing that it saw came later.
-    pub clock: Reading,
+    pub clock: ClockReading,
     /// Every filesystem that holds a store.
     pub filesystems: Vec<Filesystem>,
     /// Every store that was read.
@@ -129,7 +129,7 @@ impl ScanRecord {
         inventory: &Inventory,
         refs: &Refs,
         began: Timestamp,
-        clock: Reading,
+        clock: ClockReading,
         last: Option<&ClockState>,
     ) -> Self {
         let record_time = clock::advance(last, &clock).state.record_time;

@@ -16,7 +16,7 @@ use crate::sys::sysroot::{EntryKind, Sysroot};
 
 /// The directory of a pod's logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
+pub struct LogDirectory {
     /// Its name: `<namespace>_<pod>_<uid>`.
     pub name: OsString,
     /// Its path on this system.
@@ -49,13 +49,13 @@ pub struct Link {
 
 /// Lists the logs of pods, in order of their names, with their sizes. None if the directory does
 /// not exist.
-pub fn directories(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Directory>> {
+pub fn directories(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<LogDirectory>> {
     let Some(place) = resolved(root, &places.pod_logs)? else { return Ok(Vec::new()) };
     let entries = root.list(&places.pod_logs)?.into_iter();
     let directory = |name: OsString| {
         let path = place.join(&name);
         let weight = measure(&path);
-        Directory { name, path, weight }
+        LogDirectory { name, path, weight }
     };
     Ok(entries
         .filter(|entry| entry.kind == EntryKind::Directory)

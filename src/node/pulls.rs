@@ -36,7 +36,7 @@ struct Intent {
 /// `ImagePulledRecord`, of every version.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Record {
+struct PullRecord {
     kind: String,
     last_updated_time: Timestamp,
     image_ref: String,
@@ -62,9 +62,9 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
         for name in names.filter(|name| name.to_str().is_some_and(is_record)).take(MAX_FILES) {
             let path = directory.join(name);
             let text = root.read(&path, MAX_FILE_BYTES);
-            let record = text
-                .map_err(|error| error.to_string())
-                .and_then(|text| serde_json::from_str::<Record>(&text).map_err(|error| error.to_string()));
+            let record = text.map_err(|error| error.to_string()).and_then(|text| {
+                serde_json::from_str::<PullRecord>(&text).map_err(|error| error.to_string())
+            });
             match record {
                 Ok(record) if record.kind == "ImagePulledRecord" => {
                     found.push(Pulled { image: record.image_ref, at: record.last_updated_time });

@@ -35,7 +35,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// What systemd does about a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum TimerState {
     /// There is none.
     Missing,
     /// Masked: this file is empty or a dangling symlink.
@@ -49,7 +49,7 @@ pub enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timer {
     /// What systemd does about it.
-    pub state: State,
+    pub state: TimerState,
     /// When it last elapsed, or was first started; `None`: never.
     pub last: Option<SystemTime>,
 }
@@ -59,22 +59,22 @@ pub struct Timer {
 /// # Errors
 /// When a directory of units cannot be read, with its path.
 pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
-    let mut state = State::Missing;
+    let mut state = TimerState::Missing;
     for dir in UNITS {
         if let Some(path) = entry(root, Path::new(dir), unit)? {
             state = match root.read(&path, MAX_BYTES) {
-                Ok(text) if !text.trim().is_empty() => State::Disabled,
-                Ok(_) => State::Masked(path),
-                Err(error) if error.kind() == ErrorKind::NotFound => State::Masked(path),
+                Ok(text) if !text.trim().is_empty() => TimerState::Disabled,
+                Ok(_) => TimerState::Masked(path),
+                Err(error) if error.kind() == ErrorKind::NotFound => TimerState::Masked(path),
                 Err(error) => return Err((path, error)),
             };
             break;
         }
     }
-    if state == State::Disabled {
+    if state == TimerState::Disabled {
         for dir in UNITS {
             if entry(root, &Path::new(dir).join(WANTS), unit)?.is_some() {
-                state = State::Enabled;
+                state = TimerState::Enabled;
             }
         }
     }
@@ -146,21 +146,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let state = || read(&Sysroot::at(root), SCAN).unwrap().state;
-        assert_eq!(state(), State::Missing);
+        assert_eq!(state(), TimerState::Missing);
         write(root, "usr/lib/systemd/system/layersweep-scan.timer", "[Timer]\n");
-        assert_eq!(state(), State::Disabled);
+        assert_eq!(state(), TimerState::Disabled);
         let wants = root.join("etc/systemd/system/timers.target.wants");
         std::fs::create_dir_all(&wants).unwrap();
         symlink("/usr/lib/systemd/system/layersweep-scan.timer", wants.join(SCAN)).unwrap();
-        assert_eq!(state(), State::Enabled);
+        assert_eq!(state(), TimerState::Enabled);
         // Links to /dev/null win, whatever wants the unit; this root has no /dev/null.
         symlink("/dev/null", root.join("etc/systemd/system").join(SCAN)).unwrap();
-        let masked = State::Masked(Path::new("/etc/systemd/system").join(SCAN));
+        let masked = TimerState::Masked(Path::new("/etc/systemd/system").join(SCAN));
         assert_eq!(state(), masked);
         std::fs::remove_file(root.join("etc/systemd/system").join(SCAN)).unwrap();
         write(root, "etc/systemd/system/layersweep-scan.timer", "");
         assert_eq!(state(), masked);
-        assert_eq!(read(&Sysroot::at(root), GC).unwrap(), Timer { state: State::Missing, last: None });
+        assert_eq!(read(&Sysroot::at(root), GC).unwrap(), Timer { state: TimerState::Missing, last: None });
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::model::space::{Measured, Space};
 use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{
-    self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Listing, Manager, Record, Runtime,
-    RuntimeError,
+    self, FsStats, Gates, IMAGE_GC_PERIOD, KubeletRecord, ListedContainer, ListedImage, Listing, Manager,
+    Runtime, RuntimeError,
 };
 use crate::policy::plan::{Task, plan};
 
@@ -76,9 +76,9 @@ pub struct PredictedRun {
 /// The kubelet's settings that mean the same as a policy of ours; `None` without thresholds in percent
 /// used, the only ones that the kubelet has.
 #[must_use]
-pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::Policy> {
+pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::KubeletPolicy> {
     let marks = policy.targets.used?;
-    Some(kubelet::Policy {
+    Some(kubelet::KubeletPolicy {
         high_percent: marks.high.into(),
         low_percent: marks.low.into(),
         min_age: policy.min_age,
@@ -95,7 +95,7 @@ pub fn compare(
     input: Input<'_>,
     measured: &[Measured],
     listing: &Listing,
-    kubelet_policy: kubelet::Policy,
+    kubelet_policy: kubelet::KubeletPolicy,
 ) -> Option<Comparison> {
     let filesystem = input.inventory.stores[listing.store_in(input.inventory)?.get()].filesystem;
     let space = measured.get(filesystem.get())?.clone().ok()?;
@@ -116,16 +116,16 @@ pub fn compare(
 
 fn predict_kubelet(
     mut node: Pretended<'_>,
-    policy: kubelet::Policy,
+    policy: kubelet::KubeletPolicy,
     low: impl Fn(&Space) -> bool,
 ) -> Prediction {
     let input = node.input;
     let records = node.images.iter().filter_map(|(image, at)| {
         let ages = input.ages((*at)?)?;
-        let record = Record {
+        let record = KubeletRecord {
             first_detected: Some(ages.first_detected),
             last_used: ages.last_used,
-            ..Record::default()
+            ..KubeletRecord::default()
         };
         Some((kubelet::key(GATES, &image.id, &image.handler), record))
     });

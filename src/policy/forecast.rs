@@ -20,7 +20,7 @@ use crate::model::display::span;
 
 /// How full a filesystem was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct UsageReading {
     pub at: Timestamp,
     pub capacity_bytes: u64,
     pub available_bytes: u64,
@@ -28,7 +28,7 @@ pub struct Reading {
 
 /// What a deletion of ours freed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Freed {
+pub struct FreedAt {
     pub at: Timestamp,
     pub bytes: u64,
 }
@@ -115,8 +115,8 @@ impl fmt::Display for Forecast {
 /// window.
 #[must_use]
 pub fn forecast(
-    readings: &[Reading],
-    freed: &[Freed],
+    readings: &[UsageReading],
+    freed: &[FreedAt],
     available_bytes: u64,
     now: Timestamp,
 ) -> Option<Forecast> {
@@ -131,8 +131,8 @@ pub fn forecast(
 impl Window {
     fn rate(
         self,
-        readings: &[Reading],
-        freed: &[Freed],
+        readings: &[UsageReading],
+        freed: &[FreedAt],
         available_bytes: u64,
         now: Timestamp,
     ) -> Option<Forecast> {
@@ -152,10 +152,10 @@ impl Window {
     }
 
     /// The readings of the window since the filesystem has its present size, one for each part of it.
-    fn thinned<'a>(self, readings: &'a [Reading], newest: &Reading) -> Vec<&'a Reading> {
+    fn thinned<'a>(self, readings: &'a [UsageReading], newest: &UsageReading) -> Vec<&'a UsageReading> {
         let part = self.hours * 3600 / PARTS;
-        let number = |reading: &Reading| newest.at.duration_since(reading.at).as_secs() / part;
-        let mut thinned: Vec<&Reading> = Vec::new();
+        let number = |reading: &UsageReading| newest.at.duration_since(reading.at).as_secs() / part;
+        let mut thinned: Vec<&UsageReading> = Vec::new();
         for reading in readings.iter().rev() {
             if number(reading) >= PARTS || reading.capacity_bytes != newest.capacity_bytes {
                 break;
@@ -170,9 +170,9 @@ impl Window {
 }
 
 /// Seconds since the first reading, and bytes that would be taken if we had deleted nothing since.
-fn points(readings: &[&Reading], freed: &[Freed]) -> Vec<(f64, f64)> {
+fn points(readings: &[&UsageReading], freed: &[FreedAt]) -> Vec<(f64, f64)> {
     let Some(first) = readings.first() else { return Vec::new() };
-    let point = |reading: &&Reading| {
+    let point = |reading: &&UsageReading| {
         let ours = freed.iter().filter(|freed| freed.at > first.at && freed.at <= reading.at);
         let added: u64 = ours.map(|freed| freed.bytes).fold(0, u64::saturating_add);
         let taken = reading.capacity_bytes.saturating_sub(reading.available_bytes);

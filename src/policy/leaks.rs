@@ -66,7 +66,7 @@ pub struct LeakDecision {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct LeakPlan {
     /// Every leak of the classes asked for, in the order of the inventory.
     pub entries: Vec<LeakDecision>,
     /// Positions in `entries` of what is deleted, in the order of deletion; then of what is
@@ -83,7 +83,7 @@ impl LeakDecision {
     }
 }
 
-impl Plan {
+impl LeakPlan {
     /// Bytes that are expected to be freed.
     #[must_use]
     pub fn predicted_bytes(&self) -> u64 {
@@ -143,7 +143,7 @@ pub fn plan(
     wish: &Wish,
     now: Timestamp,
     closed: &dyn Fn(StoreIx) -> Option<String>,
-) -> Plan {
+) -> LeakPlan {
     let leaks = (0..inventory.leaks.len()).map(LeakIx::from);
     let listed = leaks.filter(|at| wish.lists(inventory.leaks[at.get()].class));
     let mut entries: Vec<LeakDecision> = listed
@@ -172,7 +172,7 @@ pub fn plan(
         entries[*at].gain = live.remove(inventory, Root::Leak(entries[*at].leak));
     }
     order.extend((0..entries.len()).filter(|at| entries[*at].decision == Decision::Repair));
-    Plan { entries, order }
+    LeakPlan { entries, order }
 }
 
 fn decide(

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rayon::prelude::*;
 
-use super::request::{Measure, Request, incomplete};
+use super::request::{Measure, ScanRequest, incomplete};
 use super::store::{Store, UnitView};
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
@@ -109,7 +109,7 @@ impl Measurement {
     /// Walks until the records and what was walked belong together.
     pub(super) fn run(
         &mut self,
-        request: &Request,
+        request: &ScanRequest,
         wanted: MeasurementNeeds,
         progress: &Progress,
         findings: &mut Vec<Finding>,
@@ -167,7 +167,7 @@ impl Measurement {
 
     /// Measures the units that have not been measured. Where a sample shows that a store's
     /// layers changed though nothing else showed it, nothing is taken of that store.
-    fn walk_in_doubt(&mut self, request: &Request, wanted: MeasurementNeeds, progress: &Progress) {
+    fn walk_in_doubt(&mut self, request: &ScanRequest, wanted: MeasurementNeeds, progress: &Progress) {
         self.walk(request, wanted, progress);
         loop {
             let doubted = self.cached.doubted();
@@ -181,7 +181,7 @@ impl Measurement {
     }
 
     /// Measures the units that have not been measured and that no earlier scan measured.
-    fn walk(&mut self, request: &Request, wanted: MeasurementNeeds, progress: &Progress) {
+    fn walk(&mut self, request: &ScanRequest, wanted: MeasurementNeeds, progress: &Progress) {
         let mut fresh = self.assign();
         let (roots, within) = (self.roots(), self.within());
         let started = Timestamp::now();
@@ -361,7 +361,7 @@ impl Measurement {
 
     /// Reads the records of those stores again where another process wrote meanwhile; returns those
     /// that hold something else now.
-    fn read_again(&mut self, request: &Request) -> Vec<PathBuf> {
+    fn read_again(&mut self, request: &ScanRequest) -> Vec<PathBuf> {
         let mut moved = Vec::new();
         for (position, (reading, store)) in self.readings.iter_mut().zip(&self.stores).enumerate() {
             if !reading.moved() {
@@ -391,7 +391,7 @@ impl Measurement {
     }
 
     /// Says which finished layers another process wrote to.
-    fn report_contradictions(&self, request: &Request, findings: &mut Vec<Finding>) {
+    fn report_contradictions(&self, request: &ScanRequest, findings: &mut Vec<Finding>) {
         let differs = self.cached.contradictions();
         if differs.is_empty() {
             return;

@@ -39,7 +39,7 @@ use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
 use measurement::{Measurement, MeasurementNeeds};
 pub use pulled::note_pulls;
-pub use request::{Effort, Error, Measure, Request};
+pub use request::{Effort, Error, Measure, ScanRequest};
 use store::{Filling, Store};
 use unit::{StoreTrees, UnitTree};
 
@@ -67,10 +67,10 @@ pub struct Scan {
     pub snapshotters: Vec<(String, PathBuf)>,
     /// The present that dates on the disk were counted to.
     pub present: Present,
-    /// The trees of all units, where [`Request::keep_trees`] was given; else none.
+    /// The trees of all units, where [`ScanRequest::keep_trees`] was given; else none.
     pub trees: StoreTrees,
     /// The request, to repeat it.
-    pub request: Request,
+    pub request: ScanRequest,
 }
 
 /// Whether the store of `image`, one of `scan`, has it now; `None` where it is not found and the records
@@ -79,7 +79,7 @@ pub struct Scan {
 ///
 /// # Errors
 /// When the records cannot be read at all.
-pub fn has_image(request: &Request, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
+pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
     match &scan.places[image.store.get()] {
         Some(places) => graphroots::has_image(request, places, &image.id),
         None => containerds::has_image(&scan.inventory.stores[image.store.get()].root, image),
@@ -96,7 +96,7 @@ impl Scan {
 
 /// The records of all stores of a request, as far as they can be read.
 #[derive(Debug)]
-pub struct Records {
+pub struct ReadStores {
     graphroots: graphroots::Graphroots,
     containerds: containerds::ContainerdRoots,
     started: Instant,
@@ -106,10 +106,10 @@ pub struct Records {
 ///
 /// # Errors
 /// When a named store cannot be read at all.
-pub fn read(request: &Request) -> Result<Records, Error> {
+pub fn read(request: &ScanRequest) -> Result<ReadStores, Error> {
     let started = Instant::now();
     let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
-    Ok(Records { graphroots: graphroots?, containerds: containerds?, started })
+    Ok(ReadStores { graphroots: graphroots?, containerds: containerds?, started })
 }
 
 /// Scans all stores of the request.
@@ -117,7 +117,7 @@ pub fn read(request: &Request) -> Result<Records, Error> {
 /// # Errors
 /// When there is no store, or a named one cannot be read at all. What cannot be read
 /// inside a store is a finding of the inventory.
-pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
+pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, Error> {
     measure(request, read(request)?, None, progress)
 }
 
@@ -127,12 +127,12 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Scan, Error> {
 /// # Errors
 /// When there is no store.
 pub fn measure(
-    request: &Request,
-    records: Records,
+    request: &ScanRequest,
+    records: ReadStores,
     sizes: Option<SizeCache>,
     progress: &Progress,
 ) -> Result<Scan, Error> {
-    let Records { mut graphroots, containerds, started } = records;
+    let ReadStores { mut graphroots, containerds, started } = records;
     let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
     let pins = graphroots.pins.clone();

@@ -13,7 +13,7 @@ use crate::sys::sysroot::Sysroot;
 
 /// What to scan.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ScanRequest {
     /// The root that every path is taken in.
     pub sysroot: Sysroot,
     /// Graphroots by name; no name of any kind means: find all stores.
@@ -67,7 +67,7 @@ impl Measure {
     }
 }
 
-impl Request {
+impl ScanRequest {
     /// To find all stores of a root and measure everything.
     #[must_use]
     pub fn of(sysroot: Sysroot) -> Self {

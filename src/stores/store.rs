@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
 
-use super::request::Request;
+use super::request::ScanRequest;
 pub(super) use super::unit::UnitView;
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Tally};
@@ -83,7 +83,7 @@ pub(super) trait Store: Debug {
     ///
     /// # Errors
     /// When the store can no longer be read; the earlier reading stays.
-    fn read_again(&mut self, request: &Request) -> io::Result<()>;
+    fn read_again(&mut self, request: &ScanRequest) -> io::Result<()>;
 
     /// Adds nodes, images, containers, leaks and findings; returns the node of each
     /// unit. `areas` belong to the roots, `tallies` to the units, one by one. Units and
@@ -113,7 +113,7 @@ pub(crate) struct Borrower<'a> {
 /// What stores are filled into, and what they may look up.
 pub(super) struct Filling<'a> {
     pub(super) inventory: &'a mut Inventory,
-    pub(super) request: &'a Request,
+    pub(super) request: &'a ScanRequest,
     /// CRI-O's pins.
     pub(super) pins: &'a [Pin],
     /// Ids of the graphroots filled so far, by path and driver: additional image stores.

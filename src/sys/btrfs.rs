@@ -26,7 +26,7 @@ struct Space {
 }
 
 #[repr(C)]
-struct Request {
+struct TreeSearchRequest {
     header: Header,
     spaces: [Space; SLOTS],
 }
@@ -64,14 +64,16 @@ pub fn is_btrfs(fd: BorrowedFd<'_>) -> Result<bool> {
 /// counted.
 #[allow(unsafe_code)]
 pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
-    let mut request =
-        Request { header: Header { slots: SLOTS as u64, total: 0 }, spaces: [Space::default(); SLOTS] };
-    // SAFETY: `Request` is `repr(C)` and is a `struct btrfs_ioctl_space_args`, a header
+    let mut request = TreeSearchRequest {
+        header: Header { slots: SLOTS as u64, total: 0 },
+        spaces: [Space::default(); SLOTS],
+    };
+    // SAFETY: `TreeSearchRequest` is `repr(C)` and is a `struct btrfs_ioctl_space_args`, a header
     // followed by `slots` `struct btrfs_ioctl_space_info`, all fields plain integers; the
     // kernel writes the header and at most `slots` spaces, which are inside `request` and
     // outlive the call.
     unsafe {
-        ioctl(fd, Updater::<BTRFS_IOC_SPACE_INFO, Request>::new(&mut request))?;
+        ioctl(fd, Updater::<BTRFS_IOC_SPACE_INFO, TreeSearchRequest>::new(&mut request))?;
     }
     let count = usize::try_from(request.header.total).unwrap_or(0).min(SLOTS);
     Ok(of_spaces(&request.spaces[..count]))
@@ -101,7 +103,7 @@ mod tests {
     #[test]
     fn layout_is_the_kernels() {
         assert_eq!(size_of::<Space>(), 24);
-        assert_eq!(size_of::<Request>(), 16 + 24 * SLOTS);
+        assert_eq!(size_of::<TreeSearchRequest>(), 16 + 24 * SLOTS);
         assert_eq!(BTRFS_IOC_SPACE_INFO, 0xC010_9414);
     }
 

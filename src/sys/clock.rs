@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct ClockReading {
     /// The wall clock (`CLOCK_REALTIME`), which may be set wrongly.
     pub wall: Timestamp,
     /// Which boot this is; another one after every boot.
@@ -36,7 +36,7 @@ pub struct Leap {
 #[derive(Clone, Debug)]
 pub struct Present {
     now: Timestamp,
-    /// As in [`Reading::since_boot`], when this was created.
+    /// As in [`ClockReading::since_boot`], when this was created.
     since_boot: i64,
     leaps: Vec<Leap>,
 }
@@ -97,11 +97,11 @@ const UNKNOWN_BOOT: &str = "unknown";
 ///
 /// # Errors
 /// When the wall clock is set to before the year -9999.
-pub fn read() -> io::Result<Reading> {
+pub fn read() -> io::Result<ClockReading> {
     let wall = clock_gettime(ClockId::Realtime);
     let wall = Timestamp::new(wall.tv_sec, i32::try_from(wall.tv_nsec).unwrap_or(0));
     let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
-    Ok(Reading {
+    Ok(ClockReading {
         wall: wall.map_err(io::Error::other)?,
         boot_id: match boot_id.trim() {
             "" => UNKNOWN_BOOT.into(),

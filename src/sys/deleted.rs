@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::helper;
-use super::processes::read::{ProcessFacts, Record, WrittenLies};
+use super::processes::read::{ProcRecord, ProcessFacts, WrittenLies};
 
 /// A deleted file that a process holds open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl From<WrittenLies> for Lies {
 pub fn files() -> io::Result<Vec<DeletedFile>> {
     let mut found = Vec::new();
     helper::ask(ProcessFacts { deleted: true, ..ProcessFacts::default() }, &mut |record, body| {
-        if let Record::Deleted { id, name, device, bytes, lies } = record {
+        if let ProcRecord::Deleted { id, name, device, bytes, lies } = record {
             let path = PathBuf::from(OsStr::from_bytes(body));
             let holder = format!("{name} (pid {id})");
             found.push(DeletedFile { device, lies: lies.map(Lies::from), bytes, path, holder });

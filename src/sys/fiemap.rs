@@ -39,7 +39,7 @@ struct RawExtent {
 }
 
 #[repr(C)]
-struct Request {
+struct FiemapRequest {
     header: Header,
     extents: [RawExtent; BATCH],
 }
@@ -105,16 +105,16 @@ fn push(found: &mut Vec<SharedExtent>, raw: &RawExtent) {
 }
 
 #[allow(unsafe_code)]
-fn ask(fd: BorrowedFd<'_>, start: u64) -> Result<Box<Request>> {
-    let mut request = Box::new(Request {
+fn ask(fd: BorrowedFd<'_>, start: u64) -> Result<Box<FiemapRequest>> {
+    let mut request = Box::new(FiemapRequest {
         header: Header { start, length: u64::MAX - start, extent_count: BATCH as u32, ..Header::default() },
         extents: [RawExtent::default(); BATCH],
     });
-    // SAFETY: `Request` is `repr(C)` and is a `struct fiemap` followed by `extent_count`
+    // SAFETY: `FiemapRequest` is `repr(C)` and is a `struct fiemap` followed by `extent_count`
     // `struct fiemap_extent`, all fields plain integers; the kernel writes the header and
     // at most `extent_count` extents, which are inside `request` and outlive the call.
     unsafe {
-        ioctl(fd, Updater::<FS_IOC_FIEMAP, Request>::new(&mut request))?;
+        ioctl(fd, Updater::<FS_IOC_FIEMAP, FiemapRequest>::new(&mut request))?;
     }
     Ok(request)
 }
@@ -131,7 +131,7 @@ mod tests {
     fn layout_is_the_kernels() {
         assert_eq!(size_of::<Header>(), 32);
         assert_eq!(size_of::<RawExtent>(), 56);
-        assert_eq!(size_of::<Request>(), 32 + 56 * BATCH);
+        assert_eq!(size_of::<FiemapRequest>(), 32 + 56 * BATCH);
         assert_eq!(FS_IOC_FIEMAP, 0xC020_660B);
     }
 

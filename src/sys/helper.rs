@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::processes::read::{self, ProcessFacts, Record};
+use super::processes::read::{self, ProcRecord, ProcessFacts};
 
 /// The first argument of a helper. No command: nobody but we should need it.
 pub const ARGUMENT: &str = "__read-processes";
@@ -62,11 +62,11 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Asks for what is wanted; `each` gets the records in the order in which they are read, with what
-/// belongs to them: the last is [`Record::End`] if none is missing.
+/// belongs to them: the last is [`ProcRecord::End`] if none is missing.
 ///
 /// # Errors
 /// When no helper can be started, or `/proc` cannot be listed.
-pub(super) fn ask(wanted: ProcessFacts, each: &mut dyn FnMut(Record, &[u8])) -> io::Result<()> {
+pub(super) fn ask(wanted: ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {
     let Some(mut command) = command(ARGUMENT) else {
         return read::all(wanted, std::process::id(), &mut |record, body| {
             each(record, body);
@@ -93,7 +93,7 @@ fn leave(mut child: Child) {
     tracing::info!(pid = child.id(), "the helper process that reads /proc does not exit; leaving it behind");
 }
 
-fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(Record, &[u8])) -> io::Result<()> {
+fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {
     let Some(pipe) = child.stdout.as_mut() else { return Err(io::Error::other("no pipe")) };
     let mut waiting: Vec<u8> = Vec::new();
     let mut chunk = vec![0; 1 << 16];
@@ -119,7 +119,7 @@ fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(Record, &[u8]
         let mut at = 0;
         while let Some((record, body, length)) = parse(&waiting[at..])? {
             // A thread of it that is stuck keeps the pipe open.
-            let is_last = record == Record::End;
+            let is_last = record == ProcRecord::End;
             each(record, body);
             if is_last {
                 return Ok(());
@@ -131,7 +131,7 @@ fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(Record, &[u8]
 }
 
 /// Two lengths, the record as JSON, and bytes that are no text.
-fn write(out: &mut impl Write, record: &Record, body: &[u8]) -> io::Result<()> {
+fn write(out: &mut impl Write, record: &ProcRecord, body: &[u8]) -> io::Result<()> {
     let head = serde_json::to_vec(record)?;
     for part in [head.len(), body.len()] {
         let length = u32::try_from(part).ok().filter(|_| part <= MOST_BYTES);
@@ -142,7 +142,7 @@ fn write(out: &mut impl Write, record: &Record, body: &[u8]) -> io::Result<()> {
 }
 
 /// A record, its bytes and how long it is; `None` if not all of it is there yet.
-fn parse(text: &[u8]) -> io::Result<Option<(Record, &[u8], usize)>> {
+fn parse(text: &[u8]) -> io::Result<Option<(ProcRecord, &[u8], usize)>> {
     let length = |at: usize| -> io::Result<Option<usize>> {
         let Some(bytes) = text.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()) else {
             return Ok(None);
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn records_survive_the_pipe() {
         let mut text = Vec::new();
-        write(&mut text, &Record::Files { id: 7, is_complete: true }, b"/a\xff\0/b").unwrap();
-        write(&mut text, &Record::End, b"").unwrap();
+        write(&mut text, &ProcRecord::Files { id: 7, is_complete: true }, b"/a\xff\0/b").unwrap();
+        write(&mut text, &ProcRecord::End, b"").unwrap();
         let (record, body, length) = parse(&text).unwrap().unwrap();
-        assert_eq!((record, body), (Record::Files { id: 7, is_complete: true }, &b"/a\xff\0/b"[..]));
-        assert_eq!(parse(&text[length..]).unwrap().unwrap().0, Record::End);
+        assert_eq!((record, body), (ProcRecord::Files { id: 7, is_complete: true }, &b"/a\xff\0/b"[..]));
+        assert_eq!(parse(&text[length..]).unwrap().unwrap().0, ProcRecord::End);
         for short in 0..length {
             assert!(parse(&text[..short]).unwrap().is_none(), "{short}");
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::helper;
 use super::mounts::{self, Mount};
-use super::processes::read::{self, ProcessFacts, Record};
+use super::processes::read::{self, ProcRecord, ProcessFacts};
 use super::processes::{Builder, Processes};
 use super::root::{DirectoryChain, Root, Who};
 
@@ -123,13 +123,13 @@ impl Mounts {
         let (mut has_own, mut is_whole) = (false, false);
         helper::ask(ProcessFacts { mounts: true, files, ..ProcessFacts::default() }, &mut |record, body| {
             match record {
-                Record::View { pid, who } => {
+                ProcRecord::View { pid, who } => {
                     has_own = true;
                     all.view(pid, &who, body);
                 }
-                Record::Unknown { pid, name, who, why } => all.unknown(&who, Unknown { pid, name, why }),
-                Record::Mounts if !files => is_whole = true,
-                Record::End => {
+                ProcRecord::Unknown { pid, name, who, why } => all.unknown(&who, Unknown { pid, name, why }),
+                ProcRecord::Mounts if !files => is_whole = true,
+                ProcRecord::End => {
                     is_whole = true;
                     processes.take(&record, body);
                 }
@@ -384,8 +384,13 @@ mod tests {
 
     /// The store is `/data/x/overlay`, which only root and uid 1000 can reach.
     fn mounts_of_a_store() -> Mounts {
-        use crate::sys::root::Step;
-        let way = || DirectoryChain::new(vec![Step { uid: 0, mode: 0o755 }, Step { uid: 1000, mode: 0o700 }]);
+        use crate::sys::root::DirectoryRights;
+        let way = || {
+            DirectoryChain::new(vec![
+                DirectoryRights { uid: 0, mode: 0o755 },
+                DirectoryRights { uid: 1000, mode: 0o700 },
+            ])
+        };
         let mut all = Mounts::new(mounts::parse(TABLE), &["/data/x/overlay".into()], |_| way());
         all.view(1, &Who::user(0), TABLE);
         all

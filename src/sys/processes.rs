@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::root::{Root, Who};
 use super::{cgroups, helper};
-use read::{ProcessFacts, Record};
+use read::{ProcRecord, ProcessFacts};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -149,11 +149,11 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub(super) fn take(&mut self, record: &Record, body: &[u8]) {
+    pub(super) fn take(&mut self, record: &ProcRecord, body: &[u8]) {
         let all = &mut self.processes.all;
         match record {
-            Record::Begin { sees_all } => self.processes.sees_all = *sees_all,
-            Record::Process { id, name, group, who, is_hidden } => {
+            ProcRecord::Begin { sees_all } => self.processes.sees_all = *sees_all,
+            ProcRecord::Process { id, name, group, who, is_hidden } => {
                 if *is_hidden {
                     self.processes.hidden.push(who.clone());
                 }
@@ -161,7 +161,7 @@ impl Builder {
                 self.at.insert(*id, all.len());
                 all.push(Process { id: *id, name: name.clone(), group: group.clone(), ..Process::default() });
             }
-            Record::Files { id, is_complete } => {
+            ProcRecord::Files { id, is_complete } => {
                 if !is_complete && let Some(who) = self.whose.get(id) {
                     self.processes.hidden.push(who.clone());
                 }
@@ -170,13 +170,16 @@ impl Builder {
                     all[*at].holds = paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
                 }
             }
-            Record::Arguments { id } => {
+            ProcRecord::Arguments { id } => {
                 if let Some(at) = self.at.get(id) {
                     all[*at].arguments = body.to_vec();
                 }
             }
-            Record::End => self.is_whole = true,
-            Record::View { .. } | Record::Unknown { .. } | Record::Mounts | Record::Deleted { .. } => {}
+            ProcRecord::End => self.is_whole = true,
+            ProcRecord::View { .. }
+            | ProcRecord::Unknown { .. }
+            | ProcRecord::Mounts
+            | ProcRecord::Deleted { .. } => {}
         }
     }
 
@@ -246,7 +249,7 @@ mod tests {
         let read = |proc: &Path| {
             let mut builder = Builder::default();
             let wanted = ProcessFacts { files: true, ..ProcessFacts::default() };
-            let mut emit = |record: Record, body: &[u8]| {
+            let mut emit = |record: ProcRecord, body: &[u8]| {
                 builder.take(&record, body);
                 Ok(())
             };
@@ -256,7 +259,7 @@ mod tests {
         assert!(!read(dir.path()).unwrap().sees_all(), "there is no first process");
         assert!(read(&dir.path().join("none")).is_err());
         let mut builder = Builder::default();
-        builder.take(&Record::Begin { sees_all: true }, b"");
+        builder.take(&ProcRecord::Begin { sees_all: true }, b"");
         assert!(!builder.finish().sees_all(), "the answer is not whole");
     }
 }

@@ -31,7 +31,7 @@ pub struct Removal {
     /// Names that were unlinked, directories included.
     pub removed: u64,
     /// What could not be removed, with the reason; at most 20 entries.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<RemovalFailure>,
     /// Failures beyond those.
     pub more_failures: u64,
     /// Interrupted by a signal.
@@ -40,12 +40,12 @@ pub struct Removal {
 
 /// Something that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RemovalFailure {
     pub path: PathBuf,
     pub error: Errno,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for RemovalFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { path, error } = self;
         match *error {
@@ -86,7 +86,7 @@ impl Removal {
 
     fn fail(&mut self, path: PathBuf, error: Errno) {
         if self.failures.len() < MOST_FAILURES {
-            self.failures.push(Failure { path, error });
+            self.failures.push(RemovalFailure { path, error });
         } else {
             self.more_failures += 1;
         }

@@ -54,7 +54,7 @@ impl Root {
         let path = walk.path();
         let Walk { here, mut steps, .. } = walk;
         let stat = rustix::fs::fstat(&here)?;
-        steps.push(Step::of(&stat));
+        steps.push(DirectoryRights::of(&stat));
         Ok(Self {
             path,
             fd: Arc::new(here),
@@ -130,7 +130,7 @@ impl Eq for Root {}
 /// The directories from `/` to a directory, itself included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryChain {
-    steps: Vec<Step>,
+    steps: Vec<DirectoryRights>,
 }
 
 /// What `path` leads to, whatever it is, opened with `O_PATH`, and where that is: the same way as
@@ -216,13 +216,13 @@ fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 
 /// What one directory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DirectoryRights {
     /// Uid of its owner.
     pub uid: u32,
     pub mode: u32,
 }
 
-impl Step {
+impl DirectoryRights {
     /// Our own group does not count as somebody else: many systems give each user one of their own
     /// and let it write.
     fn of(stat: &Stat) -> Self {
@@ -241,7 +241,7 @@ impl Step {
 impl DirectoryChain {
     /// A way of these directories, the first on top.
     #[cfg(test)]
-    pub fn new(steps: Vec<Step>) -> Self {
+    pub fn new(steps: Vec<DirectoryRights>) -> Self {
         Self { steps }
     }
 
@@ -290,10 +290,10 @@ struct Walk<'a> {
     top: &'a Path,
     here: OwnedFd,
     /// What `here` was like when it was opened.
-    step: Step,
+    step: DirectoryRights,
     mount: Option<u64>,
     /// The directories above `here`.
-    steps: Vec<Step>,
+    steps: Vec<DirectoryRights>,
     /// Their handles and mounts, for `..` in a symlink; and the name that led on from each.
     above: Vec<(OwnedFd, Option<u64>, OsString)>,
     /// What is not a directory, at the end of the way.
@@ -314,7 +314,7 @@ impl<'a> Walk<'a> {
         let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
         // Where it begins is nobody's mount that may not answer.
         let mount = mount_id(here.as_fd()).ok();
-        let step = Step::of(&rustix::fs::fstat(&here)?);
+        let step = DirectoryRights::of(&rustix::fs::fstat(&here)?);
         let (steps, above) = (Vec::new(), Vec::new());
         Ok(Self { top, here, step, mount, steps, above, leaf: None, symlinks: 0, trusts_servers: true })
     }
@@ -402,7 +402,7 @@ impl<'a> Walk<'a> {
                 Err(io::Error::new(ErrorKind::PermissionDenied, message))
             }
             FileType::Directory => {
-                self.steps.push(std::mem::replace(&mut self.step, Step::of(&stat)));
+                self.steps.push(std::mem::replace(&mut self.step, DirectoryRights::of(&stat)));
                 let above = std::mem::replace(&mut self.here, next);
                 self.above.push((above, self.mount, name.to_owned()));
                 self.mount = mount;
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn who_can_reach_and_who_can_exchange() {
-        let step = |uid, mode| Step { uid, mode };
+        let step = |uid, mode| DirectoryRights { uid, mode };
         let root = step(0, 0o755);
         let user = Who { is_privileged: false, uids: vec![1000..1001, 100_000..165_536] };
         for (steps, trusted, admits) in [

@@ -26,10 +26,10 @@ pub fn serve() -> ExitCode {
 
 /// A synchronisation that was begun.
 #[derive(Debug)]
-pub struct Syncing(State);
+pub struct Syncing(SyncState);
 
 #[derive(Debug)]
-enum State {
+enum SyncState {
     Runs(Child),
     Ended(Option<i32>),
 }
@@ -41,29 +41,29 @@ impl Syncing {
     pub fn start(directory: impl AsFd) -> io::Result<Self> {
         let Some(mut command) = helper::command(ARGUMENT) else {
             let failed = rustix::fs::syncfs(directory).err();
-            return Ok(Self(State::Ended(failed.map(rustix::io::Errno::raw_os_error))));
+            return Ok(Self(SyncState::Ended(failed.map(rustix::io::Errno::raw_os_error))));
         };
         let directory = directory.as_fd().try_clone_to_owned()?;
         command.stdin(directory).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().map(|child| Self(State::Runs(child)))
+        command.spawn().map(|child| Self(SyncState::Runs(child)))
     }
 
     #[cfg(test)]
     pub(crate) fn of_child(child: Child) -> Self {
-        Self(State::Runs(child))
+        Self(SyncState::Runs(child))
     }
 
     /// What came of it; `None`: it has not ended.
     pub fn outcome(&mut self) -> Option<io::Result<()>> {
-        if let State::Runs(child) = &mut self.0 {
+        if let SyncState::Runs(child) = &mut self.0 {
             match child.try_wait() {
                 Ok(None) => return None,
-                Ok(Some(status)) => self.0 = State::Ended(status.code().filter(|code| *code != 0)),
+                Ok(Some(status)) => self.0 = SyncState::Ended(status.code().filter(|code| *code != 0)),
                 Err(error) => return Some(Err(error)),
             }
         }
         match self.0 {
-            State::Ended(Some(code)) => Some(Err(io::Error::from_raw_os_error(code))),
+            SyncState::Ended(Some(code)) => Some(Err(io::Error::from_raw_os_error(code))),
             _ => Some(Ok(())),
         }
     }
@@ -106,7 +106,7 @@ mod tests {
         let error = hangs.wait(began + Duration::from_millis(100)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(2));
-        if let State::Runs(child) = &mut hangs.0 {
+        if let SyncState::Runs(child) = &mut hangs.0 {
             child.kill().unwrap();
         }
     }

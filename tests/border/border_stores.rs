@@ -12,7 +12,7 @@ use crate::support;
 use cri_server::gc_node::{self, GcNode};
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
-use layersweep::stores::{self, Measure, Request};
+use layersweep::stores::{self, Measure, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use serde_json::Value;
 use support::archive::{ImageSpec, LayerSpec};
@@ -311,8 +311,8 @@ fn a_runtime_is_not_asked_to_remove_what_others_need() {
     borrower.unmount();
 }
 
-fn request(store: &Store, other: &Store) -> Request {
-    Request {
+fn request(store: &Store, other: &Store) -> ScanRequest {
+    ScanRequest {
         graphroots: vec![store.root().to_path_buf()],
         runroot: Some(store.runroot()),
         environment: Environment {
@@ -320,7 +320,7 @@ fn request(store: &Store, other: &Store) -> Request {
             ..Environment::default()
         },
         measure: Measure::Nothing,
-        ..Request::of(Sysroot::live())
+        ..ScanRequest::of(Sysroot::live())
     }
 }
 

@@ -15,7 +15,7 @@ use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use layersweep::model::ContainerState;
 use layersweep::model::{Inventory, Owner};
-use layersweep::stores::Request;
+use layersweep::stores::ScanRequest;
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
@@ -86,11 +86,11 @@ impl Setup {
     }
 
     fn inventory(&self) -> Inventory {
-        let request = Request {
+        let request = ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
             runroot: Some(self.store.runroot()),
             measure: layersweep::stores::Measure::Nothing,
-            ..Request::of(Sysroot::live())
+            ..ScanRequest::of(Sysroot::live())
         };
         layersweep::stores::run(&request, &Progress::default()).unwrap().inventory
     }

@@ -20,8 +20,8 @@ use layersweep::model::plan::TargetKind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::KubeletPlaces;
 use layersweep::policy::PolicyKind;
-use layersweep::policy::containers::Policy;
-use layersweep::stores::Request;
+use layersweep::policy::containers::ContainerPolicy;
+use layersweep::stores::ScanRequest;
 use layersweep::sys::sysroot::Sysroot;
 use pods::Kubelet;
 use support::containerd::{self, Rig};
@@ -39,7 +39,7 @@ struct Node {
     rig: Rig,
     kubelet: Kubelet,
     client: Client,
-    request: Request,
+    request: ScanRequest,
     _loopfs: LoopFs,
 }
 
@@ -69,8 +69,8 @@ impl Observer for Told {
     }
 }
 
-fn policy(min_age: SignedDuration) -> Policy {
-    Policy { min_age, ..Policy::default() }
+fn policy(min_age: SignedDuration) -> ContainerPolicy {
+    ContainerPolicy { min_age, ..ContainerPolicy::default() }
 }
 
 fn run(
@@ -98,13 +98,13 @@ impl Node {
         let kubelet = Kubelet::of(&rig);
         let options = Options { connecting: Duration::from_millis(500), ..Options::default() };
         let client = Client::connect(Endpoint::at(&rig.socket()).unwrap(), options).unwrap();
-        let request = Request { containerd_roots: vec![root], ..Request::of(Sysroot::live()) };
+        let request = ScanRequest { containerd_roots: vec![root], ..ScanRequest::of(Sysroot::live()) };
         Some(Self { rig, kubelet, client, request, _loopfs: loopfs })
     }
 
     fn collect<T>(
         &self,
-        policy: &Policy,
+        policy: &ContainerPolicy,
         scope: Scope,
         places: &KubeletPlaces,
         act: impl FnOnce(&CriContainers<'_>, &layersweep::stores::Scan) -> T,
@@ -122,12 +122,12 @@ impl Node {
         act(&collector, &scan)
     }
 
-    fn run(&self, policy: &Policy, told: &mut Told) -> Outcome {
+    fn run(&self, policy: &ContainerPolicy, told: &mut Told) -> Outcome {
         let places = self.kubelet.places();
         self.collect(policy, BOTH, &places, |collector, scan| run(collector, scan, &places, told))
     }
 
-    fn dry(&self, policy: &Policy) -> Plan {
+    fn dry(&self, policy: &ContainerPolicy) -> Plan {
         let places = self.kubelet.places();
         self.collect(policy, BOTH, &places, |collector, scan| collector.plan(scan).unwrap())
     }
@@ -313,7 +313,7 @@ fn what_runs_is_never_touched() {
     let plan = node.collect(&now, BOTH, &nowhere, |collector, scan| collector.plan(scan).unwrap());
     assert!(plan.steps.is_empty() && !plan.notes.is_empty(), "{plan:?}");
     // By the kubelet's rules too.
-    let kubelets = Policy { decides: PolicyKind::Kubelet, ..Policy::kubelet() };
+    let kubelets = ContainerPolicy { decides: PolicyKind::Kubelet, ..ContainerPolicy::kubelet() };
     let ran = node.run(&kubelets, &mut Told::default());
     assert_eq!((node.standing(), ran.deletions.len()), (before, 0));
 

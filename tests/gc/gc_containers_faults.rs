@@ -24,8 +24,8 @@ use layersweep::model::plan::{Cause, Phase};
 use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::KubeletPlaces;
 use layersweep::policy::PolicyKind;
-use layersweep::policy::containers::Policy;
-use layersweep::stores::Request;
+use layersweep::policy::containers::ContainerPolicy;
+use layersweep::stores::ScanRequest;
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
@@ -75,14 +75,14 @@ impl Node {
 
     fn run_with(
         &self,
-        policy: &Policy,
+        policy: &ContainerPolicy,
         told: &mut Told,
         stop: &AtomicBool,
     ) -> Result<Outcome, PreconditionError> {
-        let request = Request {
+        let request = ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
             runroot: Some(self.store.runroot()),
-            ..Request::of(Sysroot::live())
+            ..ScanRequest::of(Sysroot::live())
         };
         let second = Duration::from_secs(1);
         let options = Options {
@@ -153,8 +153,8 @@ impl Observer for Told {
     }
 }
 
-fn now() -> Policy {
-    Policy { min_age: SignedDuration::ZERO, ..Policy::default() }
+fn now() -> ContainerPolicy {
+    ContainerPolicy { min_age: SignedDuration::ZERO, ..ContainerPolicy::default() }
 }
 
 fn rule(ran: &Outcome, id: &str) -> &'static str {
@@ -357,12 +357,13 @@ fn limits_by_both_policies() {
     let b: Vec<_> = (0..2).map(|at| made("b", at)).collect();
     podman.set_state(&sandbox, "exited");
     // 4 of 5 may stay: one goes, where most stand.
-    let four = Policy { max_per_unit: None, max_total: Some(4), ..now() };
+    let four = ContainerPolicy { max_per_unit: None, max_total: Some(4), ..now() };
     let mut told = Told::default();
     let ran = node.run_with(&four, &mut told, &AtomicBool::new(false)).unwrap();
     assert_eq!((told.deleted, ran.deletions[0].step.cause), (vec![a[0].clone()], Cause::Total));
     // The kubelet's floor: 3 over two units is one each.
-    let kubelets = Policy { decides: PolicyKind::Kubelet, max_total: Some(3), max_per_unit: None, ..now() };
+    let kubelets =
+        ContainerPolicy { decides: PolicyKind::Kubelet, max_total: Some(3), max_per_unit: None, ..now() };
     let mut told = Told::default();
     node.run_with(&kubelets, &mut told, &AtomicBool::new(false)).unwrap();
     told.deleted.sort();

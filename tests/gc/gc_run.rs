@@ -32,7 +32,7 @@ use layersweep::policy::Policy;
 use layersweep::policy::Targets;
 use layersweep::policy::Task;
 use layersweep::policy::Thresholds;
-use layersweep::stores::{Request, Scan};
+use layersweep::stores::{Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -89,12 +89,12 @@ impl Node {
         CriRemover::new(client).unwrap()
     }
 
-    fn request(&self) -> Request {
-        Request {
+    fn request(&self) -> ScanRequest {
+        ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
             runroot: Some(self.store.runroot()),
             labels: layersweep::model::LabelsOf::Everybody,
-            ..Request::of(Sysroot::live())
+            ..ScanRequest::of(Sysroot::live())
         }
     }
 

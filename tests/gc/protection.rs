@@ -14,20 +14,20 @@ use layersweep::policy::Ages;
 use layersweep::policy::Input;
 use layersweep::policy::Policy;
 use layersweep::policy::rules::Judge;
-use layersweep::stores::{self, Measure, Request, Scan};
+use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use support::store::{self, Store};
 
-fn request(store: &Store) -> Request {
-    Request {
+fn request(store: &Store) -> ScanRequest {
+    ScanRequest {
         graphroots: vec![store.root().to_path_buf()],
         runroot: Some(store.runroot()),
         measure: Measure::Nothing,
-        ..Request::of(Sysroot::live())
+        ..ScanRequest::of(Sysroot::live())
     }
 }
 
-fn look(request: &Request) -> Scan {
+fn look(request: &ScanRequest) -> Scan {
     stores::run(request, &Progress::default()).unwrap()
 }
 
@@ -98,7 +98,7 @@ fn labels_that_podman_writes() {
     assert!(unasked.inventory.images.iter().all(|image| image.labels == Labels::NotRead));
     assert_eq!(kept(&unasked, &policy).len(), images);
 
-    let asking = Request { labels: LabelsOf::Everybody, ..request(&store) };
+    let asking = ScanRequest { labels: LabelsOf::Everybody, ..request(&store) };
     let scan = look(&asking);
     let of = |name: &str| {
         let mut images = scan.inventory.images.iter();
@@ -126,15 +126,17 @@ fn labels_that_podman_writes() {
     assert_eq!(kept(&scan, &policy), expected);
 
     // Right before a deletion, only those of the image that is to go are read.
-    let one =
-        look(&Request { labels: asking.labels.only([of("localhost/keep:1").id.as_str()]), ..asking.clone() });
+    let one = look(&ScanRequest {
+        labels: asking.labels.only([of("localhost/keep:1").id.as_str()]),
+        ..asking.clone()
+    });
     for (image, with_all) in one.inventory.images.iter().zip(&scan.inventory.images) {
         let is_it = image.names == ["localhost/keep:1"];
         assert_eq!(image.labels, if is_it { with_all.labels.clone() } else { Labels::NotRead });
     }
 
     // Measured or not, the labels are the same.
-    let measured = look(&Request { measure: Measure::Everything, ..asking.clone() });
+    let measured = look(&ScanRequest { measure: Measure::Everything, ..asking.clone() });
     let labels = |scan: &Scan| {
         let images = scan.inventory.images.iter();
         images.map(|image| (image.id.clone(), image.labels.clone())).collect::<Vec<_>>()
@@ -181,7 +183,7 @@ fn what_the_nodes_files_name() {
     );
     write("var/lib/kubelet/config.yaml", "staticPodPath: /data/pods\n");
     write("var/lib/kubelet/kubeadm-flags.env", "A=\"--pod-infra-container-image=registry.k8s.io/pause:3.9\"");
-    let files = Request { sysroot: Sysroot::at(&node), ..request(&store) };
+    let files = ScanRequest { sysroot: Sysroot::at(&node), ..request(&store) };
 
     let manifests = Path::new("/etc/kubernetes/manifests");
     let found = FromNode::read(&files, Some(manifests), None).unwrap();
@@ -250,7 +252,7 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
         "etc/containers/systemd/users/1001/his.container",
         "[Container]\nImage=registry.k8s.io/pause:3.9\n",
     );
-    let request = Request { measure: Measure::Nothing, ..Request::of(Sysroot::at(&node)) };
+    let request = ScanRequest { measure: Measure::Nothing, ..ScanRequest::of(Sysroot::at(&node)) };
     let scan = look(&request);
     assert_eq!(scan.inventory.stores.len(), 2);
     let found = FromNode::read(&request, None, None).unwrap();
@@ -271,7 +273,7 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
     assert_eq!(kept(&scan, &policy), expected);
     // Of a store that she cannot use, hers are not even read.
     let home = &home[1..];
-    let named = |store: &str| Request { graphroots: vec![store.into()], ..request.clone() };
+    let named = |store: &str| ScanRequest { graphroots: vec![store.into()], ..request.clone() };
     let of_root = FromNode::read(&named("/var/lib/containers/storage"), None, None).unwrap();
     assert_eq!((of_root.findings.len(), of_root.quadlets.len()), (0, 2), "{of_root:?}");
     let hers = named("/home/alice/.local/share/containers/storage");

@@ -8,18 +8,18 @@ use crate::support;
 use layersweep::disk::Progress;
 use layersweep::model::refs::standing;
 use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{self, Measure, Request, Scan};
+use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use support::store::{self, Store};
 
 fn scan(graphroot: &Path, runroot: &Path, measure: Measure) -> Scan {
     let sysroot = Sysroot::live();
-    let request = Request {
+    let request = ScanRequest {
         environment: Environment::of_process(&sysroot),
         graphroots: vec![graphroot.to_path_buf()],
         runroot: Some(runroot.to_path_buf()),
         measure,
-        ..Request::of(sysroot)
+        ..ScanRequest::of(sysroot)
     };
     stores::run(&request, &Progress::default()).unwrap()
 }

@@ -15,7 +15,7 @@ use layersweep::policy::Ages;
 use layersweep::policy::Input;
 use layersweep::policy::Policy;
 use layersweep::policy::rules::Judge;
-use layersweep::stores::{self, Measure, Request, Scan};
+use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
 
@@ -55,10 +55,10 @@ fn look(disk: &Path, measure: Measure) -> Scan {
 }
 
 fn look_at(disk: &Path, measure: Measure, graphroots: &[&str]) -> Scan {
-    let request = Request {
+    let request = ScanRequest {
         graphroots: graphroots.iter().map(|path| Path::new("/").join(path)).collect(),
         measure,
-        ..Request::of(Sysroot::at(disk))
+        ..ScanRequest::of(Sysroot::at(disk))
     };
     stores::run(&request, &Progress::default()).unwrap()
 }

@@ -15,7 +15,7 @@ use layersweep::stores::containerd::read::{self, Patience};
 use layersweep::stores::containerd::snapshot::Snapshot;
 use layersweep::stores::containerd::units;
 use layersweep::stores::inventory_writer::InventoryWriter;
-use layersweep::stores::{Request, Scan};
+use layersweep::stores::{Scan, ScanRequest};
 use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
@@ -94,7 +94,8 @@ pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
 
 /// Surveys a root as the program does: with what the filesystem keeps by inode chunks.
 pub fn scan(root: &Path) -> Scan {
-    let request = Request { containerd_roots: vec![root.to_path_buf()], ..Request::of(Sysroot::live()) };
+    let request =
+        ScanRequest { containerd_roots: vec![root.to_path_buf()], ..ScanRequest::of(Sysroot::live()) };
     layersweep::stores::run(&request, &Progress::default()).expect("the root is scanned")
 }
 

@@ -9,7 +9,7 @@ use layersweep::disk::size_cache::SizeCache;
 use layersweep::history::{Access, Records, sizes};
 use layersweep::model::Inventory;
 use layersweep::stores::containers_storage::config::Environment;
-use layersweep::stores::{self, Request, Scan};
+use layersweep::stores::{self, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ use super::store::Store;
 
 /// Scans the same stores again and again.
 pub struct Scanner {
-    request: Request,
+    request: ScanRequest,
     state: TempDir,
     seed: u64,
 }
@@ -44,12 +44,12 @@ impl Scanner {
         containerd_roots: Vec<PathBuf>,
         runroot: Option<PathBuf>,
     ) -> Self {
-        let request = Request {
+        let request = ScanRequest {
             environment: Environment::of_process(&sysroot),
             graphroots,
             containerd_roots,
             runroot,
-            ..Request::of(sysroot)
+            ..ScanRequest::of(sysroot)
         };
         let state = tempfile::tempdir().expect("making a state directory");
         Self { request, state, seed: 0 }
@@ -96,7 +96,7 @@ impl Scanner {
     /// A scan that leaves nothing.
     pub fn scan(&self, sizes: Option<SizeCache>, full: bool) -> Scan {
         let now = Timestamp::now();
-        let request = Request { full, now, ..self.request.clone() };
+        let request = ScanRequest { full, now, ..self.request.clone() };
         let records = stores::read(&request).expect("the stores are read");
         stores::measure(&request, records, sizes, &Progress::default()).expect("the stores are scanned")
     }

@@ -13,7 +13,7 @@ use layersweep::history::{Access, Records};
 use layersweep::model::{
     Consistency, ContainerState, Evidence, EvidenceKind, Filesystem, Owner, StoreId, StoreKind,
 };
-use layersweep::sys::clock::Reading;
+use layersweep::sys::clock::ClockReading;
 
 /// 2026-03-01T12:00:00Z in seconds.
 pub const NOON: i64 = 1_772_366_400;
@@ -33,7 +33,7 @@ pub fn scan_record(seconds: i64) -> ScanRecord {
     ScanRecord {
         taken_at: at(seconds),
         record_time: at(seconds),
-        clock: Reading {
+        clock: ClockReading {
             wall: at(seconds),
             boot_id: "boot".into(),
             since_boot: (100_000_000 + seconds) * 1_000_000,

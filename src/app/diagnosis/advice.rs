@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::app::diagnosis::summary::{FULL, after, fullest, short_of_inodes};
-use crate::app::diagnosis::{Action, Cause, Disk, Freed, Planned};
+use crate::app::diagnosis::{Action, Cause, Disk, FreedSpace, Planned};
 use crate::model::display::bytes;
 use crate::model::names::names;
 use crate::policy::thresholds::{Counted, Source};
@@ -32,13 +32,13 @@ pub struct Advice {
     /// One line.
     pub headline: String,
     /// The first thing first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<AdvisedStep>,
 }
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StepDoc"))]
-pub struct Step {
+pub struct AdvisedStep {
     /// The exact command; null where `text` says what to do.
     pub command: Option<String>,
     /// What it does, or what to do.
@@ -59,7 +59,7 @@ pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
     let mut steps = safe(disk, foreign);
     if urgency > Urgency::Calm {
         let theirs = causes.iter().filter(|cause| cause.at == at && cause.taken_by == Action::Operator);
-        steps.extend(theirs.take(DECISIONS).map(|cause| Step {
+        steps.extend(theirs.take(DECISIONS).map(|cause| AdvisedStep {
             command: None,
             text: match cause.remedy.as_str() {
                 "" => cause.title.clone(),
@@ -69,7 +69,7 @@ pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
             needs_decision: true,
         }));
         if steps.is_empty() {
-            steps.push(Step {
+            steps.push(AdvisedStep {
                 command: None,
                 text: "move data away or enlarge the disk: nothing on it can be freed safely".into(),
                 bytes: 0,
@@ -119,7 +119,7 @@ fn urgency(disk: &Disk) -> (Urgency, String) {
 }
 
 /// What we delete without a decision.
-fn safe(disk: &Disk, foreign: bool) -> Vec<Step> {
+fn safe(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
     let Planned { command, gc, sweep, .. } = disk.planned;
     let when = if foreign { "once the node runs again, it " } else { "" };
     let mut freed = 0_u64;
@@ -128,7 +128,8 @@ fn safe(disk: &Disk, foreign: bool) -> Vec<Step> {
         ("layersweep sweep --delete", sweep, "deletes leaks that are proven unused"),
     ];
     commands.sort_by_key(|(_, back, _)| std::cmp::Reverse(back.bytes));
-    let commands = commands.into_iter().filter(|(_, Freed { bytes, inodes }, _)| *bytes > 0 || *inodes > 0);
+    let commands =
+        commands.into_iter().filter(|(_, FreedSpace { bytes, inodes }, _)| *bytes > 0 || *inodes > 0);
     commands
         .map(|(command, back, what)| {
             freed = freed.saturating_add(back.bytes);
@@ -138,7 +139,7 @@ fn safe(disk: &Disk, foreign: bool) -> Vec<Step> {
             };
             let left = after(disk, freed).map(|left| format!(", which leaves {left:.1}%"));
             let size = bytes(back.bytes);
-            Step {
+            AdvisedStep {
                 command: Some(command.to_owned()),
                 text: format!("{when}{what}: frees up to {size}{inodes}{}", left.unwrap_or_default()),
                 bytes: back.bytes,

@@ -11,7 +11,7 @@ use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
     Consistency, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind, Verdict,
 };
-use crate::policy::leaks::{self, Decision, Plan, Stay};
+use crate::policy::leaks::{self, Decision, LeakPlan, Stay};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 
@@ -35,7 +35,7 @@ pub struct Context<'a> {
     /// Each filesystem's parts.
     pub divided: &'a [Divided],
     /// What becomes of the leaks.
-    pub leaks: &'a Plan,
+    pub leaks: &'a LeakPlan,
     /// Nothing younger goes.
     pub min_age: SignedDuration,
     /// What goes now, by filesystem.

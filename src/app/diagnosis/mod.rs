@@ -8,7 +8,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use advice::{Advice, Step, Urgency, advice};
+pub use advice::{Advice, AdvisedStep, Urgency, advice};
 pub use causes::{Context, causes};
 pub use parts::{Divided, divide, of_use, outside};
 pub use summary::summary;
@@ -216,14 +216,14 @@ pub struct Disk {
 
 /// Bytes expected to be freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Freed {
+pub struct FreedSpace {
     /// Bytes.
     pub bytes: u64,
     /// Inodes.
     pub inodes: u64,
 }
 
-impl Freed {
+impl FreedSpace {
     /// More of it.
     pub fn add(&mut self, size: Size) {
         self.bytes = self.bytes.saturating_add(size.frees_bytes);
@@ -241,11 +241,11 @@ pub struct Planned {
     /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
     pub command: &'static str,
     /// What it frees, of images.
-    pub gc: Freed,
+    pub gc: FreedSpace,
     /// Where that is nothing: why, as a clause.
     pub none: &'static str,
     /// `layersweep sweep --delete`.
-    pub sweep: Freed,
+    pub sweep: FreedSpace,
 }
 
 impl Disk {

@@ -1,6 +1,6 @@
 //! The diagnosis in three sentences: what is full, who holds it, what can be done.
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, Freed, PartKind, Planned};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, FreedSpace, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::display::{bytes, listed};
 use crate::policy::thresholds::{Counted, DiskThreshold};
@@ -193,7 +193,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         }
         true => "Nothing is freed automatically".to_owned(),
         false => {
-            let back = Freed {
+            let back = FreedSpace {
                 bytes: gc.bytes.saturating_add(sweep.bytes),
                 inodes: gc.inodes.saturating_add(sweep.inodes),
             };

@@ -37,9 +37,9 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         ],
         planned: Planned {
             command: "layersweep gc",
-            gc: Freed::default(),
+            gc: FreedSpace::default(),
             none: "the disk is below its thresholds",
-            sweep: Freed::default(),
+            sweep: FreedSpace::default(),
         },
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::app::doctor::examination::{Check, Status};
 use crate::node::thresholds::KubeletThresholds;
-use crate::policy::containers::Policy;
+use crate::policy::containers::ContainerPolicy;
 
 /// Whether what we are to collect is left for us at all. `ours`: what is configured, `None` where
 /// ours is off.
-pub fn containers(kubelet: &KubeletThresholds, ours: Option<&Policy>) -> Check {
+pub fn containers(kubelet: &KubeletThresholds, ours: Option<&ContainerPolicy>) -> Check {
     const NAME: &str = "container-gc";
-    let limit = |number: i64| match Policy::limit(number) {
+    let limit = |number: i64| match ContainerPolicy::limit(number) {
         None => "all".to_owned(),
         Some(limit) => limit.to_string(),
     };
@@ -28,7 +28,7 @@ pub fn containers(kubelet: &KubeletThresholds, ours: Option<&Policy>) -> Check {
         return Check::ok(NAME, object, format!("{theirs}; layersweep's collection is off"));
     };
     // `None`: no limit, which is above every number.
-    let at_most = |theirs: i64, ours: Option<usize>| match (Policy::limit(theirs), ours) {
+    let at_most = |theirs: i64, ours: Option<usize>| match (ContainerPolicy::limit(theirs), ours) {
         (_, None) => true,
         (None, Some(_)) => false,
         (Some(theirs), Some(ours)) => theirs <= ours,
@@ -49,7 +49,8 @@ pub fn containers(kubelet: &KubeletThresholds, ours: Option<&Policy>) -> Check {
              containers.enabled = false",
         );
     }
-    let more_than_ours = Policy::limit(each.value).is_none() && Policy::limit(total.value).is_none();
+    let more_than_ours =
+        ContainerPolicy::limit(each.value).is_none() && ContainerPolicy::limit(total.value).is_none();
     match more_than_ours {
         true => Check::ok(NAME, object, format!("{theirs}: dead containers are left to layersweep")),
         false => Check::note(
@@ -89,11 +90,11 @@ mod tests {
             kubelet.container_ttl.value = minutes(ttl);
             kubelet.dead_per_container.value = each;
             kubelet.dead_in_all.value = total;
-            let policy = ours.map(|(age, max_per_unit, max_total)| Policy {
+            let policy = ours.map(|(age, max_per_unit, max_total)| ContainerPolicy {
                 min_age: minutes(age),
                 max_per_unit,
                 max_total,
-                ..Policy::default()
+                ..ContainerPolicy::default()
             });
             let found = containers(&kubelet, policy.as_ref());
             assert_eq!(found.status, expected, "{ttl} {each} {total} {ours:?}: {found:?}");

@@ -70,7 +70,7 @@ pub(super) struct Examination<'a> {
     pub(super) request: &'a Request,
     pub(super) config: &'a Config,
     /// What the stores are asked for: nothing is measured.
-    pub(super) stores: &'a stores::Request,
+    pub(super) stores: &'a stores::ScanRequest,
     pub(super) checks: Vec<Check>,
     /// Something could not be read.
     pub(super) unread: bool,

@@ -10,7 +10,7 @@ use crate::cri::{Client, Options, Problem};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::StoreIx;
 use crate::node::kubelet::Kubelet;
-use crate::node::timers::{self, State};
+use crate::node::timers::{self, TimerState};
 use crate::stores::Scan;
 
 const NAME: &str = "runtime";
@@ -81,7 +81,7 @@ impl Examination<'_> {
                     // Podman alone has none.
                     (false, false) => {
                         let by_timer = timers::read(&self.stores.sysroot, timers::GC)
-                            .is_ok_and(|timer| timer.state == State::Enabled);
+                            .is_ok_and(|timer| timer.state == TimerState::Enabled);
                         self.checks.push(alone(&message, self.config.via, by_timer));
                     }
                     (false, true) => self.warning(NAME, "", message, remedy),

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use jiff::{SignedDuration, Timestamp};
 
 use super::examination::Examination;
-use crate::node::timers::{self, State, Timer};
+use crate::node::timers::{self, Timer, TimerState};
 
 const SCAN: &str = "scan-timer";
 const GC: &str = "gc-timer";
@@ -39,23 +39,23 @@ impl Examination<'_> {
             Err(error) => return self.unread(SCAN, "/etc/cron.d", &error),
         };
         match (&timer.state, cron) {
-            (State::Enabled, _) => self.pace(SCAN, timers::SCAN, timer),
+            (TimerState::Enabled, _) => self.pace(SCAN, timers::SCAN, timer),
             (_, Some(job)) => {
                 self.ok(SCAN, job.display().to_string(), "cron runs layersweep");
             }
-            (State::Missing, None) => self.note(
+            (TimerState::Missing, None) => self.note(
                 SCAN,
                 timers::SCAN,
                 "no layersweep timer or cron job is installed: image uses are recorded only when you scan \
                     (docs/installing.md)",
             ),
-            (State::Masked(path), None) => self.warning(
+            (TimerState::Masked(path), None) => self.warning(
                 SCAN,
                 path.display().to_string(),
                 "the timer is masked: no automatic scans, so image uses are not recorded",
                 format!("systemctl unmask {0} && systemctl enable --now {0}", timers::SCAN),
             ),
-            (State::Disabled, None) => self.warning(
+            (TimerState::Disabled, None) => self.warning(
                 SCAN,
                 timers::SCAN,
                 "the timer is not enabled: no automatic scans, so image uses are not recorded",
@@ -65,11 +65,11 @@ impl Examination<'_> {
     }
 
     fn gc_timer(&mut self, timer: &Timer) {
-        let enabled = timer.state == State::Enabled;
+        let enabled = timer.state == TimerState::Enabled;
         match &timer.state {
-            State::Missing => {}
-            State::Enabled => self.pace(GC, timers::GC, timer),
-            State::Disabled | State::Masked(_) => self.note(
+            TimerState::Missing => {}
+            TimerState::Enabled => self.pace(GC, timers::GC, timer),
+            TimerState::Disabled | TimerState::Masked(_) => self.note(
                 GC,
                 timers::GC,
                 format!(

@@ -12,7 +12,7 @@ use super::database::Database;
 use super::diagnosis::{self, Advice, Cause, Disk};
 use super::error::{Error, Exit};
 use super::forecast;
-use super::history::{Origin, PastRuns, PastUsage, read_runs};
+use super::history::{HistoryOrigin, PastRuns, PastUsage, read_runs};
 use super::observer::Observer;
 use super::outside;
 use super::request::Request;
@@ -163,7 +163,7 @@ fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error>
     let (series, runs) = database
         .read(|connection| Ok((usage::series(connection, since, None)?, runs::acts(connection, since)?)))?;
     let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
-    Ok(PastUsage { origin: Origin::of(database, since, HashSet::new()), series, runs })
+    Ok(PastUsage { origin: HistoryOrigin::of(database, since, HashSet::new()), series, runs })
 }
 
 /// The node's name, as its disk says.

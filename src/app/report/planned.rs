@@ -2,7 +2,7 @@
 //! nothing.
 
 use crate::app::database;
-use crate::app::diagnosis::{Freed, Planned};
+use crate::app::diagnosis::{FreedSpace, Planned};
 use crate::app::error::Error;
 use crate::app::observer::Observer;
 use crate::app::policy_context;
@@ -22,7 +22,7 @@ use crate::stores::Scan;
 #[derive(Debug)]
 pub(super) struct Plans {
     images: Plan,
-    pub(super) leaks: leaks::Plan,
+    pub(super) leaks: leaks::LeakPlan,
     /// Our records cannot be read.
     blind: bool,
     /// What deletes images here.
@@ -62,12 +62,12 @@ fn command(request: &Request, scan: &Scan) -> &'static str {
 impl Plans {
     /// Bytes freed on one filesystem.
     pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
-        let mut gc = Freed::default();
+        let mut gc = FreedSpace::default();
         if !self.blind {
             let steps = self.images.steps.iter().flat_map(|step| &step.gains);
             steps.filter(|gain| gain.filesystem == at).for_each(|gain| gc.add(gain.size));
         }
-        let mut sweep = Freed::default();
+        let mut sweep = FreedSpace::default();
         let gains = self.leaks.gains(&scanned.scan.inventory);
         gains.iter().filter(|gain| gain.filesystem == at).for_each(|gain| sweep.add(gain.size));
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);

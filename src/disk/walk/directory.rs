@@ -8,7 +8,7 @@ use rustix::fs::{FileType, RawDir, RawDirEntry, Stat, StatxAttributes, StatxFlag
 
 use super::extents;
 use super::links::Sight;
-use super::queue::{Child, Frame, Origin};
+use super::queue::{Child, Frame, TreeOrigin};
 use super::tree_directory::TreeDirectory;
 use super::types::Tally;
 use super::worker::Worker;
@@ -18,7 +18,7 @@ use crate::sys::beneath::AS_IT_IS;
 /// The directory that is being read.
 #[derive(Debug)]
 struct Here<'d> {
-    origin: Origin,
+    origin: TreeOrigin,
     unit: usize,
     fd: BorrowedFd<'d>,
     place: &'d Arc<TreeDirectory>,
@@ -32,7 +32,7 @@ struct Here<'d> {
 
 impl Worker<'_, '_> {
     /// Reads a directory; what it holds is counted, its subdirectories are put on the stack.
-    pub fn read(&mut self, origin: Origin, fd: OwnedFd, place: Arc<TreeDirectory>) {
+    pub fn read(&mut self, origin: TreeOrigin, fd: OwnedFd, place: Arc<TreeDirectory>) {
         let stat = match rustix::fs::fstat(&fd) {
             Ok(stat) => stat,
             Err(error) => return self.fail(origin.tree, &place, None, "examining", error),
@@ -109,7 +109,7 @@ impl Worker<'_, '_> {
     /// Counts an inode by itself; as for [`Self::count`].
     pub fn count_alone(
         &mut self,
-        origin: Origin,
+        origin: TreeOrigin,
         fd: BorrowedFd<'_>,
         place: &Arc<TreeDirectory>,
         name: Option<&CStr>,
@@ -131,12 +131,12 @@ impl Worker<'_, '_> {
     }
 
     /// Whether a tree of its own counts the directory. The top of a root is that tree.
-    fn is_apart(&self, origin: Origin, place: &TreeDirectory, stat: &Stat) -> bool {
+    fn is_apart(&self, origin: TreeOrigin, place: &TreeDirectory, stat: &Stat) -> bool {
         let is_top = || place.is_start() && self.walk.trees[origin.tree].path.as_os_str().is_empty();
         self.walk.apart.contains(&(stat.st_dev, stat.st_ino)) && !is_top()
     }
 
-    fn unit(&self, origin: Origin) -> usize {
+    fn unit(&self, origin: TreeOrigin) -> usize {
         self.walk.trees[origin.tree].unit
     }
 

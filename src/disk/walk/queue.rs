@@ -14,7 +14,7 @@ use super::tree_directory::TreeDirectory;
 
 /// Where a directory comes from.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin {
+pub struct TreeOrigin {
     /// Position of the tree.
     pub tree: usize,
     /// The tree's filesystem, where extents are collected; else 0.
@@ -27,7 +27,7 @@ pub struct Origin {
 #[derive(Debug)]
 pub struct Frame {
     /// The tree that it belongs to.
-    pub origin: Origin,
+    pub origin: TreeOrigin,
     /// The location of the directory.
     pub place: Arc<TreeDirectory>,
     /// Device and inode number: it is the same one when it is opened again.
@@ -106,14 +106,14 @@ impl Stack {
 #[derive(Debug)]
 pub struct Exchange {
     threads: usize,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
     /// Threads that wait, less the frames that lie ready for them. Only a hint.
     hungry: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     frames: Vec<Frame>,
     waiting: usize,
     over: bool,
@@ -165,18 +165,18 @@ impl Exchange {
         self.end(&mut state);
     }
 
-    fn end(&self, state: &mut State) {
+    fn end(&self, state: &mut QueueState) {
         state.over = true;
         self.hungry.store(0, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
-    fn count(&self, state: &State) {
+    fn count(&self, state: &QueueState) {
         let hungry = state.waiting.saturating_sub(state.frames.len());
         self.hungry.store(hungry, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -189,7 +189,7 @@ mod tests {
         let fd = std::fs::File::open("/").unwrap().into();
         let child = |ino| Child { name: c"x".into(), ino };
         Frame {
-            origin: Origin { tree, filesystem: 0, xfs: None },
+            origin: TreeOrigin { tree, filesystem: 0, xfs: None },
             place: TreeDirectory::start(),
             identity: (0, 0),
             fd: Some(Arc::new(fd)),

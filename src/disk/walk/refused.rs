@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::Stat;
 
-use super::queue::{Child, Origin};
+use super::queue::{Child, TreeOrigin};
 use super::tree_directory::TreeDirectory;
 use super::worker::Worker;
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY};
@@ -17,7 +17,7 @@ impl Worker<'_, '_> {
     /// Counts a directory that cannot be opened, as `du` does.
     pub fn count_unopened(
         &mut self,
-        origin: Origin,
+        origin: TreeOrigin,
         parent: &OwnedFd,
         place: &Arc<TreeDirectory>,
         name: &CStr,
@@ -34,7 +34,7 @@ impl Worker<'_, '_> {
     /// makes `overlay` a mount point of its own that way.
     pub fn mount_point(
         &mut self,
-        origin: Origin,
+        origin: TreeOrigin,
         parent: &OwnedFd,
         place: &Arc<TreeDirectory>,
         dev: u64,

@@ -23,10 +23,10 @@ type Holders = BTreeMap<Option<u32>, u64>;
 
 /// Groups by sharing units, ascending, and by whether somebody outside shares too.
 #[derive(Debug, Default)]
-pub struct Groups(BTreeMap<(Vec<usize>, bool), Group>);
+pub struct Groups(BTreeMap<(Vec<usize>, bool), SharingGroup>);
 
 #[derive(Debug, Default)]
-struct Group {
+struct SharingGroup {
     counted: BTreeMap<usize, u64>,
     physical: u64,
 }
@@ -176,7 +176,7 @@ mod tests {
 
     /// Byte for byte.
     fn naive(references: &[Reference]) -> Vec<SharedExtents> {
-        let mut groups: BTreeMap<(Vec<usize>, bool), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(Vec<usize>, bool), SharingGroup> = BTreeMap::new();
         for byte in 0..100 {
             let here: Vec<usize> = references
                 .iter()

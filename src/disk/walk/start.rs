@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::queue::Origin;
+use super::queue::TreeOrigin;
 use super::tree_directory::TreeDirectory;
 use super::types::{Tree, TreeScope};
 use super::worker::Worker;
@@ -61,9 +61,9 @@ impl Worker<'_, '_> {
         self.count_alone(origin, handle, &place, None, &stat);
     }
 
-    fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> Origin {
+    fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> TreeOrigin {
         let xfs = self.walk.xfs.get(self.walk.trees[tree].root).copied().flatten();
-        Origin { tree, filesystem: self.filesystem(fd), xfs }
+        TreeOrigin { tree, filesystem: self.filesystem(fd), xfs }
     }
 
     /// What tells the filesystem of a tree from others. Not `st_dev`: btrfs has one for

@@ -2,8 +2,8 @@
 
 use crate::cri::{Client, StorePlace};
 use crate::node::places::KubeletPlaces;
-use crate::policy::containers::Policy;
-use crate::stores::Request;
+use crate::policy::containers::ContainerPolicy;
+use crate::stores::ScanRequest;
 
 /// What to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +39,10 @@ pub struct CriContainers<'a> {
     /// Which store it serves.
     pub place: &'a StorePlace,
     /// How to look at the disk again.
-    pub request: &'a Request,
+    pub request: &'a ScanRequest,
     /// What the kubelet keeps where.
     pub places: &'a KubeletPlaces,
-    pub policy: &'a Policy,
+    pub policy: &'a ContainerPolicy,
     pub scope: Scope,
 }
 

@@ -10,7 +10,7 @@ use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
 use crate::execute::containers::look::{CriListing, CriLook};
 use crate::execute::containers::plan;
-use crate::execute::containers::source::{self, Source};
+use crate::execute::containers::source::{self, ContainerSource};
 use crate::execute::cri::runtime_stores;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::measure::Patience;
@@ -22,7 +22,7 @@ use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
 use crate::policy::PolicyKind;
 use crate::policy::containers::Verdicts;
-use crate::stores::{Measure, Request, Scan};
+use crate::stores::{Measure, Scan, ScanRequest};
 use crate::sys::{processes, stop};
 
 /// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
@@ -59,7 +59,7 @@ impl CriContainers<'_> {
 
     /// The records on the disk, now.
     fn disk(&self) -> Result<Inventory, PreconditionError> {
-        let request = Request { measure: Measure::Nothing, ..self.request.clone() };
+        let request = ScanRequest { measure: Measure::Nothing, ..self.request.clone() };
         Ok(proof::rescan(request)?.inventory)
     }
 
@@ -177,7 +177,7 @@ impl<'a> CriSource<'a> {
     }
 }
 
-impl Source for CriSource<'_> {
+impl ContainerSource for CriSource<'_> {
     type Listing = CriListing;
 
     fn look(&mut self) -> Result<CriListing, PreconditionError> {

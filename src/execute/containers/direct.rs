@@ -12,7 +12,7 @@ use crate::execute::containers::account::Account;
 use crate::execute::containers::collector::{Scope, Stage};
 use crate::execute::containers::look;
 use crate::execute::containers::plan;
-use crate::execute::containers::source::{self, Source};
+use crate::execute::containers::source::{self, ContainerSource};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
@@ -27,13 +27,13 @@ use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
 use crate::policy::PolicyKind;
 use crate::policy::containers::Container;
+use crate::policy::containers::ContainerPolicy;
 use crate::policy::containers::Pods;
-use crate::policy::containers::Policy;
 use crate::policy::containers::Sandbox;
 use crate::policy::containers::exact;
 use crate::stores::containers_storage::cri_o::CrioMetadata;
 use crate::stores::containers_storage::edit::{Error, Refusal};
-use crate::stores::{Measure, Request, Scan};
+use crate::stores::{Measure, Scan, ScanRequest};
 
 /// Logs are files of the kubelet; they go through CRI, which says what writes to them.
 const SCOPE: Scope = Scope { containers: true, logs: false };
@@ -46,10 +46,10 @@ pub struct DiskContainers<'a> {
     /// Asked before each removal; `None`: the owner may be at work, so nothing goes.
     pub owners: Option<&'a Owners>,
     /// How to rescan the disk.
-    pub request: &'a Request,
+    pub request: &'a ScanRequest,
     /// The kubelet's directories.
     pub places: &'a KubeletPlaces,
-    pub policy: &'a Policy,
+    pub policy: &'a ContainerPolicy,
 }
 
 impl DiskContainers<'_> {
@@ -113,11 +113,11 @@ struct DiskListing {
     running: Vec<String>,
 }
 
-impl Source for DiskSource<'_> {
+impl ContainerSource for DiskSource<'_> {
     type Listing = DiskListing;
 
     fn look(&mut self) -> Result<DiskListing, PreconditionError> {
-        let scan = proof::rescan(Request { measure: Measure::Nothing, ..self.direct.request.clone() })?;
+        let scan = proof::rescan(ScanRequest { measure: Measure::Nothing, ..self.direct.request.clone() })?;
         let inventory = &scan.inventory;
         if let Some(owners) = self.direct.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;

@@ -20,7 +20,7 @@ use crate::model::rules::{self, Rule};
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
 use crate::policy::PolicyKind;
-use crate::policy::containers::logs::{self, Directory, LinkTarget};
+use crate::policy::containers::logs::{self, LinkTarget, LogDirectoryState};
 use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
 
@@ -87,7 +87,7 @@ fn directory_stays(
     collector: &CriContainers<'_>,
     seen: &CriListing,
     without: &BTreeSet<&str>,
-    directory: &node_logs::Directory,
+    directory: &node_logs::LogDirectory,
 ) -> Ruling {
     let name = directory.name.to_str().unwrap_or_default();
     let pod = logs::uid_in_directory(name);
@@ -99,7 +99,7 @@ fn directory_stays(
         }
         return is_read(open);
     }
-    let facts = Directory {
+    let facts = LogDirectoryState {
         pod,
         occupied: pod.is_some_and(|uid| seen.has_pod(uid, without)),
         newest: directory.weight.newest,

@@ -62,7 +62,7 @@ pub(super) struct CriListing {
     pub(super) pods: Pods,
     pub(super) pods_unknown: Option<String>,
     /// Which pods have a log directory that could be listed.
-    pub(super) log_directories: Result<Vec<node_logs::Directory>, String>,
+    pub(super) log_directories: Result<Vec<node_logs::LogDirectory>, String>,
     pub(super) processes: Result<Processes, String>,
 }
 

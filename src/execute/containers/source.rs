@@ -9,7 +9,7 @@ use crate::model::plan::{Phase, Problem, Step};
 use crate::model::{OutcomeKind, Plan};
 
 /// A backend that lists and removes containers.
-pub(super) trait Source: Handler {
+pub(super) trait ContainerSource: Handler {
     type Listing;
 
     fn look(&mut self) -> Result<Self::Listing, PreconditionError>;
@@ -18,7 +18,7 @@ pub(super) trait Source: Handler {
     fn stage(&self, stage: Stage, seen: &Self::Listing, gone: &[Step]) -> Plan;
 }
 
-pub(super) fn plan<S: Source>(
+pub(super) fn plan<S: ContainerSource>(
     source: &mut S,
     scope: Scope,
     account: &mut Account<'_>,
@@ -39,7 +39,7 @@ pub(super) fn plan<S: Source>(
     Ok(plan)
 }
 
-pub(super) fn run<S: Source>(
+pub(super) fn run<S: ContainerSource>(
     run: &mut Run<'_>,
     source: &mut S,
     scope: Scope,

@@ -7,8 +7,8 @@ const HOUR: i64 = 60 * MINUTE;
 /// 2026-03-01T12:00:00Z.
 const NOON: i64 = 1_772_366_400 * SECOND;
 
-fn reading(boot: &str, since_boot: i64, wall: i64, synchronised: bool) -> Reading {
-    Reading { wall: timestamp(wall), boot_id: boot.into(), since_boot, synchronised }
+fn reading(boot: &str, since_boot: i64, wall: i64, synchronised: bool) -> ClockReading {
+    ClockReading { wall: timestamp(wall), boot_id: boot.into(), since_boot, synchronised }
 }
 
 /// A reading and what it must give: record time, settled, leap.
@@ -251,9 +251,9 @@ fn absurd_readings_do_no_harm() {
     for first in extremes {
         for (boot, since_boot) in [("a", 0), ("a", i64::MAX / 4), ("b", 5), ("b", i64::MIN)] {
             for second in extremes {
-                let start = Reading { wall: first, ..reading("a", 10, 0, true) };
+                let start = ClockReading { wall: first, ..reading("a", 10, 0, true) };
                 let start = advance(None, &start).state;
-                let next = Reading { wall: second, ..reading(boot, since_boot, 0, true) };
+                let next = ClockReading { wall: second, ..reading(boot, since_boot, 0, true) };
                 let next = advance(Some(&start), &next).state;
                 assert!(next.record_time >= start.record_time);
             }

@@ -184,7 +184,7 @@ fn what_was_listed_a_moment_ago_is_there() {
     let kept: Vec<_> = scans.iter().map(|scan| scan.run_id.clone()).collect();
     // The first of the hour besides.
     assert_eq!((&kept[0], &kept[1..]), (&ids[0], &ids[30 - NEWEST..]));
-    assert_eq!(find(&scans, &Name::Last(1)).unwrap().run_id, ids[28]);
+    assert_eq!(find(&scans, &ScanName::Last(1)).unwrap().run_id, ids[28]);
 }
 
 #[test]
@@ -259,20 +259,22 @@ fn what_makes_no_sense_does_not_stay_in_the_way() {
 #[test]
 fn how_scans_are_named() {
     let mut connection = database();
-    assert_eq!(find(&all(&connection).unwrap(), &Name::Last(0)), Err(Missing::None));
+    assert_eq!(find(&all(&connection).unwrap(), &ScanName::Last(0)), Err(Missing::None));
     let one = summary(&[(layer(1), 1)]);
     let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &one, BYTES)).collect();
     let scans = all(&connection).unwrap();
-    let meant = |name: Name| find(&scans, &name).map(|scan| scan.run_id.clone());
-    assert_eq!(meant(Name::Last(0)).as_ref(), Ok(&ids[2]));
-    assert_eq!(meant(Name::Last(2)).as_ref(), Ok(&ids[0]));
-    assert_eq!(meant(Name::Last(3)), Err(Missing::Few(3)));
-    assert_eq!(meant(Name::Id(ids[1].clone())).as_ref(), Ok(&ids[1]));
-    assert_eq!(meant(Name::Id(ids[1][..14].into())).as_ref(), Ok(&ids[1]));
-    assert!(matches!(meant(Name::Id("2026".into())), Err(Missing::Ambiguous(several)) if several.len() == 3));
-    assert_eq!(meant(Name::Id("1999".into())), Err(Missing::Unknown));
-    assert_eq!(meant(Name::At(at(HOUR + 1))).as_ref(), Ok(&ids[1]));
-    assert_eq!(meant(Name::At(at(-1))), Err(Missing::Later(at(0))));
+    let meant = |name: ScanName| find(&scans, &name).map(|scan| scan.run_id.clone());
+    assert_eq!(meant(ScanName::Last(0)).as_ref(), Ok(&ids[2]));
+    assert_eq!(meant(ScanName::Last(2)).as_ref(), Ok(&ids[0]));
+    assert_eq!(meant(ScanName::Last(3)), Err(Missing::Few(3)));
+    assert_eq!(meant(ScanName::Id(ids[1].clone())).as_ref(), Ok(&ids[1]));
+    assert_eq!(meant(ScanName::Id(ids[1][..14].into())).as_ref(), Ok(&ids[1]));
+    assert!(
+        matches!(meant(ScanName::Id("2026".into())), Err(Missing::Ambiguous(several)) if several.len() == 3)
+    );
+    assert_eq!(meant(ScanName::Id("1999".into())), Err(Missing::Unknown));
+    assert_eq!(meant(ScanName::At(at(HOUR + 1))).as_ref(), Ok(&ids[1]));
+    assert_eq!(meant(ScanName::At(at(-1))), Err(Missing::Later(at(0))));
 }
 
 fn size(connection: &Connection) -> i64 {

@@ -91,7 +91,7 @@ prop_compose! {
     ) -> ScanRecord {
         ScanRecord {
             taken_at, record_time,
-            clock: Reading { wall, boot_id, since_boot, synchronised },
+            clock: ClockReading { wall, boot_id, since_boot, synchronised },
             filesystems, stores, images, containers,
         }
     }

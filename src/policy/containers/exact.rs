@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use crate::model::ContainerState;
 use crate::model::plan::Cause;
 use crate::model::rules::Rule;
-use crate::policy::containers::Policy;
+use crate::policy::containers::ContainerPolicy;
 use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct Input<'a> {
     pub containers: &'a [Container],
     pub sandboxes: &'a [Sandbox],
     pub pods: &'a Pods,
-    pub policy: &'a Policy,
+    pub policy: &'a ContainerPolicy,
     /// The time that ages are counted to.
     pub now: Timestamp,
 }
@@ -116,7 +116,7 @@ fn unit_of(one: &Container) -> (&str, &str) {
     (pod, &one.name)
 }
 
-fn within(policy: &Policy) -> String {
+fn within(policy: &ContainerPolicy) -> String {
     match policy.max_per_unit {
         None => "no limit is set for the exited instances of a container".into(),
         Some(most) => format!("among the newest {most} of its container"),

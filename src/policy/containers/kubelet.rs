@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::model::ContainerState;
 use crate::model::plan::Cause;
 use crate::model::rules::Rule;
-use crate::policy::containers::Policy;
+use crate::policy::containers::ContainerPolicy;
 use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
 /// Which containers go. What fails later counts as removed all the same, so all of it is known
@@ -18,7 +18,7 @@ use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 pub fn containers(
     all: &[Container],
     pods: &Pods,
-    policy: &Policy,
+    policy: &ContainerPolicy,
     now: Timestamp,
     under_pressure: bool,
 ) -> Verdicts {
@@ -66,7 +66,7 @@ pub fn containers(
 /// Containers that are not running and old enough, by pod and container name.
 fn units<'a>(
     all: &'a [Container],
-    policy: &Policy,
+    policy: &ContainerPolicy,
     now: Timestamp,
     verdicts: &mut Verdicts,
 ) -> Vec<Vec<&'a Container>> {

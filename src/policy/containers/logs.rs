@@ -42,7 +42,7 @@ pub fn kubelet_link(dangling: bool, named: LinkTarget) -> bool {
 
 /// A pod's log directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Directory<'a> {
+pub struct LogDirectoryState<'a> {
     /// The pod's uid; `None` where the name is not that of a pod's directory.
     pub pod: Option<&'a str>,
     /// The runtime still has a container or sandbox of the pod.
@@ -56,7 +56,7 @@ pub struct Directory<'a> {
 /// The rule that keeps a directory, and why; `None`: it is deleted.
 #[must_use]
 pub fn exact_directory(
-    directory: &Directory<'_>,
+    directory: &LogDirectoryState<'_>,
     pods: &Pods,
     min_age: SignedDuration,
     now: Timestamp,

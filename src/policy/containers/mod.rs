@@ -11,5 +11,5 @@ pub mod logs;
 mod policy;
 mod types;
 
-pub use policy::Policy;
-pub use types::{Container, Kept, Pods, Removal, Sandbox, Verdicts};
+pub use policy::ContainerPolicy;
+pub use types::{Container, KeptContainer, Pods, Removal, Sandbox, Verdicts};

@@ -6,7 +6,7 @@ use crate::policy::PolicyKind;
 
 /// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct ContainerPolicy {
     pub decides: PolicyKind,
     /// Minimum age: counted from exit by policy `exact`, from creation by policy `kubelet`.
     pub min_age: SignedDuration,
@@ -16,14 +16,14 @@ pub struct Policy {
     pub max_total: Option<usize>,
 }
 
-impl Default for Policy {
+impl Default for ContainerPolicy {
     /// The kubelet's limits with our minimum age.
     fn default() -> Self {
         Self { min_age: Self::MIN_AGE, decides: PolicyKind::Exact, ..Self::kubelet() }
     }
 }
 
-impl Policy {
+impl ContainerPolicy {
     /// The minimum age of policy `exact`. An operator has at least this long to find out why a pod died,
     /// also for pods that are gone.
     pub const MIN_AGE: SignedDuration = SignedDuration::from_mins(5);

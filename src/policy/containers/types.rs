@@ -97,7 +97,7 @@ pub struct Removal {
 
 /// Something that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptContainer {
     /// Id of the container or sandbox, path of a log.
     pub id: String,
     /// The rule that keeps it, in kebab case.
@@ -111,7 +111,7 @@ pub struct Verdicts {
     /// What is deleted, in order.
     pub goes: Vec<Removal>,
     /// What stays.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptContainer>,
     /// How many more than the total limit stay because rules keep them.
     pub over_total: usize,
 }
@@ -124,6 +124,6 @@ impl Verdicts {
     }
 
     pub(super) fn keep(&mut self, id: &str, rule: Rule, detail: impl Into<String>) {
-        self.kept.push(Kept { id: id.to_owned(), rule, detail: detail.into() });
+        self.kept.push(KeptContainer { id: id.to_owned(), rule, detail: detail.into() });
     }
 }

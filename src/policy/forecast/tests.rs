@@ -12,13 +12,17 @@ fn at(hours_ago: f64) -> Timestamp {
 }
 
 /// A reading every so many minutes, `taken` in bytes by hours ago.
-fn series(hours: u32, minutes: u32, taken: impl Fn(f64) -> f64) -> Vec<Reading> {
+fn series(hours: u32, minutes: u32, taken: impl Fn(f64) -> f64) -> Vec<UsageReading> {
     let steps = hours * 60 / minutes;
     let reading = |step: u32| {
         let ago = f64::from((steps - step) * minutes) / 60.0;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let taken = taken(ago).clamp(0.0, 1e15) as u64;
-        Reading { at: at(ago), capacity_bytes: CAPACITY, available_bytes: CAPACITY.saturating_sub(taken) }
+        UsageReading {
+            at: at(ago),
+            capacity_bytes: CAPACITY,
+            available_bytes: CAPACITY.saturating_sub(taken),
+        }
     };
     (0..=steps).map(reading).collect()
 }
@@ -32,7 +36,7 @@ fn noise(ago: f64) -> f64 {
     ((ago * 7919.0).sin() * 43758.5453).fract()
 }
 
-fn of(readings: &[Reading], freed: &[Freed]) -> Option<Forecast> {
+fn of(readings: &[UsageReading], freed: &[FreedAt]) -> Option<Forecast> {
     forecast(readings, freed, readings.last()?.available_bytes, at(0.0))
 }
 
@@ -89,11 +93,11 @@ fn what_we_delete_is_no_trend() {
     let readings = series(6, 5, |ago| gib(75.0 - 2.5 * ago.rem_euclid(2.0)));
     assert_eq!(of(&readings, &[]), None, "as if somebody else did it");
     let freed: Vec<_> =
-        [4.0, 2.0].map(|ago| Freed { at: at(ago + 0.01), bytes: 5 * GIB }).into_iter().collect();
+        [4.0, 2.0].map(|ago| FreedAt { at: at(ago + 0.01), bytes: 5 * GIB }).into_iter().collect();
     let found = of(&readings, &freed).expect("a forecast");
     assert!((found.rate * 3600.0 / gib(2.5) - 1.0).abs() < 0.05, "{found:?}");
     // What was deleted before the first reading shows in none of them.
-    let before = Freed { at: at(6.5), bytes: 50 * GIB };
+    let before = FreedAt { at: at(6.5), bytes: 50 * GIB };
     assert_eq!(of(&readings, &[&[before], &freed[..]].concat()), Some(found));
 }
 
@@ -129,12 +133,12 @@ fn the_last_reading_must_be_recent_and_something_left() {
 prop_compose! {
     fn any_readings()(
         steps in prop::collection::vec((0..40_000_i64, any::<u64>(), 0..4_u8), 0..60),
-    ) -> Vec<Reading> {
+    ) -> Vec<UsageReading> {
         let mut second = NOW - 600_000;
         let readings = steps.into_iter().map(|(step, available_bytes, capacity)| {
             second += step;
             let capacity_bytes = if capacity == 0 { available_bytes / 2 } else { CAPACITY };
-            Reading { at: Timestamp::from_second(second).unwrap(), capacity_bytes, available_bytes }
+            UsageReading { at: Timestamp::from_second(second).unwrap(), capacity_bytes, available_bytes }
         });
         readings.collect()
     }
@@ -150,7 +154,7 @@ proptest! {
         let now = readings.last().map_or(at(0.0), |last| last.at);
         let freed: Vec<_> = freed
             .into_iter()
-            .map(|(ago, bytes)| Freed { at: Timestamp::from_second(NOW - ago).unwrap(), bytes })
+            .map(|(ago, bytes)| FreedAt { at: Timestamp::from_second(NOW - ago).unwrap(), bytes })
             .collect();
         if let Some(found) = forecast(&readings, &freed, left, now) {
             prop_assert!(found.slowest > 0.0 && found.slowest <= found.rate && found.rate <= found.fastest);
@@ -170,7 +174,7 @@ proptest! {
         let grown = |ago: f64| gib(40.0 + rate * (6.0 - ago) / 20.0 * 19.9 + noisy * noise(ago));
         let without = series(6, 5, grown);
         let freed: Vec<_> =
-            deletions.iter().map(|(ago, gibs)| Freed { at: at(*ago), bytes: gibs * GIB / 4 }).collect();
+            deletions.iter().map(|(ago, gibs)| FreedAt { at: at(*ago), bytes: gibs * GIB / 4 }).collect();
         let mut with = without.clone();
         for reading in &mut with {
             let gone: u64 = freed.iter().filter(|one| one.at <= reading.at).map(|one| one.bytes).sum();

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::policy::kubelet::failure::Failure;
+use crate::policy::kubelet::failure::KubeletFailure;
 use crate::policy::kubelet::runtime::{ListedImage, Runtime};
 use crate::policy::kubelet::settings::Gates;
 
 /// What is remembered of one image. `None` as a time means never, which is infinitely long ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct KubeletRecord {
     pub id: String,
     /// The handler that its removal names.
     pub handler: String,
@@ -25,33 +25,34 @@ pub struct Record {
 }
 
 /// All that is remembered, by key: the id, or `id,handler` with the gate on.
-pub type Records = BTreeMap<String, Record>;
+pub type KubeletRecords = BTreeMap<String, KubeletRecord>;
 
 /// Updates the records, and returns the keys that are in use. `first_detected` is what images
 /// get that were not known.
 pub(super) fn detect(
-    records: &mut Records,
+    records: &mut KubeletRecords,
     gates: Gates,
     runtime: &mut dyn Runtime,
     first_detected: Option<Timestamp>,
     now: Timestamp,
-) -> Result<BTreeSet<String>, Failure> {
-    let images = runtime.list_images().map_err(Failure::ListImages)?;
-    let containers = runtime.list_containers().map_err(Failure::ListPods)?;
+) -> Result<BTreeSet<String>, KubeletFailure> {
+    let images = runtime.list_images().map_err(KubeletFailure::ListImages)?;
+    let containers = runtime.list_containers().map_err(KubeletFailure::ListPods)?;
     let mut in_use = BTreeSet::new();
     for container in &containers {
         in_use.insert(key(gates, &container.image_id, &container.handler));
         if gates.image_volume {
             // The bare id even with handlers, so that the key of an image that was pulled for a
             // handler is missed.
-            in_use.extend(runtime.mounted_images(container).map_err(Failure::ContainerStatus)?);
+            in_use.extend(runtime.mounted_images(container).map_err(KubeletFailure::ContainerStatus)?);
         }
     }
     let mut listed = BTreeSet::new();
     for ListedImage { id, size_bytes, pinned, handler } in images {
         let key = key(gates, &id, &handler);
-        let record =
-            records.entry(key.clone()).or_insert_with(|| Record { first_detected, ..Record::default() });
+        let record = records
+            .entry(key.clone())
+            .or_insert_with(|| KubeletRecord { first_detected, ..KubeletRecord::default() });
         if in_use.contains(&key) {
             record.last_used = Some(now);
         }
@@ -64,7 +65,7 @@ pub(super) fn detect(
     Ok(in_use)
 }
 
-/// The key of an image among the [`Records`].
+/// The key of an image among the [`KubeletRecords`].
 #[must_use]
 pub fn key(gates: Gates, id: &str, handler: &str) -> String {
     if gates.runtime_class_in_image_cri && !handler.is_empty() {

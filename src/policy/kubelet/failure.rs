@@ -5,7 +5,7 @@ use crate::policy::kubelet::runtime::RuntimeError;
 
 /// Why a run fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum KubeletFailure {
     #[error("listing the images: {0}")]
     ListImages(#[source] RuntimeError),
     #[error("listing the pods: {0}")]

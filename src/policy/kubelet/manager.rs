@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::plan::Reason;
-use crate::policy::kubelet::detect::{Records, detect};
-use crate::policy::kubelet::failure::{Event, Failure};
+use crate::policy::kubelet::detect::{KubeletRecords, detect};
+use crate::policy::kubelet::failure::{Event, KubeletFailure};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
-use crate::policy::kubelet::settings::{Gates, Policy};
+use crate::policy::kubelet::settings::{Gates, KubeletPolicy};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Freed {
+pub struct FreedImages {
     /// The keys of the images that were to be removed, in order.
     pub attempted: Vec<String>,
     /// Those that the runtime says are removed, and why they were.
@@ -22,8 +22,8 @@ pub struct Freed {
 
 /// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    pub freed: Freed,
+pub struct CollectorReport {
+    pub freed: FreedImages,
     /// The percentage used as the kubelet rounds it; `None`: it did not come so far.
     pub usage_percent: Option<i64>,
     /// What was to be freed; `None`: the threshold was not reached.
@@ -31,16 +31,16 @@ pub struct Report {
     /// Events on the node.
     pub events: Vec<Event>,
     /// Why it failed.
-    pub failure: Option<Failure>,
+    pub failure: Option<KubeletFailure>,
 }
 
 /// The collector and its records.
 #[derive(Clone, Debug)]
 pub struct Manager {
-    policy: Policy,
+    policy: KubeletPolicy,
     gates: Gates,
     began: Timestamp,
-    records: Records,
+    records: KubeletRecords,
 }
 
 impl Manager {
@@ -48,12 +48,12 @@ impl Manager {
     /// passed since. `records` is what it remembers; a kubelet that has just started remembers
     /// nothing.
     #[must_use]
-    pub fn new(policy: Policy, gates: Gates, began: Timestamp, records: Records) -> Self {
+    pub fn new(policy: KubeletPolicy, gates: Gates, began: Timestamp, records: KubeletRecords) -> Self {
         Self { policy, gates, began, records }
     }
 
     #[must_use]
-    pub fn records(&self) -> &Records {
+    pub fn records(&self) -> &KubeletRecords {
         &self.records
     }
 
@@ -66,20 +66,20 @@ impl Manager {
         runtime: &mut dyn Runtime,
         first_detected: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), KubeletFailure> {
         detect(&mut self.records, self.gates, runtime, first_detected, now).map(|_| ())
     }
 
     /// A run of the collection loop: by age, then by space.
-    pub fn garbage_collect(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Report {
-        let mut report = Report::default();
+    pub fn garbage_collect(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> CollectorReport {
+        let mut report = CollectorReport::default();
         report.failure = self.run(runtime, now, &mut report).err();
         report
     }
 
     /// The space pass alone; under disk pressure the eviction manager asks for more than there is.
-    pub fn make_space(&mut self, runtime: &mut dyn Runtime, bytes: i128, now: Timestamp) -> Report {
-        let mut report = Report::default();
+    pub fn make_space(&mut self, runtime: &mut dyn Runtime, bytes: i128, now: Timestamp) -> CollectorReport {
+        let mut report = CollectorReport::default();
         report.failure = match self.eviction_order(runtime, now) {
             Ok(images) => self.free_space(runtime, &images, bytes, now, &mut report.freed).err(),
             Err(failure) => Some(failure),
@@ -87,16 +87,21 @@ impl Manager {
         report
     }
 
-    fn run(&mut self, runtime: &mut dyn Runtime, now: Timestamp, report: &mut Report) -> Result<(), Failure> {
+    fn run(
+        &mut self,
+        runtime: &mut dyn Runtime,
+        now: Timestamp,
+        report: &mut CollectorReport,
+    ) -> Result<(), KubeletFailure> {
         let images = self.eviction_order(runtime, now)?;
         let images = self.free_old(runtime, images, now, &mut report.freed)?;
-        let stats = runtime.image_filesystem().map_err(Failure::FsStats)?;
+        let stats = runtime.image_filesystem().map_err(KubeletFailure::FsStats)?;
         let capacity = i128::from(stats.capacity_bytes.unwrap_or(0));
         // Missing counts as full, and more than there is as empty.
         let available = i128::from(stats.available_bytes.unwrap_or(0)).min(capacity);
         if capacity == 0 {
             report.events.push(Event::InvalidDiskCapacity);
-            return Err(Failure::InvalidCapacity);
+            return Err(KubeletFailure::InvalidCapacity);
         }
         // Rounded up, since what is available is rounded down.
         let used = 100 - available * 100 / capacity;
@@ -109,7 +114,7 @@ impl Manager {
         let freed_bytes = self.free_space(runtime, &images, wanted_bytes, now, &mut report.freed)?;
         if i128::from(freed_bytes) < wanted_bytes {
             report.events.push(Event::FreeDiskSpaceFailed);
-            return Err(Failure::NotEnoughFreed { wanted_bytes, freed_bytes });
+            return Err(KubeletFailure::NotEnoughFreed { wanted_bytes, freed_bytes });
         }
         Ok(())
     }
@@ -117,7 +122,11 @@ impl Manager {
     /// The keys of all images that nothing uses or pins, least recently used first, then first
     /// detected first; never is before all. The kubelet leaves the order of the rest to chance,
     /// we take the key.
-    fn eviction_order(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Result<Vec<String>, Failure> {
+    fn eviction_order(
+        &mut self,
+        runtime: &mut dyn Runtime,
+        now: Timestamp,
+    ) -> Result<Vec<String>, KubeletFailure> {
         let in_use: BTreeSet<_> = detect(&mut self.records, self.gates, runtime, Some(now), now)?;
         let images = self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key));
         let mut images: Vec<_> = images.collect();
@@ -130,8 +139,8 @@ impl Manager {
         runtime: &mut dyn Runtime,
         images: Vec<String>,
         now: Timestamp,
-        freed: &mut Freed,
-    ) -> Result<Vec<String>, Failure> {
+        freed: &mut FreedImages,
+    ) -> Result<Vec<String>, KubeletFailure> {
         let limit = self.policy.max_age;
         if limit.is_zero() || now.duration_since(self.began) <= limit {
             return Ok(images);
@@ -145,7 +154,7 @@ impl Manager {
                 failed.push((key, error));
             }
         }
-        if failed.is_empty() { Ok(rest) } else { Err(Failure::AgeDeletion(failed)) }
+        if failed.is_empty() { Ok(rest) } else { Err(KubeletFailure::AgeDeletion(failed)) }
     }
 
     fn free_space(
@@ -154,8 +163,8 @@ impl Manager {
         images: &[String],
         wanted_bytes: i128,
         now: Timestamp,
-        freed: &mut Freed,
-    ) -> Result<u64, Failure> {
+        freed: &mut FreedImages,
+    ) -> Result<u64, KubeletFailure> {
         let mut failed = Vec::new();
         for key in images {
             let Some(record) = self.records.get(key) else { continue };
@@ -176,7 +185,7 @@ impl Manager {
                 break;
             }
         }
-        if failed.is_empty() { Ok(freed.freed_bytes) } else { Err(Failure::Deletion(failed)) }
+        if failed.is_empty() { Ok(freed.freed_bytes) } else { Err(KubeletFailure::Deletion(failed)) }
     }
 
     fn remove(
@@ -184,7 +193,7 @@ impl Manager {
         runtime: &mut dyn Runtime,
         key: &str,
         reason: Reason,
-        freed: &mut Freed,
+        freed: &mut FreedImages,
     ) -> Result<(), RuntimeError> {
         let Some(record) = self.records.get(key) else { return Ok(()) };
         freed.attempted.push(key.to_owned());

@@ -10,8 +10,8 @@ mod manager;
 mod runtime;
 mod settings;
 
-pub use detect::{Record, Records, key};
-pub use failure::{Event, Failure};
-pub use manager::{Freed, Manager, Report};
+pub use detect::{KubeletRecord, KubeletRecords, key};
+pub use failure::{Event, KubeletFailure};
+pub use manager::{CollectorReport, FreedImages, Manager};
 pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
-pub use settings::{ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, Policy};
+pub use settings::{ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, KubeletPolicy};

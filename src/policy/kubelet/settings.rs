@@ -16,7 +16,7 @@ pub struct Gates {
 
 /// The image collection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct KubeletPolicy {
     /// Collection starts at this percentage; the percentage is rounded up before.
     pub high_percent: i64,
     /// It ends when listed sizes of so much have been deleted that this would be reached.
@@ -27,7 +27,7 @@ pub struct Policy {
     pub max_age: SignedDuration,
 }
 
-impl Default for Policy {
+impl Default for KubeletPolicy {
     fn default() -> Self {
         Self {
             high_percent: 85,

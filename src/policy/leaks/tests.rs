@@ -48,7 +48,7 @@ fn wish(hours: i64) -> Wish {
     Wish { min_age: SignedDuration::from_hours(hours), ..Wish::default() }
 }
 
-fn planned(inventory: &Inventory, wish: &Wish) -> Plan {
+fn planned(inventory: &Inventory, wish: &Wish) -> LeakPlan {
     plan(inventory, &Refs::new(inventory), wish, now(), &|_| None)
 }
 

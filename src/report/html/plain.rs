@@ -22,14 +22,14 @@ pub(super) struct Head {
 struct Verdict {
     urgency: String,
     headline: String,
-    steps: Vec<Step>,
+    steps: Vec<PlainStep>,
     sentences: Vec<String>,
     causes: Vec<Cause>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Step {
+struct PlainStep {
     command: Option<String>,
     text: String,
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::{EventDoc, Header};
-use crate::app::history::{KeptScans, Origin, PastRuns, PastUsage};
+use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
 use crate::history::runs::{Act, Certainty, Deletion, OutcomeKind, RunError};
 use crate::history::scan_record::StoreKey;
 use crate::history::usage::{Point, Range, Series};
@@ -44,8 +44,8 @@ pub struct OriginDoc {
     pub since: Option<Timestamp>,
 }
 
-impl From<&Origin> for OriginDoc {
-    fn from(origin: &Origin) -> Self {
+impl From<&HistoryOrigin> for OriginDoc {
+    fn from(origin: &HistoryOrigin) -> Self {
         Self { database: origin.database.clone(), complete: origin.complete, since: origin.since }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::omitted::{self, Listed};
 use super::scan::scan_with;
 use super::{FilesystemDoc, ForecastDoc, Header, OmittedDoc, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
-use crate::app::diagnosis::{Cause, Part, Step, Urgency};
+use crate::app::diagnosis::{AdvisedStep, Cause, Part, Urgency};
 use crate::app::report::Report;
 use crate::model::Finding;
 use crate::policy::thresholds::DiskThreshold;
@@ -62,7 +62,7 @@ pub struct VerdictDoc {
     pub headline: String,
     /// What to do, the first thing first; what deletes only unused data comes before what needs a
     /// decision. Empty where nothing is to be done.
-    pub steps: Vec<Step>,
+    pub steps: Vec<AdvisedStep>,
     /// Three sentences, of the fullest filesystem.
     pub sentences: Vec<String>,
     /// What fills the filesystems, the largest first.

@@ -15,7 +15,7 @@ use super::buffer;
 use super::meta::{META_BYTES, Meta, page_sizes, parse};
 
 /// A file that can be read at any place; a trait so that tests can play the writer.
-pub trait Source {
+pub trait PageSource {
     /// Its length in bytes.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ pub trait Source {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
-impl Source for File {
+impl PageSource for File {
     fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -116,7 +116,7 @@ pub struct Copy {
 ///
 /// # Errors
 /// All of [`BoltError`] but `Damaged`.
-pub fn take(source: &impl Source, limits: &Limits) -> Result<Copy, BoltError> {
+pub fn take(source: &impl PageSource, limits: &Limits) -> Result<Copy, BoltError> {
     let start = Instant::now();
     let mut bytes = buffer::take();
     let mut attempts = 0;
@@ -144,7 +144,12 @@ pub fn take(source: &impl Source, limits: &Limits) -> Result<Copy, BoltError> {
 }
 
 /// Reads what `newest` uses into `bytes`.
-fn fill(source: &impl Source, newest: &Meta, limits: &Limits, bytes: &mut Vec<u8>) -> Result<(), BoltError> {
+fn fill(
+    source: &impl PageSource,
+    newest: &Meta,
+    limits: &Limits,
+    bytes: &mut Vec<u8>,
+) -> Result<(), BoltError> {
     let used = newest.used_bytes().unwrap_or(u64::MAX);
     let length = source.length()?;
     if used > length {
@@ -169,7 +174,7 @@ fn fill(source: &impl Source, newest: &Meta, limits: &Limits, bytes: &mut Vec<u8
 }
 
 /// The valid meta pages, the newest first.
-fn metas(source: &impl Source) -> Result<(Meta, Option<Meta>), BoltError> {
+fn metas(source: &impl PageSource) -> Result<(Meta, Option<Meta>), BoltError> {
     let first = slot(source, 0)?;
     let second = match first {
         Ok(meta) => slot(source, meta.page_size as u64)?.ok(),
@@ -184,7 +189,7 @@ fn metas(source: &impl Source) -> Result<(Meta, Option<Meta>), BoltError> {
 }
 
 /// The second meta page of a file whose first one, which tells the page size, is invalid.
-fn find_second(source: &impl Source) -> io::Result<Option<Meta>> {
+fn find_second(source: &impl PageSource) -> io::Result<Option<Meta>> {
     for size in page_sizes() {
         if let Ok(meta) = slot(source, size as u64)?
             && meta.page_size == size
@@ -195,7 +200,7 @@ fn find_second(source: &impl Source) -> io::Result<Option<Meta>> {
     Ok(None)
 }
 
-fn slot(source: &impl Source, offset: u64) -> io::Result<Result<Meta, &'static str>> {
+fn slot(source: &impl PageSource, offset: u64) -> io::Result<Result<Meta, &'static str>> {
     let mut page = [0; META_BYTES];
     let read = source.read_at(offset, &mut page)?;
     Ok(parse(page.get(..read).unwrap_or(&page)))
@@ -205,6 +210,6 @@ fn slot(source: &impl Source, offset: u64) -> io::Result<Result<Meta, &'static s
 ///
 /// # Errors
 /// When it cannot be read or is not a bolt file.
-pub fn newest(source: &impl Source) -> Result<Meta, BoltError> {
+pub fn newest(source: &impl PageSource) -> Result<Meta, BoltError> {
     metas(source).map(|(newest, _)| newest)
 }

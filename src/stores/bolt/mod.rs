@@ -21,7 +21,7 @@ pub(crate) mod tests;
 use std::fs::File;
 
 pub use bucket::{Bucket, BucketEntry, Entries};
-pub use copy::{BoltError, Limits, Source};
+pub use copy::{BoltError, Limits, PageSource};
 pub use page::Damage;
 
 use copy::Copy;
@@ -51,7 +51,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn read_from(source: &impl Source, limits: &Limits) -> Result<Self, BoltError> {
+    pub fn read_from(source: &impl PageSource, limits: &Limits) -> Result<Self, BoltError> {
         let first = copy::take(source, limits)?;
         let newest = first.newest;
         match Self::prove(first) {
@@ -70,7 +70,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn read_bucket(source: &impl Source, limits: &Limits, keys: &[&str]) -> Result<Self, BoltError> {
+    pub fn read_bucket(source: &impl PageSource, limits: &Limits, keys: &[&str]) -> Result<Self, BoltError> {
         let Copy { bytes, newest: meta, .. } = copy::take(source, limits)?;
         match check::check(&Pages::of(&bytes, &meta), meta.root, keys) {
             Ok(used_pages) => Ok(Self { bytes, meta, used_pages, damage: None }),

@@ -15,7 +15,7 @@ pub use file::RootConfig;
 
 /// What the configuration of a node says.
 #[derive(Clone, Debug, Default)]
-pub struct Discovery {
+pub struct ContainerdDiscovery {
     /// The roots, each once. They need not exist.
     pub roots: Vec<RootConfig>,
     /// Files that could not be read or understood: path and reason. The rest still counts.
@@ -85,8 +85,8 @@ const DEFAULT_SANDBOXES: [&str; 5] = [
 
 /// Finds the roots that the configuration names, and those in the usual places.
 #[must_use]
-pub fn discover(sysroot: &Sysroot) -> Discovery {
-    let mut discovery = Discovery::default();
+pub fn discover(sysroot: &Sysroot) -> ContainerdDiscovery {
+    let mut discovery = ContainerdDiscovery::default();
     for flavour in &FLAVOURS {
         let found = flavour.read(sysroot, &mut discovery.problems);
         if !discovery.roots.iter().any(|known| known.root == found.root) {

@@ -13,7 +13,7 @@ use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
-use crate::stores::request::Request;
+use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
 
@@ -67,7 +67,7 @@ impl Store for Containerd {
         read::moved(&self.snapshot).unwrap_or(true)
     }
 
-    fn read_again(&mut self, request: &Request) -> io::Result<()> {
+    fn read_again(&mut self, request: &ScanRequest) -> io::Result<()> {
         self.snapshot = read::read(&self.snapshot.places, read::Patience::default(), &request.documents)?;
         self.units = units::sort(&self.snapshot);
         Ok(())

@@ -57,7 +57,7 @@ struct Metadata {
 }
 
 #[derive(Deserialize)]
-struct State {
+struct CrioState {
     finished: Option<String>,
 }
 
@@ -138,7 +138,7 @@ impl CrioMetadata {
         let labels: Map<String, Value> = serde_json::from_str(inner(LABELS).ok_or_else(|| missing(LABELS))?)?;
         let metadata: Metadata = serde_json::from_str(inner(METADATA).ok_or_else(|| missing(METADATA))?)?;
         let label = |name: &str| labels.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let finished = serde_json::from_slice::<State>(state).ok().and_then(|state| state.finished);
+        let finished = serde_json::from_slice::<CrioState>(state).ok().and_then(|state| state.finished);
         let finished: Option<Timestamp> = finished.and_then(|time| time.parse().ok());
         Ok(Self {
             pod_uid: label(POD_UID),

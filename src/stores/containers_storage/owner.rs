@@ -13,7 +13,7 @@ use crate::sys::quiet::Within;
 
 /// What the disk says of a container beyond its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct ContainerOrigin {
     pub(super) owner: Owner,
     pub(super) state: ContainerState,
     pub(super) sandbox: bool,
@@ -25,7 +25,7 @@ pub(super) struct Origin {
 
 /// Examines the record and the container's directory at `directory`, which is
 /// `<graphroot>/<driver>-containers/<id>`.
-pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> Origin {
+pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> ContainerOrigin {
     let text = record.metadata.as_deref().unwrap_or_default();
     let metadata = Object::of(text.as_bytes());
     let userdata = directory.join("userdata");
@@ -38,7 +38,7 @@ pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path
             .map_or(ContainerState::Unknown, |text| state_of(&text)),
         _ => ContainerState::Unknown,
     };
-    Origin {
+    ContainerOrigin {
         owner,
         state,
         sandbox: owner == Owner::CriO && metadata.truth("pod") == Truth::Yes,

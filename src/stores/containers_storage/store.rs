@@ -19,7 +19,7 @@ use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally, TreeScope};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
-use crate::stores::request::Request;
+use crate::stores::request::ScanRequest;
 use crate::stores::store::{Borrower, Filling, Reassigned, Store, UnitView};
 use crate::stores::unit::views;
 
@@ -144,7 +144,7 @@ impl Store for Graphroot {
         snapshot::moved(&self.snapshot).unwrap_or(true)
     }
 
-    fn read_again(&mut self, request: &Request) -> io::Result<()> {
+    fn read_again(&mut self, request: &ScanRequest) -> io::Result<()> {
         self.snapshot = read(&self.snapshot.places, request)?;
         self.sort();
         Ok(())
@@ -193,7 +193,7 @@ impl Store for Graphroot {
 }
 
 /// Reads the records, and marks them as damaged where they cannot be all.
-pub(crate) fn read(places: &StorePlaces, request: &Request) -> io::Result<Snapshot> {
+pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Snapshot> {
     let mut snapshot = snapshot::read(places, request.patience)?;
     snapshot::validate(&mut snapshot);
     inspect(&mut snapshot, request.measure);

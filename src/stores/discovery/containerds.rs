@@ -9,7 +9,7 @@ use crate::stores::containerd::fill::unqualified;
 use crate::stores::containerd::places::{ContainerdPlaces, is_root};
 use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
-use crate::stores::request::{Error, Request};
+use crate::stores::request::{Error, ScanRequest};
 use crate::stores::store::Store;
 use crate::sys::quiet::is_absent;
 
@@ -37,7 +37,7 @@ impl ContainerdRoots {
     }
 
     /// Reads a root; `false` where there is none.
-    fn store(&mut self, request: &Request, config: &RootConfig) -> Result<bool, Error> {
+    fn store(&mut self, request: &ScanRequest, config: &RootConfig) -> Result<bool, Error> {
         let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
         let places: ContainerdPlaces = match config.places(&request.sysroot) {
             Ok(places) => places,
@@ -82,7 +82,7 @@ pub(in crate::stores) fn has_image(root: &Path, image: &Image) -> io::Result<Opt
 ///
 /// # Errors
 /// When a named root is none or cannot be read.
-pub(crate) fn find(request: &Request) -> Result<ContainerdRoots, Error> {
+pub(crate) fn find(request: &ScanRequest) -> Result<ContainerdRoots, Error> {
     let mut found = ContainerdRoots::default();
     if request.names_stores() {
         for root in &request.containerd_roots {

@@ -7,14 +7,14 @@ use crate::model::{Consistency, Finding};
 use crate::stores::additional::{self, Own, RealDirectory, Unread};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
-use crate::stores::containers_storage::config::{self, Discovery, Pin, StoreConfig};
+use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig};
 use crate::stores::containers_storage::edit::{OutsideUse, Watch};
 use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::places::{self, StorePlaces};
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::containers_storage::store::{Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
-use crate::stores::request::{Error, Measure, Request};
+use crate::stores::request::{Error, Measure, ScanRequest};
 use crate::stores::store::Store;
 use crate::sys::quiet::{Within, is_absent};
 use crate::sys::root::Root;
@@ -58,9 +58,9 @@ impl Graphroots {
 ///
 /// # Errors
 /// When a named store is none or cannot be read.
-pub(crate) fn find(request: &Request) -> Result<Graphroots, Error> {
+pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
     let named = request.names_stores();
-    let Discovery { stores, others, pins, artifact_stores, problems } = match named {
+    let GraphrootDiscovery { stores, others, pins, artifact_stores, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
         false => config::discover(&request.sysroot, &request.environment),
     };
@@ -120,7 +120,7 @@ const BOOTC: [&str; 3] =
     ["/usr/lib/bootc/storage", "/sysroot/ostree/bootc/storage", "/sysroot/composefs/bootc/storage"];
 
 /// bootc's own stores, each directory once. bootc prunes them itself, by what its deployments need.
-fn bootc(request: &Request) -> Vec<PathBuf> {
+fn bootc(request: &ScanRequest) -> Vec<PathBuf> {
     let mut found: Vec<(PathBuf, Root)> = Vec::new();
     for path in BOOTC {
         let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
@@ -132,7 +132,7 @@ fn bootc(request: &Request) -> Vec<PathBuf> {
 }
 
 /// Whose directory a store's graphroot is, or will be.
-fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
+fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
     let placed = placed(request, store);
     let inside = |path: &Path| Path::new("/").join(path.strip_prefix(request.sysroot.root()).unwrap_or(path));
     let mut opened = placed.ancestors().filter_map(|path| request.sysroot.open(&inside(path)).ok());
@@ -142,7 +142,7 @@ fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
 /// What is needed of the store at `places` by others, and by what is in none of its records: read
 /// now, right before a deletion, and with the means to see that it has changed.
 #[must_use]
-pub fn outside(request: &Request, places: &StorePlaces) -> OutsideUse {
+pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideUse {
     let mut outside = OutsideUse::default();
     let discovered = config::discover(&request.sysroot, &request.environment).stores;
     // The store itself comes first, as it was read: a shared imagestore is this one's.
@@ -187,7 +187,7 @@ pub fn outside(request: &Request, places: &StorePlaces) -> OutsideUse {
 ///
 /// # Errors
 /// When the records cannot be read at all.
-pub fn has_image(request: &Request, places: &StorePlaces, id: &str) -> io::Result<Option<bool>> {
+pub fn has_image(request: &ScanRequest, places: &StorePlaces, id: &str) -> io::Result<Option<bool>> {
     // One that was moved aside or exchanged tells nothing of what others find.
     let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
     if !places.areas().all(in_place) {
@@ -199,9 +199,9 @@ pub fn has_image(request: &Request, places: &StorePlaces, id: &str) -> io::Resul
 }
 
 /// The request for a store that was not requested: no flag applies to it.
-fn records_of_another(request: &Request, asked: &StorePlaces) -> Request {
+fn records_of_another(request: &ScanRequest, asked: &StorePlaces) -> ScanRequest {
     let graphroots = vec![asked.graphroot.to_path_buf()];
-    Request { graphroots, runroot: None, measure: Measure::Nothing, ..request.clone() }
+    ScanRequest { graphroots, runroot: None, measure: Measure::Nothing, ..request.clone() }
 }
 
 /// All stores that the configuration names: those asked for, then the others.
@@ -214,7 +214,7 @@ struct Configured<'a> {
 
 impl Configured<'_> {
     /// The imagestores that the store at position `at` writes to and no earlier store does.
-    fn imagestores(&self, request: &Request, at: usize) -> Vec<Root> {
+    fn imagestores(&self, request: &ScanRequest, at: usize) -> Vec<Root> {
         let store = &self.all[at];
         let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));
         let is_own =
@@ -225,7 +225,7 @@ impl Configured<'_> {
 
     /// Directories of other stores that its images may come from, as configured. One that is missing
     /// is one that nothing comes from.
-    fn borrowed_as_named(&self, request: &Request, at: usize) -> Vec<(&PathBuf, Root)> {
+    fn borrowed_as_named(&self, request: &ScanRequest, at: usize) -> Vec<(&PathBuf, Root)> {
         let own = self.imagestores(request, at);
         let named = additional::borrowed(&self.all[at]);
         let placed = named.filter_map(|path| Some((path, request.sysroot.open(path).ok()?)));
@@ -233,12 +233,12 @@ impl Configured<'_> {
     }
 
     /// The same, without their names.
-    fn borrowed(&self, request: &Request, at: usize) -> Vec<Root> {
+    fn borrowed(&self, request: &ScanRequest, at: usize) -> Vec<Root> {
         self.borrowed_as_named(request, at).into_iter().map(|(_, placed)| placed).collect()
     }
 
     /// Whether the store takes images from one in `areas`, and its owner can reach those.
-    fn takes_from(&self, request: &Request, at: usize, areas: &[RealDirectory], driver: &str) -> bool {
+    fn takes_from(&self, request: &ScanRequest, at: usize, areas: &[RealDirectory], driver: &str) -> bool {
         let borrowed: Vec<_> = self.borrowed(request, at).iter().map(RealDirectory::opened).collect();
         let graphroot = placed(request, &self.all[at]);
         areas
@@ -249,14 +249,14 @@ impl Configured<'_> {
 }
 
 /// Where a store's graphroot is, as far as that can be told.
-fn placed(request: &Request, store: &StoreConfig) -> PathBuf {
+fn placed(request: &ScanRequest, store: &StoreConfig) -> PathBuf {
     request.sysroot.resolve(&store.graphroot).unwrap_or_else(|_| {
         let below = store.graphroot.strip_prefix("/").unwrap_or(&store.graphroot);
         request.sysroot.root().join(below)
     })
 }
 
-fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
+fn unread(request: &ScanRequest, store: &StoreConfig, at: usize) -> Unread {
     Unread {
         at,
         graphroot: placed(request, store),
@@ -272,7 +272,7 @@ impl Graphroots {
         self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
     }
 
-    fn knows(&self, request: &Request, graphroot: &Path) -> bool {
+    fn knows(&self, request: &ScanRequest, graphroot: &Path) -> bool {
         request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&RealDirectory::of(path)).is_some())
     }
 
@@ -289,7 +289,7 @@ impl Graphroots {
 
     /// Reads the store at position `at`, and those whose images it uses and that were not
     /// requested.
-    fn store(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
+    fn store(&mut self, request: &ScanRequest, at: usize, known: Configured<'_>) -> Result<(), Error> {
         let store = &known.all[at];
         let mut additional = Vec::new();
         for (named, path) in known.borrowed_as_named(request, at) {
@@ -331,7 +331,7 @@ impl Graphroots {
 
     /// Reads the store at position `at`, which nobody asked for, if it takes images from one that
     /// was. Whatever is wrong with it belongs to no one business but those images'.
-    fn other(&mut self, request: &Request, at: usize, known: Configured<'_>) {
+    fn other(&mut self, request: &ScanRequest, at: usize, known: Configured<'_>) {
         let writable = |one: &&Graphroot| !one.snapshot.places.read_only;
         let wanted = RealDirectory::of(placed(request, &known.all[at]));
         let is_it = |one: &Graphroot| RealDirectory::opened(&one.snapshot.places.graphroot).is(&wanted);
@@ -358,7 +358,7 @@ impl Graphroots {
 
     /// Directories with temporary files of the tools. They belong to no particular store,
     /// so they are read when all stores are, and counted with the first.
-    fn temporary(&self, request: &Request, read_only: bool) -> Vec<Root> {
+    fn temporary(&self, request: &ScanRequest, read_only: bool) -> Vec<Root> {
         let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
         if request.names_stores() || read_only || !first {
             return Vec::new();
@@ -374,13 +374,13 @@ impl Graphroots {
     }
 
     /// Reads the store at position `at` once for each driver that has records in it.
-    fn drivers(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
+    fn drivers(&mut self, request: &ScanRequest, at: usize, known: Configured<'_>) -> Result<(), Error> {
         self.drivers_of(request, &known.all[at], known.imagestores(request, at), false)
     }
 
     fn drivers_of(
         &mut self,
-        request: &Request,
+        request: &ScanRequest,
         store: &StoreConfig,
         imagestores: Vec<Root>,
         read_only: bool,
@@ -449,7 +449,7 @@ impl Graphroots {
 
     /// Reads the artifacts in a graphroot. That they cannot be read is no reason to skip the images
     /// by.
-    fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
+    fn artifacts_of(&mut self, request: &ScanRequest, graphroot: &Root, origin: &str, read_only: bool) {
         let foreign = request.sysroot.is_foreign();
         let places =
             StorePlaces { read_only, foreign, ..StorePlaces::new(graphroot.clone(), artifacts::DRIVER) };
@@ -464,7 +464,7 @@ impl Graphroots {
     }
 
     /// Read-only artifact stores of CRI-O.
-    fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
+    fn additional_artifacts(&mut self, request: &ScanRequest, named: &[Pin]) {
         let own = std::mem::take(&mut self.artifacts);
         for Pin { pattern: path, origin } in named {
             let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
@@ -485,7 +485,7 @@ impl Graphroots {
 const TEMPORARY: &str = "/var/tmp";
 
 /// Those that exist, each once.
-fn opened<'a>(request: &Request, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Root> {
+fn opened<'a>(request: &ScanRequest, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Root> {
     let roots = paths.into_iter().filter_map(|path| request.sysroot.open(path).ok());
     let mut found: Vec<Root> = Vec::new();
     for root in roots {
@@ -501,7 +501,7 @@ fn paths(roots: impl IntoIterator<Item = Root>) -> Vec<PathBuf> {
 }
 
 /// Whether a user who is not root was kept out of what is not that user's.
-fn is_of_root(request: &Request, path: &Path, error: &io::Error) -> bool {
+fn is_of_root(request: &ScanRequest, path: &Path, error: &io::Error) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());
     request.environment.uid != 0

@@ -11,7 +11,7 @@ use crate::node::kubelet::Kubelet;
 use crate::stores::containerd::config::{self as containerd, RootConfig};
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::config as graphroot;
-use crate::stores::request::Request;
+use crate::stores::request::ScanRequest;
 
 /// The kubelet's flag, which told its own image GC what to keep up to 1.34; kubeadm still writes
 /// it where older kubelets need it.
@@ -23,7 +23,7 @@ const FLAG: &str = "--pod-infra-container-image";
 /// finding of every scan, and what it would have named is kept by other rules only if it is in
 /// use or pinned.
 #[must_use]
-pub fn sandbox_images(request: &Request, kubelet: &Kubelet) -> Vec<NamedImage> {
+pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Vec<NamedImage> {
     let mut found = Vec::new();
     for pin in graphroot::sandboxes(&request.sysroot) {
         found.push(NamedImage { reference: pin.pattern, source: pin.origin });
@@ -46,7 +46,7 @@ pub fn sandbox_images(request: &Request, kubelet: &Kubelet) -> Vec<NamedImage> {
 }
 
 /// The containerds whose stores a scan would read.
-fn containerds(request: &Request) -> Vec<RootConfig> {
+fn containerds(request: &ScanRequest) -> Vec<RootConfig> {
     if request.names_stores() {
         let roots = request.containerd_roots.iter();
         return roots.map(|root| containerd::named(&request.sysroot, root)).collect();
@@ -63,7 +63,7 @@ fn containerds(request: &Request) -> Vec<RootConfig> {
 /// Directories that a scan of `request` reads as stores and as their runtime state: what is written
 /// for messages has no place in them. Paths inside the root, as configured; they need not exist.
 #[must_use]
-pub fn directories(request: &Request) -> Vec<PathBuf> {
+pub fn directories(request: &ScanRequest) -> Vec<PathBuf> {
     let mut found = request.graphroots.clone();
     found.extend(request.runroot.clone());
     found.extend(request.containerd_roots.iter().cloned());
@@ -112,8 +112,12 @@ mod tests {
         found.map(|image| (image.reference, image.source)).collect()
     }
 
-    fn request(root: &Path) -> Request {
-        Request { measure: Measure::Nothing, now: Timestamp::UNIX_EPOCH, ..Request::of(Sysroot::at(root)) }
+    fn request(root: &Path) -> ScanRequest {
+        ScanRequest {
+            measure: Measure::Nothing,
+            now: Timestamp::UNIX_EPOCH,
+            ..ScanRequest::of(Sysroot::at(root))
+        }
     }
 
     const META_DB: &str = "var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db";
@@ -169,13 +173,13 @@ mod tests {
         let config = "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"reg.local/pause:1\"";
         std::fs::write(node.path().join(CONFIG), config).unwrap();
         let of = |root: &str| {
-            let request = Request { containerd_roots: vec![root.into()], ..request(node.path()) };
+            let request = ScanRequest { containerd_roots: vec![root.into()], ..request(node.path()) };
             let found = sandbox_images(&request, &Kubelet::default()).into_iter();
             found.map(|image| image.reference).collect::<Vec<_>>()
         };
         assert_eq!(of("/data/c"), ["reg.local/pause:1"]);
         assert_eq!(of("/elsewhere"), ["reg.local/pause:1"], "a copied root has the system's");
-        let request = Request { graphroots: vec!["/g".into()], ..request(node.path()) };
+        let request = ScanRequest { graphroots: vec!["/g".into()], ..request(node.path()) };
         assert_eq!(sandbox_images(&request, &Kubelet::default()), [], "no containerd is looked at");
     }
 }

@@ -45,11 +45,11 @@ struct Layer {
     store: usize,
     key: Fingerprint,
     stamp: Fingerprint,
-    state: State,
+    state: SizeState,
 }
 
 #[derive(Debug)]
-enum State {
+enum SizeState {
     /// Its size is that of an earlier scan, which looked at these files for shared extents.
     FromCache(Extents),
     /// It is being walked.
@@ -127,7 +127,7 @@ impl Cached {
             let is_usable =
                 |size: &&CachedSize| size.is_usable(stamp, wanted.extents, wanted.inode_chunks, now);
             usable.extend(earlier.filter(is_usable).map(|size| (slot, size)));
-            layers.insert(slot, Layer { store, key, stamp, state: State::Awaited });
+            layers.insert(slot, Layer { store, key, stamp, state: SizeState::Awaited });
         }
         if !usable.is_empty() {
             let seed = cache.as_ref().map_or(0, |cache| cache.seed);
@@ -135,7 +135,7 @@ impl Cached {
         }
         for (slot, size) in &usable {
             if let Some(layer) = layers.get_mut(slot) {
-                layer.state = State::FromCache(size.extents);
+                layer.state = SizeState::FromCache(size.extents);
             }
         }
         usable
@@ -154,7 +154,7 @@ impl Cached {
         let sharing: HashSet<usize> = inodes.chain(extents).collect();
         let errors = measured.errors.iter().map(|error| error.unit);
         let faulty: HashSet<usize> = errors.chain(measured.mounts.iter().map(|mount| mount.0)).collect();
-        let is_awaited = |layer: &Layer| matches!(layer.state, State::Awaited);
+        let is_awaited = |layer: &Layer| matches!(layer.state, SizeState::Awaited);
         let mut held =
             encode_by_unit(&measured.inodes, |slot| self.layers.get(&slot).is_some_and(is_awaited));
         for (slot, layer) in self.layers.iter_mut().filter(|(_, layer)| is_awaited(layer)) {
@@ -169,7 +169,7 @@ impl Cached {
                 tally: measured.units.get(*slot).copied().unwrap_or_default(),
                 inodes: held.remove(slot).unwrap_or_default(),
             };
-            layer.state = State::Measured(Box::new(Outcome {
+            layer.state = SizeState::Measured(Box::new(Outcome {
                 size,
                 shares: sharing.contains(slot),
                 is_faulty: faulty.contains(slot),
@@ -181,7 +181,7 @@ impl Cached {
     fn contradiction(&self, layer: &Layer) -> Option<Contradiction> {
         match &layer.state {
             // A fault is reported as such.
-            State::Measured(found) if !found.is_faulty => {
+            SizeState::Measured(found) if !found.is_faulty => {
                 self.earlier(layer)?.contradiction(&found.size, found.shares)
             }
             _ => None,
@@ -207,13 +207,13 @@ impl Cached {
 
     /// Slots whose size was taken from an earlier scan.
     pub(super) fn taken(&self) -> impl Iterator<Item = usize> {
-        let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, State::FromCache(_)));
+        let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, SizeState::FromCache(_)));
         taken.map(|(slot, _)| *slot)
     }
 
     /// Some size is from a walk that looked at fewer files for shared extents.
     pub(super) fn looked_less_than(&self, extents: Extents) -> bool {
-        let less = |layer: &Layer| matches!(layer.state, State::FromCache(looked) if looked < extents);
+        let less = |layer: &Layer| matches!(layer.state, SizeState::FromCache(looked) if looked < extents);
         self.layers.values().any(less)
     }
 
@@ -239,16 +239,16 @@ impl Cached {
             };
             let before = || cache.stores.get(store)?.layers.get(&layer.key);
             let new = match layer.state {
-                State::FromCache(_) => None,
-                State::Awaited => continue,
-                State::Measured(found) if found.shares || found.is_faulty || found.is_racy => continue,
-                State::Measured(found)
+                SizeState::FromCache(_) => None,
+                SizeState::Awaited => continue,
+                SizeState::Measured(found) if found.shares || found.is_faulty || found.is_racy => continue,
+                SizeState::Measured(found)
                     if before().is_some_and(|before| before.says_the_same(&found.size)) =>
                 {
                     None
                 }
-                State::Measured(found) if found.size.tally.inodes > 0 => Some(found),
-                State::Measured(_) => continue,
+                SizeState::Measured(found) if found.size.tally.inodes > 0 => Some(found),
+                SizeState::Measured(_) => continue,
             };
             left.push((layer.key, new));
         }

@@ -63,7 +63,7 @@ impl Store for Moving {
         !self.writes.is_empty()
     }
 
-    fn read_again(&mut self, _: &Request) -> io::Result<()> {
+    fn read_again(&mut self, _: &ScanRequest) -> io::Result<()> {
         self.writes.remove(0)(&self.root)?;
         self.list();
         Ok(())
@@ -81,7 +81,7 @@ impl Store for Moving {
 }
 
 fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
-    let request = Request { ..Request::of(Sysroot::live()) };
+    let request = ScanRequest { ..ScanRequest::of(Sysroot::live()) };
     let mut measurement = Measurement::new(vec![Box::new(store)], None);
     let mut findings = Vec::new();
     let wanted = MeasurementNeeds { extents: Extents::Off, inode_chunks: false };

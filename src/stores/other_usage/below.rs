@@ -47,7 +47,7 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Pr
     findings.retain(|finding| finding.path.starts_with(&at.path));
     let mut within = Within::default();
     scan.places.iter().flatten().for_each(|places| within.extend(places.within()));
-    let mut plan = Plan::new(scan, &at.path);
+    let mut plan = WalkPlan::new(scan, &at.path);
     if !plan.add_stores(scan) {
         // Held: a user may exchange a directory on the way for a symlink into his own mount.
         let directory = if at.is_directory { Some(&*at.path) } else { at.path.parent() };
@@ -76,7 +76,7 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Pr
 }
 
 /// What to walk. Units are nodes of the inventory, and behind them what is outside.
-struct Plan<'a> {
+struct WalkPlan<'a> {
     at: &'a Path,
     /// Those of the stores, then others.
     roots: Vec<PathBuf>,
@@ -93,7 +93,7 @@ struct Plan<'a> {
     held: HashSet<PathBuf>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> WalkPlan<'a> {
     fn new(scan: &Scan, at: &'a Path) -> Self {
         let (roots, parts) = (scan.trees.roots.clone(), scan.trees.parts.iter());
         let tops = parts.filter(|(_, part)| part.1.as_os_str().is_empty()).map(|(_, part)| part.0);

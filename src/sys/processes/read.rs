@@ -81,7 +81,7 @@ impl ProcessFacts {
 
 /// What was read; the bytes beside it are said in brackets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Record {
+pub(crate) enum ProcRecord {
     /// Comes first: whether every process of the machine has a place in `/proc`.
     Begin { sees_all: bool },
     /// A process. `is_hidden`: what it has open cannot be read.
@@ -112,7 +112,7 @@ pub(crate) enum WrittenLies {
 /// What the kernel puts behind the name of a file without one.
 const DELETED: &[u8] = b" (deleted)";
 
-type Emit<'a> = dyn FnMut(Record, &[u8]) -> io::Result<()> + 'a;
+type Emit<'a> = dyn FnMut(ProcRecord, &[u8]) -> io::Result<()> + 'a;
 
 /// Reads what is wanted of all processes but `own` and this one.
 pub(crate) fn all(wanted: ProcessFacts, own: u32, emit: &mut Emit<'_>) -> io::Result<()> {
@@ -194,20 +194,20 @@ impl<'a> Reader<'a> {
     }
 
     fn read(mut self, wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
-        emit(Record::Begin { sees_all: sees_all(self.proc) }, b"")?;
+        emit(ProcRecord::Begin { sees_all: sees_all(self.proc) }, b"")?;
         let mut found = self.list()?;
         // What matters most comes first, in case that there is no time for all.
         found.sort_by_key(|one| (!one.who.is_privileged, one.id));
         if wanted.mounts || wanted.deleted {
             self.mounts(&found, wanted, emit)?;
-            emit(Record::Mounts, b"")?;
+            emit(ProcRecord::Mounts, b"")?;
         }
         if wanted.deleted {
             self.deleted(&found, emit)?;
         }
         found.retain(|one| one.id != self.own && one.id != std::process::id());
         Self::files(&found, wanted, emit)?;
-        emit(Record::End, b"")
+        emit(ProcRecord::End, b"")
     }
 
     fn list(&self) -> io::Result<Vec<ProcessDirectory>> {
@@ -322,7 +322,7 @@ impl<'a> Reader<'a> {
                         self.note_locals(&table, seers.who.is_privileged);
                     }
                     if wanted.mounts {
-                        emit(Record::View { pid: one.id, who: seers.who.clone() }, &table)?;
+                        emit(ProcRecord::View { pid: one.id, who: seers.who.clone() }, &table)?;
                     }
                     return Ok(());
                 }
@@ -331,7 +331,7 @@ impl<'a> Reader<'a> {
         match failed {
             Some((one, why)) => {
                 let name = one.name(None);
-                emit(Record::Unknown { pid: one.id, name, who: seers.who.clone(), why }, b"")
+                emit(ProcRecord::Unknown { pid: one.id, name, who: seers.who.clone(), why }, b"")
             }
             None => Ok(()),
         }
@@ -343,7 +343,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let name = one.name(None);
-        emit(Record::Unknown { pid: one.id, name, who: one.who.clone(), why: why.to_owned() }, b"")
+        emit(ProcRecord::Unknown { pid: one.id, name, who: one.who.clone(), why: why.to_owned() }, b"")
     }
 
     fn files(found: &[ProcessDirectory], wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
@@ -378,7 +378,7 @@ impl<'a> Reader<'a> {
             if KUBELETS.contains(&name.as_str()) && one.who.is_privileged && one.is_of_our_users {
                 kubelets.push(one.clone());
             }
-            let record = Record::Process {
+            let record = ProcRecord::Process {
                 id: one.id,
                 name,
                 group: String::from_utf8_lossy(&group).into_owned(),
@@ -390,7 +390,7 @@ impl<'a> Reader<'a> {
             emit(record, b"")?;
             if let Some(Ok(mut held)) = held {
                 exe.iter().for_each(|exe| held.add(exe));
-                emit(Record::Files { id: one.id, is_complete: held.is_complete }, &held.paths)?;
+                emit(ProcRecord::Files { id: one.id, is_complete: held.is_complete }, &held.paths)?;
             }
         }
         if wanted.arguments {
@@ -399,7 +399,7 @@ impl<'a> Reader<'a> {
             let answers = ask_each(places, |place: PathBuf| fs::read(place).ok());
             for (one, arguments) in kubelets.iter().zip(answers) {
                 if let Some(Some(arguments)) = arguments {
-                    emit(Record::Arguments { id: one.id }, &arguments)?;
+                    emit(ProcRecord::Arguments { id: one.id }, &arguments)?;
                 }
             }
         }
@@ -435,7 +435,7 @@ impl<'a> Reader<'a> {
 /// A file without a name.
 struct Deleted {
     identity: (u64, u64),
-    record: Record,
+    record: ProcRecord,
     path: Vec<u8>,
 }
 
@@ -462,7 +462,7 @@ fn deleted_of(one: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Delet
             (true, true) if writes => local.upper.clone().map(WrittenLies::Upper),
             (true, true) => return None,
         };
-        let record = Record::Deleted {
+        let record = ProcRecord::Deleted {
             id: one.id,
             name: one.name(None),
             device: facts.st_dev,

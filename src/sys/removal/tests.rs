@@ -108,7 +108,7 @@ fn deeper_than_descriptors_and_paths_go() {
 
 #[test]
 fn failures_are_named_in_words() {
-    let failure = |error| Failure { path: "/s/a".into(), error }.to_string();
+    let failure = |error| RemovalFailure { path: "/s/a".into(), error }.to_string();
     assert_eq!(failure(Errno::BUSY), "/s/a: a filesystem is mounted there");
     assert!(failure(Errno::PERM).contains("lsattr"));
     assert!(failure(Errno::IO).starts_with("/s/a: "));

@@ -35,7 +35,7 @@ struct Raw {
 }
 
 #[repr(C)]
-struct Request {
+struct InumbersRequest {
     header: Header,
     chunks: [Raw; BATCH],
 }
@@ -64,16 +64,16 @@ pub struct InodeChunk {
 /// `PERM` without `CAP_SYS_ADMIN`, `NOTTY` where it is no XFS, or Linux is older than 5.3.
 #[allow(unsafe_code)]
 pub fn chunks(fd: BorrowedFd<'_>, from: u64) -> Result<Vec<InodeChunk>> {
-    let mut request = Box::new(Request {
+    let mut request = Box::new(InumbersRequest {
         header: Header { ino: from, icount: BATCH as u32, ..Header::default() },
         chunks: [Raw::default(); BATCH],
     });
-    // SAFETY: `Request` is `repr(C)` and is a `struct xfs_inumbers_req`, a header followed
+    // SAFETY: `InumbersRequest` is `repr(C)` and is a `struct xfs_inumbers_req`, a header followed
     // by `icount` `struct xfs_inumbers`, all fields plain integers without padding between
     // them; the kernel writes the header and at most `icount` chunks, which are inside
     // `request` and outlive the call.
     unsafe {
-        ioctl(fd, Updater::<XFS_IOC_INUMBERS, Request>::new(&mut request))?;
+        ioctl(fd, Updater::<XFS_IOC_INUMBERS, InumbersRequest>::new(&mut request))?;
     }
     let count = usize::try_from(request.header.ocount).unwrap_or(0).min(BATCH);
     let chunk = |raw: &Raw| InodeChunk { start: raw.startino, allocated: raw.allocmask };
@@ -88,7 +88,7 @@ mod tests {
     fn layout_is_the_kernels() {
         assert_eq!(size_of::<Header>(), 64);
         assert_eq!(size_of::<Raw>(), 24);
-        assert_eq!(size_of::<Request>(), 64 + 24 * BATCH);
+        assert_eq!(size_of::<InumbersRequest>(), 64 + 24 * BATCH);
         assert_eq!(XFS_IOC_INUMBERS, 0x8040_5880);
     }
 

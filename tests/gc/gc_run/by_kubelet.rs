@@ -12,7 +12,7 @@ use layersweep::model::plan::Reason;
 use layersweep::model::{Outcome, OutcomeKind, Plan, Stopped};
 use layersweep::policy::Policy;
 use layersweep::policy::compare::kubelet_policy;
-use layersweep::policy::kubelet::{Event, Failure, Gates, Report};
+use layersweep::policy::kubelet::{CollectorReport, Event, Gates, KubeletFailure};
 
 use super::ByName;
 use super::GO_ON;
@@ -36,7 +36,7 @@ impl Node {
         policy: &Policy,
         told: &mut Told,
         stop: &AtomicBool,
-    ) -> Result<(Outcome, Report), PreconditionError> {
+    ) -> Result<(Outcome, CollectorReport), PreconditionError> {
         let scan = self.scan();
         let means = ProofContext { request: &self.request(), policy, context: &ByName };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), told, stop);
@@ -45,7 +45,7 @@ impl Node {
         Ok((run.finish(plan, before), report))
     }
 
-    fn dry_by_kubelet(&self, policy: &Policy) -> (Plan, Report) {
+    fn dry_by_kubelet(&self, policy: &Policy) -> (Plan, CollectorReport) {
         let scan = self.scan();
         let means = ProofContext { request: &self.request(), policy, context: &ByName };
         let looked = RemoverFacts::now(&scan, &means, &mut self.remover()).unwrap();
@@ -102,7 +102,7 @@ fn what_our_rules_keep_it_does_not_try() {
     assert_eq!(report.freed.attempted.len(), IMAGES - 3);
     let calls = node.server.take_calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("RemoveImage")).count(), IMAGES - 3);
-    assert!(matches!(report.failure, Some(Failure::NotEnoughFreed { .. })), "{:?}", report.failure);
+    assert!(matches!(report.failure, Some(KubeletFailure::NotEnoughFreed { .. })), "{:?}", report.failure);
     assert_eq!(report.events, [Event::FreeDiskSpaceFailed]);
     assert_eq!(ran.plan.outcome, OutcomeKind::NotReached);
     let mut rules: Vec<_> = ran.plan.kept.iter().map(|kept| kept.rule.as_str()).collect();
@@ -122,7 +122,7 @@ fn a_runtime_that_fails() {
     let mut told = Told::default();
     let (ran, report) = node.by_kubelet(&policy(75, 40), &mut told, &GO_ON).unwrap();
     assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
-    assert!(matches!(&report.failure, Some(Failure::Deletion(failed)) if failed.len() == 1));
+    assert!(matches!(&report.failure, Some(KubeletFailure::Deletion(failed)) if failed.len() == 1));
     assert_eq!(report.freed.deleted.len(), IMAGES - 2, "the one it was lied about among them");
     assert_eq!((ran.deletions.len(), told.refused.len()), (IMAGES - 3, 1));
     let of_rule = |rule| ran.plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count();

@@ -7,14 +7,14 @@ use jiff::SignedDuration;
 use layersweep::model::ContainerState;
 use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Container;
-use layersweep::policy::containers::Kept;
+use layersweep::policy::containers::ContainerPolicy;
+use layersweep::policy::containers::KeptContainer;
 use layersweep::policy::containers::Pods;
-use layersweep::policy::containers::Policy;
 use layersweep::policy::containers::Sandbox;
 use layersweep::policy::containers::Verdicts;
 use layersweep::policy::containers::exact;
 use layersweep::policy::containers::kubelet;
-use layersweep::policy::containers::logs::{self, Directory, LinkTarget};
+use layersweep::policy::containers::logs::{self, LinkTarget, LogDirectoryState};
 
 use super::container_rows::{
     ContainerPolicyFields, ContainerPolicyRow, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow,
@@ -85,7 +85,7 @@ pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
 }
 
 /// Why the kubelet would not start with it.
-fn fault(policy: &Policy) -> Option<&'static str> {
+fn fault(policy: &ContainerPolicy) -> Option<&'static str> {
     policy.min_age.is_negative().then_some("invalid_min_age")
 }
 
@@ -95,7 +95,7 @@ pub fn policy(row: &ContainerPolicyRow) -> Result<(), String> {
     }
     match &row.expected.policy {
         None => Ok(()),
-        Some(expected) => same("policy", &policy_of(expected), &Policy::kubelet()),
+        Some(expected) => same("policy", &policy_of(expected), &ContainerPolicy::kubelet()),
     }
 }
 
@@ -103,7 +103,10 @@ pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
     let sandboxes = sandboxes_of(&row.sandboxes)?;
     let pods = pods(row.all_sources_ready.unwrap_or(true), &row.pods);
     let occupied = |id: &str| row.containers.iter().any(|one| one.sandbox == id);
-    let policy = Policy { min_age: SignedDuration::from_millis(row.min_age_ms), ..Policy::default() };
+    let policy = ContainerPolicy {
+        min_age: SignedDuration::from_millis(row.min_age_ms),
+        ..ContainerPolicy::default()
+    };
     let now = at(row.now_ms.unwrap_or(1_000_000));
     let input = exact::Input { containers: &[], sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
     let verdicts = match decides {
@@ -145,7 +148,9 @@ pub fn pod_logs(decides: Decides, row: &PodLogsRow) -> Result<(), String> {
                 let facts = row.facts.get(*name).cloned().unwrap_or_default();
                 match logs::exact_directory(&directory(name, &facts), &pods, min_age, now) {
                     None => removed.push(at),
-                    Some((rule, detail)) => kept_by.push(Kept { id: (*name).to_owned(), rule, detail }),
+                    Some((rule, detail)) => {
+                        kept_by.push(KeptContainer { id: (*name).to_owned(), rule, detail })
+                    }
                 }
             }
             Ok(removed)
@@ -165,8 +170,8 @@ fn kubelet_directories<E>(directories: Result<&[&str], E>, pods: &Pods) -> Resul
     Ok(directories.filter(|(_, name)| logs::kubelet_directory(name, pods)).map(|(at, _)| at).collect())
 }
 
-fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> Directory<'a> {
-    Directory {
+fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> LogDirectoryState<'a> {
+    LogDirectoryState {
         pod: logs::uid_in_directory(name),
         occupied: facts.occupied,
         newest: facts.newest_ms.map(at),
@@ -248,12 +253,12 @@ pub fn eviction(row: &EvictionRow) -> Result<(), String> {
     Ok(())
 }
 
-fn policy_of(fields: &ContainerPolicyFields) -> Policy {
-    Policy {
+fn policy_of(fields: &ContainerPolicyFields) -> ContainerPolicy {
+    ContainerPolicy {
         decides: PolicyKind::Kubelet,
         min_age: SignedDuration::from_millis(fields.min_age_ms),
-        max_per_unit: Policy::limit(fields.max_per_pod_container),
-        max_total: Policy::limit(fields.max_containers),
+        max_per_unit: ContainerPolicy::limit(fields.max_per_pod_container),
+        max_total: ContainerPolicy::limit(fields.max_containers),
     }
 }
 
@@ -312,7 +317,7 @@ fn each_is_judged<'a>(ids: impl Iterator<Item = &'a str>, verdicts: &Verdicts) -
     same("judged", &expected, &judged)
 }
 
-fn kept(expected: Option<&BTreeMap<String, String>>, kept: &[Kept]) -> Result<(), String> {
+fn kept(expected: Option<&BTreeMap<String, String>>, kept: &[KeptContainer]) -> Result<(), String> {
     let Some(expected) = expected else { return Ok(()) };
     let kept: BTreeMap<_, _> = kept.iter().map(|one| (one.id.clone(), one.rule.to_string())).collect();
     same("kept", expected, &kept)

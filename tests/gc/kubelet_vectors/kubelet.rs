@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use layersweep::model::plan::Reason;
 use layersweep::policy::kubelet::{
-    Failure, FsStats, Gates, ListedContainer, ListedImage, Manager, Policy, Record, Report, Runtime,
-    RuntimeError,
+    CollectorReport, FsStats, Gates, KubeletFailure, KubeletPolicy, KubeletRecord, ListedContainer,
+    ListedImage, Manager, Runtime, RuntimeError,
 };
 
 use super::rows::{Container, Counters, Expect, Fs, Image, ImagesRow, Operation, PolicyFields, RecordFields};
@@ -20,12 +20,12 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
     };
     let records = row.initial_records.iter().map(|record| {
         let (id, handler) = record.key.split_once(',').unwrap_or((&record.key, ""));
-        let known = Record {
+        let known = KubeletRecord {
             id: id.into(),
             handler: handler.into(),
             first_detected: record.first_detected_ms.map(at),
             last_used: record.last_used_ms.map(at),
-            ..Record::default()
+            ..KubeletRecord::default()
         };
         (record.key.clone(), known)
     });
@@ -45,7 +45,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
             (Operation::Detect, None) => {
                 let first_detected = step.detect_time_ms.map_or(Some(now), |time| time.map(at));
                 let failure = manager.detect(&mut fake, first_detected, now).err();
-                Report { failure, ..Report::default() }
+                CollectorReport { failure, ..CollectorReport::default() }
             }
             (Operation::FreeSpace, Some(bytes)) => manager.make_space(&mut fake, bytes.into(), now),
             (Operation::DeleteUnused, None) => manager.make_space(&mut fake, i128::MAX, now),
@@ -58,8 +58,8 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
     Ok(())
 }
 
-pub fn policy(fields: &PolicyFields) -> Policy {
-    Policy {
+pub fn policy(fields: &PolicyFields) -> KubeletPolicy {
+    KubeletPolicy {
         high_percent: fields.high_percent,
         low_percent: fields.low_percent,
         min_age: SignedDuration::from_millis(fields.min_age_ms),
@@ -71,7 +71,7 @@ pub fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
 }
 
-fn check(expect: &Expect, report: &Report, manager: &Manager, fake: &Fake) -> Result<(), String> {
+fn check(expect: &Expect, report: &CollectorReport, manager: &Manager, fake: &Fake) -> Result<(), String> {
     if expect.outcome.is_some() || expect.kept.is_some() {
         return Err("the kubelet tells no outcome and no rule".into());
     }
@@ -143,16 +143,16 @@ pub fn lists(expect: &Expect, deleted: &[String], remaining: &[String]) -> Resul
     Ok(())
 }
 
-fn code(failure: &Failure) -> String {
+fn code(failure: &KubeletFailure) -> String {
     match failure {
-        Failure::ListImages(_) => "list_images_failed",
-        Failure::ListPods(_) => "list_pods_failed",
-        Failure::ContainerStatus(_) => "container_status_failed",
-        Failure::FsStats(_) => "fs_stats_unavailable",
-        Failure::InvalidCapacity => "invalid_capacity",
-        Failure::AgeDeletion(_) => "age_deletion_errors",
-        Failure::Deletion(_) => "deletion_errors",
-        Failure::NotEnoughFreed { .. } => "not_enough_freed",
+        KubeletFailure::ListImages(_) => "list_images_failed",
+        KubeletFailure::ListPods(_) => "list_pods_failed",
+        KubeletFailure::ContainerStatus(_) => "container_status_failed",
+        KubeletFailure::FsStats(_) => "fs_stats_unavailable",
+        KubeletFailure::InvalidCapacity => "invalid_capacity",
+        KubeletFailure::AgeDeletion(_) => "age_deletion_errors",
+        KubeletFailure::Deletion(_) => "deletion_errors",
+        KubeletFailure::NotEnoughFreed { .. } => "not_enough_freed",
     }
     .into()
 }

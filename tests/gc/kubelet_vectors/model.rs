@@ -2,7 +2,7 @@
 //! collector's constructor checks.
 
 use jiff::SignedDuration;
-use layersweep::policy::kubelet::Policy;
+use layersweep::policy::kubelet::KubeletPolicy;
 
 /// The loop that only looks.
 pub const IMAGE_DETECT_PERIOD: SignedDuration = SignedDuration::from_mins(5);
@@ -23,7 +23,7 @@ pub enum PolicyFault {
 
 /// What the collector's constructor checks: laxer than the check of the configuration, and the first
 /// fault only.
-pub fn check(policy: &Policy) -> Result<(), PolicyFault> {
+pub fn check(policy: &KubeletPolicy) -> Result<(), PolicyFault> {
     let (high, low) = (policy.high_percent, policy.low_percent);
     if !(0..=100).contains(&high) {
         return Err(PolicyFault::HighOutOfRange);
@@ -38,7 +38,7 @@ pub fn check(policy: &Policy) -> Result<(), PolicyFault> {
 }
 
 /// Which loops the kubelet starts with it.
-pub fn loops(policy: &Policy) -> Loops {
+pub fn loops(policy: &KubeletPolicy) -> Loops {
     let never = policy.high_percent == 100 && policy.max_age.is_zero();
     Loops { collection: !never, detection: true }
 }

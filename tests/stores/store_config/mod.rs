@@ -9,7 +9,7 @@ mod users;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use layersweep::stores::containers_storage::config::{Discovery, Environment, StoreConfig};
+use layersweep::stores::containers_storage::config::{Environment, GraphrootDiscovery, StoreConfig};
 use layersweep::sys::sysroot::Sysroot;
 
 fn fixture(case: &str) -> Sysroot {
@@ -52,7 +52,7 @@ fn line(store: &StoreConfig) -> String {
     format!("{line} ({})", store.origin)
 }
 
-fn lines(discovery: &Discovery) -> Vec<String> {
+fn lines(discovery: &GraphrootDiscovery) -> Vec<String> {
     discovery.stores.iter().map(line).collect()
 }
 

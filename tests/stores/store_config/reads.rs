@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use layersweep::disk::Progress;
 use layersweep::node::kubelet::Kubelet;
 use layersweep::stores::containers_storage::config::{discover, named, sandboxes};
-use layersweep::stores::{self, Measure, Request, sandbox_images};
+use layersweep::stores::{self, Measure, ScanRequest, sandbox_images};
 use layersweep::sys::sysroot::Sysroot;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
@@ -127,11 +127,11 @@ fn a_look_reads_each_file_once() {
     for (graphroots, of_users) in
         [(vec![], 1), (vec!["/store".into()], 1), (vec!["/var/lib/containers/storage".into()], 1)]
     {
-        let request = Request {
+        let request = ScanRequest {
             graphroots,
             environment: root(),
             measure: Measure::Nothing,
-            ..Request::of(sysroot.clone())
+            ..ScanRequest::of(sysroot.clone())
         };
         stores::run(&request, &Progress::default()).expect("a scan");
         watched.expect(&format!("{:?}", request.graphroots), &[1, 1, 1, 1, of_users]);

@@ -1,7 +1,7 @@
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::app::history::{Origin, PastRuns};
+use crate::app::history::{HistoryOrigin, PastRuns};
 use crate::history::runs::{
     Act, Certainty, Command, Deletion, Event, OutcomeKind, Quiet, Reason, TargetKind,
 };
@@ -59,7 +59,7 @@ fn act() -> Act {
 }
 
 fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
-    let origin = Origin {
+    let origin = HistoryOrigin {
         database: Some("/db".into()),
         complete: true,
         since: None,

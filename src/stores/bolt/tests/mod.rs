@@ -6,13 +6,13 @@ mod real;
 mod writing;
 
 use super::meta::fnv1a;
-use super::{Bucket, BucketEntry, Database, Limits, Source};
+use super::{Bucket, BucketEntry, Database, Limits, PageSource};
 use std::io;
 
 /// A file that nobody writes.
 struct Still<'a>(&'a [u8]);
 
-impl Source for Still<'_> {
+impl PageSource for Still<'_> {
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }

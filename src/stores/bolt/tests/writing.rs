@@ -17,7 +17,7 @@ struct Changing {
     changes: Cell<u32>,
 }
 
-impl Source for Changing {
+impl PageSource for Changing {
     fn length(&self) -> io::Result<u64> {
         Still(&self.now.borrow()).length()
     }

@@ -19,7 +19,7 @@ const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
 const MOST_CONFIG_BYTES: u64 = 8 << 20;
 
 /// One image and its names.
-pub(crate) struct Group<'a> {
+pub(crate) struct ImageGroup<'a> {
     pub(crate) namespace: &'a Namespace,
     pub(crate) names: Vec<&'a ImageRecord>,
     pub(crate) resolved: Resolved,
@@ -32,7 +32,7 @@ pub(crate) struct Group<'a> {
 
 /// All images of the root, and how to find them.
 pub(crate) struct Groups<'a> {
-    pub(crate) all: Vec<Group<'a>>,
+    pub(crate) all: Vec<ImageGroup<'a>>,
     /// By namespace and name.
     by_name: HashMap<(&'a str, &'a str), usize>,
     /// By namespace and digest of the configuration.
@@ -42,7 +42,7 @@ pub(crate) struct Groups<'a> {
 impl<'a> Groups<'a> {
     /// The image that a container was made from: by the configuration that CRI noted, else
     /// by name.
-    pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&Group<'a>> {
+    pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&ImageGroup<'a>> {
         let cri = container.cri.as_ref();
         let by_config = cri.and_then(|cri| cri.image_ref.clone());
         let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
@@ -59,7 +59,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The image that a configured reference means.
-    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&Group<'a>> {
+    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&ImageGroup<'a>> {
         let full = reference::full(name);
         let at = [name, &full].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
         at.map(|at| &self.all[*at])
@@ -116,7 +116,7 @@ impl<'a> Filler<'a> {
         digest: &str,
         names: Vec<&'a ImageRecord>,
         resolved: Resolved,
-    ) -> Group<'a> {
+    ) -> ImageGroup<'a> {
         let mut refs = Vec::new();
         // A name whose time is over holds nothing, but CRI lists its image until it is collected.
         for name in names.iter().filter(|name| graph.expired(name, self.writer.present.now()).is_none()) {
@@ -154,7 +154,7 @@ impl<'a> Filler<'a> {
             listed_bytes: resolved.listed_bytes,
             holds,
         });
-        Group { namespace, names, resolved, image, id, tops }
+        ImageGroup { namespace, names, resolved, image, id, tops }
     }
 
     /// The top snapshots that the configuration's labels name, the usual snapshotter first.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::model::{LeakClass, NodeKind, Verdict, display};
-use crate::stores::containerd::fill::images::{Group, Groups};
+use crate::stores::containerd::fill::images::{Groups, ImageGroup};
 use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
 use crate::stores::containerd::metadata::Namespace;
@@ -50,7 +50,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    fn image_damage(&mut self, group: &Group<'a>) {
+    fn image_damage(&mut self, group: &ImageGroup<'a>) {
         let names: Vec<_> = group.names.iter().map(|name| name.name.as_str()).collect();
         let names = names.join(", ");
         if let Some(digest) = group.resolved.missing.first() {

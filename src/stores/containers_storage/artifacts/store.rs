@@ -10,7 +10,7 @@ use crate::stores::containers_storage::artifacts::{self, Layout};
 use crate::stores::containers_storage::config::pinned_by;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::inventory_writer::InventoryWriter;
-use crate::stores::request::Request;
+use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
 
@@ -29,7 +29,11 @@ impl Artifacts {
     ///
     /// # Errors
     /// When it cannot be listed.
-    pub(crate) fn find(places: &StorePlaces, origin: &str, request: &Request) -> io::Result<Option<Self>> {
+    pub(crate) fn find(
+        places: &StorePlaces,
+        origin: &str,
+        request: &ScanRequest,
+    ) -> io::Result<Option<Self>> {
         if !artifacts::exists(places) {
             return Ok(None);
         }
@@ -82,7 +86,7 @@ impl Store for Artifacts {
         artifacts::moved(&self.layout)
     }
 
-    fn read_again(&mut self, request: &Request) -> io::Result<()> {
+    fn read_again(&mut self, request: &ScanRequest) -> io::Result<()> {
         self.layout = artifacts::read(&self.layout.places, request.patience)?;
         Ok(())
     }

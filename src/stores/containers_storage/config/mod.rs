@@ -26,7 +26,7 @@ use merge::Stores;
 use paths::{Defaults, Owner, tidy};
 pub use pins::{pin_matches, pin_matches_image, pinned_by};
 use rootless::User;
-pub use types::{Discovery, Environment, Pin, StoreConfig};
+pub use types::{Environment, GraphrootDiscovery, Pin, StoreConfig};
 use types::{Problems, Settings};
 
 /// Finds the stores that the configuration names, each graphroot once:
@@ -38,7 +38,7 @@ use types::{Problems, Settings};
 ///
 /// The paths in `environment` are taken inside the root as well.
 #[must_use]
-pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
+pub fn discover(sysroot: &Sysroot, environment: &Environment) -> GraphrootDiscovery {
     let mut configuration = Configuration::read(sysroot, environment);
     configuration.look_through_homes();
     configuration.into()
@@ -54,16 +54,16 @@ pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
 /// graphroot itself shows, and no imagestore, since one belongs to one graphroot only and its
 /// bytes would be taken for this store's.
 #[must_use]
-pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf]) -> Discovery {
+pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf]) -> GraphrootDiscovery {
     let mut configuration = Configuration::read(sysroot, environment);
     let stores: Vec<_> = graphroots.iter().map(|graphroot| configuration.named(graphroot)).collect();
     if graphroots.is_empty() {
-        return Discovery { stores: Vec::new(), ..configuration.into() };
+        return GraphrootDiscovery { stores: Vec::new(), ..configuration.into() };
     }
     let problems = configuration.problems.0.clone();
     configuration.look_through_homes();
-    let Discovery { stores: others, pins, artifact_stores, .. } = configuration.into();
-    Discovery { stores, others, pins, artifact_stores, problems }
+    let GraphrootDiscovery { stores: others, pins, artifact_stores, .. } = configuration.into();
+    GraphrootDiscovery { stores, others, pins, artifact_stores, problems }
 }
 
 /// A user with stores.
@@ -77,7 +77,7 @@ pub struct UserStores {
 }
 
 /// The users other than root that have stores: for root all of them, else the calling one. What
-/// cannot be read is a problem of every [`Discovery`].
+/// cannot be read is a problem of every [`GraphrootDiscovery`].
 #[must_use]
 pub fn users_stores(sysroot: &Sysroot, environment: &Environment) -> Vec<UserStores> {
     let files = Files::new(sysroot);
@@ -99,7 +99,7 @@ pub fn users_stores(sysroot: &Sysroot, environment: &Environment) -> Vec<UserSto
 }
 
 /// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. What
-/// cannot be read is a problem of every [`Discovery`].
+/// cannot be read is a problem of every [`GraphrootDiscovery`].
 #[must_use]
 pub fn sandboxes(sysroot: &Sysroot) -> Vec<Pin> {
     let crio = Crio::read(&Files::new(sysroot), &mut Problems::default());
@@ -107,7 +107,7 @@ pub fn sandboxes(sysroot: &Sysroot) -> Vec<Pin> {
 }
 
 /// What CRI-O does to its store when it starts; `None` where no CRI-O is configured. What cannot be
-/// read is a problem of every [`Discovery`].
+/// read is a problem of every [`GraphrootDiscovery`].
 #[must_use]
 pub fn crio_start(sysroot: &Sysroot) -> Option<CrioStart> {
     Crio::read(&Files::new(sysroot), &mut Problems::default()).map(|crio| crio.start)
@@ -199,7 +199,7 @@ impl<'a> Configuration<'a> {
     }
 }
 
-impl From<Configuration<'_>> for Discovery {
+impl From<Configuration<'_>> for GraphrootDiscovery {
     fn from(read: Configuration<'_>) -> Self {
         let crio = read.crio.as_ref();
         Self {

@@ -44,7 +44,7 @@ pub struct Pin {
 
 /// What the configuration of a node says.
 #[derive(Clone, Debug, Default)]
-pub struct Discovery {
+pub struct GraphrootDiscovery {
     /// The stores, each graphroot once.
     pub stores: Vec<StoreConfig>,
     /// Of a look at named stores, all that the configuration names, those among them: they may take

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::sys::removal::{Failure, Removal};
+use crate::sys::removal::{Removal, RemovalFailure};
 
 /// What an edit did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Deleted {
     /// Names that were unlinked, directories included.
     pub removed: u64,
     /// What could not be removed, with the reason. A remaining directory is now an orphan.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<RemovalFailure>,
     /// Failures that are not listed.
     pub more_failures: u64,
     /// Directories were removed in place, under the locks.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::editor::Editor;
 use super::locks::noise64;
-use crate::sys::clock::{self, Reading};
+use crate::sys::clock::{self, ClockReading};
 
 /// Nobody has killed more runs than this.
 const MOST_NOTES: usize = 1000;
@@ -110,7 +110,7 @@ impl Editor {
     /// A note on this store as of now.
     fn note(&self, intent: Intent, marks: Vec<Mark>) -> std::io::Result<Note> {
         let graphroot = self.places.graphroot.to_path_buf();
-        let Reading { boot_id, .. } = clock::read()?;
+        let ClockReading { boot_id, .. } = clock::read()?;
         let (store, at) = (self.places.graphroot.identity(), self.present().now());
         Ok(Note { graphroot, store, boot_id, at, marks, intent })
     }

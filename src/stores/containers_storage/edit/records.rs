@@ -24,7 +24,7 @@ pub(super) struct RecordFile {
 
 /// The records of all files.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(super) struct LockedRecords {
     pub(super) files: Vec<RecordFile>,
     pub(super) layers: Vec<LayerRecord>,
     pub(super) images: Vec<ImageRecord>,
@@ -44,7 +44,7 @@ impl From<Fault> for Unread {
     }
 }
 
-impl Records {
+impl LockedRecords {
     /// Reads every record file of every place.
     pub(super) fn load(places: &[StoreDirectory]) -> Result<Self, Unread> {
         let mut records = Self::default();

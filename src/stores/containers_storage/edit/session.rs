@@ -15,7 +15,7 @@ use super::locks::HeldLocks;
 use super::mounted::{self, Evidence, Read};
 use super::offered::Emptied;
 use super::outside::OutsideUse;
-use super::records::{Records, Unread};
+use super::records::{LockedRecords, Unread};
 use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
@@ -38,7 +38,7 @@ struct PlaceTrash {
 pub(super) struct Session<'e> {
     pub(super) editor: &'e Editor,
     pub(super) places: Vec<StoreDirectory>,
-    pub(super) records: Records,
+    pub(super) records: LockedRecords,
     pub(super) done: Deleted,
     held: HeldLocks,
     since: Instant,
@@ -80,7 +80,7 @@ impl<'e> Session<'e> {
         if !evidence.is_current(&places)? {
             return Ok(None);
         }
-        let records = Records::load(&places).map_err(|unread| match unread {
+        let records = LockedRecords::load(&places).map_err(|unread| match unread {
             Unread::Refused(refusal) => Error::Refused(refusal),
             Unread::Failed(fault) => fault.into(),
         })?;

@@ -31,11 +31,11 @@ pub enum Error {
 /// The records of one file, in its order.
 #[derive(Clone, Debug)]
 pub struct Table {
-    records: Vec<Record>,
+    records: Vec<RawRecord>,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct RawRecord {
     id: String,
     raw: Box<RawValue>,
 }
@@ -109,7 +109,7 @@ impl Table {
             if !seen.insert(id.clone()) {
                 return Err(Error::Twice(id));
             }
-            records.push(Record { id, raw });
+            records.push(RawRecord { id, raw });
         }
         Ok(Self { records })
     }
