@@ -139,7 +139,7 @@ pub(super) fn resume(editors: &Editors, pins: &Pins) -> (usize, Vec<Problem>) {
             }
             Err(error) => {
                 let root = store.root().to_string_lossy().into_owned();
-                problems.push(Problem::new(Some(root), Phase::Resume, error.to_string()));
+                problems.push(Problem::new(Some(root), Phase::Resume, &error));
             }
         }
     }

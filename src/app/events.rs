@@ -2,7 +2,7 @@
 
 use crate::model::display::bytes;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::End;
+use crate::model::plan::PassEnd;
 use crate::model::space::InvalidStats;
 use crate::policy::kubelet;
 
@@ -33,7 +33,7 @@ pub fn events(
         let first = outcome.plan.problems.first().map(|problem| problem.message.clone());
         let first = first.or_else(|| events.first().map(|event| event.message.clone()));
         events.push(Event {
-            reason: kubelet::Event::ImageGCFailed.as_str(),
+            reason: kubelet::KubeletEvent::ImageGCFailed.as_str(),
             message: format!("failed again (2 or more consecutive runs): {}", first.unwrap_or_default()),
         });
     }
@@ -43,7 +43,7 @@ pub fn events(
 /// What the kubelet tells by its own lights: nothing, where it believes that it has done its work.
 fn by_kubelet(report: &kubelet::CollectorReport) -> Vec<Event> {
     let message = report.failure.as_ref().map(ToString::to_string).unwrap_or_default();
-    let event = |event: &kubelet::Event| Event { reason: event.as_str(), message: message.clone() };
+    let event = |event: &kubelet::KubeletEvent| Event { reason: event.as_str(), message: message.clone() };
     report.events.iter().map(event).collect()
 }
 
@@ -54,16 +54,16 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
         let mount = mount.map(|mount| mount.display().to_string()).unwrap_or_default();
         if let Some(Err(invalid @ (InvalidStats::NoCapacity | InvalidStats::Missing(_)))) = &plan.before {
             events.push(Event {
-                reason: kubelet::Event::InvalidDiskCapacity.as_str(),
+                reason: kubelet::KubeletEvent::InvalidDiskCapacity.as_str(),
                 message: format!("{mount}: {invalid}"),
             });
         }
-        if plan.end == End::NotReached {
+        if plan.end == PassEnd::NotReached {
             let images = outcome.deletions.iter().filter(|one| one.step.target.is_image());
             let here = images.filter(|one| one.step.filesystem == Some(plan.filesystem));
             let freed = here.filter_map(|one| one.measured_bytes).sum();
             events.push(Event {
-                reason: kubelet::Event::FreeDiskSpaceFailed.as_str(),
+                reason: kubelet::KubeletEvent::FreeDiskSpaceFailed.as_str(),
                 message: format!(
                     "{mount}: wanted to free {}, but freed {}: everything else is in use or \
                         protected (`layersweep usage` shows what uses the rest)",

@@ -31,7 +31,7 @@ use crate::cri::Options;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::measure::Patience;
+use crate::execute::measure::SettlePatience;
 use crate::execute::owner::Owners;
 use crate::execute::{
     self, Gauges, PreconditionError, ProofContext, Remover, RemoverFacts, Run, images, names,
@@ -40,7 +40,7 @@ use crate::history::pins::Pins;
 use crate::history::runs::Command;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{End, Gain, Phase, Plan, Problem, TargetKind, sum};
+use crate::model::plan::{Gain, PassEnd, Phase, Plan, Problem, TargetKind, sum};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
@@ -103,14 +103,16 @@ pub struct Planned {
     barred: Option<String>,
 }
 
-/// What removes images, and who may be at work in the stores besides, unless that does not matter.
+/// Who removes images.
 #[derive(Debug)]
-enum Through {
+enum Deleter {
+    /// The runtime.
     Cri(Box<CriRemover>),
+    /// We do, while none of these owners runs; `None`: whoever runs (`--while-runtime-runs`).
     Direct(Option<Owners>),
 }
 
-impl Through {
+impl Deleter {
     /// The remover, which `direct` holds where it is made for this.
     fn remover<'r, 'e: 'r>(
         &'e mut self,
@@ -129,10 +131,10 @@ impl Through {
 pub struct Gc<'a> {
     asked: GcRequest<'a>,
     /// Locked from the beginning, or where somebody is asked, from the answer on.
-    run: CommandRun<'a>,
+    command_run: CommandRun<'a>,
     kubelet: Option<execute::kubelet::Settings>,
-    through: Option<Through>,
-    /// What `through` is; before, what is configured.
+    deleter: Option<Deleter>,
+    /// What `deleter` is; before, what is configured.
     via: Via,
     /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
     not_written_out: Option<Vec<Finding>>,
@@ -144,10 +146,10 @@ impl<'a> Gc<'a> {
     pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
         Self {
             via: asked.config.via,
-            run: CommandRun::new(asked.command(), observer),
+            command_run: CommandRun::new(asked.command(), observer),
             asked,
             kubelet: None,
-            through: None,
+            deleter: None,
             not_written_out: None,
             resumed: false,
         }
@@ -162,11 +164,11 @@ impl<'a> Gc<'a> {
     pub fn plan(&mut self, asks: bool) -> Result<Planned, Error> {
         self.check()?;
         if !self.asked.dry_run && !asks {
-            self.run.lock(self.asked.request)?;
+            self.command_run.lock(self.asked.request)?;
         }
-        let mut through = self.through()?;
-        let planned = self.plan_through(&mut through);
-        self.through = Some(through);
+        let mut deleter = self.take_deleter()?;
+        let planned = self.plan_images(&mut deleter);
+        self.deleter = Some(deleter);
         planned
     }
 
@@ -176,33 +178,33 @@ impl<'a> Gc<'a> {
     /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
     /// [`Error::is_stale`], another plan may do.
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
-        let was_locked = self.run.is_locked();
-        self.run.lock(self.asked.request)?;
+        let was_locked = self.command_run.is_locked();
+        self.command_run.lock(self.asked.request)?;
         if !was_locked && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
             self.resumed = true;
             return Err(PreconditionError::stale("an interrupted run was finished first").into());
         }
-        let mut through = self.through()?;
+        let mut deleter = self.take_deleter()?;
         let missing = reserve::missing(&planned.scanned.scan, planned.scanned.state.place());
-        let result = self.carry_out(&mut through, planned);
-        if let Through::Cri(remover) = &through {
+        let result = self.carry_out(&mut deleter, planned);
+        if let Deleter::Cri(remover) = &deleter {
             // Again, where it was used up and there is room now.
             reserve::prepare(remover.reserve_file());
         }
-        reserve::tell_made(&missing, self.run.observer);
-        self.through = Some(through);
+        reserve::tell_made(&missing, self.command_run.observer);
+        self.deleter = Some(deleter);
         result
     }
 
     /// The result of a run that was refused, which is recorded, too: unless another run keeps it from
     /// beginning, which reports it.
     pub fn refused(&self, error: &Error) -> GcResult {
-        if self.run.is_locked()
+        if self.command_run.is_locked()
             && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.asked.request, now))
             // Nothing is written beside records that cannot be read.
             && !state.is_unreadable()
         {
-            recorder::refusal(&self.run, &state, self.via.as_str(), &error.message);
+            recorder::refusal(&self.command_run, &state, self.via.as_str(), &error.message);
         }
         GcResult {
             dry_run: self.asked.dry_run,
@@ -214,8 +216,8 @@ impl<'a> Gc<'a> {
     /// A plan that nothing was done of.
     fn result(&self, plan: Plan) -> GcResult {
         GcResult {
-            command: self.run.command,
-            run_id: self.run.id.clone(),
+            command: self.command_run.command,
+            run_id: self.command_run.id.clone(),
             dry_run: true,
             policy: None,
             via: self.via,
@@ -241,7 +243,7 @@ impl<'a> Gc<'a> {
     fn check(&mut self) -> Result<(), Error> {
         let GcRequest { request, config, .. } = &self.asked;
         if request.sysroot.is_some() {
-            let command = self.run.command.as_str();
+            let command = self.command_run.command.as_str();
             return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
                 .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
         }
@@ -269,9 +271,9 @@ impl<'a> Gc<'a> {
         }
     }
 
-    fn through(&mut self) -> Result<Through, Error> {
-        if let Some(through) = self.through.take() {
-            return Ok(through);
+    fn take_deleter(&mut self) -> Result<Deleter, Error> {
+        if let Some(deleter) = self.deleter.take() {
+            return Ok(deleter);
         }
         let GcRequest { request, while_runtime_runs, dry_run, .. } = self.asked;
         // A signal does not wait for a listing that may never come.
@@ -284,26 +286,26 @@ impl<'a> Gc<'a> {
         let Some(client) = client else {
             self.via = Via::Direct;
             self.check_logs()?;
-            return Ok(Through::Direct(direct::owners(request, while_runtime_runs)?));
+            return Ok(Deleter::Direct(direct::owners(request, while_runtime_runs)?));
         };
         self.via = Via::Cri;
         let remover = CriRemover::new(client)?;
         let place = database::place(request);
         let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
-        Ok(Through::Cri(Box::new(remover.with_reserve_file(reserve))))
+        Ok(Deleter::Cri(Box::new(remover.with_reserve_file(reserve))))
     }
 
     fn scan(&self) -> Result<ScanResult, Error> {
         let GcRequest { request, config, dry_run, .. } = self.asked;
-        scan::scan_for_policy(request, self.run.observer, !dry_run, config)
+        scan::scan_for_policy(request, self.command_run.observer, !dry_run, config)
     }
 
-    fn plan_through(&mut self, through: &mut Through) -> Result<Planned, Error> {
-        let mut planned = self.prepare(through)?;
-        self.plan_all(&mut planned, through)?;
+    fn plan_images(&mut self, deleter: &mut Deleter) -> Result<Planned, Error> {
+        let mut planned = self.prepare(deleter)?;
+        self.plan_all(&mut planned, deleter)?;
         let Planned { result, is_unfinished, scanned, editors, leaks, config, .. } = &mut planned;
         let plan = &mut result.plan;
-        if !self.run.is_locked() && editors.are_unfinished() {
+        if !self.command_run.is_locked() && editors.are_unfinished() {
             *is_unfinished = true;
             plan.notes.push(UNFINISHED.to_owned());
         }
@@ -316,7 +318,7 @@ impl<'a> Gc<'a> {
             && !self.asked.leaves_out_images();
         if may_lack_inodes {
             let warnings = by_hand::out_of_inodes(&scanned.scan);
-            self.run.observer.findings(Audience::Always, &warnings);
+            self.command_run.observer.findings(Audience::Always, &warnings);
             scanned.scan.inventory.findings.extend(warnings);
         }
         if self.asked.dry_run {
@@ -329,7 +331,7 @@ impl<'a> Gc<'a> {
     }
 
     /// Scans, and finds out what a plan is made from.
-    fn prepare(&self, through: &Through) -> Result<Planned, Error> {
+    fn prepare(&self, deleter: &Deleter) -> Result<Planned, Error> {
         let GcRequest { request, selection, .. } = &self.asked;
         let mut scanned = self.scan()?;
         if scanned.state.is_unreadable() {
@@ -338,7 +340,7 @@ impl<'a> Gc<'a> {
         }
         if scanned.state.is_new() {
             let dir = scanned.state.place().dir.display();
-            self.run.observer.note(&format!(
+            self.command_run.observer.note(&format!(
                 "no records in {dir} yet: nothing is pinned, and image ages come from the disk alone"
             ));
         }
@@ -351,19 +353,19 @@ impl<'a> Gc<'a> {
             config.images.targets = Targets::default();
             config.images.max_age = None;
         }
-        let containers = match (through, selection) {
-            (Through::Cri(remover), Selection::Gc { only }) => Containers::wanted(&config, only, remover),
-            (Through::Direct(owners), Selection::Gc { only }) => {
+        let containers = match (deleter, selection) {
+            (Deleter::Cri(remover), Selection::Gc { only }) => Containers::wanted(&config, only, remover),
+            (Deleter::Direct(owners), Selection::Gc { only }) => {
                 Containers::wanted_on_disk(&config, only, owners.as_ref())
             }
             (_, Selection::Rm { .. }) => None,
         };
-        if let Through::Direct(owners) = through {
+        if let Deleter::Direct(owners) = deleter {
             direct::check_namespace(request)?;
             direct::check(owners.as_ref(), &scanned, &editors)?;
         }
         // Where somebody is asked, not before the answer.
-        if self.run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
+        if self.command_run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
             scanned = self.scan()?;
         }
         let (leaks, barred) = match direct::leaks(&self.asked, self.via, &config, &scanned, &editors) {
@@ -371,7 +373,7 @@ impl<'a> Gc<'a> {
             Err(why) => (None, Some(why)),
         };
         let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
-        policy_context::protect(self.run.observer, &mut config, &stores)?;
+        policy_context::protect(self.command_run.observer, &mut config, &stores)?;
         let named = match selection {
             Selection::Gc { .. } => Requested::default(),
             Selection::Rm { references, all_tags } => rm::named(&scanned.scan, references, *all_tags)?,
@@ -407,7 +409,7 @@ impl<'a> Gc<'a> {
     }
 
     /// Plans everything, from one scan.
-    fn plan_all(&mut self, planned: &mut Planned, through: &mut Through) -> Result<(), Error> {
+    fn plan_all(&mut self, planned: &mut Planned, deleter: &mut Deleter) -> Result<(), Error> {
         let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred, .. } =
             planned;
         let scan = &scanned.scan;
@@ -421,7 +423,7 @@ impl<'a> Gc<'a> {
         let after = pending.as_ref().unwrap_or(scan);
         let made = made(&scan.inventory, leaks.as_ref(), containers);
         let means = ProofContext { request: stores, policy: &config.images, context: &context };
-        let looked = RemoverFacts::now(scan, &means, through.remover(editors, &mut None))?;
+        let looked = RemoverFacts::now(scan, &means, deleter.remover(editors, &mut None))?;
         let untags = names::plan(&named.untags, after, &means, &looked);
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
             let (plan, report, before) = match gc.kubelet {
@@ -453,7 +455,7 @@ impl<'a> Gc<'a> {
         let mut now = plan_now(self)?;
         // Once, and a run that deletes nothing disturbs nobody.
         if !now.0.steps.is_empty() && self.not_written_out.is_none() {
-            self.not_written_out = Some(self.run.write_out(&scan.inventory, &now.0.steps));
+            self.not_written_out = Some(self.command_run.write_out(&scan.inventory, &now.0.steps));
             // The filesystems may say now that there is less to do, a dry run's like any other.
             now = plan_now(self)?;
         }
@@ -485,7 +487,7 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    fn carry_out(&self, through: &mut Through, planned: Planned) -> Result<GcResult, Error> {
+    fn carry_out(&self, deleter: &mut Deleter, planned: Planned) -> Result<GcResult, Error> {
         let Planned { result, scanned, config, containers, barred, .. } = &planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         if let Some((_, plan)) = containers {
@@ -498,13 +500,13 @@ impl<'a> Gc<'a> {
             plan: &result.plan,
             usage_before_percent: usage_before(result),
         };
-        let mut recorder = Recorder::begin(&self.run, &scanned.state, Some(&context), &beginning);
+        let mut recorder = Recorder::begin(&self.command_run, &scanned.state, Some(&context), &beginning);
         let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
         let gauges = Gauges::open(&scan.inventory, logs);
-        let mut run = Run::new(gauges, Patience::default(), &mut recorder, flag());
+        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder, flag());
         let before = run.measure();
         let mut before_images = Vec::new();
-        let deleted = self.delete(&mut run, &planned, &mut scan, &context, through, &mut before_images);
+        let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut before_images);
         let (mut plan, kubelet, policy, targets) = match deleted {
             Ok((plan, report)) => (plan, report, result.policy, result.targets),
             // What was deleted before is gone all the same, and that is told.
@@ -550,7 +552,7 @@ impl<'a> Gc<'a> {
         planned: &Planned,
         scan: &mut Cow<'_, Scan>,
         context: &NodeContext<'_>,
-        through: &mut Through,
+        deleter: &mut Deleter,
         before_images: &mut Vec<Plan>,
     ) -> Result<(Plan, Option<CollectorReport>), PreconditionError> {
         let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
@@ -569,7 +571,7 @@ impl<'a> Gc<'a> {
             before_images.push(plan);
         }
         let mut direct = None;
-        let remover = through.remover(editors, &mut direct);
+        let remover = deleter.remover(editors, &mut direct);
         let means = ProofContext { request: stores, policy: &config.images, context };
         let untagged = names::run(run, &named.untags, scan, &means, remover)?;
         if !named.untags.is_empty() {
@@ -595,7 +597,7 @@ impl<'a> Gc<'a> {
 
     /// What the filesystems hold in no store that are still too full after this plan.
     fn outside(&self, plan: &Plan, scan: &Scan) -> Vec<Outside> {
-        let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != End::Reached);
+        let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
         let full: Vec<_> = full.map(|one| one.filesystem).collect();
         let told = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !told || full.is_empty() || is_asked() {
@@ -603,7 +605,7 @@ impl<'a> Gc<'a> {
         }
         // The usual places alone: a timer's run is not to walk a whole disk.
         let other_users =
-            outside::measure(self.asked.request, self.run.observer, self.asked.config, scan, Some(0));
+            outside::measure(self.asked.request, self.command_run.observer, self.asked.config, scan, Some(0));
         full.into_iter().map(|at| Outside::of(scan, &other_users, at)).collect()
     }
 

@@ -30,7 +30,7 @@ pub struct MetricsData {
     /// When `gc` deletes, as configured.
     pub targets: Targets,
     /// Our own state.
-    pub database: Database,
+    pub database: DatabaseState,
 }
 
 /// What the database says.
@@ -48,7 +48,7 @@ pub struct Remembered {
 
 /// The state of our own database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Database {
+pub struct DatabaseState {
     /// It can be read and is sound.
     pub ok: bool,
     /// Length of the database and its log; `None` where there is none.
@@ -97,7 +97,7 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
     let mut forecasts = open.read(|from| forecast::of(from, filesystems.iter().flatten()))?.into_iter();
     let forecasts = filesystems.iter().map(|one| one.as_ref().and_then(|_| forecasts.next()?)).collect();
     let place = &open.place;
-    let database = Database {
+    let database = DatabaseState {
         ok: degraded.is_empty() && unreadable_stores == 0,
         bytes: checkup::bytes(place),
         set_aside: checkup::quarantined(&place.dir).ok().map(|found| found.len() as u64),

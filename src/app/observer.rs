@@ -34,14 +34,14 @@ pub trait Observer: fmt::Debug {
     fn note(&self, message: &str);
 
     /// Something is wrong, and the use case goes on. An empty `hint` is none.
-    fn warn(&self, weight: Audience, message: &str, hint: &str);
+    fn warn(&self, audience: Audience, message: &str, hint: &str);
 
     /// Something in a store or a file of the node is wrong or could not be read.
-    fn finding(&self, weight: Audience, finding: &Finding);
+    fn finding(&self, audience: Audience, finding: &Finding);
 
     /// Several findings.
-    fn findings(&self, weight: Audience, findings: &[Finding]) {
-        findings.iter().for_each(|finding| self.finding(weight, finding));
+    fn findings(&self, audience: Audience, findings: &[Finding]) {
+        findings.iter().for_each(|finding| self.finding(audience, finding));
     }
 
     /// Something is about to be deleted.

@@ -14,7 +14,7 @@ use super::state::State;
 use crate::disk;
 use crate::execute;
 use crate::history::journal::Journal;
-use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
+use crate::history::runs::{self, Certainty, Command, RunEnd, RunError, Start};
 use crate::history::scan_record::StoreKey;
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
@@ -106,13 +106,13 @@ impl<'a> Recorder<'a> {
         });
         let usage =
             outcome.plan.shown().and_then(|shown| outcome.after.get(shown.filesystem.get())?.as_ref().ok());
-        let end = End {
+        let end = RunEnd {
             usage_after_percent: usage.map(|space| two_decimals(space.used_percent())),
             measured_bytes: Some(outcome.measured_bytes()),
             believed_bytes,
             errors: errors.collect(),
             filesystems: fullness(&self.journal, inventory),
-            ..End::of(self.state.now(), kind)
+            ..RunEnd::of(self.state.now(), kind)
         };
         let mut ended = self.journal.end(end);
         if ended.kept {
@@ -125,9 +125,9 @@ impl<'a> Recorder<'a> {
         if is_lost && exit == Exit::Done { Exit::Failed } else { exit }
     }
 
-    fn row(&self, step: &Step, error: Option<String>) -> runs::Deletion {
+    fn row(&self, step: &Step, error: Option<String>) -> runs::DeletionRow {
         let is_name = step.target.kind == TargetKind::Name;
-        runs::Deletion {
+        runs::DeletionRow {
             at: self.state.now(),
             // History has no artifacts of its own.
             kind: match step.target.kind {
@@ -148,7 +148,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl execute::Observer for Recorder<'_> {
+impl execute::RunObserver for Recorder<'_> {
     fn begins(&mut self, step: &Step) {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
@@ -194,7 +194,7 @@ impl execute::Observer for Recorder<'_> {
             return self.journal.measured(at, *measured_bytes, *byproduct_bytes, *usage_after_percent);
         }
         let store = step.target.store.as_ref().filter(|_| step.target.is_image());
-        let row = runs::Deletion {
+        let row = runs::DeletionRow {
             measured_bytes: *measured_bytes,
             byproduct_bytes: *byproduct_bytes,
             usage_after_percent: *usage_after_percent,
@@ -208,13 +208,13 @@ impl execute::Observer for Recorder<'_> {
         tracing::info!(id = step.target.id, "not deleted: {message:?}");
         self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         let row = self.row(step, Some(message.clone()));
-        let row = runs::Deletion { measured_bytes: problem.measured_bytes, ..row };
+        let row = runs::DeletionRow { measured_bytes: problem.measured_bytes, ..row };
         // For want of space: the disk's fault, and no reason to leave the image alone once there is room.
         let key = step.target.store.as_ref().filter(|_| step.target.is_image() && !problem.no_space);
         let attempt = key.zip(self.context).map(|(store, context)| {
             (store, Attempt::after(context.attempt(store, &step.target.id), self.state.now(), message))
         });
-        self.journal.refused(row, attempt);
+        self.journal.failed(row, attempt);
     }
 
     fn unproven(&mut self, _: &Step, message: &str) {
@@ -252,13 +252,13 @@ pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: &'static str, me
     };
     let mut journal = Journal::begin(state.place(), start);
     if command == Command::Gc && state.last_gc_failed() {
-        let reason = kubelet::Event::ImageGCFailed.as_str();
+        let reason = kubelet::KubeletEvent::ImageGCFailed.as_str();
         let event =
             Event { reason, message: format!("failed again (2 or more consecutive runs): {message}") };
         observer.event(&event);
         journal.event(event.reason, &event.message);
     }
     let errors = vec![RunError { id: String::new(), step: "begin".into(), message: message.to_owned() }];
-    let ended = journal.end(End { errors, ..End::of(state.now(), OutcomeKind::Refused) });
+    let ended = journal.end(RunEnd { errors, ..RunEnd::of(state.now(), OutcomeKind::Refused) });
     warn_of_saving(observer, &ended.degraded, &ended.notes);
 }

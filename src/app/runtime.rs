@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::request::Request;
 use crate::cri::discover::{self, Answers, Candidate};
-use crate::cri::{Client, CriError, Endpoint, Options, Problem};
+use crate::cri::{Client, CriError, CriProblem, Endpoint, Options};
 use crate::model::StoreKind;
 use crate::stores::Scan;
 use crate::sys::sysroot::Sysroot;
@@ -54,13 +54,15 @@ fn silent(error: &CriError) -> Error {
 }
 
 /// What to do about a runtime that cannot be used.
-pub fn hint(problem: &Problem) -> String {
+pub fn hint(problem: &CriProblem) -> String {
     match problem {
-        Problem::NotRunning(_) => "start the runtime, or name its socket with --cri-endpoint",
-        Problem::Refused => "start the runtime",
-        Problem::Starting(_) => "try again when it has started",
-        Problem::Denied => "run as root",
-        Problem::NotGrpc(_) | Problem::NoCri(_) => "name the CRI socket, like unix:///run/crio/crio.sock",
+        CriProblem::NotRunning(_) => "start the runtime, or name its socket with --cri-endpoint",
+        CriProblem::NotListening => "start the runtime",
+        CriProblem::Starting(_) => "try again when it has started",
+        CriProblem::Denied => "run as root",
+        CriProblem::NotGrpc(_) | CriProblem::NoCri(_) => {
+            "name the CRI socket, like unix:///run/crio/crio.sock"
+        }
         _ => "",
     }
     .into()
@@ -68,10 +70,10 @@ pub fn hint(problem: &Problem) -> String {
 
 /// The one to delete through, or why there is none.
 pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Error> {
-    let away = |problem: &Problem| {
+    let away = |problem: &CriProblem| {
         matches!(
             problem,
-            Problem::NotRunning(_) | Problem::NoCri(_) | Problem::NotGrpc(_) | Problem::OldApi(_)
+            CriProblem::NotRunning(_) | CriProblem::NoCri(_) | CriProblem::NotGrpc(_) | CriProblem::OldApi(_)
         )
     };
     let answering: Vec<_> = runtimes.iter().map(|(one, _)| one.configured).collect();

@@ -18,7 +18,7 @@ use crate::history::attempts::{self, Attempt};
 use crate::history::kept_scans::Packed;
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
-use crate::history::runs::{self, Command, Confirmation, Deletion, TargetKind};
+use crate::history::runs::{self, Command, Confirmation, DeletionRow, TargetKind};
 use crate::history::scan_record::{ScanRecord, StoreKey};
 use crate::history::scans::ScanRun;
 use crate::history::{
@@ -414,7 +414,7 @@ pub(super) fn read_clocks() -> Result<ClockReading, Error> {
 }
 
 /// What a scan says of something whose deletion was begun; `None`: nothing.
-fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confirmation> {
+fn fate(inventory: &Inventory, complete: bool, begun: &DeletionRow) -> Option<Confirmation> {
     let stores = &inventory.stores;
     let key = begun.store.as_ref().map(|StoreKey(store)| store);
     // One root can hold the stores of several drivers, with images of the same id.
@@ -483,7 +483,7 @@ mod tests {
         let mut second = inventory.stores[0].clone();
         second.driver = "vfs".into();
         inventory.stores.push(second);
-        let begun = |store: Option<StoreId>| Deletion {
+        let begun = |store: Option<StoreId>| DeletionRow {
             at: Timestamp::UNIX_EPOCH,
             kind: TargetKind::Image,
             store: store.map(StoreKey),

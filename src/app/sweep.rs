@@ -10,7 +10,7 @@ use super::request::Request;
 use super::run::CommandRun;
 use super::scan::{self, ScanResult};
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::measure::Patience;
+use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
 use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
@@ -154,7 +154,7 @@ impl<'a> Sweep<'a> {
         let beginning = Beginning { policy: None, via: "direct", plan: &all, usage_before_percent: None };
         let mut recorder = Recorder::begin(&self.run, state, None, &beginning);
         let gauges = Gauges::open(inventory, None);
-        let mut run = Run::new(gauges, Patience::default(), &mut recorder, flag());
+        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder, flag());
         let before = run.measure();
         let mut done = leaks::run(&mut run, &steps, inventory, &planned.editors, self.asked.wish.min_age);
         done.problems.extend(std::mem::take(&mut planned.unfinished));

@@ -6,7 +6,7 @@ use super::request::Request;
 use super::runtime;
 use crate::config::Via;
 use crate::cri::discover::Answers;
-use crate::cri::{Client, Options, Problem};
+use crate::cri::{Client, CriProblem, Options};
 use crate::disk::Progress;
 use crate::execute::owner::Owners;
 use crate::model::{Inventory, Owner, StoreIx, StoreKind};
@@ -73,7 +73,7 @@ pub(super) fn choose(request: &Request, options: &Options) -> Result<Option<Clie
 /// Whether a runtime should answer on this node.
 pub(super) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroot) -> bool {
     // Docker's containerd has the usual socket, too, and no CRI behind it.
-    let is_other = |problem: &Problem| matches!(problem, Problem::NoCri(_) | Problem::NotGrpc(_));
+    let is_other = |problem: &CriProblem| matches!(problem, CriProblem::NoCri(_) | CriProblem::NotGrpc(_));
     let mut silent = answers.silent.iter();
     silent.any(|(candidate, error)| candidate.configured || !is_other(&error.problem))
         || kubelet.is_here()
@@ -82,7 +82,7 @@ pub(super) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroo
 
 /// The kind of each store, and whether a runtime owns it.
 fn owned(inventory: &Inventory, answers: &Answers) -> Vec<(StoreKind, bool)> {
-    let without_cri = answers.silent.iter().any(|(_, error)| matches!(error.problem, Problem::NoCri(_)));
+    let without_cri = answers.silent.iter().any(|(_, error)| matches!(error.problem, CriProblem::NoCri(_)));
     let is_of_crio = |at: StoreIx| {
         inventory.containers.iter().any(|container| container.store == at && container.owner == Owner::CriO)
     };

@@ -19,14 +19,14 @@ impl Observer for Global {
         }
     }
 
-    fn warn(&self, weight: Audience, message: &str, hint: &str) {
-        if self.hears(weight) {
+    fn warn(&self, audience: Audience, message: &str, hint: &str) {
+        if self.hears(audience) {
             say("warning", message, hint);
         }
     }
 
-    fn finding(&self, weight: Audience, finding: &Finding) {
-        if self.hears(weight) {
+    fn finding(&self, audience: Audience, finding: &Finding) {
+        if self.hears(audience) {
             warn_of(finding);
         }
     }
@@ -37,8 +37,8 @@ impl Observer for Global {
 }
 
 impl Global {
-    fn hears(&self, weight: Audience) -> bool {
-        !self.quiet || weight == Audience::Always
+    fn hears(&self, audience: Audience) -> bool {
+        !self.quiet || audience == Audience::Always
     }
 }
 

@@ -7,7 +7,7 @@ use super::global::Global;
 use super::observer;
 use crate::app::error::Error;
 use crate::app::request::Request;
-use crate::config::{self, Config, Flag, Invalid, Problem};
+use crate::config::{self, Config, ConfigProblem, Flag, Invalid};
 use crate::model::Finding;
 use crate::sys::sysroot::Sysroot;
 
@@ -37,7 +37,7 @@ pub(super) fn read(flags: &GlobalFlags, own: &[Flag]) -> Result<(Global, Config)
 }
 
 /// The same for `doctor`, which reports what is wrong: then the defaults hold.
-pub(super) fn read_anyway(flags: &GlobalFlags) -> Result<(Global, Config, Vec<Problem>), Error> {
+pub(super) fn read_anyway(flags: &GlobalFlags) -> Result<(Global, Config, Vec<ConfigProblem>), Error> {
     let (config, problems) = match load(flags, &[])? {
         Ok(config) => (config, Vec::new()),
         Err(invalid) => (Config::defaults(&[])?, invalid.0),

@@ -47,12 +47,12 @@ impl Observer for Watcher<'_> {
         self.hidden(|| self.global.note(message));
     }
 
-    fn warn(&self, weight: Audience, message: &str, hint: &str) {
-        self.hidden(|| self.global.warn(weight, message, hint));
+    fn warn(&self, audience: Audience, message: &str, hint: &str) {
+        self.hidden(|| self.global.warn(audience, message, hint));
     }
 
-    fn finding(&self, weight: Audience, finding: &Finding) {
-        self.hidden(|| self.global.finding(weight, finding));
+    fn finding(&self, audience: Audience, finding: &Finding) {
+        self.hidden(|| self.global.finding(audience, finding));
     }
 
     fn measuring(&self, progress: &Arc<Progress>) -> Shown {

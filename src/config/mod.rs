@@ -20,7 +20,7 @@ use crate::sys::sysroot::{EntryKind, Sysroot};
 use source::Sources;
 
 pub use fragment::{Textfile, Via};
-pub use problem::{ConfigOrigin, Invalid, Problem};
+pub use problem::{ConfigOrigin, ConfigProblem, Invalid};
 pub use settings::{Config, Containers, Kubelet, Leaks, Metrics, STATE_DIR, Stores};
 pub use source::Flag;
 
@@ -67,7 +67,11 @@ impl Config {
 }
 
 /// The files in the order of their reading, and whether each must be there.
-fn files_to_read(root: &Sysroot, only: Option<&Path>, problems: &mut Vec<Problem>) -> Vec<(PathBuf, bool)> {
+fn files_to_read(
+    root: &Sysroot,
+    only: Option<&Path>,
+    problems: &mut Vec<ConfigProblem>,
+) -> Vec<(PathBuf, bool)> {
     if let Some(only) = only {
         return vec![(only.to_path_buf(), true)];
     }
@@ -86,13 +90,13 @@ fn files_to_read(root: &Sysroot, only: Option<&Path>, problems: &mut Vec<Problem
     files
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Problem {
+fn unreadable(path: &Path, error: &io::Error) -> ConfigProblem {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => "run as root, or let this user read it",
         io::ErrorKind::NotFound => "create the file, or name another",
         _ => "",
     };
-    Problem {
+    ConfigProblem {
         origin: ConfigOrigin::File(path.to_path_buf()),
         field: String::new(),
         message: format!("cannot be read: {error}"),

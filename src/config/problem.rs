@@ -42,7 +42,7 @@ impl fmt::Display for ConfigOrigin {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     pub origin: ConfigOrigin,
     /// The key concerned; empty if the problem is the file, or what stands after a flag.
     pub field: String,
@@ -51,7 +51,7 @@ pub struct Problem {
     pub remedy: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.origin)?;
         if !self.field.is_empty() {
@@ -64,4 +64,4 @@ impl fmt::Display for Problem {
 /// An invalid configuration: all its problems, at least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct Invalid(pub Vec<Problem>);
+pub struct Invalid(pub Vec<ConfigProblem>);

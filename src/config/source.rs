@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::fragment::{Fragment, Value};
-use super::problem::{ConfigOrigin, Problem};
+use super::problem::{ConfigOrigin, ConfigProblem};
 
 /// A flag that sets a key: `Flag { key: "images.high_percent", flag: "--high", text }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Flag {
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     read: Vec<ConfigSource>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
 }
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Sources {
     /// Notes a problem with the value of a key.
     pub(super) fn wrong(&mut self, key: &str, message: String, remedy: String) {
         let origin = self.origin(key).unwrap_or(ConfigOrigin::Default);
-        self.problems.push(Problem { origin, field: key.to_owned(), message, remedy });
+        self.problems.push(ConfigProblem { origin, field: key.to_owned(), message, remedy });
     }
 
     /// Where a key was last set.
@@ -133,7 +133,7 @@ impl Sources {
             // serde's words for a list and a table.
             _ => (message.replace("a sequence", "a list").replace("type: map", "type: table"), String::new()),
         };
-        self.problems.push(Problem { origin, field: key.to_owned(), message, remedy });
+        self.problems.push(ConfigProblem { origin, field: key.to_owned(), message, remedy });
     }
 }
 

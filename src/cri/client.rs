@@ -12,7 +12,7 @@ use super::connection::{Call, CallKind};
 use super::convert;
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
-use super::error::{CriError, Problem, one_line};
+use super::error::{CriError, CriProblem, one_line};
 use super::first_bytes;
 use super::types::{
     ContainerDetails, ImageFilesystems, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStatus,
@@ -36,8 +36,8 @@ impl Client {
     /// Connects to the runtime at `endpoint` and asks its version.
     ///
     /// # Errors
-    /// [`Problem::NotRunning`], [`Problem::Refused`], [`Problem::Denied`], [`Problem::Deadline`];
-    /// [`Problem::NotGrpc`], [`Problem::NoCri`] and [`Problem::OldApi`] for what is no runtime with
+    /// [`CriProblem::NotRunning`], [`CriProblem::NotListening`], [`CriProblem::Denied`], [`CriProblem::Deadline`];
+    /// [`CriProblem::NotGrpc`], [`CriProblem::NoCri`] and [`CriProblem::OldApi`] for what is no runtime with
     /// CRI v1.
     pub fn connect(endpoint: Endpoint, options: Options) -> Result<Self, CriError> {
         let mut client = Self { endpoint, options, version: RuntimeVersion::default() };
@@ -114,7 +114,7 @@ impl Client {
         let ask = |channel| async move { self.runtime(channel).container_status(request).await };
         match self.call(CALL, kind, self.options.asking, ask) {
             Ok(answer) => convert::details(id, answer).map(Some).map_err(|problem| self.error(CALL, problem)),
-            Err(CriError { problem: Problem::NotFound(_), .. }) => Ok(None),
+            Err(CriError { problem: CriProblem::NotFound(_), .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -159,7 +159,7 @@ impl Client {
     /// behind it and CRI-O untags it. `handler` is that of the listing, mostly empty.
     ///
     /// # Errors
-    /// [`Problem::InUse`] where the runtime refuses; [`Problem::Deadline`] and [`Problem::HungUp`]
+    /// [`CriProblem::InUse`] where the runtime refuses; [`CriProblem::Deadline`] and [`CriProblem::HungUp`]
     /// leave open whether it has happened, or still will.
     pub fn remove_image(&self, id: &str, handler: &str) -> Result<(), CriError> {
         self.whole_id(REMOVE_IMAGE, id)?;
@@ -230,10 +230,10 @@ impl Client {
             Err(error) => error,
         };
         let words = match error.problem {
-            Problem::Unimplemented(words) => words,
-            Problem::HungUp(_) => {
+            CriProblem::Unimplemented(words) => words,
+            CriProblem::HungUp(_) => {
                 let foreign = first_bytes::foreign(&self.endpoint);
-                let not_grpc = |words| Problem::NotGrpc(format!("it begins with {words:?}"));
+                let not_grpc = |words| CriProblem::NotGrpc(format!("it begins with {words:?}"));
                 return Err(CriError { problem: foreign.map_or(error.problem, not_grpc), ..error });
             }
             _ => return Err(error),
@@ -247,9 +247,9 @@ impl Client {
         let problem = match self.query(CALL, self.options.asking, ask) {
             Ok(old) => {
                 let name = one_line(&format!("{} {}", old.runtime_name, old.runtime_version));
-                Problem::OldApi(name)
+                CriProblem::OldApi(name)
             }
-            Err(_) => Problem::NoCri(words),
+            Err(_) => CriProblem::NoCri(words),
         };
         Err(self.error(CALL, problem))
     }
@@ -296,7 +296,7 @@ impl Client {
         ImageServiceClient::new(channel).max_decoding_message_size(self.options.max_answer_bytes)
     }
 
-    fn error(&self, call: &'static str, problem: Problem) -> CriError {
+    fn error(&self, call: &'static str, problem: CriProblem) -> CriError {
         CriError { endpoint: self.endpoint.clone(), call, problem }
     }
 
@@ -306,7 +306,7 @@ impl Client {
         if is_whole_id(id) {
             return Ok(());
         }
-        Err(self.error(call, Problem::BadRequest(format!("{id:?} is not a whole id"))))
+        Err(self.error(call, CriProblem::BadRequest(format!("{id:?} is not a whole id"))))
     }
 }
 

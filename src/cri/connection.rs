@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Uri};
 
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
-use super::error::{Problem, causes};
+use super::error::{CriProblem, causes};
 
 /// Interval at which an abandonable call checks for a signal.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
@@ -51,13 +51,13 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     /// Connects and awaits what `ask` makes of the connection.
-    pub(super) fn run<T, F, Fut>(self, ask: F) -> Result<T, Problem>
+    pub(super) fn run<T, F, Fut>(self, ask: F) -> Result<T, CriProblem>
     where
         F: FnOnce(Channel) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         if self.is_cancelled() {
-            return Err(Problem::Cancelled);
+            return Err(CriProblem::Cancelled);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| internal(format!("starting a tokio runtime: {error}")))?;
@@ -67,10 +67,10 @@ impl Call<'_> {
             let asked = timeout(self.deadline, async {
                 let channel = channel(stream).await?;
                 let answer = ask(channel).await;
-                answer.map_err(|status| Problem::of(&status, self.kind == CallKind::Action))
+                answer.map_err(|status| CriProblem::of(&status, self.kind == CallKind::Action))
             });
             let answer = self.unless_cancelled(asked).await?;
-            let answer = answer.unwrap_or(Err(Problem::Deadline(self.deadline)));
+            let answer = answer.unwrap_or(Err(CriProblem::Deadline(self.deadline)));
             answer.map(tonic::Response::into_inner)
         })
     }
@@ -80,11 +80,11 @@ impl Call<'_> {
     }
 
     /// The error of an abandoned call.
-    fn left(self) -> Problem {
-        if self.kind == CallKind::Query { Problem::Cancelled } else { Problem::Left }
+    fn left(self) -> CriProblem {
+        if self.kind == CallKind::Query { CriProblem::Cancelled } else { CriProblem::Left }
     }
 
-    async fn unless_cancelled<T>(self, work: impl Future<Output = T>) -> Result<T, Problem> {
+    async fn unless_cancelled<T>(self, work: impl Future<Output = T>) -> Result<T, CriProblem> {
         let mut work = pin!(work);
         let mut after_signal = match self.kind {
             CallKind::Query | CallKind::Action => 0,
@@ -101,7 +101,7 @@ impl Call<'_> {
     }
 
     /// Opens the socket. Only this is tried again, since nothing has been asked yet.
-    async fn socket(self) -> Result<UnixStream, Problem> {
+    async fn socket(self) -> Result<UnixStream, CriProblem> {
         let path = self.endpoint.path();
         let end = Instant::now() + self.options.connecting;
         let mut pause = Duration::from_millis(50);
@@ -111,29 +111,29 @@ impl Call<'_> {
                 Err(error) => self.refusal(&error),
             };
             // A full queue of connections (`EAGAIN`) counts as not accepted.
-            if problem != Problem::Refused || Instant::now() + pause > end {
+            if problem != CriProblem::NotListening || Instant::now() + pause > end {
                 return Err(problem);
             }
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
             if self.is_cancelled() {
-                return Err(Problem::Cancelled);
+                return Err(CriProblem::Cancelled);
             }
         }
     }
 
-    fn refusal(self, error: &io::Error) -> Problem {
+    fn refusal(self, error: &io::Error) -> CriProblem {
         let path = self.endpoint.path();
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                Problem::NotRunning(format!("there is no {}", path.display()))
+                CriProblem::NotRunning(format!("there is no {}", path.display()))
             }
-            io::ErrorKind::PermissionDenied => Problem::Denied,
+            io::ErrorKind::PermissionDenied => CriProblem::Denied,
             io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => {
                 let is_socket = std::fs::metadata(path).map(|facts| facts.file_type().is_socket());
                 match is_socket {
-                    Ok(false) => Problem::NotRunning(format!("{} is not a socket", path.display())),
-                    _ => Problem::Refused,
+                    Ok(false) => CriProblem::NotRunning(format!("{} is not a socket", path.display())),
+                    _ => CriProblem::NotListening,
                 }
             }
             _ => internal(format!("connecting: {error}")),
@@ -142,7 +142,7 @@ impl Call<'_> {
 }
 
 /// gRPC over a stream.
-async fn channel(stream: UnixStream) -> Result<Channel, Problem> {
+async fn channel(stream: UnixStream) -> Result<Channel, CriProblem> {
     // tonic would connect by itself as often as it likes; it gets this one stream.
     let stream = Mutex::new(Some(stream));
     let connector = tower::service_fn(move |_: Uri| {
@@ -155,9 +155,9 @@ async fn channel(stream: UnixStream) -> Result<Channel, Problem> {
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
     let connected = endpoint.connect_with_connector(connector).await;
-    connected.map_err(|error| Problem::HungUp(causes(&error)))
+    connected.map_err(|error| CriProblem::HungUp(causes(&error)))
 }
 
-fn internal(message: String) -> Problem {
-    Problem::Other { code: tonic::Code::Internal, message }
+fn internal(message: String) -> CriProblem {
+    CriProblem::Other { code: tonic::Code::Internal, message }
 }

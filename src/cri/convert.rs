@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use k8s_cri::v1;
 
-use super::error::Problem;
+use super::error::CriProblem;
 use super::types::{
     Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, POD_UID, RuntimeContainer,
     RuntimeImage, RuntimeSandbox, RuntimeStatus, RuntimeVersion,
@@ -39,7 +39,7 @@ pub(super) fn status(answer: v1::StatusResponse) -> RuntimeStatus {
 /// Images, each once and in order of their ids. One id may stand for several handlers. CRI-O lists an
 /// image that an additional image store has too once for each store: an exact repetition contradicts
 /// nothing.
-pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>, Problem> {
+pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>, CriProblem> {
     let image = |one: v1::Image| {
         let spec = one.spec.unwrap_or_default();
         RuntimeImage {
@@ -56,7 +56,7 @@ pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>
     each_once("an image", images, |image| (image.id.clone(), image.runtime_handler.clone()))
 }
 
-pub(super) fn containers(answer: v1::ListContainersResponse) -> Result<Vec<RuntimeContainer>, Problem> {
+pub(super) fn containers(answer: v1::ListContainersResponse) -> Result<Vec<RuntimeContainer>, CriProblem> {
     let container = |one: v1::Container| {
         let metadata = one.metadata.unwrap_or_default();
         let image = one.image.unwrap_or_default();
@@ -80,7 +80,7 @@ pub(super) fn containers(answer: v1::ListContainersResponse) -> Result<Vec<Runti
     each_once("a container", containers, |container| (container.id.clone(), String::new()))
 }
 
-pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<RuntimeSandbox>, Problem> {
+pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<RuntimeSandbox>, CriProblem> {
     let sandbox = |one: v1::PodSandbox| {
         let ready = one.state() == v1::PodSandboxState::SandboxReady;
         let metadata = one.metadata.unwrap_or_default();
@@ -102,12 +102,12 @@ pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<Runtim
 }
 
 /// The status of the container `id`.
-pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<ContainerDetails, Problem> {
+pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<ContainerDetails, CriProblem> {
     let Some(status) = answer.status else {
-        return Err(Problem::Contradiction("an empty status".into()));
+        return Err(CriProblem::Contradiction("an empty status".into()));
     };
     if status.id != id {
-        return Err(Problem::Contradiction(format!("asked for container {id}, got {:?}", status.id)));
+        return Err(CriProblem::Contradiction(format!("asked for container {id}, got {:?}", status.id)));
     }
     let mount = |one: v1::Mount| Mount {
         container_path: one.container_path,
@@ -146,13 +146,13 @@ fn each_once<T: PartialEq>(
     what: &str,
     all: impl Iterator<Item = T>,
     key: impl Fn(&T) -> (String, String),
-) -> Result<Vec<T>, Problem> {
+) -> Result<Vec<T>, CriProblem> {
     let mut places: HashMap<(String, String), usize> = HashMap::new();
     let mut kept: Vec<T> = Vec::new();
     for one in all {
         let own = key(&one);
         if own.0.is_empty() {
-            return Err(Problem::Contradiction(format!("it has {what} without an id")));
+            return Err(CriProblem::Contradiction(format!("it has {what} without an id")));
         }
         match places.get(&own) {
             None => {
@@ -161,7 +161,7 @@ fn each_once<T: PartialEq>(
             }
             Some(at) if kept.get(*at) == Some(&one) => {}
             Some(_) => {
-                return Err(Problem::Contradiction(format!(
+                return Err(CriProblem::Contradiction(format!(
                     "it has {what} twice, and differently: {}",
                     own.0
                 )));

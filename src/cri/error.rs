@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 use super::endpoint::Endpoint;
+use crate::model::plan::Failure;
 
 /// A call that failed: where, which, and why. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +14,13 @@ pub struct CriError {
     pub endpoint: Endpoint,
     /// The CRI call, for example `RemoveImage`.
     pub call: &'static str,
-    pub problem: Problem,
+    pub problem: CriProblem,
+}
+
+impl From<&CriError> for Failure {
+    fn from(error: &CriError) -> Self {
+        Self { message: error.to_string(), no_space: error.is_no_space() }
+    }
 }
 
 impl CriError {
@@ -28,13 +35,13 @@ impl CriError {
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum CriProblem {
     /// There is no such socket.
     #[error("no runtime is running: {0}")]
     NotRunning(String),
     /// The socket exists, but nothing listens.
     #[error("nothing listens on the socket: the runtime is stopped or starting")]
-    Refused,
+    NotListening,
     /// The runtime has the socket open already, but is still reading what it has.
     #[error("the runtime is starting: {0}")]
     Starting(String),
@@ -105,7 +112,7 @@ const IN_USE: [&str; 5] = [
     "mounted as volume to container",
 ];
 
-impl Problem {
+impl CriProblem {
     /// Sorts what a runtime answered to a call. `removal`: the call was a removal, so words
     /// that say "in use" mean its object.
     pub(super) fn of(status: &Status, removal: bool) -> Self {
@@ -136,8 +143,8 @@ impl Problem {
 
 /// What happened to the connection, where that is what the status is about: one that came
 /// from the runtime has no cause here.
-fn transport(status: &Status) -> Option<Problem> {
-    Some(Problem::HungUp(causes(std::error::Error::source(status)?)))
+fn transport(status: &Status) -> Option<CriProblem> {
+    Some(CriProblem::HungUp(causes(std::error::Error::source(status)?)))
 }
 
 /// An error and its causes, each once.
@@ -173,26 +180,26 @@ mod tests {
 
     #[test]
     fn what_runtimes_answer() {
-        let of = |code, message: &str, removal| Problem::of(&Status::new(code, message), removal);
+        let of = |code, message: &str, removal| CriProblem::of(&Status::new(code, message), removal);
         let text = String::from;
         for (code, message, removal, expected) in [
             (
                 Code::Unknown,
                 "delete image: image used by 9e0f: image is in use by a container",
                 true,
-                Problem::InUse(text("delete image: image used by 9e0f: image is in use by a container")),
+                CriProblem::InUse(text("delete image: image used by 9e0f: image is in use by a container")),
             ),
             (
                 Code::Unknown,
                 "image \"a\" is mounted as volume to container with ID: 9e0f",
                 true,
-                Problem::InUse(text("image \"a\" is mounted as volume to container with ID: 9e0f")),
+                CriProblem::InUse(text("image \"a\" is mounted as volume to container with ID: 9e0f")),
             ),
             (
                 Code::Unknown,
                 "conflict: unable to delete 1 (must be forced) - image is being used by stopped container 2",
                 true,
-                Problem::InUse(text(
+                CriProblem::InUse(text(
                     "conflict: unable to delete 1 (must be forced) - image is being used by stopped container 2",
                 )),
             ),
@@ -200,38 +207,38 @@ mod tests {
                 Code::Unknown,
                 "port is in use by another",
                 false,
-                Problem::Other { code: Code::Unknown, message: text("port is in use by another") },
+                CriProblem::Other { code: Code::Unknown, message: text("port is in use by another") },
             ),
             (
                 Code::Unknown,
                 "server is not initialized yet",
                 true,
-                Problem::Starting(text("server is not initialized yet")),
+                CriProblem::Starting(text("server is not initialized yet")),
             ),
-            (Code::NotFound, "no such\n image", true, Problem::NotFound(text("no such image"))),
+            (Code::NotFound, "no such\n image", true, CriProblem::NotFound(text("no such image"))),
             (
                 Code::Unimplemented,
                 "unknown service runtime.v1.RuntimeService",
                 false,
-                Problem::Unimplemented(text("unknown service runtime.v1.RuntimeService")),
+                CriProblem::Unimplemented(text("unknown service runtime.v1.RuntimeService")),
             ),
             (
                 Code::ResourceExhausted,
                 "grpc: trying to send message larger than max (2 vs. 1)",
                 false,
-                Problem::TooLarge(text("grpc: trying to send message larger than max (2 vs. 1)")),
+                CriProblem::TooLarge(text("grpc: trying to send message larger than max (2 vs. 1)")),
             ),
             (
                 Code::ResourceExhausted,
                 "no space left",
                 false,
-                Problem::Other { code: Code::ResourceExhausted, message: text("no space left") },
+                CriProblem::Other { code: Code::ResourceExhausted, message: text("no space left") },
             ),
             (
                 Code::Internal,
                 "",
                 false,
-                Problem::Other { code: Code::Internal, message: text("(no message)") },
+                CriProblem::Other { code: Code::Internal, message: text("(no message)") },
             ),
         ] {
             assert_eq!(of(code, message, removal), expected, "{message}");

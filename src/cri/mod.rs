@@ -21,7 +21,7 @@ mod types;
 pub use client::Client;
 pub use deadlines::Options;
 pub use endpoint::{BadEndpoint, Endpoint};
-pub use error::{CriError, Problem};
+pub use error::{CriError, CriProblem};
 pub use place::{StorePlace, StoreType};
 pub use types::{
     Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, RuntimeContainer, RuntimeImage,

@@ -9,10 +9,10 @@ use std::collections::{HashMap, HashSet};
 use tonic::Code;
 
 use crate::cri::in_use::Names;
-use crate::cri::{Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
-use crate::execute::remover::{PreconditionError, Removed, Remover, of_cri};
+use crate::cri::{Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
+use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
-use crate::model::plan::{self, Gain, Phase};
+use crate::model::plan::{self, Failure, Gain, Phase};
 use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
@@ -268,25 +268,27 @@ fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> O
 const GIVEN_UP: &str = "context deadline exceeded";
 
 /// What a removal that failed has come to. `touched`: part of it had succeeded before.
-fn what_came(error: &CriError, touched: bool) -> Removed {
-    let failure = of_cri(error);
+fn what_came(error: &CriError, touched: bool) -> RemovalAnswer {
+    let failure = Failure::from(error);
     match &error.problem {
         // The runtime has stopped waiting for itself, and what it had begun may go on.
-        Problem::Other { code: Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled, .. } => {
-            Removed::InDoubt(failure)
+        CriProblem::Other { code: Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled, .. } => {
+            RemovalAnswer::InDoubt(failure)
         }
-        Problem::Other { message: words, .. } if words.contains(GIVEN_UP) => Removed::InDoubt(failure),
-        Problem::Other { .. } => Removed::Failed(failure),
-        problem if problem.leaves_doubt() => Removed::InDoubt(failure),
-        _ if touched => Removed::Failed(failure),
+        CriProblem::Other { message: words, .. } if words.contains(GIVEN_UP) => {
+            RemovalAnswer::InDoubt(failure)
+        }
+        CriProblem::Other { .. } => RemovalAnswer::Failed(failure),
+        problem if problem.leaves_doubt() => RemovalAnswer::InDoubt(failure),
+        _ if touched => RemovalAnswer::Failed(failure),
         // A container has come since we looked: no fault of the image's.
-        Problem::InUse(_) => Removed::Kept(Ruling::keeps(Rule::InUse, failure.message)),
+        CriProblem::InUse(_) => RemovalAnswer::Kept(Ruling::keeps(Rule::InUse, failure.message)),
         // That is the image's.
-        Problem::BadRequest(_) | Problem::Contradiction(_) | Problem::TooLarge(_) => {
-            Removed::Refused(Phase::Remove, failure)
+        CriProblem::BadRequest(_) | CriProblem::Contradiction(_) | CriProblem::TooLarge(_) => {
+            RemovalAnswer::Refused(Phase::Remove, failure)
         }
         // That is the runtime's, or ours: no reason to leave this image alone later on.
-        _ => Removed::NotAsked(failure),
+        _ => RemovalAnswer::NotAsked(failure),
     }
 }
 
@@ -353,29 +355,29 @@ impl Remover for CriRemover {
         self.listing.as_ref()
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx, _: &[ImageIx]) -> Removed {
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx, _: &[ImageIx]) -> RemovalAnswer {
         let image = &inventory.images[image.get()];
         let Some(handles) =
             self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
         else {
-            return Removed::Refused(Phase::Remove, "the runtime does not list it".into());
+            return RemovalAnswer::Refused(Phase::Remove, "the runtime does not list it".into());
         };
         let (mut touched, mut missing) = (false, None);
         for (id, handler) in &handles {
             match self.remove_one(id, handler) {
                 Ok(()) => touched = true,
                 // The removal for another handler deletes the image as well, and so may another process.
-                Err(error) if matches!(error.problem, Problem::NotFound(_)) => {
+                Err(error) if matches!(error.problem, CriProblem::NotFound(_)) => {
                     missing.get_or_insert_with(|| error.to_string());
                 }
                 Err(error) => return what_came(&error, touched),
             }
         }
         if let Some(message) = missing.filter(|_| !touched) {
-            return Removed::NotFound(message.into());
+            return RemovalAnswer::NotFound(message.into());
         }
         self.collected = true;
-        Removed::Answered
+        RemovalAnswer::Answered
     }
 
     /// containerd collects all of its garbage with the first removal.
@@ -407,22 +409,22 @@ mod tests {
 
     #[test]
     fn whose_failure_it_was() {
-        let other = |code, message: &str| Problem::Other { code, message: message.into() };
+        let other = |code, message: &str| CriProblem::Other { code, message: message.into() };
         let words = || String::from("words");
         let (asked, doubt, failed, refused, kept) = ("not asked", "in doubt", "failed", "refused", "kept");
         for (problem, untouched, touched) in [
-            (Problem::NotRunning(words()), asked, failed),
-            (Problem::Refused, asked, failed),
-            (Problem::Starting(words()), asked, failed),
-            (Problem::Denied, asked, failed),
-            (Problem::Unimplemented(words()), asked, failed),
-            (Problem::NotGrpc(words()), asked, failed),
-            (Problem::Cancelled, asked, failed),
-            (Problem::InUse(words()), kept, failed),
-            (Problem::BadRequest(words()), refused, failed),
-            (Problem::Deadline(Duration::from_secs(1)), doubt, doubt),
-            (Problem::HungUp(words()), doubt, doubt),
-            (Problem::Left, doubt, doubt),
+            (CriProblem::NotRunning(words()), asked, failed),
+            (CriProblem::NotListening, asked, failed),
+            (CriProblem::Starting(words()), asked, failed),
+            (CriProblem::Denied, asked, failed),
+            (CriProblem::Unimplemented(words()), asked, failed),
+            (CriProblem::NotGrpc(words()), asked, failed),
+            (CriProblem::Cancelled, asked, failed),
+            (CriProblem::InUse(words()), kept, failed),
+            (CriProblem::BadRequest(words()), refused, failed),
+            (CriProblem::Deadline(Duration::from_secs(1)), doubt, doubt),
+            (CriProblem::HungUp(words()), doubt, doubt),
+            (CriProblem::Left, doubt, doubt),
             (other(Code::DeadlineExceeded, "words"), doubt, doubt),
             (other(Code::Unavailable, "words"), doubt, doubt),
             (other(Code::Cancelled, "context canceled"), doubt, doubt),
@@ -433,11 +435,11 @@ mod tests {
             let error = CriError { endpoint, call: "RemoveImage", problem };
             for (was_touched, expected) in [(false, untouched), (true, touched)] {
                 let word = match what_came(&error, was_touched) {
-                    Removed::NotAsked(_) => asked,
-                    Removed::InDoubt(_) => doubt,
-                    Removed::Failed(_) => failed,
-                    Removed::Refused(..) => refused,
-                    Removed::Kept(_) => kept,
+                    RemovalAnswer::NotAsked(_) => asked,
+                    RemovalAnswer::InDoubt(_) => doubt,
+                    RemovalAnswer::Failed(_) => failed,
+                    RemovalAnswer::Refused(..) => refused,
+                    RemovalAnswer::Kept(_) => kept,
                     _ => "other",
                 };
                 assert_eq!(word, expected, "{error}, touched: {was_touched}");

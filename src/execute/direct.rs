@@ -6,7 +6,7 @@
 
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
-use crate::execute::remover::{self, PreconditionError, Removed, Remover};
+use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
 use crate::model::plan::{Failure, Phase};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
@@ -45,7 +45,7 @@ impl<'a> DirectRemover<'a> {
     }
 
     /// What an edit that failed means for the image and for the run.
-    fn failed(&mut self, inventory: &Inventory, image: &Image, error: Error) -> Removed {
+    fn failed(&mut self, inventory: &Inventory, image: &Image, error: Error) -> RemovalAnswer {
         let store = &inventory.stores[image.store.get()];
         match error {
             Error::Stopped { done, cause } => {
@@ -55,26 +55,24 @@ impl<'a> DirectRemover<'a> {
                     self.skip(store, cause.to_string());
                 }
                 let message = format!("deletion was interrupted: {cause}");
-                Removed::InPart(Failure { message, no_space: cause.is_no_space() })
+                RemovalAnswer::InPart(Failure { message, no_space: cause.is_no_space() })
             }
-            Error::Failed(_) => Removed::InDoubt(remover::of_edit(&error)),
-            Error::Refused(Refusal::Immutable(_)) => {
-                Removed::Refused(Phase::Remove, remover::of_edit(&error))
-            }
+            Error::Failed(_) => RemovalAnswer::InDoubt((&error).into()),
+            Error::Refused(Refusal::Immutable(_)) => RemovalAnswer::Refused(Phase::Remove, (&error).into()),
             error if error.bars_store() || error.is_no_space() => {
-                let why = remover::of_edit(&error);
+                let why = Failure::from(&error);
                 self.skip(store, why.message.clone());
                 // Other stores may be on other disks.
                 let is_open =
                     |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
                 match inventory.images.iter().any(is_open) {
-                    true => Removed::StoreUnavailable(why),
-                    false if why.no_space => Removed::NotAsked(why),
-                    false => Removed::Closed(why),
+                    true => RemovalAnswer::StoreUnavailable(why),
+                    false if why.no_space => RemovalAnswer::NotAsked(why),
+                    false => RemovalAnswer::Closed(why),
                 }
             }
             Error::Refused(refusal) if refusal.bars() == Bar::Use => {
-                Removed::Kept(Ruling::keeps(Rule::InUse, refusal.to_string()))
+                RemovalAnswer::Kept(Ruling::keeps(Rule::InUse, refusal.to_string()))
             }
             error => error.into(),
         }
@@ -99,31 +97,31 @@ impl Remover for DirectRemover<'_> {
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
     }
 
-    fn remove(&mut self, inventory: &Inventory, at: ImageIx, along: &[ImageIx]) -> Removed {
+    fn remove(&mut self, inventory: &Inventory, at: ImageIx, along: &[ImageIx]) -> RemovalAnswer {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return Removed::Refused(Phase::Remove, why.into()),
+            Err(why) => return RemovalAnswer::Refused(Phase::Remove, why.into()),
         };
         let planned = [&[at], along].concat();
         let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory.images[at.get()])).collect();
         match editor.delete_images(&planned) {
             Ok(deleted) => {
                 remover::log(&image.id, &deleted);
-                deleted.left_over().map_or(Removed::Answered, |what| Removed::InPart(what.into()))
+                deleted.left_over().map_or(RemovalAnswer::Answered, |what| RemovalAnswer::InPart(what.into()))
             }
             Err(error) => self.failed(inventory, image, error),
         }
     }
 
-    fn untag(&mut self, inventory: &Inventory, at: ImageIx, names: &[String]) -> Removed {
+    fn untag(&mut self, inventory: &Inventory, at: ImageIx, names: &[String]) -> RemovalAnswer {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return Removed::Refused(Phase::Remove, why.into()),
+            Err(why) => return RemovalAnswer::Refused(Phase::Remove, why.into()),
         };
         match editor.remove_names(&planned_as(image), names) {
-            Ok(_) => Removed::Answered,
+            Ok(_) => RemovalAnswer::Answered,
             Err(error) => self.failed(inventory, image, error),
         }
     }

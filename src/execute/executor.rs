@@ -1,7 +1,7 @@
 //! The one loop of every deletion: prove, remove, confirm, measure, record.
 //!
 //! What differs between images, containers, logs and leaks is how a thing is proven and removed:
-//! a `Handler` does that. What was done is told to an [`Observer`] at once, so that a run that is
+//! a `Handler` does that. What was done is told to a [`RunObserver`] at once, so that a run that is
 //! killed has still recorded it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::execute::gauges::Gauges;
-use crate::execute::measure::{Ended, Patience, Room};
-use crate::execute::remover::{PreconditionError, Removed};
+use crate::execute::measure::{Room, SettleEnd, SettlePatience};
+use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
 use crate::model::plan::{
     Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
@@ -31,10 +31,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 const WORTH_WAITING: u64 = 4 << 20;
 
 /// Receives events of a run as they happen.
-pub trait Observer {
+pub trait RunObserver {
     /// Something is about to be proven and then deleted at once.
     fn begins(&mut self, _step: &Step) {}
-    /// The last target was not touched after all.
+    /// No deletion of ours came of the last target: a rule keeps it now, somebody else has deleted it, or it
+    /// was repaired.
     fn spared(&mut self, _step: &Step) {}
     /// The last target is deleted; its space is not free yet, which can take seconds.
     fn gone(&mut self, _step: &Step) {}
@@ -77,7 +78,7 @@ pub(super) trait Handler {
     }
 
     /// Removes it, right after it was proven.
-    fn remove(&mut self, step: &Step) -> Removed;
+    fn remove(&mut self, step: &Step) -> RemovalAnswer;
 
     /// Whether it still exists; `None`: the records are damaged. Asked only where a removal has not
     /// proven it.
@@ -107,12 +108,12 @@ pub(super) trait Handler {
 
 /// A run in progress.
 pub struct Run<'a> {
-    observer: &'a mut dyn Observer,
+    observer: &'a mut dyn RunObserver,
     /// Set by a signal: nothing more is begun.
     stop: &'a AtomicBool,
     pub(super) gauges: Gauges,
     /// How long to wait for late frees.
-    pub(super) patience: Patience,
+    pub(super) patience: SettlePatience,
     deletions: Vec<Deletion>,
     pub(super) repaired: Vec<Target>,
     problems: Vec<Problem>,
@@ -145,8 +146,8 @@ impl<'a> Run<'a> {
     /// Measures on the filesystems of `gauges`.
     pub fn new(
         gauges: Gauges,
-        patience: Patience,
-        observer: &'a mut dyn Observer,
+        patience: SettlePatience,
+        observer: &'a mut dyn RunObserver,
         stop: &'a AtomicBool,
     ) -> Self {
         Self {
@@ -263,13 +264,13 @@ impl<'a> Run<'a> {
             return answer;
         }
         let gone = match &removed {
-            Removed::Refused(..) | Removed::LeftOver(_) => Ok(false),
-            Removed::Proven => Ok(true),
-            Removed::Unknown(message) => Err(PreconditionError::new(message)),
+            RemovalAnswer::Refused(..) | RemovalAnswer::LeftOver(_) => Ok(false),
+            RemovalAnswer::Proven => Ok(true),
+            RemovalAnswer::Unknown(message) => Err(PreconditionError::new(message)),
             // Whatever the answer was, only the store tells. After a failure nothing more is to
             // come: on a full disk every removal fails, and there may be thousands.
-            Removed::Failed(_) | Removed::InPart(_) => is_gone(handler, &step, Duration::ZERO),
-            Removed::InDoubt(_) => {
+            RemovalAnswer::Failed(_) | RemovalAnswer::InPart(_) => is_gone(handler, &step, Duration::ZERO),
+            RemovalAnswer::InDoubt(_) => {
                 let within = handler.gone_in_doubt_within();
                 is_gone(handler, &step, within)
             }
@@ -286,7 +287,7 @@ impl<'a> Run<'a> {
         if !gone {
             return self.failed(&step, removed, handler, &gauged);
         }
-        if matches!(removed, Removed::NotFound(_)) {
+        if matches!(removed, RemovalAnswer::NotFound(_)) {
             // Another process has deleted it.
             self.observer.spared(&step);
             return Answer::AlreadyGone;
@@ -296,7 +297,7 @@ impl<'a> Run<'a> {
             self.repaired.push(step.target);
             return Answer::Removed;
         }
-        if let Removed::InPart(failure) = removed
+        if let RemovalAnswer::InPart(failure) = removed
             && !stop::is_asked()
         {
             let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, in_part(failure));
@@ -309,21 +310,21 @@ impl<'a> Run<'a> {
     }
 
     /// What follows from a removal that touched nothing; `None`: something may have been removed.
-    fn untouched(&mut self, step: &Step, removed: &Removed) -> Option<Answer> {
+    fn untouched(&mut self, step: &Step, removed: &RemovalAnswer) -> Option<Answer> {
         let answer = match removed {
-            Removed::NotAsked(what) => {
+            RemovalAnswer::NotAsked(what) => {
                 self.stop_unproven(what.clone());
                 Answer::NotTried
             }
-            Removed::Closed(what) => {
+            RemovalAnswer::Closed(what) => {
                 self.stopped = Some(Stopped::Closed(what.clone()));
                 Answer::NotTried
             }
-            Removed::StoreUnavailable(what) => {
+            RemovalAnswer::StoreUnavailable(what) => {
                 self.skipped_store = Some(what.clone());
                 Answer::Kept(Ruling::keeps(Rule::OutOfReach, &what.message))
             }
-            Removed::Kept(ruling) => Answer::Kept(ruling.clone()),
+            RemovalAnswer::Kept(ruling) => Answer::Kept(ruling.clone()),
             _ => return None,
         };
         self.observer.spared(step);
@@ -331,20 +332,26 @@ impl<'a> Run<'a> {
     }
 
     /// It is still there, or some of it.
-    fn failed(&mut self, step: &Step, removed: Removed, handler: &dyn Handler, gauged: &Gauged) -> Answer {
-        self.was_answered = matches!(removed, Removed::Answered);
+    fn failed(
+        &mut self,
+        step: &Step,
+        removed: RemovalAnswer,
+        handler: &dyn Handler,
+        gauged: &Gauged,
+    ) -> Answer {
+        self.was_answered = matches!(removed, RemovalAnswer::Answered);
         let id = Some(step.target.id.clone());
         let problem = match removed {
-            Removed::LeftOver(failure) => {
+            RemovalAnswer::LeftOver(failure) => {
                 let part = self.freed(step.clone(), gauged, handler, false);
                 let problem = Problem::new(id, Phase::Remove, in_part(failure));
                 Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
             }
-            Removed::Refused(phase, failure) => Problem::new(id, phase, failure),
-            Removed::Failed(failure)
-            | Removed::InPart(failure)
-            | Removed::InDoubt(failure)
-            | Removed::NotFound(failure) => Problem::new(id, Phase::Remove, failure),
+            RemovalAnswer::Refused(phase, failure) => Problem::new(id, phase, failure),
+            RemovalAnswer::Failed(failure)
+            | RemovalAnswer::InPart(failure)
+            | RemovalAnswer::InDoubt(failure)
+            | RemovalAnswer::NotFound(failure) => Problem::new(id, Phase::Remove, failure),
             _ => {
                 let message = format!("{} reported it as removed, but it still exists", handler.name());
                 Problem::new(id, Phase::Remove, message)
@@ -412,13 +419,13 @@ impl<'a> Run<'a> {
         }
         let patience = match step.target.kind {
             TargetKind::Leak if step.predicted_bytes() < WORTH_WAITING => {
-                Patience { deadline: Duration::ZERO, ..self.patience }
+                SettlePatience { deadline: Duration::ZERO, ..self.patience }
             }
             _ => self.patience,
         };
         let mut total = None;
         let mut beside_bytes = *moved_bytes;
-        let mut ended = Ended::Came;
+        let mut ended = SettleEnd::Came;
         let mut usage = None;
         for (on, room, own_before) in before {
             let (Some(gauge), Some(room)) = (self.gauges.of(*on), room) else {
@@ -431,7 +438,7 @@ impl<'a> Run<'a> {
                     let here = settled.measured_bytes.saturating_add(own);
                     total = Some(total.unwrap_or(0_i64).saturating_add(here));
                     beside_bytes = beside_bytes.saturating_add(settled.fell_bytes);
-                    if settled.why != Ended::Came {
+                    if settled.why != SettleEnd::Came {
                         ended = settled.why;
                     }
                     usage = usage.or(settled.room.space().ok());
@@ -454,7 +461,7 @@ impl<'a> Run<'a> {
             step,
             at,
             // What had come when a signal ended the waiting says little.
-            measured_bytes: measured.filter(|_| ended != Ended::Signal),
+            measured_bytes: measured.filter(|_| ended != SettleEnd::Signal),
             beside_bytes,
             byproduct_bytes,
             usage_after_percent: usage.map(|space| space.used_percent()),

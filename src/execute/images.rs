@@ -4,7 +4,7 @@ use crate::execute::context::FactsOf;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
-use crate::execute::remover::{PreconditionError, Removed, Remover};
+use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Failure, Gain, Phase, Problem, Step};
 use crate::model::rules::Ruling;
@@ -23,9 +23,9 @@ pub fn plan(
     scan: &Scan,
     means: &ProofContext<'_>,
     task: Task<'_>,
-    looked: &RemoverFacts,
+    remover_facts: &RemoverFacts,
 ) -> (Plan, Vec<Measured>) {
-    let facts = ImageFacts::of(scan, means, looked);
+    let facts = ImageFacts::of(scan, means, remover_facts);
     let measured = Gauges::open(&scan.inventory, None).measure();
     let mut then = measured.clone();
     plan::apply(made, &mut then);
@@ -38,12 +38,12 @@ pub fn plan(
 pub fn side_by_side(
     scan: &Scan,
     means: &ProofContext<'_>,
-    looked: &RemoverFacts,
+    remover_facts: &RemoverFacts,
     kubelet: crate::policy::kubelet::KubeletPolicy,
 ) -> Option<Comparison> {
-    let facts = ImageFacts::of(scan, means, looked);
+    let facts = ImageFacts::of(scan, means, remover_facts);
     let measured = Gauges::open(&scan.inventory, None).measure();
-    compare(facts.input(scan, means.policy), &measured, looked.listing.as_ref()?, kubelet)
+    compare(facts.input(scan, means.policy), &measured, remover_facts.listing.as_ref()?, kubelet)
 }
 
 /// Carries out the task, and returns the plan as it was carried out.
@@ -183,15 +183,16 @@ impl Handler for Images<'_> {
         Ok(Proof::MayGo)
     }
 
-    fn remove(&mut self, _: &Step) -> Removed {
+    fn remove(&mut self, _: &Step) -> RemovalAnswer {
         let Some(fresh) = &mut self.fresh else {
-            return Removed::NotAsked("it was not proven safe to delete".into());
+            return RemovalAnswer::NotAsked("it was not proven safe to delete".into());
         };
         if fresh.is_gone {
-            return Removed::Answered;
+            return RemovalAnswer::Answered;
         }
         let removed = self.remover.remove(&fresh.scan.inventory, fresh.at, &fresh.along);
-        fresh.is_removed = matches!(removed, Removed::Answered | Removed::Proven | Removed::InPart(_));
+        fresh.is_removed =
+            matches!(removed, RemovalAnswer::Answered | RemovalAnswer::Proven | RemovalAnswer::InPart(_));
         removed
     }
 

@@ -11,7 +11,7 @@ use crate::execute::proof::{ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::outcome::Stopped;
 use crate::model::plan::{
-    self, Cause, End, FilesystemPlan, Gain, Kept, Phase, Problem, Step, Target, Trigger,
+    self, Cause, FilesystemPlan, Gain, Kept, PassEnd, Phase, Problem, Step, Target, Trigger,
 };
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
@@ -67,10 +67,10 @@ pub fn plan(
     made: &[Gain],
     scan: &Scan,
     means: &ProofContext<'_>,
-    looked: &RemoverFacts,
+    remover_facts: &RemoverFacts,
     settings: Settings,
 ) -> Result<(Plan, CollectorReport, Vec<Measured>), PreconditionError> {
-    let world = World::of(scan, means, looked)?;
+    let world = World::of(scan, means, remover_facts)?;
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
@@ -143,9 +143,13 @@ struct World {
 }
 
 impl World {
-    fn of(scan: &Scan, means: &ProofContext<'_>, looked: &RemoverFacts) -> Result<Self, PreconditionError> {
-        let facts = ImageFacts::of(scan, means, looked);
-        let listing = looked.listing.clone().ok_or_else(|| {
+    fn of(
+        scan: &Scan,
+        means: &ProofContext<'_>,
+        remover_facts: &RemoverFacts,
+    ) -> Result<Self, PreconditionError> {
+        let facts = ImageFacts::of(scan, means, remover_facts);
+        let listing = remover_facts.listing.clone().ok_or_else(|| {
             PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
         })?;
         let judge = Judge::new(facts.input(scan, means.policy)).waiving(&WAIVED);
@@ -298,14 +302,14 @@ impl KubeletNode<'_, '_> {
         let age = self.steps.iter().any(|step| step.cause == Cause::Age);
         // A run that ended early has not judged the filesystem.
         let starts = |space: &Space| used_percent(space) >= i128::from(policy.high_percent);
-        let unjudged_and_full = part.end == End::Open && part.after.iter().flatten().any(starts);
+        let unjudged_and_full = part.end == PassEnd::Open && part.after.iter().flatten().any(starts);
         let outcome = match part.end {
-            End::Invalid => OutcomeKind::Failed,
-            End::NotReached => OutcomeKind::NotReached,
+            PassEnd::Invalid => OutcomeKind::Failed,
+            PassEnd::NotReached => OutcomeKind::NotReached,
             _ if unjudged_and_full || matches!(report.failure, Some(KubeletFailure::AgeDeletion(_))) => {
                 OutcomeKind::NotReached
             }
-            End::Reached => OutcomeKind::Reached,
+            PassEnd::Reached => OutcomeKind::Reached,
             _ if age => OutcomeKind::Reached,
             _ => OutcomeKind::NotNeeded,
         };
@@ -326,11 +330,11 @@ impl KubeletNode<'_, '_> {
         let after = self.space();
         let invalid = self.by_space.clone().and_then(Result::err);
         let end = match (&after, report.wanted_bytes) {
-            _ if invalid.is_some() => End::Invalid,
-            (Ok(after), Some(_)) if is_at_low(after, policy.low_percent) => End::Reached,
-            (_, Some(_)) => End::NotReached,
-            (_, None) if report.usage_percent.is_some() => End::NotNeeded,
-            (_, None) => End::Open,
+            _ if invalid.is_some() => PassEnd::Invalid,
+            (Ok(after), Some(_)) if is_at_low(after, policy.low_percent) => PassEnd::Reached,
+            (_, Some(_)) => PassEnd::NotReached,
+            (_, None) if report.usage_percent.is_some() => PassEnd::NotNeeded,
+            (_, None) => PassEnd::Open,
         };
         let wanted = report.wanted_bytes.map_or(0, |bytes| u64::try_from(bytes).unwrap_or(0));
         FilesystemPlan {
@@ -345,7 +349,7 @@ impl KubeletNode<'_, '_> {
     }
 
     fn kept(&self, report: &CollectorReport, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
-        let ended = self.way.stopped().is_some() || part.end == End::Open;
+        let ended = self.way.stopped().is_some() || part.end == PassEnd::Open;
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
             match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
-use crate::execute::remover::{PreconditionError, Removed};
+use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::model::plan::{Action, Failure, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
@@ -56,11 +56,11 @@ impl Handler for Leaks<'_> {
         Ok(Proof::MayGo)
     }
 
-    fn remove(&mut self, step: &Step) -> Removed {
+    fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let (Some(key), Some(leak)) = (&step.target.store, &step.target.leak) else {
-            return Removed::NotFound("it is not a leak".into());
+            return RemovalAnswer::NotFound("it is not a leak".into());
         };
-        let kept = |why: String| Removed::Kept(Ruling::keeps(Rule::NotProven, why));
+        let kept = |why: String| RemovalAnswer::Kept(Ruling::keeps(Rule::NotProven, why));
         let store = self.inventory.stores.iter().find(|store| StoreId::of(store) == *key);
         let editor = match store.ok_or("its store no longer exists").and_then(|one| self.editors.store(one)) {
             Ok(editor) => editor,
@@ -69,10 +69,10 @@ impl Handler for Leaks<'_> {
         let (id, path) = (&step.target.id, &leak.path);
         let done = match (leak.class.recipe(), step.action) {
             (Some(Recipe::RepairLink), Action::Repair) => {
-                return editor.repair_link(id).map_or_else(Removed::from, |_| Removed::Proven);
+                return editor.repair_link(id).map_or_else(RemovalAnswer::from, |_| RemovalAnswer::Proven);
             }
             (Some(Recipe::RepairLink) | None, _) => {
-                return Removed::NotFound("it cannot be deleted automatically".into());
+                return RemovalAnswer::NotFound("it cannot be deleted automatically".into());
             }
             (Some(Recipe::Orphan(kind)), _) => {
                 let orphan = OrphanAt { kind, path: path.clone() };
@@ -88,7 +88,9 @@ impl Handler for Leaks<'_> {
             (Some(Recipe::TemporaryFiles), _) => editor.remove_temporary(path, self.min_age),
         };
         match done {
-            Ok(deleted) => deleted.left_over().map_or(Removed::Proven, |what| Removed::LeftOver(what.into())),
+            Ok(deleted) => {
+                deleted.left_over().map_or(RemovalAnswer::Proven, |what| RemovalAnswer::LeftOver(what.into()))
+            }
             Err(error) => error.into(),
         }
     }

@@ -142,7 +142,12 @@ impl Gauge {
     ///
     /// # Errors
     /// What `fstatvfs` says.
-    pub fn settle(&self, before: &Room, predicted_bytes: u64, patience: Patience) -> io::Result<Settled> {
+    pub fn settle(
+        &self,
+        before: &Room,
+        predicted_bytes: u64,
+        patience: SettlePatience,
+    ) -> io::Result<Settled> {
         let began = Instant::now();
         let mut watch = Watch::new(predicted_bytes, patience);
         // An earlier one that hangs is not waited for.
@@ -155,7 +160,7 @@ impl Gauge {
             let measured_bytes = room.freed_since(before);
             most = most.max(measured_bytes);
             let step = match stop::is_asked() {
-                true => WatchStep::Done(Ended::Signal),
+                true => WatchStep::Done(SettleEnd::Signal),
                 false => watch.see(began.elapsed(), measured_bytes, synchronising),
             };
             match step {
@@ -203,7 +208,7 @@ fn not_written_out(root: &Path, begun: io::Result<Syncing>, until: Instant) -> O
 
 /// How long to wait for late frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct SettlePatience {
     /// Give up after this.
     pub deadline: Duration,
     /// A number that has not risen for this long is still. That it falls says only that others write.
@@ -212,7 +217,7 @@ pub struct Patience {
     pub between_syncs: Duration,
 }
 
-impl Default for Patience {
+impl Default for SettlePatience {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(10),
@@ -232,12 +237,12 @@ pub struct Settled {
     /// The room now.
     pub room: Room,
     /// Why the waiting ended.
-    pub why: Ended,
+    pub why: SettleEnd,
 }
 
 /// Why the waiting ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum SettleEnd {
     /// The prediction is reached, within noise.
     Came,
     /// The number no longer changes.
@@ -253,14 +258,14 @@ enum WatchStep {
     Wait(Duration),
     /// Synchronise, and look again at once.
     Synchronise,
-    Done(Ended),
+    Done(SettleEnd),
 }
 
 /// Decides whether to keep waiting. Pure: time and freed bytes are arguments.
 #[derive(Debug)]
 struct Watch {
     enough: i64,
-    patience: Patience,
+    patience: SettlePatience,
     /// The highest number, and since when it is that (noise apart).
     best: Option<(i64, Duration)>,
     pause: Duration,
@@ -283,7 +288,7 @@ impl Watch {
     const FIRST_SYNC: Duration = Duration::from_millis(15);
     const SYNCS: u32 = 3;
 
-    fn new(predicted_bytes: u64, patience: Patience) -> Self {
+    fn new(predicted_bytes: u64, patience: SettlePatience) -> Self {
         // One byte short of the tolerance is short.
         let enough = predicted_bytes.saturating_sub(tolerance(predicted_bytes));
         let enough = i64::try_from(enough).unwrap_or(i64::MAX);
@@ -313,11 +318,11 @@ impl Watch {
             }
         };
         if freed >= self.enough {
-            return WatchStep::Done(Ended::Came);
+            return WatchStep::Done(SettleEnd::Came);
         }
         if elapsed >= self.patience.deadline {
             let is_still = elapsed.saturating_sub(since) >= self.patience.still;
-            return WatchStep::Done(if is_still { Ended::Still } else { Ended::Deadline });
+            return WatchStep::Done(if is_still { SettleEnd::Still } else { SettleEnd::Deadline });
         }
         if !synchronising {
             if let Some(best) = self.synchronised.take() {
@@ -337,7 +342,7 @@ impl Watch {
                 return WatchStep::Synchronise;
             }
             if is_still {
-                return WatchStep::Done(Ended::Still);
+                return WatchStep::Done(SettleEnd::Still);
             }
         }
         let pause = self.pause;
@@ -352,8 +357,8 @@ mod tests {
 
     const MIB: i64 = 1 << 20;
 
-    fn ends(predicted: i64, seen: &[(u64, i64)]) -> Option<(usize, Ended)> {
-        let patience = Patience {
+    fn ends(predicted: i64, seen: &[(u64, i64)]) -> Option<(usize, SettleEnd)> {
+        let patience = SettlePatience {
             deadline: Duration::from_secs(10),
             still: Duration::from_secs(2),
             between_syncs: Duration::from_secs(1),
@@ -372,23 +377,23 @@ mod tests {
     }
 
     /// Predicted bytes; what is seen (milliseconds, bytes freed); which look ends it, and why.
-    type Case<'a> = (i64, &'a [(u64, i64)], Option<(usize, Ended)>);
+    type Case<'a> = (i64, &'a [(u64, i64)], Option<(usize, SettleEnd)>);
 
     #[test]
     fn table_of_waiting() {
         let cases: [Case; 10] = [
             // At once, to the byte, within one percent, within the noise.
-            (MIB, &[(0, MIB)], Some((0, Ended::Came))),
-            (100 * MIB, &[(0, 99 * MIB)], Some((0, Ended::Came))),
-            (MIB, &[(0, MIB - 65536)], Some((0, Ended::Came))),
-            (0, &[(0, 0)], Some((0, Ended::Came))),
+            (MIB, &[(0, MIB)], Some((0, SettleEnd::Came))),
+            (100 * MIB, &[(0, 99 * MIB)], Some((0, SettleEnd::Came))),
+            (MIB, &[(0, MIB - 65536)], Some((0, SettleEnd::Came))),
+            (0, &[(0, 0)], Some((0, SettleEnd::Came))),
             // One byte less is not enough; it comes late.
-            (MIB, &[(0, MIB - 65537), (500, MIB - 65537), (900, MIB)], Some((2, Ended::Came))),
+            (MIB, &[(0, MIB - 65537), (500, MIB - 65537), (900, MIB)], Some((2, SettleEnd::Came))),
             // Nothing comes.
-            (MIB, &[(0, 0), (1000, 0), (1999, 0), (2000, 0)], Some((3, Ended::Still))),
+            (MIB, &[(0, 0), (1000, 0), (1999, 0), (2000, 0)], Some((3, SettleEnd::Still))),
             // It moves every now and then, and then no more.
             (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5799, 2 * MIB)], None),
-            (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5800, 2 * MIB)], Some((3, Ended::Still))),
+            (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5800, 2 * MIB)], Some((3, SettleEnd::Still))),
             // It keeps coming, and does not come to an end.
             (
                 90 * MIB,
@@ -401,10 +406,10 @@ mod tests {
                     (9500, 5 * MIB),
                     (10_000, 6 * MIB),
                 ],
-                Some((6, Ended::Deadline)),
+                Some((6, SettleEnd::Deadline)),
             ),
             // Others write, or write and delete: that is no reason to wait on.
-            (90 * MIB, &[(0, 0), (1900, -MIB), (2000, -2 * MIB)], Some((2, Ended::Still))),
+            (90 * MIB, &[(0, 0), (1900, -MIB), (2000, -2 * MIB)], Some((2, SettleEnd::Still))),
         ];
         for (predicted, seen, expected) in cases {
             assert_eq!(ends(predicted, seen), expected, "{predicted} {seen:?}");
@@ -414,12 +419,12 @@ mod tests {
     #[test]
     fn noise_does_not_count_as_movement() {
         let seen: Vec<_> = (0..40).map(|at| (at * 100, i64::from(at % 2 == 0) * 4096)).collect();
-        assert_eq!(ends(MIB, &seen), Some((20, Ended::Still)));
+        assert_eq!(ends(MIB, &seen), Some((20, SettleEnd::Still)));
     }
 
     #[test]
     fn pauses_grow_and_stay_short() {
-        let mut watch = Watch::new(1 << 30, Patience::default());
+        let mut watch = Watch::new(1 << 30, SettlePatience::default());
         let mut pauses = Vec::new();
         for at in 0..12 {
             match watch.see(Duration::from_millis(at), 0, false) {
@@ -433,8 +438,8 @@ mod tests {
 
     /// When it is synchronised (milliseconds), and how it ends; `freed` is told the time and how
     /// often it was synchronised before.
-    fn synchronised(predicted: i64, freed: impl Fn(u64, usize) -> i64) -> (Vec<u64>, Ended, u64) {
-        let mut watch = Watch::new(predicted.unsigned_abs(), Patience::default());
+    fn synchronised(predicted: i64, freed: impl Fn(u64, usize) -> i64) -> (Vec<u64>, SettleEnd, u64) {
+        let mut watch = Watch::new(predicted.unsigned_abs(), SettlePatience::default());
         let (mut now, mut at) = (Duration::ZERO, Vec::new());
         loop {
             let milliseconds = u64::try_from(now.as_millis()).unwrap();
@@ -449,14 +454,14 @@ mod tests {
     #[test]
     fn it_is_synchronised_seldom_and_only_while_bytes_are_missing() {
         // They are there at once, or soon without it.
-        assert_eq!(synchronised(MIB, |_, _| MIB), (vec![], Ended::Came, 0));
-        assert_eq!(synchronised(MIB, |now, _| i64::from(now >= 3) * MIB), (vec![], Ended::Came, 5));
+        assert_eq!(synchronised(MIB, |_, _| MIB), (vec![], SettleEnd::Came, 0));
+        assert_eq!(synchronised(MIB, |now, _| i64::from(now >= 3) * MIB), (vec![], SettleEnd::Came, 5));
         // It takes one.
-        assert_eq!(synchronised(MIB, |_, syncs| i64::from(syncs > 0) * MIB), (vec![15], Ended::Came, 15));
+        assert_eq!(synchronised(MIB, |_, syncs| i64::from(syncs > 0) * MIB), (vec![15], SettleEnd::Came, 15));
         // Nothing comes; others write on and on.
         for writes in [0, MIB] {
             let (at, why, end) = synchronised(MIB, |now, _| -writes * i64::try_from(now).unwrap() / 10);
-            assert_eq!((at.len(), why), (3, Ended::Still), "{at:?}");
+            assert_eq!((at.len(), why), (3, SettleEnd::Still), "{at:?}");
             assert!(
                 at[0] < 50 && at[1] - at[0] >= 500 && at[2] - at[1] >= 500 && end < 1700,
                 "{at:?}, {end}"
@@ -471,19 +476,19 @@ mod tests {
             last.get().1
         };
         let (at, why, _) = synchronised(600 * MIB, slow);
-        assert_eq!(why, Ended::Came, "{at:?}");
+        assert_eq!(why, SettleEnd::Came, "{at:?}");
         assert!(at.len() <= 7, "{at:?}");
     }
 
     #[test]
     fn nothing_is_still_while_it_is_synchronised() {
-        let mut watch = Watch::new(MIB.unsigned_abs(), Patience::default());
+        let mut watch = Watch::new(MIB.unsigned_abs(), SettlePatience::default());
         let mut see = |milliseconds, busy| watch.see(Duration::from_millis(milliseconds), 0, busy);
         assert!(matches!(see(0, false), WatchStep::Wait(_)));
         assert_eq!(see(20, false), WatchStep::Synchronise);
         assert!(matches!(see(5000, true), WatchStep::Wait(_)));
         assert_eq!(see(5001, false), WatchStep::Synchronise, "once more, for what has gone meanwhile");
-        assert_eq!(see(5002, false), WatchStep::Done(Ended::Still));
+        assert_eq!(see(5002, false), WatchStep::Done(SettleEnd::Still));
     }
 
     /// On a disk that hangs the run goes on without.
@@ -494,11 +499,11 @@ mod tests {
         let hangs = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&hangs);
         *gauge.syncing.borrow_mut() = Some(Syncing::of_child(hangs));
-        let patience = Patience { still: Duration::from_millis(50), ..Patience::default() };
+        let patience = SettlePatience { still: Duration::from_millis(50), ..SettlePatience::default() };
         let room = gauge.room().unwrap();
         let began = Instant::now();
         let settled = gauge.settle(&room, u64::MAX / 4, patience).unwrap();
-        assert!(settled.why == Ended::Still || began.elapsed() >= patience.deadline, "{settled:?}");
+        assert!(settled.why == SettleEnd::Still || began.elapsed() >= patience.deadline, "{settled:?}");
         assert!(gauge.is_synchronising(), "it was not touched");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
@@ -534,9 +539,9 @@ mod tests {
         let room = gauge.room().unwrap();
         assert!(room.capacity_bytes >= room.free_bytes && room.free_bytes >= room.available_bytes);
         // Others write to this filesystem, so nothing is said of how much.
-        let patience = Patience { deadline: Duration::from_millis(300), ..Patience::default() };
+        let patience = SettlePatience { deadline: Duration::from_millis(300), ..SettlePatience::default() };
         let began = Instant::now();
         let settled = gauge.settle(&room, 0, patience).unwrap();
-        assert!(settled.why == Ended::Came || began.elapsed() >= patience.deadline);
+        assert!(settled.why == SettleEnd::Came || began.elapsed() >= patience.deadline);
     }
 }

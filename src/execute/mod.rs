@@ -1,7 +1,7 @@
 //! Carries out plans: one deletion at a time, each proven again right before it and measured after it.
 //!
 //! [`executor`] has the one loop of images, names, containers, sandboxes, logs and leaks. The planner
-//! decides, a [`Remover`] removes images, `proof` looks again, and an [`Observer`] records.
+//! decides, a [`Remover`] removes images, `proof` looks again, and a [`RunObserver`] records.
 
 pub mod containers;
 pub mod context;
@@ -21,7 +21,7 @@ pub mod remover;
 pub mod runtime_match;
 
 pub use context::{FactsOf, PolicyContext};
-pub use executor::{Observer, Run};
+pub use executor::{Run, RunObserver};
 pub use gauges::Gauges;
 pub use proof::{ProofContext, RemoverFacts};
-pub use remover::{PreconditionError, Removed, Remover};
+pub use remover::{PreconditionError, RemovalAnswer, Remover};

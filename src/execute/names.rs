@@ -3,7 +3,7 @@
 use crate::execute::context::FactsOf;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
-use crate::execute::remover::{PreconditionError, Removed, Remover};
+use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::model::outcome::Stopped;
 use crate::model::plan::{Cause, Kept, Phase, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
@@ -34,12 +34,12 @@ impl Untag {
 
 /// The plan for each, without changing anything.
 #[must_use]
-pub fn plan(untags: &[Untag], scan: &Scan, means: &ProofContext<'_>, looked: &RemoverFacts) -> Plan {
+pub fn plan(untags: &[Untag], scan: &Scan, means: &ProofContext<'_>, remover_facts: &RemoverFacts) -> Plan {
     let mut plan = Plan::default();
     if untags.is_empty() {
         return plan;
     }
-    let facts = ImageFacts::of(scan, means, looked);
+    let facts = ImageFacts::of(scan, means, remover_facts);
     for untag in untags {
         let step = untag.step(scan);
         match judge(scan, &facts, means.policy, untag.image, &untag.names) {
@@ -119,17 +119,20 @@ impl Handler for Names<'_> {
         Ok(Proof::MayGo)
     }
 
-    fn remove(&mut self, step: &Step) -> Removed {
+    fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let Some((fresh, at)) = &self.fresh else {
-            return Removed::Refused(Phase::Untag, "it no longer exists".into());
+            return RemovalAnswer::Refused(Phase::Untag, "it no longer exists".into());
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
-            Removed::Answered => Removed::Proven,
-            Removed::Closed(what) | Removed::StoreUnavailable(what) => Removed::NotAsked(what),
-            Removed::Kept(ruling) => Removed::Refused(Phase::Untag, ruling.detail.into()),
-            Removed::NotFound(why) | Removed::Failed(why) | Removed::InPart(why) | Removed::InDoubt(why) => {
-                Removed::Refused(Phase::Untag, why)
+            RemovalAnswer::Answered => RemovalAnswer::Proven,
+            RemovalAnswer::Closed(what) | RemovalAnswer::StoreUnavailable(what) => {
+                RemovalAnswer::NotAsked(what)
             }
+            RemovalAnswer::Kept(ruling) => RemovalAnswer::Refused(Phase::Untag, ruling.detail.into()),
+            RemovalAnswer::NotFound(why)
+            | RemovalAnswer::Failed(why)
+            | RemovalAnswer::InPart(why)
+            | RemovalAnswer::InDoubt(why) => RemovalAnswer::Refused(Phase::Untag, why),
             other => other,
         }
     }

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use crate::cri::discover;
-use crate::cri::{Client, CriError, Endpoint, Options, Problem, StorePlace, StoreType};
+use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, StorePlace, StoreType};
 use crate::model::{Inventory, StoreKind};
 use crate::sys::sysroot::Sysroot;
 
@@ -95,12 +95,12 @@ fn is_nobody(error: &CriError) -> bool {
         error.problem,
         // An old API is that of containerd 1.5 or CRI-O 1.22: the one has other stores, the other
         // could be the owner.
-        Problem::NotRunning(_)
-            | Problem::Refused
-            | Problem::NoCri(_)
-            | Problem::NotGrpc(_)
+        CriProblem::NotRunning(_)
+            | CriProblem::NotListening
+            | CriProblem::NoCri(_)
+            | CriProblem::NotGrpc(_)
             // Only containerd says so.
-            | Problem::Starting(_)
+            | CriProblem::Starting(_)
     )
 }
 

@@ -78,9 +78,9 @@ pub(super) struct ImageFacts {
 }
 
 impl ImageFacts {
-    /// `looked` told of the same images, whatever has become of the containers since.
-    pub(super) fn of(scan: &Scan, means: &ProofContext<'_>, looked: &RemoverFacts) -> Self {
-        Self::with(&scan.inventory, means.context, &means.context.read_facts(), looked.known.clone())
+    /// `remover_facts` are of the same images, whatever has become of the containers since.
+    pub(super) fn of(scan: &Scan, means: &ProofContext<'_>, remover_facts: &RemoverFacts) -> Self {
+        Self::with(&scan.inventory, means.context, &means.context.read_facts(), remover_facts.known.clone())
     }
 
     pub(super) fn with(

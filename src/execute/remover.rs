@@ -24,11 +24,11 @@ pub trait Remover {
     /// Removes an image with all its names, and in the same go those of `along`: see [`Step::along`].
     ///
     /// [`Step::along`]: crate::model::plan::Step::along
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> Removed;
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> RemovalAnswer;
 
     /// Takes names from an image that keeps others.
-    fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> Removed {
-        Removed::Refused(Phase::Untag, "a runtime removes an image with all its names".into())
+    fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> RemovalAnswer {
+        RemovalAnswer::Refused(Phase::Untag, "a runtime removes an image with all its names".into())
     }
 
     /// Bytes of our own that this may use up for a removal or make again after it, on the
@@ -50,7 +50,7 @@ pub trait Remover {
 
 /// The result of a removal request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemovalAnswer {
     /// The request succeeded; the store has to confirm it.
     Answered,
     /// It is deleted or repaired, as proven under the store's locks.
@@ -83,29 +83,19 @@ pub enum Removed {
 }
 
 /// An edit of the store that failed.
-impl From<Error> for Removed {
+impl From<Error> for RemovalAnswer {
     fn from(error: Error) -> Self {
-        let failure = of_edit(&error);
+        let failure = Failure::from(&error);
         match error {
             Error::Interrupted => Self::NotAsked(failure),
             error if error.is_interrupted() => Self::Unknown(failure.message),
-            Error::Stopped { cause, .. } => Self::LeftOver(of_edit(&cause)),
+            Error::Stopped { cause, .. } => Self::LeftOver(Failure::from(&*cause)),
             error if error.bars_store() => Self::StoreUnavailable(failure),
             Error::Refused(Refusal::Unknown { .. }) => Self::NotFound(failure),
             Error::Refused(_) => Self::Kept(Ruling::keeps(Rule::NotProven, failure.message)),
             _ => Self::Refused(Phase::Remove, failure),
         }
     }
-}
-
-/// A failure of the runtime.
-pub(super) fn of_cri(error: &CriError) -> Failure {
-    Failure { message: error.to_string(), no_space: error.is_no_space() }
-}
-
-/// A failure of an editor.
-pub(super) fn of_edit(error: &Error) -> Failure {
-    Failure { message: error.to_string(), no_space: error.is_no_space() }
 }
 
 /// Logs what an edit did. What is left of something whose record was deleted is now an orphan, which

@@ -19,7 +19,7 @@ use super::pending::{Note, Pending, Queue};
 use super::pins::{self, Pin};
 pub use super::run_record::{RunEntry, RunRecord};
 use super::run_record::{put, put_from};
-use super::runs::{BEGUN, Certainty, Deletion, End, Event, Start};
+use super::runs::{BEGUN, Certainty, DeletionRow, Event, RunEnd, Start};
 use super::save::save_with_waiting;
 use super::scan_record::StoreKey;
 use super::state_directory::StateDirectory;
@@ -56,7 +56,7 @@ pub struct Journal {
 
 /// What became of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct JournalEnd {
     /// Whether all of it is in the database. If not, it waits, unless a note says that it is
     /// lost.
     pub kept: bool,
@@ -92,7 +92,7 @@ impl Journal {
     /// with it is begun with it, and once more in its turn.
     ///
     /// Returns the keep-list at that moment; `None` where the database could not be used.
-    pub fn begins(&mut self, deletion: Deletion, along: Vec<Deletion>) -> Option<Vec<Pin>> {
+    pub fn begins(&mut self, deletion: DeletionRow, along: Vec<DeletionRow>) -> Option<Vec<Pin>> {
         let is_begun = |at: &usize| {
             let begun = &self.record.entries[*at].deletion;
             (&begun.store, &begun.id) == (&deletion.store, &deletion.id)
@@ -101,7 +101,7 @@ impl Journal {
             self.open.clear();
             for deletion in std::iter::once(deletion).chain(along) {
                 let error = Some(BEGUN.to_owned());
-                let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
+                let deletion = DeletionRow { error, outcome: Certainty::Unknown, ..deletion };
                 self.open.push_back(self.record.entries.len());
                 self.record.entries.push(RunEntry { deletion, key: None, attempt: None, spared: false });
             }
@@ -125,7 +125,7 @@ impl Journal {
     /// Something was deleted; `store` is that of an image, which then is no longer among those
     /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
     /// that is returned.
-    pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreId>) -> usize {
+    pub fn gone(&mut self, deletion: DeletionRow, store: Option<&StoreId>) -> usize {
         self.add(RunEntry { deletion, key: store.cloned().map(StoreKey), attempt: None, spared: false })
     }
 
@@ -146,7 +146,7 @@ impl Journal {
 
     /// Something could not be deleted: `deletion.error` says why. `attempt` is what is remembered of
     /// an image and its store.
-    pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreId, Attempt)>) {
+    pub fn failed(&mut self, deletion: DeletionRow, attempt: Option<(&StoreId, Attempt)>) {
         let (key, attempt) = attempt.map(|(store, attempt)| (StoreKey(store.clone()), attempt)).unzip();
         self.add(RunEntry { deletion, key, attempt, spared: false });
         self.spared();
@@ -170,7 +170,7 @@ impl Journal {
     }
 
     /// The run has ended. Waits for other writers as long as any command.
-    pub fn end(mut self, end: End) -> Ended {
+    pub fn end(mut self, end: RunEnd) -> JournalEnd {
         self.record.end = Some(end);
         self.waits = false;
         // After a signal there is no time to wait in; what is not saved waits in its file.
@@ -178,7 +178,7 @@ impl Journal {
         if !kept {
             self.notes.append(&mut self.waiting);
         }
-        Ended { kept, degraded: self.degraded, notes: self.notes }
+        JournalEnd { kept, degraded: self.degraded, notes: self.notes }
     }
 
     fn add(&mut self, entry: RunEntry) -> usize {

@@ -4,7 +4,7 @@ use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
 
 use super::attempts::{self, Attempt};
-use super::runs::{self, Certainty, Deletion, End, Event, Start, TargetKind};
+use super::runs::{self, Certainty, DeletionRow, Event, RunEnd, Start, TargetKind};
 use super::scan_record::StoreKey;
 use super::usage;
 
@@ -17,13 +17,13 @@ pub struct RunRecord {
     /// Events that the kubelet would have reported.
     pub events: Vec<Event>,
     /// How it ended; `None`: it has not.
-    pub end: Option<End>,
+    pub end: Option<RunEnd>,
 }
 
 /// A deletion or a try, and what is remembered for the next runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEntry {
-    pub deletion: Deletion,
+    pub deletion: DeletionRow,
     /// The store of an image.
     pub key: Option<StoreKey>,
     /// It could not be deleted: not before this again.

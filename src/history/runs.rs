@@ -16,7 +16,7 @@ pub use crate::model::plan::{Reason, TargetKind};
 pub use confirm::{Confirmation, confirm};
 pub use read::{Act, Query, Quiet, acts, freed, list, quiet};
 pub use thin::{Disposition, Horizons, disposition, thin};
-pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, RunError, Start, new_id};
+pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};
 
 use super::scan_record::StoreKey;
 use super::values::{json, micros, place, signed};
@@ -78,7 +78,7 @@ pub fn deleted(
     tx: &Transaction<'_>,
     run: RunKey,
     position: usize,
-    deletion: &Deletion,
+    deletion: &DeletionRow,
 ) -> rusqlite::Result<()> {
     tx.prepare_cached("UPDATE runs SET deletions = max(deletions, ?2 + 1), quiet = 0 WHERE id = ?1")?
         .execute(params![run.0, place(position)])?;
@@ -144,7 +144,7 @@ pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Re
 }
 
 /// Records how a run ended.
-pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()> {
+pub fn end(tx: &Transaction<'_>, run: RunKey, end: &RunEnd) -> rusqlite::Result<()> {
     let peaceful =
         matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);
     tx.prepare_cached(
@@ -184,7 +184,7 @@ pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Resul
 }
 
 /// Records a run that is over and deleted nothing: a scan, or a `gc` with nothing to do.
-pub fn record(tx: &Transaction<'_>, start: &Start, ended: &End) -> rusqlite::Result<RunKey> {
+pub fn record(tx: &Transaction<'_>, start: &Start, ended: &RunEnd) -> rusqlite::Result<RunKey> {
     let run = begin(tx, start)?;
     end(tx, run, ended)?;
     Ok(run)

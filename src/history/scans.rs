@@ -58,7 +58,7 @@ pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<R
         .ok()
         .and_then(|took| at.checked_add(took).ok())
         .unwrap_or(at);
-    runs::record(to, &start, &runs::End::of(ended, outcome))?;
+    runs::record(to, &start, &runs::RunEnd::of(ended, outcome))?;
     thin(to, at)?;
     Ok(Some(Recorded { run_id: start.run_id, observed }))
 }

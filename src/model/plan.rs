@@ -405,7 +405,7 @@ pub struct Trigger {
 /// How the space pass over one filesystem ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum PassEnd {
     /// It has not come to an end.
     Open,
     /// No target started.
@@ -431,7 +431,7 @@ pub struct FilesystemPlan {
     pub started: Started,
     /// What was missing when they started.
     pub wanted: StillToFree,
-    pub end: End,
+    pub end: PassEnd,
     /// Why it could not be judged.
     pub invalid: Option<InvalidStats>,
 }
@@ -445,7 +445,7 @@ impl FilesystemPlan {
             after: None,
             started: Started::default(),
             wanted: StillToFree::default(),
-            end: End::Open,
+            end: PassEnd::Open,
             invalid: None,
         }
     }

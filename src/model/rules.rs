@@ -100,7 +100,7 @@ names! {
 pub struct Ruling {
     /// The rule.
     pub rule: Rule,
-    /// The rule keeps the image.
+    /// The rule keeps the target.
     pub stays: bool,
     pub detail: String,
 }

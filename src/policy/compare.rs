@@ -148,7 +148,7 @@ fn predict_kubelet(
             break;
         }
         let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
-        events.extend(told.then_some(kubelet::Event::ImageGCFailed.as_str()));
+        events.extend(told.then_some(kubelet::KubeletEvent::ImageGCFailed.as_str()));
         runs.push(PredictedRun {
             deleted: node.ids(&deleted),
             still_there: node.ids(&still_there),

@@ -174,7 +174,8 @@ fn containerd_and_cri_say_the_same() {
     let copied = read(&places, NOW);
     assert_eq!(copied.inventory.findings, []);
     let ids = |reading: &Reading| {
-        let lines = summary(reading).into_iter().map(|line| line.split(" Weight").next().unwrap().to_owned());
+        let lines =
+            summary(reading).into_iter().map(|line| line.split(" RootSize").next().unwrap().to_owned());
         lines.collect::<Vec<_>>()
     };
     assert_eq!(ids(&copied), ids(&stopped));

@@ -9,7 +9,7 @@ use crate::support;
 use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use layersweep::cri::in_use::Names;
-use layersweep::cri::{Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType};
+use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage, StoreType};
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use layersweep::model::ContainerState;
 use support::containerd::{self, Rig};
@@ -216,7 +216,7 @@ fn long_listings(client: &Client, rig: &Rig) {
 
     made.extend(make(6, 3));
     let error = client.containers().unwrap_err();
-    assert!(matches!(error.problem, Problem::TooLarge(_)), "18 MiB: {error:?}");
+    assert!(matches!(error.problem, CriProblem::TooLarge(_)), "18 MiB: {error:?}");
     for id in made {
         client.remove_container(&id).unwrap();
     }
@@ -273,14 +273,14 @@ fn it_hangs_dies_and_comes_back(client: &Client, rig: &Rig) {
     let before = client.images().unwrap();
     rig.signal("STOP");
     // On a busy machine its threads stop one after the other.
-    let is_late = |error: CriError| error.problem == Problem::Deadline(Duration::from_millis(300));
+    let is_late = |error: CriError| error.problem == CriProblem::Deadline(Duration::from_millis(300));
     eventually("it hangs", || hasty.images().is_err_and(is_late));
     rig.signal("CONT");
     assert_eq!(client.images().unwrap(), before);
 
     rig.signal("KILL");
     // The socket's file stays.
-    let is_refused = |error: CriError| error.problem == Problem::Refused;
+    let is_refused = |error: CriError| error.problem == CriProblem::NotListening;
     eventually("nobody listens", || client.images().is_err_and(is_refused));
     rig.stop();
     rig.script("10-start.sh", &[]);

@@ -10,7 +10,7 @@ use crate::cri_server;
 use crate::support;
 use cri_server::{Behaviour, CriServer, Listing, Removal};
 use layersweep::cri::in_use::Names;
-use layersweep::cri::{Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType};
+use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage, StoreType};
 use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use layersweep::model::ContainerState;
@@ -75,7 +75,7 @@ impl Setup {
         images.into_iter().find(|image| image.tags.iter().any(|tag| tag == name)).expect(name)
     }
 
-    fn remove(&self, name: &str) -> Result<(), Problem> {
+    fn remove(&self, name: &str) -> Result<(), CriProblem> {
         let id = self.image(name).id;
         self.client.remove_image(&id, "").map_err(|error| error.problem)
     }
@@ -96,7 +96,7 @@ impl Setup {
     }
 }
 
-fn listing_problem<T: std::fmt::Debug>(result: Result<T, CriError>) -> Problem {
+fn listing_problem<T: std::fmt::Debug>(result: Result<T, CriError>) -> CriProblem {
     let error = result.expect_err("nothing of this listing may be used");
     assert!(error.to_string().starts_with("unix:///"), "{error}");
     error.problem
@@ -172,7 +172,7 @@ fn an_honest_runtime() {
     assert_eq!(owners.iter().filter(|owner| **owner == Owner::CriO).count(), 3, "{owners:?}");
 
     // Removing, from the inside out.
-    assert!(matches!(setup.remove(USED), Err(Problem::InUse(why)) if why.contains("in use")));
+    assert!(matches!(setup.remove(USED), Err(CriProblem::InUse(why)) if why.contains("in use")));
     client.stop_container(&running, Duration::ZERO).unwrap();
     for id in [&running, &ended] {
         client.remove_container(id).unwrap();
@@ -208,7 +208,7 @@ fn an_honest_runtime() {
     setup.server.take_calls();
     for wrong in ["", PAUSE, &app.id[..12], "reg.local/pause"] {
         let error = client.remove_image(wrong, "").unwrap_err();
-        assert!(matches!(error.problem, Problem::BadRequest(_)), "{error}");
+        assert!(matches!(error.problem, CriProblem::BadRequest(_)), "{error}");
         assert!(client.remove_container(wrong).is_err() && client.remove_sandbox(wrong).is_err());
     }
     assert!(setup.server.take_calls().is_empty());
@@ -224,10 +224,10 @@ fn listings_that_cannot_be_trusted() {
     podman.sandbox("db", PAUSE);
     let client = setup.quick(Duration::from_millis(700));
 
-    let is_expected = |listing: &Listing, problem: &Problem| match listing {
-        Listing::SameId | Listing::EmptyId => matches!(problem, Problem::Contradiction(_)),
-        Listing::Hang => matches!(problem, Problem::Deadline(_)),
-        _ => matches!(problem, Problem::Other { message, .. } if message == "layers not known"),
+    let is_expected = |listing: &Listing, problem: &CriProblem| match listing {
+        Listing::SameId | Listing::EmptyId => matches!(problem, CriProblem::Contradiction(_)),
+        Listing::Hang => matches!(problem, CriProblem::Deadline(_)),
+        _ => matches!(problem, CriProblem::Other { message, .. } if message == "layers not known"),
     };
     for listing in [Listing::SameId, Listing::EmptyId, Listing::Hang, Listing::Error("layers not known")] {
         setup.behave(|behaviour| {
@@ -277,7 +277,7 @@ fn removals_that_go_wrong() {
     let with = |setup: &Setup, removal| setup.behave(|behaviour| behaviour.remove_all(removal));
 
     with(&setup, Removal::Refuse);
-    assert!(matches!(setup.remove(APP), Err(Problem::InUse(_))));
+    assert!(matches!(setup.remove(APP), Err(CriProblem::InUse(_))));
 
     with(&setup, Removal::Lie);
     setup.remove(APP).unwrap();
@@ -285,14 +285,14 @@ fn removals_that_go_wrong() {
 
     with(&setup, Removal::HalfFail);
     let problem = setup.remove(APP).unwrap_err();
-    assert!(matches!(&problem, Problem::Other { message, .. } if message.contains("busy")), "{problem:?}");
+    assert!(matches!(&problem, CriProblem::Other { message, .. } if message.contains("busy")), "{problem:?}");
     assert!(problem.leaves_doubt());
     assert_eq!(setup.client.images().unwrap().iter().find(|image| image.id == app).unwrap().tags.len(), 1);
 
     // Given up: the runtime does nothing here, but the client cannot know.
     with(&setup, Removal::Hang);
     let error = setup.quick(Duration::from_millis(300)).remove_image(&app, "").unwrap_err();
-    assert!(matches!(&error.problem, problem @ Problem::Deadline(_) if problem.leaves_doubt()), "{error}");
+    assert!(matches!(&error.problem, problem @ CriProblem::Deadline(_) if problem.leaves_doubt()), "{error}");
     assert!(error.to_string().ends_with("RemoveImage: no answer after 0.3 s"), "{error}");
     assert!(still_listed(&setup.client, &app));
 
@@ -314,13 +314,13 @@ fn removals_that_go_wrong() {
     });
     let began = Instant::now();
     let error = client.remove_image(&used, "").unwrap_err();
-    assert!(error.problem == Problem::Left && error.problem.leaves_doubt(), "{error}");
+    assert!(error.problem == CriProblem::Left && error.problem.leaves_doubt(), "{error}");
     assert!(began.elapsed() < Duration::from_millis(390), "{:?}", began.elapsed());
     signal.join().unwrap();
     std::thread::sleep(Duration::from_millis(500));
     setup.server.take_calls();
-    assert_eq!(client.remove_image(&pause, "").unwrap_err().problem, Problem::Cancelled);
-    assert_eq!(client.images().unwrap_err().problem, Problem::Cancelled);
+    assert_eq!(client.remove_image(&pause, "").unwrap_err().problem, CriProblem::Cancelled);
+    assert_eq!(client.images().unwrap_err().problem, CriProblem::Cancelled);
     assert!(setup.server.take_calls().is_empty());
 
     // The runtime is killed, before and after the deed; then it comes back.
@@ -328,19 +328,19 @@ fn removals_that_go_wrong() {
     let client = setup.quick(Duration::from_secs(20));
     let started = Instant::now();
     let error = client.remove_image(&pause, "").unwrap_err();
-    assert!(matches!(&error.problem, problem @ Problem::HungUp(_) if problem.leaves_doubt()), "{error:?}");
+    assert!(matches!(&error.problem, problem @ CriProblem::HungUp(_) if problem.leaves_doubt()), "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(10));
     setup.server.wait_for_death();
-    assert_eq!(client.images().unwrap_err().problem, Problem::Refused);
+    assert_eq!(client.images().unwrap_err().problem, CriProblem::NotListening);
     setup.server.restart();
     assert!(still_listed(&client, &pause), "the same client goes on");
     with(&setup, Removal::DieAfter);
-    assert!(matches!(client.remove_image(&pause, "").unwrap_err().problem, Problem::HungUp(_)));
+    assert!(matches!(client.remove_image(&pause, "").unwrap_err().problem, CriProblem::HungUp(_)));
     setup.server.restart();
     assert!(!still_listed(&client, &pause) && !setup.on_disk(&pause));
 
     setup.server.stop();
-    assert!(matches!(client.images().unwrap_err().problem, Problem::NotRunning(_)));
+    assert!(matches!(client.images().unwrap_err().problem, CriProblem::NotRunning(_)));
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn long_listings() {
 
     let narrow = Options { max_answer_bytes: 1 << 20, ..Options::default() };
     let problem = listing_problem(setup.client.clone().with_options(narrow).images());
-    assert!(matches!(problem, Problem::TooLarge(_)), "{problem:?}");
+    assert!(matches!(problem, CriProblem::TooLarge(_)), "{problem:?}");
 
     // A delay that the deadline allows changes nothing.
     setup.behave(|behaviour| {
@@ -381,7 +381,7 @@ fn an_endpoint_is_found_where_the_node_says() {
     assert_eq!(candidate.origin, "CRI-O's default socket");
     assert_eq!(client.images().unwrap().len(), 3);
     let [(candidate, error)] = &answers.silent[..] else { panic!("{answers:?}") };
-    assert!(!candidate.configured && matches!(error.problem, Problem::NotRunning(_)), "{error}");
+    assert!(!candidate.configured && matches!(error.problem, CriProblem::NotRunning(_)), "{error}");
     assert_ne!(client.endpoint(), &setup.server.endpoint().parse::<Endpoint>().unwrap());
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::cri_server;
 use cri_server::Broken;
 use layersweep::cri::discover::{Candidate, ask};
-use layersweep::cri::{Client, CriError, Endpoint, Options, Problem};
+use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options};
 
 fn quick() -> Options {
     Options {
@@ -36,35 +36,35 @@ fn refusal(path: &Path) -> CriError {
 fn sockets_without_a_runtime() {
     let scratch = tempfile::tempdir().unwrap();
     let nothing = scratch.path().join("none.sock");
-    assert!(matches!(refusal(&nothing).problem, Problem::NotRunning(_)));
+    assert!(matches!(refusal(&nothing).problem, CriProblem::NotRunning(_)));
     let below_nothing = scratch.path().join("none/none.sock");
-    assert!(matches!(refusal(&below_nothing).problem, Problem::NotRunning(_)));
+    assert!(matches!(refusal(&below_nothing).problem, CriProblem::NotRunning(_)));
 
     let file = scratch.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = refusal(&file);
-    assert!(matches!(&error.problem, Problem::NotRunning(why) if why.contains("not a socket")), "{error}");
+    assert!(matches!(&error.problem, CriProblem::NotRunning(why) if why.contains("not a socket")), "{error}");
 
     let abandoned = Broken::abandoned();
-    assert_eq!(refusal(&abandoned.socket()).problem, Problem::Refused);
+    assert_eq!(refusal(&abandoned.socket()).problem, CriProblem::NotListening);
 
     let silent = Broken::silent();
-    assert_eq!(refusal(&silent.socket()).problem, Problem::Deadline(quick().asking));
+    assert_eq!(refusal(&silent.socket()).problem, CriProblem::Deadline(quick().asking));
 
     let web = Broken::web_server();
     let error = refusal(&web.socket());
-    assert!(matches!(&error.problem, Problem::NotGrpc(why) if why.contains("HTTP/1.1")), "{error:?}");
+    assert!(matches!(&error.problem, CriProblem::NotGrpc(why) if why.contains("HTTP/1.1")), "{error:?}");
 
     let rude = Broken::hanging_up();
     let error = refusal(&rude.socket());
-    assert!(matches!(error.problem, Problem::HungUp(_)), "{error:?}");
+    assert!(matches!(error.problem, CriProblem::HungUp(_)), "{error:?}");
 
     let other = Broken::without_cri();
     let error = refusal(&other.socket());
-    assert!(matches!(error.problem, Problem::NoCri(_)), "{error:?}");
+    assert!(matches!(error.problem, CriProblem::NoCri(_)), "{error:?}");
 
     let old = Broken::v1alpha2();
-    assert_eq!(refusal(&old.socket()).problem, Problem::OldApi("containerd 1.5.9".into()));
+    assert_eq!(refusal(&old.socket()).problem, CriProblem::OldApi("containerd 1.5.9".into()));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_socket_that_we_may_not_use() {
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
     if !nix::unistd::geteuid().is_root() {
         std::fs::set_permissions(silent.socket(), std::fs::Permissions::from_mode(0o000)).unwrap();
-        assert_eq!(refusal(&silent.socket()).problem, Problem::Denied);
+        assert_eq!(refusal(&silent.socket()).problem, CriProblem::Denied);
         return;
     }
     let socket = silent.socket();
@@ -85,7 +85,7 @@ fn a_socket_that_we_may_not_use() {
         rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(65534)).unwrap();
         refusal(&socket).problem
     });
-    assert_eq!(thread.join().unwrap(), Problem::Denied);
+    assert_eq!(thread.join().unwrap(), CriProblem::Denied);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_socket_that_comes_late_is_awaited() {
     let patient = Options { connecting: Duration::from_secs(5), ..quick() };
     let error = Client::connect(Endpoint::at(&path).unwrap(), patient).unwrap_err();
     // It answered by hanging up, which is more than refusing to be connected to.
-    assert!(matches!(error.problem, Problem::HungUp(_)), "{error:?}");
+    assert!(matches!(error.problem, CriProblem::HungUp(_)), "{error:?}");
     server.join().unwrap().unwrap();
 }
 
@@ -122,7 +122,7 @@ fn a_signal_ends_the_waiting() {
     });
     let started = Instant::now();
     let error = Client::connect(Endpoint::at(&silent.socket()).unwrap(), options).unwrap_err();
-    assert_eq!(error.problem, Problem::Cancelled);
+    assert_eq!(error.problem, CriProblem::Cancelled);
     assert!(started.elapsed() < Duration::from_secs(5));
     setter.join().unwrap();
 }
@@ -140,5 +140,5 @@ fn candidates_that_do_not_answer_are_named() {
     assert!(answers.runtimes.is_empty());
     let silent: Vec<_> = answers.silent.iter().map(|(candidate, _)| candidate.clone()).collect();
     assert_eq!(silent, candidates);
-    assert_eq!(answers.silent[1].1.problem, Problem::Refused);
+    assert_eq!(answers.silent[1].1.problem, CriProblem::NotListening);
 }

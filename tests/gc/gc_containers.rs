@@ -14,8 +14,8 @@ use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
 use layersweep::disk::Progress;
 use layersweep::execute::containers::{CriContainers, Scope};
-use layersweep::execute::measure::Patience;
-use layersweep::execute::{Gauges, Observer, Run};
+use layersweep::execute::measure::SettlePatience;
+use layersweep::execute::{Gauges, Run, RunObserver};
 use layersweep::model::plan::TargetKind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::KubeletPlaces;
@@ -51,7 +51,7 @@ struct Told {
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
-impl Observer for Told {
+impl RunObserver for Told {
     fn begins(&mut self, step: &Step) {
         if self.before.as_ref().is_some_and(|(id, _)| *id == step.target.id)
             && let Some((_, act)) = self.before.take()
@@ -81,7 +81,7 @@ fn run(
 ) -> Outcome {
     let stop = AtomicBool::new(false);
     let gauges = Gauges::open(&scan.inventory, Some(&places.pod_logs));
-    let mut run = Run::new(gauges, Patience::default(), told, &stop);
+    let mut run = Run::new(gauges, SettlePatience::default(), told, &stop);
     let before = run.measure();
     let plan = collector.run(&mut run, scan).unwrap();
     run.finish(plan, before)

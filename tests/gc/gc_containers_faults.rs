@@ -18,8 +18,8 @@ use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
 use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::cri::CriRemover;
-use layersweep::execute::measure::Patience;
-use layersweep::execute::{Gauges, Observer, PreconditionError, Run};
+use layersweep::execute::measure::SettlePatience;
+use layersweep::execute::{Gauges, PreconditionError, Run, RunObserver};
 use layersweep::model::plan::{Cause, Phase};
 use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::KubeletPlaces;
@@ -104,7 +104,7 @@ impl Node {
             scope: CONTAINERS,
         };
         // This store lies on the machine's own disk, where others write: nothing is measured.
-        let patience = Patience { deadline: Duration::ZERO, ..Patience::default() };
+        let patience = SettlePatience { deadline: Duration::ZERO, ..SettlePatience::default() };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, stop);
         let before = run.measure();
         let plan = collector.run(&mut run, &scan)?;
@@ -137,7 +137,7 @@ impl Told {
     }
 }
 
-impl Observer for Told {
+impl RunObserver for Told {
     fn begins(&mut self, _: &Step) {
         if let Some(act) = self.first.take() {
             act();

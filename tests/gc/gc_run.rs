@@ -18,9 +18,9 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
 use layersweep::execute::cri::CriRemover;
-use layersweep::execute::measure::Patience;
+use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
-    Gauges, Observer, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, images,
+    Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, RunObserver, images,
 };
 use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::model::plan::Reason;
@@ -162,7 +162,7 @@ impl Node {
         told: &mut Told,
         scan: &Scan,
     ) -> Result<Outcome, PreconditionError> {
-        let patience = Patience { still: Duration::from_millis(500), ..Patience::default() };
+        let patience = SettlePatience { still: Duration::from_millis(500), ..SettlePatience::default() };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, &GO_ON);
         self.run_in(&mut run, remover, policy, task, scan).map(|(plan, before)| run.finish(plan, before))
     }
@@ -231,7 +231,7 @@ struct Told {
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
-impl Observer for Told {
+impl RunObserver for Told {
     fn spared(&mut self, _: &Step) {
         self.calls.push("spared");
     }
@@ -468,7 +468,7 @@ fn a_signal_lets_nothing_more_begin() {
     let act = move || signal.store(true, std::sync::atomic::Ordering::Relaxed);
     let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
     let scan = node.scan();
-    let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), &mut told, &stop);
+    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told, &stop);
     let done = node.run_in(&mut run, &mut node.remover(), &policy(75, 74), Task::Policy, &scan);
     let (plan, before) = done.unwrap();
     let ran = run.finish(plan, before);

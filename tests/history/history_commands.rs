@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::support;
 use jiff::Timestamp;
 use layersweep::history::journal::RunRecord;
-use layersweep::history::runs::{Command, End, Event, OutcomeKind, Start};
+use layersweep::history::runs::{Command, Event, OutcomeKind, RunEnd, Start};
 use layersweep::history::{Pending, Queue};
 use support::program::{self, Run, layersweep, list, text, texts};
 use support::{past, schema};
@@ -100,7 +100,7 @@ fn what_waits_is_shown_and_saved_by_the_next_scan() {
     let place = layersweep::history::StateDirectory::local(dir.path());
     let mut record = RunRecord::of(Start { run_id: "waits".into(), ..Start::of(Command::Gc, now) });
     record.events = vec![Event { reason: "FreeDiskSpaceFailed".into(), message: past::NASTY.into() }];
-    record.end = Some(End::of(now, OutcomeKind::NotReached));
+    record.end = Some(RunEnd::of(now, OutcomeKind::NotReached));
     Queue::of(&place).put(&Pending::Run(Box::new(record)));
     let files = || std::fs::read_dir(&place.pending[0]).unwrap().count();
 

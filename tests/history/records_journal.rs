@@ -12,7 +12,7 @@ use crate::support;
 use layersweep::history::attempts::{self, Attempt};
 use layersweep::history::journal::{Journal, RunRecord};
 use layersweep::history::runs::{
-    self, Act, Certainty, Deletion, End, OutcomeKind, Reason, Start, TargetKind,
+    self, Act, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, Start, TargetKind,
 };
 use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{
@@ -82,8 +82,8 @@ fn journal(place: &StateDirectory, id: &str) -> Journal {
     Journal::begin(place, Start { run_id: id.into(), ..Start::of(runs::Command::Gc, at(0)) })
 }
 
-fn deletion(number: usize) -> Deletion {
-    Deletion {
+fn deletion(number: usize) -> DeletionRow {
+    DeletionRow {
         at: at(i64::try_from(number).unwrap()),
         kind: TargetKind::Image,
         store: Some(StoreKey(store_key())),
@@ -108,18 +108,19 @@ fn delete(journal: &mut Journal, number: usize) {
 /// The same in a run that says so before.
 fn announced(journal: &mut Journal, number: usize) {
     journal.begins(deletion(number), Vec::new());
-    let measured = Deletion { measured_bytes: Some(5), usage_after_percent: Some(70.5), ..deletion(number) };
+    let measured =
+        DeletionRow { measured_bytes: Some(5), usage_after_percent: Some(70.5), ..deletion(number) };
     journal.gone(measured, Some(&store_key()));
 }
 
-fn reached() -> End {
-    End::of(at(5000), OutcomeKind::Reached)
+fn reached() -> RunEnd {
+    RunEnd::of(at(5000), OutcomeKind::Reached)
 }
 
 /// The run has exactly so many deletions, each measured.
 fn assert_whole(act: &Act, deletions: usize, ended: bool) {
     assert_eq!(act.ended.is_some(), ended);
-    let expected = (0..deletions).map(|number| Deletion {
+    let expected = (0..deletions).map(|number| DeletionRow {
         measured_bytes: Some(5),
         usage_after_percent: Some(70.5),
         ..deletion(number)
@@ -176,7 +177,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         std::fs::remove_file(filler).unwrap();
         disk.sync();
         let next = node.journal("next");
-        assert!(next.end(End::of(at(6000), OutcomeKind::NotNeeded)).kept);
+        assert!(next.end(RunEnd::of(at(6000), OutcomeKind::NotNeeded)).kept);
         assert_eq!(node.waiting(), Vec::<PathBuf>::new(), "the next run saves it");
         let runs = node.saved();
         assert_eq!(runs.len(), 2);
@@ -543,10 +544,10 @@ fn attempts_end_with_the_image() {
     let mut journal = node.journal("one");
     for id in &ids {
         let attempt = Attempt { failures: 1, next_try: at(400), last_error: "in use".into() };
-        let refused = Deletion { id: id.clone(), error: Some("in use".into()), ..deletion(100) };
-        journal.refused(refused, Some((&store_key(), attempt)));
+        let refused = DeletionRow { id: id.clone(), error: Some("in use".into()), ..deletion(100) };
+        journal.failed(refused, Some((&store_key(), attempt)));
     }
-    assert!(journal.end(End::of(at(200), OutcomeKind::Failed)).kept);
+    assert!(journal.end(RunEnd::of(at(200), OutcomeKind::Failed)).kept);
     let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
     let known = records.read(attempts::load).unwrap();
     assert_eq!(known[&(store_key(), ids[2].clone())].last_error, "in use");
@@ -573,10 +574,10 @@ fn attempts_end_with_the_image() {
     drop(records);
     let mut journal = node.journal("two");
     let again = Attempt { failures: 2, next_try: at(2000), last_error: "in use".into() };
-    let refused = Deletion { id: ids[0].clone(), error: Some("in use".into()), ..deletion(400) };
-    journal.refused(refused, Some((&store_key(), again)));
-    journal.gone(Deletion { id: ids[2].clone(), ..deletion(401) }, Some(&store_key()));
-    assert!(journal.end(End::of(at(500), OutcomeKind::Reached)).kept);
+    let refused = DeletionRow { id: ids[0].clone(), error: Some("in use".into()), ..deletion(400) };
+    journal.failed(refused, Some((&store_key(), again)));
+    journal.gone(DeletionRow { id: ids[2].clone(), ..deletion(401) }, Some(&store_key()));
+    assert!(journal.end(RunEnd::of(at(500), OutcomeKind::Reached)).kept);
     let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);
     // Nobody has wanted it to go for months.

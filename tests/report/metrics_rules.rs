@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support;
-use layersweep::app::metrics::{Database, MetricsData, Remembered};
+use layersweep::app::metrics::{DatabaseState, MetricsData, Remembered};
 use layersweep::history::counters::{Counter, LastRun};
 use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
 use layersweep::history::runs::{self, OutcomeKind};
@@ -91,7 +91,7 @@ fn everything() -> MetricsData {
             free: Some(FreeFloor { start_below: 5, until: 6 }),
             inodes: Some(Thresholds { high: 90, low: 80 }),
         },
-        database: Database { ok: true, bytes: Some(4096), set_aside: Some(0), waiting: Some(0) },
+        database: DatabaseState { ok: true, bytes: Some(4096), set_aside: Some(0), waiting: Some(0) },
     }
 }
 

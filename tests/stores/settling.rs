@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support;
-use layersweep::execute::measure::{Ended, Gauge, Patience};
+use layersweep::execute::measure::{Gauge, SettleEnd, SettlePatience};
 use layersweep::model::outcome::NOISE_BYTES;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -45,10 +45,10 @@ fn late_frees_are_awaited() {
         loopfs.sync();
         let before = gauge.room().unwrap();
         fs::remove_file(loopfs.path().join("big")).unwrap();
-        let settled = gauge.settle(&before, 128 * MIB, Patience::default()).unwrap();
+        let settled = gauge.settle(&before, 128 * MIB, SettlePatience::default()).unwrap();
         let off = settled.measured_bytes - i64::try_from(128 * MIB).unwrap();
         let name = loopfs.fs().name();
-        assert_eq!(settled.why, Ended::Came, "{name}: {settled:?}");
+        assert_eq!(settled.why, SettleEnd::Came, "{name}: {settled:?}");
         // btrfs frees metadata too.
         assert!(off.unsigned_abs() <= 128 * MIB / 100, "{name}: off by {off}");
     });
@@ -64,14 +64,14 @@ fn what_a_process_holds_open_does_not_come() {
         loopfs.sync();
         let before = gauge.room().unwrap();
         fs::remove_file(&path).unwrap();
-        let patience = Patience { still: Duration::from_millis(400), ..Patience::default() };
+        let patience = SettlePatience { still: Duration::from_millis(400), ..SettlePatience::default() };
         let settled = gauge.settle(&before, 32 * MIB, patience).unwrap();
         let name = loopfs.fs().name();
-        assert_eq!(settled.why, Ended::Still, "{name}: {settled:?}");
+        assert_eq!(settled.why, SettleEnd::Still, "{name}: {settled:?}");
         assert!(settled.measured_bytes.unsigned_abs() < 16 * NOISE_BYTES, "{name}: {settled:?}");
         drop(held);
-        let settled = gauge.settle(&before, 32 * MIB, Patience::default()).unwrap();
-        assert_eq!(settled.why, Ended::Came, "{name}: {settled:?}");
+        let settled = gauge.settle(&before, 32 * MIB, SettlePatience::default()).unwrap();
+        assert_eq!(settled.why, SettleEnd::Came, "{name}: {settled:?}");
     });
 }
 
@@ -91,9 +91,9 @@ fn somebody_who_deletes_later_is_waited_for() {
                 fs::remove_file(directory.join(format!("{at}"))).unwrap();
             }
         });
-        let settled = gauge.settle(&before, 64 * MIB, Patience::default()).unwrap();
+        let settled = gauge.settle(&before, 64 * MIB, SettlePatience::default()).unwrap();
         other.join().unwrap();
-        assert_eq!(settled.why, Ended::Came, "{}: {settled:?}", loopfs.fs().name());
+        assert_eq!(settled.why, SettleEnd::Came, "{}: {settled:?}", loopfs.fs().name());
     });
 }
 

@@ -11,7 +11,7 @@ use layersweep::model::{Consistency, FilesystemIx, Image, Inventory, Leak, Node,
 use layersweep::stores::containerd::Documents;
 use layersweep::stores::containerd::fill::fill;
 use layersweep::stores::containerd::places::{ConfiguredPin, ContainerdPlaces};
-use layersweep::stores::containerd::read::{self, Patience};
+use layersweep::stores::containerd::read::{self, ReadPatience};
 use layersweep::stores::containerd::snapshot::Snapshot;
 use layersweep::stores::containerd::units;
 use layersweep::stores::inventory_writer::InventoryWriter;
@@ -45,7 +45,7 @@ impl Reading {
 
 /// Reads and measures `places` as if it were `later` than it is.
 pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
-    let patience = Patience::default();
+    let patience = ReadPatience::default();
     let snapshot = read::read(places, patience, &Documents::default()).expect("the root is read");
     let sorted = units::sort(&snapshot);
     let areas = snapshot.areas();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::history::runs::{
-    self, Certainty, Command, Deletion, End, OutcomeKind, Reason, RunError, Start, TargetKind,
+    self, Certainty, Command, DeletionRow, OutcomeKind, Reason, RunEnd, RunError, Start, TargetKind,
 };
 use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{Access, Records, usage};
@@ -55,10 +55,10 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                             tx,
                             run,
                             number,
-                            &Deletion { at, usage_after_percent: Some(percent(used)), ..deletion },
+                            &DeletionRow { at, usage_after_percent: Some(percent(used)), ..deletion },
                         )?;
                     }
-                    let end = End {
+                    let end = RunEnd {
                         usage_after_percent: Some(percent(used)),
                         measured_bytes: i64::try_from(before - used).ok(),
                         ..ended(at + SignedDuration::from_secs(42), OutcomeKind::Reached)
@@ -66,7 +66,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                     runs::end(tx, run, &end)?;
                 }
             }
-            let failed = End {
+            let failed = RunEnd {
                 errors: vec![RunError {
                     id: "0123456789abcdef".repeat(4),
                     step: "remove".into(),
@@ -76,7 +76,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
             };
             runs::record(tx, &Start::of(Command::Rm, now - SignedDuration::from_mins(30)), &failed)?;
             let killed = runs::begin(tx, &Start::of(Command::Sweep, now - SignedDuration::from_mins(10)))?;
-            let leak = Deletion {
+            let leak = DeletionRow {
                 kind: TargetKind::Leak,
                 id: "overlay/7f3a".into(),
                 names: vec![],
@@ -87,15 +87,15 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                 tx,
                 killed,
                 0,
-                &Deletion { error: Some("device busy".into()), measured_bytes: None, ..leak },
+                &DeletionRow { error: Some("device busy".into()), measured_bytes: None, ..leak },
             )?;
             Ok(())
         })
         .expect("writing the past");
 }
 
-fn ended(at: Timestamp, outcome: OutcomeKind) -> End {
-    End::of(at, outcome)
+fn ended(at: Timestamp, outcome: OutcomeKind) -> RunEnd {
+    RunEnd::of(at, outcome)
 }
 
 fn percent(used: u64) -> f64 {
@@ -104,9 +104,9 @@ fn percent(used: u64) -> f64 {
     percent
 }
 
-fn deletions(at: Timestamp) -> Vec<Deletion> {
+fn deletions(at: Timestamp) -> Vec<DeletionRow> {
     let digest = "0123456789abcdef".repeat(4);
-    let image = |name: &str, predicted: u64, measured: u64| Deletion {
+    let image = |name: &str, predicted: u64, measured: u64| DeletionRow {
         at,
         kind: TargetKind::Image,
         store: Some(StoreKey(StoreId::new(

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::request::Request;
-use crate::config::{Config, Problem};
+use crate::config::{Config, ConfigProblem};
 use crate::disk::Progress;
 use crate::model::Consistency;
 use crate::model::display::shell_word;
@@ -46,7 +46,7 @@ pub struct Findings {
 ///
 /// # Errors
 /// When the request itself cannot be used.
-pub fn doctor(request: &Request, config: &Config, problems: &[Problem]) -> Result<Findings, Error> {
+pub fn doctor(request: &Request, config: &Config, problems: &[ConfigProblem]) -> Result<Findings, Error> {
     let stores = stores::ScanRequest { measure: Measure::Nothing, ..request.stores()? };
     let mut examination = Examination { request, config, stores: &stores, checks: Vec::new(), unread: false };
     examination.run(problems);
@@ -54,7 +54,7 @@ pub fn doctor(request: &Request, config: &Config, problems: &[Problem]) -> Resul
 }
 
 impl Examination<'_> {
-    fn run(&mut self, problems: &[Problem]) {
+    fn run(&mut self, problems: &[ConfigProblem]) {
         self.configuration(problems);
         let processes = self.processes();
         let scan = self.stores();
@@ -73,7 +73,7 @@ impl Examination<'_> {
         self.timers();
     }
 
-    fn configuration(&mut self, problems: &[Problem]) {
+    fn configuration(&mut self, problems: &[ConfigProblem]) {
         const NAME: &str = "configuration";
         for problem in problems {
             let message = match problem.field.is_empty() {

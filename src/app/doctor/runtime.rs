@@ -6,7 +6,7 @@ use crate::app::runtime::{choose, hint};
 use crate::app::via;
 use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
-use crate::cri::{Client, Options, Problem};
+use crate::cri::{Client, CriProblem, Options};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::StoreIx;
 use crate::node::kubelet::Kubelet;
@@ -50,10 +50,10 @@ impl Examination<'_> {
         }
         for (candidate, error) in &answers.silent {
             let status = match (&error.problem, candidate.configured) {
-                (Problem::Denied, _) | (_, true) => Status::Warning,
+                (CriProblem::Denied, _) | (_, true) => Status::Warning,
                 _ => Status::Note,
             };
-            self.unread |= matches!(error.problem, Problem::Denied);
+            self.unread |= matches!(error.problem, CriProblem::Denied);
             let remedy = match (status, hint(&error.problem)) {
                 (Status::Note, _) => String::new(),
                 (_, hint) if hint.is_empty() => {

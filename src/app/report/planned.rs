@@ -12,7 +12,7 @@ use crate::app::scan::ScanResult;
 use crate::config::Config;
 use crate::execute::editors::{Editors, Keep};
 use crate::model::Plan;
-use crate::model::plan::End;
+use crate::model::plan::PassEnd;
 use crate::model::rules::Rule;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, Wish};
@@ -73,12 +73,12 @@ impl Plans {
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
         let none = match judged.map(|plan| plan.end) {
             _ if self.blind => "its records cannot be read",
-            Some(End::NotNeeded) | None => "the disk is below its thresholds",
-            Some(End::Invalid) => "the disk's figures or its thresholds are invalid",
+            Some(PassEnd::NotNeeded) | None => "the disk is below its thresholds",
+            Some(PassEnd::Invalid) => "the disk's figures or its thresholds are invalid",
             Some(_) if self.images.kept.iter().any(|kept| kept.rule == Rule::MinAge) => {
                 "images are too young (min-age); `layersweep explain IMAGE` says for how long"
             }
-            Some(End::Open | End::Reached | End::NotReached) => {
+            Some(PassEnd::Open | PassEnd::Reached | PassEnd::NotReached) => {
                 "all images are protected; see `layersweep explain IMAGE`"
             }
         };

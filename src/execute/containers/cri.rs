@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::cri::{CriError, Problem};
+use crate::cri::{CriError, CriProblem};
 use crate::execute::containers::account::Account;
 use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
@@ -13,9 +13,9 @@ use crate::execute::containers::plan;
 use crate::execute::containers::source::{self, ContainerSource};
 use crate::execute::cri::runtime_stores;
 use crate::execute::executor::{Handler, Proof, Run};
-use crate::execute::measure::Patience;
+use crate::execute::measure::SettlePatience;
 use crate::execute::proof;
-use crate::execute::remover::{PreconditionError, Removed, of_cri};
+use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::plan::{Action, Cause, Phase, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
@@ -45,7 +45,8 @@ impl CriContainers<'_> {
     /// When the runtime cannot be asked at all: then nothing was deleted.
     pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
         // containerd unlinks a writable layer with its next collection, seconds after its answer.
-        let patience = Patience { still: run.patience.still.max(Duration::from_secs(5)), ..run.patience };
+        let patience =
+            SettlePatience { still: run.patience.still.max(Duration::from_secs(5)), ..run.patience };
         let before = std::mem::replace(&mut run.patience, patience);
         let plan = source::run(run, &mut CriSource::new(self), self.scope, &mut self.account(scan));
         run.patience = before;
@@ -160,17 +161,17 @@ impl<'a> CriSource<'a> {
     }
 
     /// Stops a container of unknown state; `None`: it has ended for sure.
-    fn stopped(&self, id: &str) -> Option<Removed> {
+    fn stopped(&self, id: &str) -> Option<RemovalAnswer> {
         let client = self.collector.client;
         if let Err(error) = client.stop_container(id, GRACE) {
             return Some(not_stopped(&error));
         }
         match client.container(id) {
-            Err(error) => Some(Removed::Unknown(error.to_string())),
-            Ok(None) => Some(Removed::Answered),
+            Err(error) => Some(RemovalAnswer::Unknown(error.to_string())),
+            Ok(None) => Some(RemovalAnswer::Answered),
             Ok(Some(one)) if one.state == ContainerState::Running => {
                 let message = "it was stopped but is still running";
-                Some(Removed::Refused(Phase::Stop, message.into()))
+                Some(RemovalAnswer::Refused(Phase::Stop, message.into()))
             }
             Ok(Some(_)) => None,
         }
@@ -198,7 +199,7 @@ impl Handler for CriSource<'_> {
         }
     }
 
-    fn remove(&mut self, step: &Step) -> Removed {
+    fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let (client, id) = (self.collector.client, &step.target.id);
         match step.target.kind {
             TargetKind::Container => {
@@ -214,9 +215,9 @@ impl Handler for CriSource<'_> {
                 Ok(()) => answered(client.remove_sandbox(id)),
             },
             _ => match files::remove(self.collector, step) {
-                Ok(()) => Removed::Proven,
-                Err(message) if stop::is_asked() => Removed::Unknown(message),
-                Err(message) => Removed::Refused(Phase::Remove, message.into()),
+                Ok(()) => RemovalAnswer::Proven,
+                Err(message) if stop::is_asked() => RemovalAnswer::Unknown(message),
+                Err(message) => RemovalAnswer::Refused(Phase::Remove, message.into()),
             },
         }
     }
@@ -270,20 +271,20 @@ fn process_in(id: &str) -> Option<Proof> {
     }
 }
 
-fn not_stopped(error: &CriError) -> Removed {
+fn not_stopped(error: &CriError) -> RemovalAnswer {
     match error.problem {
-        Problem::Left => Removed::Unknown(error.to_string()),
-        _ => Removed::Refused(Phase::Stop, of_cri(error)),
+        CriProblem::Left => RemovalAnswer::Unknown(error.to_string()),
+        _ => RemovalAnswer::Refused(Phase::Stop, error.into()),
     }
 }
 
-fn answered(answer: Result<(), CriError>) -> Removed {
+fn answered(answer: Result<(), CriError>) -> RemovalAnswer {
     match answer {
-        Ok(()) => Removed::Answered,
+        Ok(()) => RemovalAnswer::Answered,
         // It counts as removed, whichever process did it.
-        Err(error) if error.problem.leaves_doubt() || matches!(error.problem, Problem::NotFound(_)) => {
-            Removed::InDoubt(of_cri(&error))
+        Err(error) if error.problem.leaves_doubt() || matches!(error.problem, CriProblem::NotFound(_)) => {
+            RemovalAnswer::InDoubt((&error).into())
         }
-        Err(error) => Removed::Refused(Phase::Remove, of_cri(&error)),
+        Err(error) => RemovalAnswer::Refused(Phase::Remove, (&error).into()),
     }
 }

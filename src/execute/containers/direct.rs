@@ -17,8 +17,8 @@ use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
 use crate::execute::proof;
-use crate::execute::remover::{self, PreconditionError, Removed};
-use crate::model::plan::{Action, Cause, Kept, Phase, Step, Target, TargetKind};
+use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::model::plan::{Action, Cause, Failure, Kept, Phase, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
     self, Consistency, ContainerState, Inventory, NodeKind, Owner, Plan, Store, StoreId, StoreIx,
@@ -202,8 +202,8 @@ impl Handler for DiskSource<'_> {
         Ok(Proof::Kept(Ruling::keeps(rule, detail)))
     }
 
-    fn remove(&mut self, step: &Step) -> Removed {
-        let kept = |rule, why: String| Removed::Kept(Ruling::keeps(rule, why));
+    fn remove(&mut self, step: &Step) -> RemovalAnswer {
+        let kept = |rule, why: String| RemovalAnswer::Kept(Ruling::keeps(rule, why));
         let editor = match self.own.as_ref().map(|own| self.direct.editors.store(own)) {
             Some(Ok(editor)) => editor,
             Some(Err(why)) => return kept(Rule::OutOfReach, why.to_owned()),
@@ -213,7 +213,7 @@ impl Handler for DiskSource<'_> {
         match editor.delete_dead_container(id) {
             Ok(deleted) => {
                 remover::log(id, &deleted);
-                Removed::Proven
+                RemovalAnswer::Proven
             }
             Err(error) => not_deleted(id, error),
         }
@@ -360,27 +360,27 @@ fn of_somebody_else(one: &model::Container) -> Kept {
 }
 
 /// What an edit that failed means for the container and for the run.
-fn not_deleted(id: &str, error: Error) -> Removed {
+fn not_deleted(id: &str, error: Error) -> RemovalAnswer {
     if let Error::Stopped { done, cause } = &error {
         remover::log(id, done);
         if done.containers.iter().any(|deleted| deleted == id) {
             tracing::warn!(container = id, "its record is deleted, but {cause}");
-            return Removed::Proven;
+            return RemovalAnswer::Proven;
         }
     }
-    let failure = remover::of_edit(&error);
+    let failure = Failure::from(&error);
     let message = failure.message.clone();
     match error {
         // That is no container's fault, and the next one would fare no better.
-        Error::NoSpace(_) => Removed::NotAsked(failure),
-        error if error.bars_store() => Removed::Closed(failure),
+        Error::NoSpace(_) => RemovalAnswer::NotAsked(failure),
+        error if error.bars_store() => RemovalAnswer::Closed(failure),
         Error::Refused(Refusal::Process { .. } | Refusal::Mounted { .. }) => {
             let why = format!("exited according to its record, but {message}");
-            Removed::Kept(Ruling::keeps(Rule::Running, why))
+            RemovalAnswer::Kept(Ruling::keeps(Rule::Running, why))
         }
-        Error::Refused(_) => Removed::Kept(Ruling::keeps(Rule::NotProven, message)),
+        Error::Refused(_) => RemovalAnswer::Kept(Ruling::keeps(Rule::NotProven, message)),
         Error::Stopped { ref cause, .. } if !cause.is_interrupted() => {
-            Removed::Refused(Phase::Remove, failure)
+            RemovalAnswer::Refused(Phase::Remove, failure)
         }
         error => error.into(),
     }

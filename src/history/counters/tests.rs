@@ -5,15 +5,15 @@ use rusqlite::Transaction;
 
 use super::*;
 use crate::history::db::{Access, Records};
-use crate::history::runs::{self, Certainty, Deletion, End, Reason, RunKey, Start, TargetKind};
+use crate::history::runs::{self, Certainty, DeletionRow, Reason, RunEnd, RunKey, Start, TargetKind};
 use crate::history::{files, known, schema};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_772_366_400 + seconds).unwrap()
 }
 
-fn deletion(measured_bytes: Option<i64>) -> Deletion {
-    Deletion {
+fn deletion(measured_bytes: Option<i64>) -> DeletionRow {
+    DeletionRow {
         at: at(0),
         kind: TargetKind::Image,
         store: None,
@@ -68,12 +68,12 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
         // Others wrote more than came back.
         (1, deletion(None)),
         (1, deletion(Some(-5000))),
-        (2, Deletion { byproduct_bytes: 7, ..deletion(Some(100)) }),
-        (2, Deletion { byproduct_bytes: 9, ..deletion(Some(100)) }),
+        (2, DeletionRow { byproduct_bytes: 7, ..deletion(Some(100)) }),
+        (2, DeletionRow { byproduct_bytes: 9, ..deletion(Some(100)) }),
         // Once more, with less.
-        (2, Deletion { byproduct_bytes: 3, ..deletion(Some(40)) }),
-        (3, Deletion { error: Some("in use".into()), ..deletion(None) }),
-        (4, Deletion { kind: TargetKind::Leak, ..deletion(Some(0)) }),
+        (2, DeletionRow { byproduct_bytes: 3, ..deletion(Some(40)) }),
+        (3, DeletionRow { error: Some("in use".into()), ..deletion(None) }),
+        (4, DeletionRow { kind: TargetKind::Leak, ..deletion(Some(0)) }),
     ];
     let mut before = BTreeMap::new();
     for (position, deletion) in steps {
@@ -85,7 +85,7 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
         before = now;
     }
     for outcome in [OutcomeKind::Reached, OutcomeKind::Failed] {
-        put(&mut connection, |tx| runs::end(tx, run, &End::of(at(9), outcome)));
+        put(&mut connection, |tx| runs::end(tx, run, &RunEnd::of(at(9), outcome)));
     }
     assert_eq!(
         said(&connection),
@@ -107,7 +107,7 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
 fn a_dry_run_counts_nothing() {
     let mut connection = database();
     let start = Start { dry_run: true, ..Start::of(Command::Gc, at(0)) };
-    let run = put(&mut connection, |tx| runs::record(tx, &start, &End::of(at(1), OutcomeKind::Reached)));
+    let run = put(&mut connection, |tx| runs::record(tx, &start, &RunEnd::of(at(1), OutcomeKind::Reached)));
     put(&mut connection, |tx| runs::deleted(tx, run, 0, &deletion(Some(5))));
     assert_eq!(said(&connection), BTreeMap::new());
 }
@@ -117,18 +117,18 @@ fn a_run_without_an_end_was_killed_once_the_next_one_begins() {
     let mut connection = database();
     let first = begin(&mut connection, Command::Gc, 0);
     put(&mut connection, |tx| {
-        runs::record(tx, &Start::of(Command::Scan, at(5)), &End::of(at(6), OutcomeKind::Done))
+        runs::record(tx, &Start::of(Command::Scan, at(5)), &RunEnd::of(at(6), OutcomeKind::Done))
     });
     assert_eq!(said(&connection), expected([("runs scan done", 1)]));
     let second = begin(&mut connection, Command::Sweep, 10);
     let killed = expected([("runs gc killed", 1), ("runs scan done", 1)]);
     assert_eq!(said(&connection), killed);
     // Its end was only late to be saved: it is counted already.
-    put(&mut connection, |tx| runs::end(tx, first, &End::of(at(9), OutcomeKind::Reached)));
+    put(&mut connection, |tx| runs::end(tx, first, &RunEnd::of(at(9), OutcomeKind::Reached)));
     assert_eq!(said(&connection), killed);
     // One that comes late says nothing about those after it.
     begin(&mut connection, Command::Rm, 1);
-    put(&mut connection, |tx| runs::end(tx, second, &End::of(at(19), OutcomeKind::Done)));
+    put(&mut connection, |tx| runs::end(tx, second, &RunEnd::of(at(19), OutcomeKind::Done)));
     assert_eq!(said(&connection)["runs sweep done"], 1);
     begin(&mut connection, Command::Rm, 30);
     assert_eq!(said(&connection)["runs rm killed"], 1);
@@ -144,11 +144,11 @@ fn sums_outlive_what_is_forgotten() {
             let start = Start::of(Command::Gc, at(now));
             let run = runs::begin(tx, &start)?;
             runs::deleted(tx, run, 0, &deletion(Some(10)))?;
-            runs::end(tx, run, &End::of(at(now + 5), OutcomeKind::Reached))?;
+            runs::end(tx, run, &RunEnd::of(at(now + 5), OutcomeKind::Reached))?;
             runs::record(
                 tx,
                 &Start::of(Command::Scan, at(now + 9)),
-                &End::of(at(now + 10), OutcomeKind::Done),
+                &RunEnd::of(at(now + 10), OutcomeKind::Done),
             )?;
             runs::thin(tx, at(now + 10))
         });
@@ -168,7 +168,7 @@ fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
     let scan = |records: &mut Records| {
         records
             .write(|tx| {
-                runs::record(tx, &Start::of(Command::Scan, at(0)), &End::of(at(1), OutcomeKind::Done))?;
+                runs::record(tx, &Start::of(Command::Scan, at(0)), &RunEnd::of(at(1), OutcomeKind::Done))?;
                 Ok(said(tx))
             })
             .unwrap()
@@ -193,13 +193,13 @@ fn the_last_run_is_told_by_the_wall_clock() {
         .unwrap();
     assert!(known::clock(&connection).unwrap().is_some());
     put(&mut connection, |tx| {
-        runs::record(tx, &Start::of(Command::Gc, at(7000)), &End::of(at(7100), OutcomeKind::NotNeeded))
+        runs::record(tx, &Start::of(Command::Gc, at(7000)), &RunEnd::of(at(7100), OutcomeKind::NotNeeded))
     });
     let start = Start { mount: Some("/var".into()), ..Start::of(Command::Gc, at(7200)) };
     let run = put(&mut connection, |tx| runs::begin(tx, &start));
     let last = |connection: &Connection| last_runs(connection).unwrap().remove(0);
     assert_eq!((last(&connection).at, last(&connection).outcome), (at(3600), None));
-    let end = End { usage_after_percent: Some(70.5), ..End::of(at(7260), OutcomeKind::NotReached) };
+    let end = RunEnd { usage_after_percent: Some(70.5), ..RunEnd::of(at(7260), OutcomeKind::NotReached) };
     put(&mut connection, |tx| runs::end(tx, run, &end));
     let last = last(&connection);
     assert_eq!(last.at, at(3600) + SignedDuration::from_secs(60));

@@ -20,8 +20,8 @@ fn store() -> StoreId {
     StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
 }
 
-fn deletion(number: usize) -> Deletion {
-    Deletion {
+fn deletion(number: usize) -> DeletionRow {
+    DeletionRow {
         at: at(number),
         kind: TargetKind::Image,
         store: Some(StoreKey(store())),
@@ -45,9 +45,9 @@ fn start() -> Start {
     Start { run_id: "the run".into(), policy: Some("exact".into()), ..Start::of(Command::Gc, at(0)) }
 }
 
-fn end() -> End {
+fn end() -> RunEnd {
     let error = RunError { id: "x".into(), step: "remove".into(), message: "no".into() };
-    End {
+    RunEnd {
         usage_after_percent: Some(69.5),
         measured_bytes: Some(-5),
         believed_bytes: Some(7),
@@ -62,7 +62,7 @@ fn end() -> End {
             inodes: 1000,
             inodes_free: 900,
         }],
-        ..End::of(at(9000), OutcomeKind::NotReached)
+        ..RunEnd::of(at(9000), OutcomeKind::NotReached)
     }
 }
 
@@ -95,8 +95,8 @@ impl Happens {
                 journal.measured(last, Some(77), 5, Some(74.5));
             }
             Self::Refused => {
-                let refused = Deletion { error: Some("in use".into()), ..deletion(number) };
-                journal.refused(refused, Some((&store(), attempt(number))));
+                let refused = DeletionRow { error: Some("in use".into()), ..deletion(number) };
+                journal.failed(refused, Some((&store(), attempt(number))));
             }
             Self::Event => journal.event("FreeDiskSpaceFailed", "too little"),
         }
@@ -285,8 +285,8 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
     let place = StateDirectory::local(&dir.path().join("state"));
     let journal = Journal::begin(&place, start());
     assert!(!place.dir.exists(), "nothing so far");
-    let ended = journal.end(End::of(at(1), OutcomeKind::NotNeeded));
-    assert_eq!(ended, Ended { kept: true, degraded: vec![], notes: vec![] });
+    let ended = journal.end(RunEnd::of(at(1), OutcomeKind::NotNeeded));
+    assert_eq!(ended, JournalEnd { kept: true, degraded: vec![], notes: vec![] });
     let records = Records::open(&place.dir, Access::Read).unwrap();
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs, []);
@@ -308,10 +308,10 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
     };
     assert_eq!(shown(), [(Command::Gc, false, false)]);
     let scan = Journal::begin(&place, Start::of(Command::Scan, at(60)));
-    assert!(scan.end(End::of(at(61), OutcomeKind::Done)).kept);
+    assert!(scan.end(RunEnd::of(at(61), OutcomeKind::Done)).kept);
     assert_eq!(shown()[1], (Command::Gc, false, false), "a scan may run beside it");
     let next = Journal::begin(&place, Start::of(Command::Rm, at(120)));
-    assert!(next.end(End::of(at(121), OutcomeKind::NotNeeded)).kept);
+    assert!(next.end(RunEnd::of(at(121), OutcomeKind::NotNeeded)).kept);
     assert_eq!(shown()[2], (Command::Gc, false, true));
 }
 
@@ -338,13 +338,13 @@ fn which_runs_failed() {
     ];
     for (number, (command, dry_run, outcome, expected)) in cases.into_iter().enumerate() {
         let mut record = RunRecord::of(Start { dry_run, ..Start::of(command, at(10 * number)) });
-        record.end = outcome.map(|outcome| End::of(at(10 * number + 1), outcome));
+        record.end = outcome.map(|outcome| RunEnd::of(at(10 * number + 1), outcome));
         put(&tx, &record).unwrap();
         assert_eq!(failed(), expected, "after number {number}");
     }
     // A run that waited comes late, but was not the last.
     let mut late = RunRecord::of(Start::of(Command::Gc, at(5)));
-    late.end = Some(End::of(at(6), OutcomeKind::Failed));
+    late.end = Some(RunEnd::of(at(6), OutcomeKind::Failed));
     put(&tx, &late).unwrap();
     assert!(!failed());
 }
@@ -371,7 +371,7 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     journal.spared();
     assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Seen, true)]);
     journal.begins(deletion(2), Vec::new());
-    journal.refused(Deletion { error: Some("busy".into()), ..deletion(2) }, None);
+    journal.failed(DeletionRow { error: Some("busy".into()), ..deletion(2) }, None);
     for number in [3, 4, 5] {
         journal.begins(deletion(number), Vec::new());
         journal.unproven("it did not answer");
@@ -391,7 +391,7 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     // The run may be under way: only what is certain to be over is looked at.
     let confirm = |at: Timestamp, idle: bool| {
         let mut records = Records::open(dir.path(), Access::Write).unwrap();
-        let fate = |one: &Deletion| match one.id {
+        let fate = |one: &DeletionRow| match one.id {
             ref one if *one == id(3) => Some(Confirmation::Gone),
             ref one if *one == id(4) => Some(Confirmation::There),
             ref one if *one == id(6) => Some(Confirmation::Gone),
@@ -435,7 +435,7 @@ fn what_goes_along_is_begun_with_the_first() {
     begin(&mut journal, 3);
     journal.spared();
     begin(&mut journal, 6);
-    journal.refused(Deletion { error: Some("busy".into()), ..deletion(6) }, None);
+    journal.failed(DeletionRow { error: Some("busy".into()), ..deletion(6) }, None);
     let so_far = [seen(0, true), seen(1, true), seen(2, true), seen(6, false)];
     assert_eq!(outcomes(dir.path()), so_far);
     begin(&mut journal, 9);

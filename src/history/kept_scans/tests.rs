@@ -4,7 +4,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::*;
-use crate::history::runs::{Command, End, OutcomeKind, Start, record};
+use crate::history::runs::{Command, OutcomeKind, RunEnd, Start, record};
 use crate::history::schema;
 use crate::model::scan_summary::{Key, SummaryEntry, SummaryStore};
 
@@ -71,7 +71,7 @@ fn scan(connection: &mut Connection, second: i64, summary: &ScanSummary, most: u
 fn recorded(connection: &mut Connection, second: i64) -> String {
     let tx = connection.transaction().unwrap();
     let start = Start::of(Command::Scan, at(second));
-    record(&tx, &start, &End::of(at(second), OutcomeKind::Done)).unwrap();
+    record(&tx, &start, &RunEnd::of(at(second), OutcomeKind::Done)).unwrap();
     tx.commit().unwrap();
     start.run_id
 }

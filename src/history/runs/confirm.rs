@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Transaction, params};
 
 use super::read::deletion;
-use super::types::{Certainty, Deletion};
+use super::types::{Certainty, DeletionRow};
 use crate::history::values::micros;
 
 /// What a later scan found of an object whose deletion was started.
@@ -22,7 +22,7 @@ pub fn confirm(
     tx: &Transaction<'_>,
     seen: Timestamp,
     idle: impl FnOnce() -> bool,
-    state: impl Fn(&Deletion) -> Option<Confirmation>,
+    state: impl Fn(&DeletionRow) -> Option<Confirmation>,
 ) -> rusqlite::Result<usize> {
     let unknown = tx
         .prepare_cached(
@@ -32,7 +32,7 @@ pub fn confirm(
         .query_map(params![Certainty::Unknown, micros(seen)], |row| {
             Ok((row.get("run")?, row.get("position")?, row.get("open")?, deletion(row)?))
         })?
-        .collect::<rusqlite::Result<Vec<(i64, i64, bool, Deletion)>>>()?;
+        .collect::<rusqlite::Result<Vec<(i64, i64, bool, DeletionRow)>>>()?;
     let idle = unknown.iter().any(|(_, _, open, _)| *open) && idle();
     let mut confirmed = 0;
     for (run, position, _, deletion) in unknown.into_iter().filter(|(_, _, open, _)| idle || !open) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::types::{Command, Deletion, Event, RunError};
+use super::types::{Command, DeletionRow, Event, RunError};
 use crate::history::scan_record::StoreKey;
 use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
@@ -71,7 +71,7 @@ pub struct Act {
     /// A quiet run: nothing to report.
     pub quiet: bool,
     /// What it deleted, in order.
-    pub deletions: Vec<Deletion>,
+    pub deletions: Vec<DeletionRow>,
 }
 
 /// All quiet runs in one line.
@@ -213,8 +213,8 @@ fn run(row: &Row<'_>) -> rusqlite::Result<Act> {
     })
 }
 
-pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
-    Ok(Deletion {
+pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
+    Ok(DeletionRow {
         at: time(row, "at")?,
         kind: row.get("kind")?,
         store: store(row)?,

@@ -18,12 +18,12 @@ fn database() -> Connection {
     connection
 }
 
-fn ended(at: Timestamp, outcome: OutcomeKind) -> End {
-    End::of(at, outcome)
+fn ended(at: Timestamp, outcome: OutcomeKind) -> RunEnd {
+    RunEnd::of(at, outcome)
 }
 
-fn deletion(at: Timestamp, kind: TargetKind) -> Deletion {
-    Deletion {
+fn deletion(at: Timestamp, kind: TargetKind) -> DeletionRow {
+    DeletionRow {
         at,
         kind,
         store: Some(StoreKey(StoreId::new(
@@ -76,13 +76,13 @@ fn what_was_freed_is_known_by_store() {
     let tx = connection.transaction().unwrap();
     let began = at("2026-11-21T13:00:00Z");
     let run = begin(&tx, &Start::of(Command::Gc, began)).unwrap();
-    let freed = |measured: i64| Deletion {
+    let freed = |measured: i64| DeletionRow {
         measured_bytes: Some(measured),
         byproduct_bytes: 5,
         ..deletion(began, TargetKind::Image)
     };
-    let outside = Deletion { store: None, ..freed(7) };
-    let failed = Deletion { error: Some("in use".into()), ..freed(9) };
+    let outside = DeletionRow { store: None, ..freed(7) };
+    let failed = DeletionRow { error: Some("in use".into()), ..freed(9) };
     for (number, one) in [freed(100), freed(-20), outside, failed].iter().enumerate() {
         deleted(&tx, run, number, one).unwrap();
     }
@@ -113,9 +113,9 @@ fn a_run_comes_back_as_it_was_recorded() {
     assert_eq!((found[0].ended, found[0].outcome, found[0].quiet), (None, None, false), "killed here");
 
     deleted(&tx, run, 0, &deletion(middle, TargetKind::Image)).unwrap();
-    let failed = Deletion { error: Some("busy".into()), ..deletion(middle, TargetKind::Leak) };
+    let failed = DeletionRow { error: Some("busy".into()), ..deletion(middle, TargetKind::Leak) };
     deleted(&tx, run, 1, &failed).unwrap();
-    let measured = Deletion {
+    let measured = DeletionRow {
         measured_bytes: Some(-7),
         byproduct_bytes: 30,
         usage_after_percent: Some(79.0),
@@ -127,7 +127,7 @@ fn a_run_comes_back_as_it_was_recorded() {
     let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
     told(&tx, run, std::slice::from_ref(&event)).unwrap();
     let error = RunError { id: "x".into(), step: "remove".into(), message: "busy".into() };
-    let end_of_it = End {
+    let end_of_it = RunEnd {
         usage_after_percent: Some(69.9),
         measured_bytes: Some(-7),
         believed_bytes: Some(1 << 40),
@@ -203,7 +203,7 @@ fn quiet_is_what_nobody_looks_for() {
         (Command::Rm, OutcomeKind::Done, vec![], false),
     ] {
         let start = Start::of(command, now);
-        record(&tx, &start, &End { errors, ..ended(now, outcome) }).unwrap();
+        record(&tx, &start, &RunEnd { errors, ..ended(now, outcome) }).unwrap();
         let found = list(&tx, &all()).unwrap().0.into_iter().find(|run| run.run_id == start.run_id).unwrap();
         assert_eq!(found.quiet, expected, "{command:?} {outcome:?}");
     }

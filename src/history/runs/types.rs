@@ -92,7 +92,7 @@ impl Start {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct End {
+pub struct RunEnd {
     pub ended: Timestamp,
     pub outcome: OutcomeKind,
     pub usage_after_percent: Option<f64>,
@@ -107,7 +107,7 @@ pub struct End {
     pub filesystems: Vec<Filesystem>,
 }
 
-impl End {
+impl RunEnd {
     /// An end of which nothing more is known.
     #[must_use]
     pub fn of(ended: Timestamp, outcome: OutcomeKind) -> Self {
@@ -143,7 +143,7 @@ pub struct RunError {
 
 /// A deletion, or the try.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Deletion {
+pub struct DeletionRow {
     pub at: Timestamp,
     pub kind: TargetKind,
     /// `None` for what lies in none (logs).

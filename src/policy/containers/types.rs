@@ -100,7 +100,6 @@ pub struct Removal {
 pub struct KeptContainer {
     /// Id of the container or sandbox, path of a log.
     pub id: String,
-    /// The rule that keeps it, in kebab case.
     pub rule: Rule,
     pub detail: String,
 }

@@ -38,7 +38,7 @@ pub enum KubeletFailure {
 
 /// What is told to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum KubeletEvent {
     /// The deletions did not suffice, by listed sizes.
     FreeDiskSpaceFailed,
     /// The image filesystem's capacity is 0 or missing.
@@ -47,7 +47,7 @@ pub enum Event {
     ImageGCFailed,
 }
 
-impl Event {
+impl KubeletEvent {
     /// The event's reason as the kubelet has it.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::plan::Reason;
 use crate::policy::kubelet::detect::{KubeletRecords, detect};
-use crate::policy::kubelet::failure::{Event, KubeletFailure};
+use crate::policy::kubelet::failure::{KubeletEvent, KubeletFailure};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
 use crate::policy::kubelet::settings::{Gates, KubeletPolicy};
 
@@ -29,7 +29,7 @@ pub struct CollectorReport {
     /// What was to be freed; `None`: the threshold was not reached.
     pub wanted_bytes: Option<i128>,
     /// Events on the node.
-    pub events: Vec<Event>,
+    pub events: Vec<KubeletEvent>,
     /// Why it failed.
     pub failure: Option<KubeletFailure>,
 }
@@ -100,7 +100,7 @@ impl Manager {
         // Missing counts as full, and more than there is as empty.
         let available = i128::from(stats.available_bytes.unwrap_or(0)).min(capacity);
         if capacity == 0 {
-            report.events.push(Event::InvalidDiskCapacity);
+            report.events.push(KubeletEvent::InvalidDiskCapacity);
             return Err(KubeletFailure::InvalidCapacity);
         }
         // Rounded up, since what is available is rounded down.
@@ -113,7 +113,7 @@ impl Manager {
         report.wanted_bytes = Some(wanted_bytes);
         let freed_bytes = self.free_space(runtime, &images, wanted_bytes, now, &mut report.freed)?;
         if i128::from(freed_bytes) < wanted_bytes {
-            report.events.push(Event::FreeDiskSpaceFailed);
+            report.events.push(KubeletEvent::FreeDiskSpaceFailed);
             return Err(KubeletFailure::NotEnoughFreed { wanted_bytes, freed_bytes });
         }
         Ok(())

@@ -11,7 +11,7 @@ mod runtime;
 mod settings;
 
 pub use detect::{KubeletRecord, KubeletRecords, key};
-pub use failure::{Event, KubeletFailure};
+pub use failure::{KubeletEvent, KubeletFailure};
 pub use manager::{CollectorReport, FreedImages, Manager};
 pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
 pub use settings::{ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, KubeletPolicy};

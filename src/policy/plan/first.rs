@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::types::First;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::{bytes, short_id};
-use crate::model::plan::{Cause, Phase, Step, Target};
+use crate::model::plan::{Cause, Failure, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{Measured, StillToFree};
@@ -233,7 +233,7 @@ impl Planner<'_> {
         if let Stage::Space { sweep: Some(sweep), .. } = &mut self.stage {
             sweep.answered(&self.input, &self.live, &self.rank, image, false);
         }
-        self.problems.push(Problem::new(None, Phase::Remove, message));
+        self.problems.push(Problem::new(None, Phase::Remove, Failure { message, no_space: true }));
         self.barred = true;
         true
     }

@@ -9,7 +9,7 @@
 //! a request, the images that it names, and no others.
 
 mod first;
-mod sweep;
+mod space_pass;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use jiff::SignedDuration;
 
-use crate::model::plan::{self, Cause, End, FilesystemPlan, Kept, Phase, Target, Trigger};
+use crate::model::plan::{self, Cause, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Stat, StillToFree};
@@ -26,7 +26,7 @@ use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan, Problem, Step};
 use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
 
-use sweep::{Sweep, gain_on};
+use space_pass::{SpacePass, gain_on};
 use types::First;
 pub use types::{Answer, Task};
 
@@ -78,7 +78,7 @@ enum ImageState {
 enum Stage {
     Named { next: usize },
     Age { next: usize },
-    Space { filesystem: usize, sweep: Option<Box<Sweep>> },
+    Space { filesystem: usize, sweep: Option<Box<SpacePass>> },
     Over,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Planner<'a> {
 
     /// The next deletion at these numbers, `None` when there is nothing (more) to do: one entry for each
     /// filesystem of the inventory, as measured now. A step that was handed out and never answered
-    /// counts as refused.
+    /// counts as failed.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.answer(Answer::Failed(UNANSWERED.into()));
         if self.first.is_none() {
@@ -217,11 +217,11 @@ impl<'a> Planner<'a> {
         let kept = self.kept(aged_left);
         let space = self.filesystems.iter().any(|plan| plan.started.any());
         let trigger = Trigger { space, age: self.age };
-        let reached = self.filesystems.iter().any(|plan| plan.end == End::Reached);
-        let failed = self.filesystems.iter().any(|plan| plan.end == End::Invalid);
+        let reached = self.filesystems.iter().any(|plan| plan.end == PassEnd::Reached);
+        let failed = self.filesystems.iter().any(|plan| plan.end == PassEnd::Invalid);
         let short = self.filesystems.iter().any(|plan| match plan.end {
-            End::NotReached => true,
-            End::Open => plan.started.any(),
+            PassEnd::NotReached => true,
+            PassEnd::Open => plan.started.any(),
             _ => false,
         });
         let all_named_went =
@@ -260,14 +260,14 @@ impl<'a> Planner<'a> {
         if self.named.is_some() {
             return;
         }
-        for plan in self.filesystems.iter_mut().filter(|plan| plan.end == End::Open) {
+        for plan in self.filesystems.iter_mut().filter(|plan| plan.end == PassEnd::Open) {
             match judge(&self.input, plan, measured) {
                 Ok(space) if self.input.policy.targets.wanted(plan.started, &space).is_nothing() => {
-                    plan.end = if plan.wanted.is_nothing() { End::NotNeeded } else { End::Reached };
+                    plan.end = if plan.wanted.is_nothing() { PassEnd::NotNeeded } else { PassEnd::Reached };
                 }
                 Ok(_) => {}
                 Err(invalid) => {
-                    plan.end = End::Invalid;
+                    plan.end = PassEnd::Invalid;
                     plan.invalid = Some(invalid);
                 }
             }
@@ -300,7 +300,7 @@ impl<'a> Planner<'a> {
         let Stage::Named { next } = &mut self.stage else { return None };
         for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
             plan.before = measured.get(plan.filesystem.get()).cloned();
-            plan.end = End::NotNeeded;
+            plan.end = PassEnd::NotNeeded;
         }
         let open = |at: &ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
         let rest = self.named.as_deref().unwrap_or_default().iter().enumerate().skip(*next);
@@ -343,7 +343,7 @@ impl<'a> Planner<'a> {
             let space = match judge(&self.input, plan, measured) {
                 Ok(space) => space,
                 Err(invalid) => {
-                    plan.end = End::Invalid;
+                    plan.end = PassEnd::Invalid;
                     plan.invalid = Some(invalid.clone());
                     let mount = mount(&self.input, filesystem);
                     self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
@@ -353,12 +353,13 @@ impl<'a> Planner<'a> {
             };
             let wanted = self.input.policy.targets.wanted(plan.started, &space);
             if wanted.is_nothing() {
-                plan.end = if plan.wanted.is_nothing() { End::NotNeeded } else { End::Reached };
+                plan.end = if plan.wanted.is_nothing() { PassEnd::NotNeeded } else { PassEnd::Reached };
                 self.leave();
                 continue;
             }
-            let sweep = sweep
-                .get_or_insert_with(|| Box::new(Sweep::new(filesystem, self.input.inventory, plan.wanted)));
+            let sweep = sweep.get_or_insert_with(|| {
+                Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
+            });
             let open = |at: ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
             let found = sweep.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
             match found {
@@ -370,7 +371,7 @@ impl<'a> Planner<'a> {
                     return Some(self.step(at, Cause::Space, filesystem, group, measured));
                 }
                 None => {
-                    plan.end = End::NotReached;
+                    plan.end = PassEnd::NotReached;
                     self.leave();
                 }
             }
@@ -435,7 +436,7 @@ impl<'a> Planner<'a> {
         if let Some(invalid) = plans().find_map(|plan| plan.invalid.as_ref()) {
             return (Rule::Unmeasured, invalid.to_string());
         }
-        if plans().any(|plan| plan.end == End::Open) {
+        if plans().any(|plan| plan.end == PassEnd::Open) {
             return ended_early();
         }
         let reached = plans().find(|plan| plan.started.any());

@@ -11,7 +11,7 @@ use crate::app::gc::GcResult;
 use crate::app::outside::Outside;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{End, FilesystemPlan, Kept, Problem, Step, Target, TargetKind, Trigger};
+use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
@@ -306,11 +306,11 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         inodes_free_after: inodes_free(plan.after.as_ref()),
         started: plan.started.names(),
         outcome: match plan.end {
-            End::NotNeeded => OutcomeKind::NotNeeded,
-            End::Reached => OutcomeKind::Reached,
-            End::Open if !plan.started.any() => OutcomeKind::NotNeeded,
-            End::NotReached | End::Open => OutcomeKind::NotReached,
-            End::Invalid => OutcomeKind::Failed,
+            PassEnd::NotNeeded => OutcomeKind::NotNeeded,
+            PassEnd::Reached => OutcomeKind::Reached,
+            PassEnd::Open if !plan.started.any() => OutcomeKind::NotNeeded,
+            PassEnd::NotReached | PassEnd::Open => OutcomeKind::NotReached,
+            PassEnd::Invalid => OutcomeKind::Failed,
         },
     }
 }

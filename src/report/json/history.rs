@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::parts::{EventDoc, Header};
 use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
-use crate::history::runs::{Act, Certainty, Deletion, OutcomeKind, RunError};
+use crate::history::runs::{Act, Certainty, DeletionRow, OutcomeKind, RunError};
 use crate::history::scan_record::StoreKey;
 use crate::history::usage::{Point, Range, Series};
 use crate::model::display::two_decimals;
@@ -364,7 +364,7 @@ fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
     }
 }
 
-fn deletion(deletion: Deletion) -> DeletionDoc {
+fn deletion(deletion: DeletionRow) -> DeletionDoc {
     DeletionDoc {
         kind: deletion.kind.as_str(),
         id: deletion.id,

@@ -33,7 +33,7 @@ const NESTING: usize = 4;
 
 /// How patient [`read()`] is.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ReadPatience {
     /// How long to try for a reading during which nothing was written.
     pub quiet: Duration,
     /// How long to wait before objects without a record are checked again; `None`: do not look for
@@ -41,7 +41,7 @@ pub struct Patience {
     pub confirm: Option<Duration>,
 }
 
-impl Default for Patience {
+impl Default for ReadPatience {
     fn default() -> Self {
         Self { quiet: Duration::from_millis(800), confirm: Some(Duration::from_secs(1)) }
     }
@@ -54,7 +54,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// When the root cannot be listed or its `meta.db` cannot be opened. Everything else that
 /// cannot be read is a finding.
-pub fn read(places: &ContainerdPlaces, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
+pub fn read(places: &ContainerdPlaces, patience: ReadPatience, known: &Documents) -> io::Result<Snapshot> {
     let mut snapshot = read_quietly(places, patience, known)?;
     if let Some(confirm) = patience.confirm {
         let first: HashSet<_> = unknown(&snapshot).collect();
@@ -110,7 +110,11 @@ fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Reads until nothing was written during it, or the patience ends.
-fn read_quietly(places: &ContainerdPlaces, patience: Patience, known: &Documents) -> io::Result<Snapshot> {
+fn read_quietly(
+    places: &ContainerdPlaces,
+    patience: ReadPatience,
+    known: &Documents,
+) -> io::Result<Snapshot> {
     let started = Instant::now();
     loop {
         let before = transactions(places)?;

@@ -51,9 +51,9 @@ impl ContainerdRoots {
             return Ok(false);
         }
         // Without leaks nothing has to be seen twice.
-        let patience = read::Patience::default();
+        let patience = read::ReadPatience::default();
         let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
-        let snapshot = read::read(&places, read::Patience { confirm, ..patience }, &request.documents);
+        let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.documents);
         let snapshot = snapshot.map_err(unreadable)?;
         self.stores.push(Containerd {
             units: units::sort(&snapshot),

@@ -8,7 +8,7 @@ use crate::stores::additional::{self, Own, RealDirectory, Unread};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
 use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig};
-use crate::stores::containers_storage::edit::{OutsideUse, Watch};
+use crate::stores::containers_storage::edit::{OutsideNeeds, Watch};
 use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::places::{self, StorePlaces};
 use crate::stores::containers_storage::snapshot::Snapshot;
@@ -142,8 +142,8 @@ fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
 /// What is needed of the store at `places` by others, and by what is in none of its records: read
 /// now, right before a deletion, and with the means to see that it has changed.
 #[must_use]
-pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideUse {
-    let mut outside = OutsideUse::default();
+pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
+    let mut outside = OutsideNeeds::default();
     let discovered = config::discover(&request.sysroot, &request.environment).stores;
     // The store itself comes first, as it was read: a shared imagestore is this one's.
     let this = StoreConfig {

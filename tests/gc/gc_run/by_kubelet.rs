@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use layersweep::execute::kubelet::{self, Settings};
-use layersweep::execute::measure::Patience;
+use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, PreconditionError, ProofContext, RemoverFacts, Run};
 use layersweep::model::Pattern;
 use layersweep::model::plan::Reason;
 use layersweep::model::{Outcome, OutcomeKind, Plan, Stopped};
 use layersweep::policy::Policy;
 use layersweep::policy::compare::kubelet_policy;
-use layersweep::policy::kubelet::{CollectorReport, Event, Gates, KubeletFailure};
+use layersweep::policy::kubelet::{CollectorReport, Gates, KubeletEvent, KubeletFailure};
 
 use super::ByName;
 use super::GO_ON;
@@ -39,7 +39,7 @@ impl Node {
     ) -> Result<(Outcome, CollectorReport), PreconditionError> {
         let scan = self.scan();
         let means = ProofContext { request: &self.request(), policy, context: &ByName };
-        let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), told, stop);
+        let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), told, stop);
         let before = run.measure();
         let (plan, report) = kubelet::run(&mut run, &scan, &means, &mut self.remover(), theirs(policy))?;
         Ok((run.finish(plan, before), report))
@@ -103,7 +103,7 @@ fn what_our_rules_keep_it_does_not_try() {
     let calls = node.server.take_calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("RemoveImage")).count(), IMAGES - 3);
     assert!(matches!(report.failure, Some(KubeletFailure::NotEnoughFreed { .. })), "{:?}", report.failure);
-    assert_eq!(report.events, [Event::FreeDiskSpaceFailed]);
+    assert_eq!(report.events, [KubeletEvent::FreeDiskSpaceFailed]);
     assert_eq!(ran.plan.outcome, OutcomeKind::NotReached);
     let mut rules: Vec<_> = ran.plan.kept.iter().map(|kept| kept.rule.as_str()).collect();
     rules.sort_unstable();

@@ -4,10 +4,10 @@
 use jiff::Timestamp;
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::kubelet::{self, Settings};
-use layersweep::execute::measure::Patience;
+use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
-    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, Removed, Remover, RemoverFacts, Run,
-    images,
+    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, RemovalAnswer, Remover, RemoverFacts,
+    Run, images,
 };
 use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
@@ -24,7 +24,7 @@ use super::{ByName, GO_ON, IMAGES, IN_USE, Node, Told, name, policy};
 struct Disturbed<'a> {
     remover: CriRemover,
     before: Box<dyn FnMut() + 'a>,
-    after: Box<dyn FnMut(Removed) -> Removed + 'a>,
+    after: Box<dyn FnMut(RemovalAnswer) -> RemovalAnswer + 'a>,
 }
 
 impl<'a> Disturbed<'a> {
@@ -46,7 +46,7 @@ impl Remover for Disturbed<'_> {
         self.remover.look(inventory)
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> Removed {
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> RemovalAnswer {
         (self.before)();
         let removed = self.remover.remove(inventory, image, along);
         (self.after)(removed)
@@ -103,7 +103,7 @@ fn an_image_that_the_runtime_no_longer_finds_is_gone() {
     let mut first = true;
     let mut remover = Disturbed::new(&node);
     remover.after = Box::new(|removed| match std::mem::take(&mut first) {
-        true => Removed::NotFound("no such image".into()),
+        true => RemovalAnswer::NotFound("no such image".into()),
         false => removed,
     });
     let mut told = Told::default();
@@ -159,7 +159,7 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
     let (request, policy, scan) = (node.request(), policy(99, 98), node.scan());
     let oldest = scan.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
     let mut told = Told::default();
-    let mut run = Run::new(Gauges::open(&scan.inventory, None), Patience::default(), &mut told, &GO_ON);
+    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told, &GO_ON);
     let means = ProofContext { request: &request, policy: &policy, context: &Marking(&node) };
     let task = Task::Named(&[oldest.into()]);
     images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use layersweep::policy::kubelet::{
-    ConfigFault, Event, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, KubeletRecords, Manager,
+    ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, KubeletEvent, KubeletRecords, Manager,
 };
 
 use super::kubelet::{Fake, at, policy as kubelet_policy};
@@ -15,7 +15,7 @@ use super::same;
 pub fn image_loop(row: &LoopRow) -> Result<(), String> {
     let expected = &row.expected;
     if let Some(event) = &expected.event {
-        same("event", event, &Event::ImageGCFailed.as_str().to_owned())?;
+        same("event", event, &KubeletEvent::ImageGCFailed.as_str().to_owned())?;
     }
     if let Some(runs) = &expected.events_at_run {
         let mut streak = FailureStreak::default();

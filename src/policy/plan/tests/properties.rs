@@ -158,11 +158,11 @@ proptest! {
             let possible = gained(&world, &start, &candidates)[at].clone().unwrap();
             let after = part.after.clone().unwrap().unwrap();
             if begin.used_percent() < f64::from(marks.high) {
-                prop_assert_eq!(part.end, End::NotNeeded);
+                prop_assert_eq!(part.end, PassEnd::NotNeeded);
             } else if possible.used_percent() <= f64::from(marks.low) {
-                prop_assert!(after.used_percent() <= f64::from(marks.low) || part.end == End::NotNeeded);
+                prop_assert!(after.used_percent() <= f64::from(marks.low) || part.end == PassEnd::NotNeeded);
             }
-            prop_assert_eq!(part.end == End::NotReached, part.started.any() && after.used_percent() > f64::from(marks.low));
+            prop_assert_eq!(part.end == PassEnd::NotReached, part.started.any() && after.used_percent() > f64::from(marks.low));
         }
     }
 

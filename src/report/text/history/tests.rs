@@ -3,7 +3,7 @@ use jiff::tz::TimeZone;
 use super::*;
 use crate::app::history::{HistoryOrigin, PastRuns};
 use crate::history::runs::{
-    Act, Certainty, Command, Deletion, Event, OutcomeKind, Quiet, Reason, TargetKind,
+    Act, Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, Reason, TargetKind,
 };
 use crate::report::json;
 
@@ -12,7 +12,7 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn act() -> Act {
-    let deletion = |id: &str, predicted_bytes, measured_bytes, error: Option<&str>| Deletion {
+    let deletion = |id: &str, predicted_bytes, measured_bytes, error: Option<&str>| DeletionRow {
         at: at("2026-11-21T13:00:05Z"),
         kind: TargetKind::Image,
         store: None,

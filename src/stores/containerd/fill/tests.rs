@@ -39,7 +39,7 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         fs::write(own.join("hostname"), "pod").unwrap();
     }
     let snapshot =
-        read::read(&ContainerdPlaces::at(root, true), read::Patience::default(), &Documents::default())
+        read::read(&ContainerdPlaces::at(root, true), read::ReadPatience::default(), &Documents::default())
             .unwrap();
     let units = units::sort(&snapshot);
     let mut inventory = Inventory::default();
@@ -128,10 +128,10 @@ fn layers_in_a_cache_stay_with_it() {
     let astray = committed[0].1.join("layer.erofs");
     std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
     assert!(
-        read::read(&places, read::Patience::default(), &Documents::default()).unwrap().more_cached_layers
+        read::read(&places, read::ReadPatience::default(), &Documents::default()).unwrap().more_cached_layers
     );
     fs::remove_file(&astray).unwrap();
-    let snapshot = read::read(&places, read::Patience::default(), &Documents::default()).unwrap();
+    let snapshot = read::read(&places, read::ReadPatience::default(), &Documents::default()).unwrap();
     let units = units::sort(&snapshot);
     let mut inventory = Inventory::default();
     let writer = InventoryWriter {

@@ -22,7 +22,7 @@ use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::locks::{HeldLocks, Lock, noise64};
-use super::mounted::{Evidence, Read, ToDelete};
+use super::mounted::{Evidence, PathToDelete, Read};
 use super::orphans::{OrphanAt, Reclaimed};
 use super::write;
 use crate::model::Orphan;
@@ -275,7 +275,7 @@ impl<'e> Session<'e> {
 
     fn prove_unmounted(&self, below: &Path) -> Result<(), Refusal> {
         let path = self.top.path().join(below);
-        self.evidence.prove_unused(&[ToDelete { path: &path, words: Vec::new() }])
+        self.evidence.prove_unused(&[PathToDelete { path: &path, words: Vec::new() }])
     }
 
     fn write_without(&mut self, digest: &str, names: Option<&[String]>) -> Result<(), Error> {

@@ -73,7 +73,7 @@ impl Session<'_> {
         let places = self.places.iter().filter_map(|place| place.records(RecordKind::Containers));
         let paths: Vec<_> = places.map(|containers| containers.path().join(id)).collect();
         let to_delete: Vec<_> =
-            paths.iter().map(|path| mounted::ToDelete { path, words: vec![id] }).collect();
+            paths.iter().map(|path| mounted::PathToDelete { path, words: vec![id] }).collect();
         self.prove_unmounted(&to_delete)
     }
 }

@@ -12,7 +12,7 @@ use super::deleted::Deleted;
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
 use super::links::Links;
-use super::outside::{LookOutside, OutsideUse};
+use super::outside::{LookOutside, OutsideNeeds};
 use super::reserve_file::ReserveFile;
 use super::store_directory::{StoreDirectory, prove_ours};
 use crate::stores::containers_storage::places::StorePlaces;
@@ -159,8 +159,8 @@ impl Editor {
     }
 
     /// What is needed from outside now.
-    pub(super) fn look_outside(&self) -> OutsideUse {
-        self.options.outside.as_ref().map_or_else(OutsideUse::default, |look| look())
+    pub(super) fn look_outside(&self) -> OutsideNeeds {
+        self.options.outside.as_ref().map_or_else(OutsideNeeds::default, |look| look())
     }
 
     pub(super) fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {

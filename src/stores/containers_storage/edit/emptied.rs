@@ -21,7 +21,7 @@ use super::directory::{self, Directory};
 use super::editor::Editor;
 use super::error::{Error, Fault};
 use super::image::PlannedImage;
-use super::layers::ToDelete;
+use super::layers::LayerToDelete;
 use super::offered::Offered;
 use super::records::RecordFile;
 use super::resume::Keeps;
@@ -196,9 +196,9 @@ fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fa
 
 impl Session<'_> {
     /// Permits to empty layers of images that were proven, should there be no room for their records.
-    pub(super) fn offer(&mut self, images: &[ImageRecord], image_files: &[usize], layers: &[ToDelete]) {
+    pub(super) fn offer(&mut self, images: &[ImageRecord], image_files: &[usize], layers: &[LayerToDelete]) {
         let Some(top) = images.first().map(|image| image.layer.as_deref()) else { return };
-        let is_top = |layer: &&ToDelete| Some(layer.id.as_str()) == top;
+        let is_top = |layer: &&LayerToDelete| Some(layer.id.as_str()) == top;
         // Without their own top layer, which others need, the images would not be lost as a whole.
         let is_own = layers.iter().any(|layer| is_top(&layer));
         let is_same = images.iter().all(|image| image.layer.as_deref() == top);
@@ -207,7 +207,7 @@ impl Session<'_> {
         }
         let group = group_of(images.iter().map(|image| image.id.as_str()));
         let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_top);
-        let is_named = |layer: &&ToDelete| names_of(&layer.id, &group).next().is_some();
+        let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
         let named = first.into_iter().chain(rest).filter(is_named);
         let offered = named.map(|layer| Offered {
             id: layer.id.clone(),

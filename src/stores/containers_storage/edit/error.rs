@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::deleted::Deleted;
 use crate::model::Owner;
 use crate::model::display::span;
+use crate::model::plan::Failure;
 use crate::sys::users;
 
 /// Why an edit did not happen, or not completely.
@@ -50,6 +51,12 @@ pub enum Error {
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         if fault.is_no_space() { Self::NoSpace(fault) } else { Self::Failed(fault) }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        Self { message: error.to_string(), no_space: error.is_no_space() }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::sys::beneath::AS_IT_IS;
 use crate::sys::stop;
 
 /// A layer and what the proof has found out about it.
-pub(super) struct ToDelete {
+pub(super) struct LayerToDelete {
     pub(super) id: String,
     /// Position of the record file.
     pub(super) file: usize,
@@ -27,13 +27,13 @@ pub(super) struct ToDelete {
 impl Session<'_> {
     /// Proves that nothing needs these layers but themselves, whatever the records say: no
     /// mount, no other directory's `lower`, and that they can be taken away at all.
-    pub(super) fn prove_layers(&mut self, ids: &[String]) -> Result<Vec<ToDelete>, Error> {
+    pub(super) fn prove_layers(&mut self, ids: &[String]) -> Result<Vec<LayerToDelete>, Error> {
         let mut to_delete = Vec::new();
         for id in ids {
             let file = self.records.file_of(RecordKind::Layers, id)?;
             let place = self.directory_place(file);
             let links = self.links_of(place, id)?;
-            to_delete.push(ToDelete { id: id.clone(), file, place, links });
+            to_delete.push(LayerToDelete { id: id.clone(), file, place, links });
         }
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         for layer in &to_delete {
@@ -90,7 +90,7 @@ impl Session<'_> {
             paths.push((layers.path().join(id), words));
         }
         let to_delete: Vec<_> =
-            paths.iter().map(|(path, words)| mounted::ToDelete { path, words: words.clone() }).collect();
+            paths.iter().map(|(path, words)| mounted::PathToDelete { path, words: words.clone() }).collect();
         self.prove_unmounted(&to_delete)
     }
 
@@ -112,7 +112,7 @@ impl Session<'_> {
     }
 
     /// Deletes layers that were proven, in the order given: each before the one it is on.
-    pub(super) fn delete_layers(&mut self, to_delete: &[ToDelete]) -> Result<(), Error> {
+    pub(super) fn delete_layers(&mut self, to_delete: &[LayerToDelete]) -> Result<(), Error> {
         if self.flags() {
             return to_delete.iter().try_for_each(|layer| match stop::is_asked() {
                 true => Err(Error::Interrupted),
@@ -136,7 +136,7 @@ impl Session<'_> {
 
     /// Flag the layer, delete its files, remove its record: after a crash the next process sees the flag
     /// and continues.
-    fn delete_flagged(&mut self, layer: &ToDelete) -> Result<(), Error> {
+    fn delete_flagged(&mut self, layer: &LayerToDelete) -> Result<(), Error> {
         let before = self.records.files[layer.file].table.clone();
         let flagged = self.records.files[layer.file].table.flag_incomplete(&layer.id);
         flagged.map_err(|error| Refusal::Damaged {
@@ -162,7 +162,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn restore_links(&self, layer: &ToDelete) {
+    fn restore_links(&self, layer: &LayerToDelete) {
         let places = &self.places[layer.place];
         let links = places.layers.as_ref().and_then(|layers| layers.below(links::DIRECTORY).ok().flatten());
         let Some(links) = links else { return };
@@ -175,7 +175,7 @@ impl Session<'_> {
     }
 
     /// Everything of a layer but its record.
-    pub(super) fn take_apart(&mut self, layer: &ToDelete) -> Result<(), Error> {
+    pub(super) fn take_apart(&mut self, layer: &LayerToDelete) -> Result<(), Error> {
         self.remove_links(layer.place, &layer.links)?;
         self.discard(layer.place, &layer.id)?;
         self.remove_layer_data(&layer.id)

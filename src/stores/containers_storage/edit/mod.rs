@@ -42,7 +42,7 @@ pub use editor::{Editor, Marking, Observer, Options};
 pub use error::{Bar, Error, Fault, Holder, Refusal};
 pub use image::PlannedImage;
 pub use orphans::{OrphanAt, Reclaimed};
-pub use outside::{LookOutside, OutsideUse, Watch};
+pub use outside::{LookOutside, OutsideNeeds, Watch};
 pub use reserve_file::ReserveFile;
 pub use resume::Keeps;
 pub use unused::Unused;

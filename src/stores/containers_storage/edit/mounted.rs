@@ -21,7 +21,7 @@ use crate::sys::namespaces::Mounts;
 
 /// What is to be removed.
 #[derive(Debug)]
-pub(super) struct ToDelete<'a> {
+pub(super) struct PathToDelete<'a> {
     /// Its absolute path.
     pub(super) path: &'a Path,
     /// Words of an overlay's options that mean it: a layer's id, the names of its links.
@@ -108,8 +108,8 @@ impl Evidence {
     }
 
     /// Refuses if a mount needs any of `to_delete`.
-    pub(super) fn prove_unused(&self, to_delete: &[ToDelete<'_>]) -> Result<(), Refusal> {
-        for ToDelete { path, words } in to_delete {
+    pub(super) fn prove_unused(&self, to_delete: &[PathToDelete<'_>]) -> Result<(), Refusal> {
+        for PathToDelete { path, words } in to_delete {
             let name = path.file_name().and_then(|name| name.to_str());
             if words.iter().copied().chain(name).any(|word| self.since.contains(word)) {
                 let why = "it has just been mounted".to_owned();

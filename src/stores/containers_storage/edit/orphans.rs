@@ -222,7 +222,7 @@ impl Session<'_> {
     }
 
     fn prove_path_unmounted(&mut self, path: &Path) -> Result<(), Refusal> {
-        self.prove_unmounted(&[mounted::ToDelete { path, words: Vec::new() }])
+        self.prove_unmounted(&[mounted::PathToDelete { path, words: Vec::new() }])
     }
 
     /// However much is in it, the locks are held for one rename.

@@ -11,11 +11,11 @@ use crate::sys::quiet::InodeFacts;
 use crate::sys::root::Root;
 
 /// Reads the current needs of others. Takes no lock of the store, and is never called under one.
-pub type LookOutside = Box<dyn Fn() -> OutsideUse + Send + Sync>;
+pub type LookOutside = Box<dyn Fn() -> OutsideNeeds + Send + Sync>;
 
 /// What others need from a store, and the files to watch for changes.
 #[derive(Clone, Debug, Default)]
-pub struct OutsideUse {
+pub struct OutsideNeeds {
     /// What is needed.
     needs: Vec<Need>,
     /// A store that may need anything here, because its records could not be read completely.
@@ -67,7 +67,7 @@ impl Watch {
     }
 }
 
-impl OutsideUse {
+impl OutsideNeeds {
     /// Adds what was read of one store after `watch` was taken.
     pub fn add(&mut self, watch: Watch, needs: Vec<Need>) {
         self.watch.push(watch);

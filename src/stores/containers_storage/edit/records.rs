@@ -9,7 +9,7 @@ use super::table::{self, Table};
 use crate::stores::containers_storage::places::{MOST_RECORD_BYTES, RecordKind};
 use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRecord, LayerRecord};
 
-/// One record file; `table` is `None` where it does not exist.
+/// One record file.
 #[derive(Debug)]
 pub(super) struct RecordFile {
     pub(super) kind: RecordKind,

@@ -104,7 +104,7 @@ impl Session<'_> {
             }
         }
         for (place, path, trash) in found {
-            match self.prove_unmounted(&[mounted::ToDelete { path: &path, words: Vec::new() }]) {
+            match self.prove_unmounted(&[mounted::PathToDelete { path: &path, words: Vec::new() }]) {
                 Ok(()) => self.adopt(place, trash),
                 Err(refusal) => tracing::info!(%refusal, "cannot remove a temporary directory"),
             }

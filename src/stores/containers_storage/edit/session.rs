@@ -14,7 +14,7 @@ use super::links::Links;
 use super::locks::HeldLocks;
 use super::mounted::{self, Evidence, Read};
 use super::offered::Emptied;
-use super::outside::OutsideUse;
+use super::outside::OutsideNeeds;
 use super::records::{LockedRecords, Unread};
 use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
@@ -48,7 +48,7 @@ pub(super) struct Session<'e> {
     pub(super) emptied: Emptied,
     /// Of the temporary directory, known before it is created.
     pub(super) number: String,
-    pub(super) outside: OutsideUse,
+    pub(super) outside: OutsideNeeds,
 }
 
 impl<'e> Session<'e> {
@@ -176,7 +176,7 @@ impl<'e> Session<'e> {
     }
 
     /// Refuses if anything is mounted on, from or below a directory.
-    pub(super) fn prove_unmounted(&self, to_delete: &[mounted::ToDelete<'_>]) -> Result<(), Refusal> {
+    pub(super) fn prove_unmounted(&self, to_delete: &[mounted::PathToDelete<'_>]) -> Result<(), Refusal> {
         self.evidence.prove_unused(to_delete)
     }
 

@@ -62,7 +62,7 @@ impl Editor {
         if judged.verdict != Verdict::Reclaim {
             return Err(Refusal::Busy { path: path.to_path_buf(), why: judged.evidence }.into());
         }
-        others.prove_unused(&[mounted::ToDelete { path, words: Vec::new() }])?;
+        others.prove_unused(&[mounted::PathToDelete { path, words: Vec::new() }])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
         let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);

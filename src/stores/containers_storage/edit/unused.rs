@@ -9,7 +9,7 @@ use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Refusal};
 use super::intent::Intent;
-use super::layers::ToDelete;
+use super::layers::LayerToDelete;
 use super::mounted::Read;
 use super::session::Session;
 use crate::stores::leaks;
@@ -102,7 +102,7 @@ impl Session<'_> {
     }
 
     /// Deletes layers that were proven to be unused, flagged ones included.
-    pub(super) fn delete_proven(&mut self, to_delete: &[ToDelete]) -> Result<(), Error> {
+    pub(super) fn delete_proven(&mut self, to_delete: &[LayerToDelete]) -> Result<(), Error> {
         for layer in to_delete {
             let flagged = self.records.layer(&layer.id).is_some_and(|record| record.incomplete);
             if flagged {

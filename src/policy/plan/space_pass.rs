@@ -17,7 +17,7 @@ const WORTH_BYTES: u64 = 1 << 20;
 const WORTH_INODES: u64 = 32;
 
 #[derive(Debug)]
-pub(crate) struct Sweep {
+pub(crate) struct SpacePass {
     filesystem: FilesystemIx,
     /// The least gain for which an image is deleted.
     worth: StillToFree,
@@ -36,7 +36,7 @@ pub(crate) struct Sweep {
     added_up: bool,
 }
 
-impl Sweep {
+impl SpacePass {
     pub(crate) fn new(filesystem: FilesystemIx, inventory: &Inventory, wanted: StillToFree) -> Self {
         Self {
             filesystem,
