@@ -88,7 +88,7 @@ impl Journal {
 
     /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
     /// record, and a later scan says what came of it. What follows is [`Self::gone`],
-    /// [`Self::refused`], [`Self::spared`], or nothing if the outcome is unknown. What is deleted `along`
+    /// [`Self::failed`], [`Self::spared`], or nothing if the outcome is unknown. What is deleted `along`
     /// with it is begun with it, and once more in its turn.
     ///
     /// Returns the keep-list at that moment; `None` where the database could not be used.
