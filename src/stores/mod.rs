@@ -33,7 +33,7 @@ use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
 use additional::Unread;
-pub use containerd::Documents;
+pub use containerd::ReadCache;
 pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
@@ -82,7 +82,7 @@ pub struct Scan {
 pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
     match &scan.places[image.store.get()] {
         Some(places) => graphroots::has_image(request, places, &image.id),
-        None => containerds::has_image(&scan.inventory.stores[image.store.get()].root, image),
+        None => containerds::has_image(request, &scan.inventory.stores[image.store.get()].root, image),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use crate::model::{Finding, LabelsOf};
-use crate::stores::containerd::Documents;
+use crate::stores::containerd::ReadCache;
 use crate::stores::containers_storage::config::Environment;
 use crate::stores::containers_storage::snapshot::Patience;
 use crate::sys::clock::Leap;
@@ -38,8 +38,8 @@ pub struct ScanRequest {
     pub leaps: Vec<Leap>,
     /// Measure everything, whatever is cached.
     pub full: bool,
-    /// Manifests of containerd that were read already, by whatever scan has a clone of this.
-    pub documents: Documents,
+    /// What was read of containerd's already, by whatever scan has a clone of this.
+    pub read_cache: ReadCache,
     /// Keep the trees of all units, to divide a directory by them.
     pub keep_trees: bool,
 }
@@ -84,7 +84,7 @@ impl ScanRequest {
             now: Timestamp::now(),
             leaps: Vec::new(),
             full: false,
-            documents: Documents::default(),
+            read_cache: ReadCache::default(),
             keep_trees: false,
         }
     }

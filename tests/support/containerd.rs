@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::disk::{self, Progress, TreeScope, WalkOptions, filesystem};
 use layersweep::model::refs::Refs;
 use layersweep::model::{Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind};
-use layersweep::stores::containerd::Documents;
+use layersweep::stores::containerd::ReadCache;
 use layersweep::stores::containerd::fill::fill;
 use layersweep::stores::containerd::places::{ConfiguredPin, ContainerdPlaces};
 use layersweep::stores::containerd::read::{self, ReadPatience};
@@ -46,7 +46,7 @@ impl Reading {
 /// Reads and measures `places` as if it were `later` than it is.
 pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
     let patience = ReadPatience::default();
-    let snapshot = read::read(places, patience, &Documents::default()).expect("the root is read");
+    let snapshot = read::read(places, patience, &ReadCache::default()).expect("the root is read");
     let sorted = units::sort(&snapshot);
     let areas = snapshot.areas();
     let mut trees = Vec::new();

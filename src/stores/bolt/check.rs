@@ -2,21 +2,20 @@
 //! offsets are inside their page. Reading a tree that passes cannot fail, and takes no more steps than it
 //! has bytes.
 
-use super::page::{Damage, Page, PageKind, Pages, Root, keys_left};
+use super::page::{Damage, Page, PageKind, Pages, Root};
 
 /// Levels of pages and buckets together. containerd's databases have about ten.
 const DEPTH: usize = 64;
 
-/// Checks the tree whose root bucket begins at page `root`, or of its buckets only those on the way to the
-/// one with these keys, and all of that; returns the pages in use.
+/// Checks the tree whose root bucket begins at page `root`; returns the pages in use.
 ///
 /// # Errors
 /// The first contradiction.
-pub fn check(pages: &Pages<'_>, root: u64, keys: &[&str]) -> Result<u64, Damage> {
+pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
     let words = usize::try_from(pages.high_water / 64 + 1).unwrap_or(0);
     let words = words.min(pages.bytes.len() / pages.page_size / 64 + 1);
     let mut check = Check { pages, seen: vec![0; words], used: 0 };
-    check.tree(root, 0, Bounds::default(), keys)?;
+    check.tree(root, 0, Bounds::default())?;
     Ok(check.used)
 }
 
@@ -35,15 +34,15 @@ struct Bounds<'a> {
 }
 
 impl<'a> Check<'_, 'a> {
-    fn tree(&mut self, id: u64, depth: usize, bounds: Bounds<'a>, keys: &[&str]) -> Result<(), Damage> {
+    fn tree(&mut self, id: u64, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
         let page = self.pages.get(id)?;
         if depth >= DEPTH {
             return Err(page.damage("the tree is too deep"));
         }
         self.mark(&page)?;
         match page.kind {
-            PageKind::Branch => self.branch(&page, depth, bounds, keys),
-            PageKind::Leaf => self.leaf(&page, (depth, true), bounds, keys),
+            PageKind::Branch => self.branch(&page, depth, bounds),
+            PageKind::Leaf => self.leaf(&page, (depth, true), bounds),
         }
     }
 
@@ -63,13 +62,7 @@ impl<'a> Check<'_, 'a> {
         Ok(())
     }
 
-    fn branch(
-        &mut self,
-        page: &Page<'a>,
-        depth: usize,
-        bounds: Bounds<'a>,
-        keys: &[&str],
-    ) -> Result<(), Damage> {
+    fn branch(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
         if page.count == 0 {
             return Err(page.damage("it is an empty branch"));
         }
@@ -80,14 +73,14 @@ impl<'a> Check<'_, 'a> {
             order.next(page, at, 0, element.key, element.end)?;
             if let Some((child, from)) = previous {
                 let below = Some(element.key);
-                self.tree(child, depth + 1, Bounds { from: Some(from), below }, keys)?;
+                self.tree(child, depth + 1, Bounds { from: Some(from), below })?;
             }
             previous = Some((element.child, element.key));
         }
         match previous {
             Some((child, from)) => {
                 let below = bounds.below;
-                self.tree(child, depth + 1, Bounds { from: Some(from), below }, keys)
+                self.tree(child, depth + 1, Bounds { from: Some(from), below })
             }
             None => Ok(()),
         }
@@ -99,7 +92,6 @@ impl<'a> Check<'_, 'a> {
         page: &Page<'a>,
         (depth, nests): (usize, bool),
         bounds: Bounds<'a>,
-        keys: &[&str],
     ) -> Result<(), Damage> {
         let mut order = Order::new(page, bounds);
         for at in 0..page.count {
@@ -111,10 +103,9 @@ impl<'a> Check<'_, 'a> {
             if !nests {
                 return Err(page.damage("an inline bucket holds a bucket"));
             }
-            let Some(left) = keys_left(keys, element.key) else { continue };
             match page.bucket(&element)? {
-                Root::Tree(root) => self.tree(root, depth + 1, Bounds::default(), left)?,
-                Root::Inline(inner) => self.leaf(&inner, (depth + 1, false), Bounds::default(), left)?,
+                Root::Tree(root) => self.tree(root, depth + 1, Bounds::default())?,
+                Root::Inline(inner) => self.leaf(&inner, (depth + 1, false), Bounds::default())?,
             }
         }
         Ok(())

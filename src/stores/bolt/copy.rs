@@ -11,7 +11,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use super::buffer;
 use super::meta::{META_BYTES, Meta, page_sizes, parse};
 
 /// A file that can be read at any place; a trait so that tests can play the writer.
@@ -112,13 +111,12 @@ pub struct Copy {
     pub older: Option<Meta>,
 }
 
-/// Copies the newest transaction.
+/// Copies the newest transaction into `bytes`, whatever is there.
 ///
 /// # Errors
 /// All of [`BoltError`] but `Damaged`.
-pub fn take(source: &impl PageSource, limits: &Limits) -> Result<Copy, BoltError> {
+pub fn take(mut bytes: Vec<u8>, source: &impl PageSource, limits: &Limits) -> Result<Copy, BoltError> {
     let start = Instant::now();
-    let mut bytes = buffer::take();
     let mut attempts = 0;
     loop {
         let before = metas(source);

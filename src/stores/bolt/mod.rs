@@ -9,7 +9,6 @@
 //! files of containerd 1.6, 1.7 and 2.3.
 
 mod bucket;
-mod buffer;
 mod check;
 mod copy;
 mod meta;
@@ -19,6 +18,7 @@ mod page;
 pub(crate) mod tests;
 
 use std::fs::File;
+use std::sync::Arc;
 
 pub use bucket::{Bucket, BucketEntry, Entries};
 pub use copy::{BoltError, Limits, PageSource};
@@ -52,35 +52,50 @@ impl Database {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_from(source: &impl PageSource, limits: &Limits) -> Result<Self, BoltError> {
-        let first = copy::take(source, limits)?;
+        Self::read_into(Vec::new(), source, limits)
+    }
+
+    /// As [`Self::read`], in place of `earlier`, a reading of the same file: that stays where nothing was
+    /// written since, and leaves its memory where something was.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_again(
+        earlier: Arc<Self>,
+        source: &impl PageSource,
+        limits: &Limits,
+    ) -> Result<Arc<Self>, BoltError> {
+        // A transaction's pages are not written as long as it is the newest.
+        if earlier.damage.is_none() && copy::newest(source).is_ok_and(|newest| newest == earlier.meta) {
+            return Ok(earlier);
+        }
+        let memory = Arc::into_inner(earlier).map(|earlier| earlier.bytes).unwrap_or_default();
+        Self::read_into(memory, source, limits).map(Arc::new)
+    }
+
+    /// Memory that it takes, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    fn read_into(memory: Vec<u8>, source: &impl PageSource, limits: &Limits) -> Result<Self, BoltError> {
+        let first = copy::take(memory, source, limits)?;
         let newest = first.newest;
         match Self::prove(first) {
             // The copy is one transaction's, so the file is damaged, or whoever writes it
             // does not keep bolt's rules. A second look costs little.
             Ok(database) if database.damage.is_none() => Ok(database),
             once => {
-                let again = copy::take(source, limits)?;
+                let again = copy::take(Vec::new(), source, limits)?;
                 if again.newest == newest { once } else { Self::prove(again) }
             }
         }
     }
 
-    /// As [`Self::read`], but of the tree only the bucket with these keys is checked, and what leads to it:
-    /// only that may be read. All of it is checked where that is damaged.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub fn read_bucket(source: &impl PageSource, limits: &Limits, keys: &[&str]) -> Result<Self, BoltError> {
-        let Copy { bytes, newest: meta, .. } = copy::take(source, limits)?;
-        match check::check(&Pages::of(&bytes, &meta), meta.root, keys) {
-            Ok(used_pages) => Ok(Self { bytes, meta, used_pages, damage: None }),
-            Err(_) => Self::read_from(source, limits),
-        }
-    }
-
     /// Takes the newest tree that is whole.
     fn prove(copy: Copy) -> Result<Self, BoltError> {
-        let whole = |meta: &Meta| check::check(&Pages::of(&copy.bytes, meta), meta.root, &[]);
+        let whole = |meta: &Meta| check::check(&Pages::of(&copy.bytes, meta), meta.root);
         let (meta, used_pages, damage) = match whole(&copy.newest) {
             Ok(used) => (copy.newest, used, None),
             Err(damage) => {
@@ -115,12 +130,6 @@ impl Database {
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         (self.used_pages + 2).saturating_mul(self.meta.page_size as u64)
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        buffer::leave(std::mem::take(&mut self.bytes));
     }
 }
 

@@ -119,14 +119,6 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// What is left of the keys of a bucket inside the bucket `key`; `None` where it is not on the way.
-pub fn keys_left<'k>(keys: &'k [&'k str], key: &[u8]) -> Option<&'k [&'k str]> {
-    match keys.split_first() {
-        Some((first, left)) => (first.as_bytes() == key).then_some(left),
-        None => Some(keys),
-    }
-}
-
 impl<'a> Page<'a> {
     fn parse(id: u64, overflow: u64, bytes: &'a [u8], order: Order) -> Result<Self, Damage> {
         let damage = |what| Damage { page: id, what };

@@ -17,7 +17,7 @@ const REF_BYTES: u64 = 64 << 10;
 pub struct Listed {
     within: Within,
     pub listing: Listing,
-    pub blobs: BTreeMap<String, BlobFile>,
+    pub blobs: BTreeMap<String, Option<BlobFile>>,
     pub ingests: Vec<IngestDirectory>,
     pub findings: Vec<Finding>,
     /// A directory of the store is a symlink.
@@ -65,11 +65,11 @@ fn directories(places: &ContainerdPlaces, root: &[DirectoryEntry]) -> Vec<(Strin
     found.into_iter().collect()
 }
 
-/// Lists all of the root that is not inside a layer.
+/// Lists all of the root that is not inside a layer, and examines blobs' files on request.
 ///
 /// # Errors
 /// When the root itself cannot be listed.
-pub fn list(places: &ContainerdPlaces) -> io::Result<Listed> {
+pub fn list(places: &ContainerdPlaces, examine_blobs: bool) -> io::Result<Listed> {
     let within = places.within();
     let root = within.list(&places.root)?;
     let snapshotters = snapshotters(places, &root);
@@ -88,7 +88,7 @@ pub fn list(places: &ContainerdPlaces) -> io::Result<Listed> {
         }
     }
     listed.listing.insert(places.root.clone(), root);
-    listed.content(&places.root.join(CONTENT));
+    listed.content(&places.root.join(CONTENT), examine_blobs);
     for Backend { directory, data, .. } in snapshotters {
         if data != directory {
             listed.directory(&directory);
@@ -142,7 +142,7 @@ impl Listed {
         entries
     }
 
-    fn content(&mut self, content: &Path) {
+    fn content(&mut self, content: &Path, examine_blobs: bool) {
         self.directory(content);
         let blobs = content.join("blobs");
         for algorithm in self.directory(&blobs) {
@@ -154,10 +154,13 @@ impl Listed {
             let Ok(open) = self.within.below(&directory) else { continue };
             for file in files {
                 let names = algorithm.name.to_str().zip(file.name.to_str());
-                if let Some(digest) = names.and_then(|(algorithm, name)| digest(algorithm, name))
-                    && let Some(found) = blob(open.entry(&file.name))
-                {
-                    self.blobs.insert(digest, found);
+                let Some(digest) = names.and_then(|(algorithm, name)| digest(algorithm, name)) else {
+                    continue;
+                };
+                if !examine_blobs {
+                    self.blobs.extend((file.kind == FileKind::File).then_some((digest, None)));
+                } else if let Some(found) = blob(open.entry(&file.name)) {
+                    self.blobs.insert(digest, Some(found));
                 }
             }
         }
@@ -177,7 +180,7 @@ pub fn blob_file(within: &Within, path: &Path) -> Option<BlobFile> {
 
 fn blob(facts: io::Result<InodeFacts>) -> Option<BlobFile> {
     let facts = facts.ok().filter(|facts| facts.kind == FileKind::File)?;
-    Some(BlobFile { inode: facts.inode, length: facts.length, modified: facts.modified })
+    Some(BlobFile { length: facts.length, modified: facts.modified })
 }
 
 fn ingest_directory(within: &Within, ingest: &Path, entry: &DirectoryEntry) -> IngestDirectory {

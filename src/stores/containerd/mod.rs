@@ -7,7 +7,6 @@
 
 pub mod config;
 pub mod content;
-mod documents;
 pub mod fill;
 pub mod gc;
 mod leaks;
@@ -15,8 +14,9 @@ mod listing;
 pub mod metadata;
 pub mod places;
 pub mod read;
+mod read_cache;
 pub mod snapshot;
 pub(crate) mod store;
 pub mod units;
 
-pub use documents::Documents;
+pub use read_cache::ReadCache;

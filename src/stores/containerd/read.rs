@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::content::{self, Document};
-use super::documents::Documents;
 use super::listing::{self, Listed};
 use super::metadata::{ImageRecord, Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, ContainerdPlaces, digest_of_cached};
+use super::read_cache::ReadCache;
 use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
 use super::units;
 use crate::model::{Consistency, ContainerState, Finding};
-use crate::stores::bolt::{self, BoltError, Database, Limits};
+use crate::stores::bolt::{self, BoltError, Database};
 use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::readlink::Untraced;
 
@@ -49,20 +49,20 @@ impl Default for ReadPatience {
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Reads the root; manifests only as far as they are not `known`.
+/// Reads the root, as far as it is not in `cache`.
 ///
 /// # Errors
 /// When the root cannot be listed or its `meta.db` cannot be opened. Everything else that
 /// cannot be read is a finding.
-pub fn read(places: &ContainerdPlaces, patience: ReadPatience, known: &Documents) -> io::Result<Snapshot> {
-    let mut snapshot = read_quietly(places, patience, known)?;
+pub fn read(places: &ContainerdPlaces, patience: ReadPatience, cache: &ReadCache) -> io::Result<Snapshot> {
+    let mut snapshot = read_quietly(places, patience, cache)?;
     if let Some(confirm) = patience.confirm {
         let first: HashSet<_> = unknown(&snapshot).collect();
         if !first.is_empty() && !places.foreign {
             // A blob's file stands for a moment before its record, and what is being deleted
             // stands for a moment after: only what is there twice is a leak.
             thread::sleep(confirm);
-            snapshot = read_quietly(places, patience, known)?;
+            snapshot = read_quietly(places, patience, cache)?;
         }
         let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
         for path in both {
@@ -89,6 +89,7 @@ pub fn read(places: &ContainerdPlaces, patience: ReadPatience, known: &Documents
 /// When it cannot be opened.
 pub fn has_image(
     places: &ContainerdPlaces,
+    cache: &ReadCache,
     namespace: &str,
     is_of_image: impl Fn(&ImageRecord) -> bool,
 ) -> io::Result<Option<bool>> {
@@ -96,8 +97,7 @@ pub fn has_image(
     let failed = |error: BoltError| io::Error::other(format!("{}: {error}", path.display()));
     let file = quiet::if_present(places.within().open_file(&path))?;
     let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
-    let bucket = Metadata::images_bucket(namespace);
-    let database = Database::read_bucket(&file, &Limits::default(), &bucket).map_err(failed)?;
+    let database = cache.database(&path, &file).map_err(failed)?;
     let (images, oddities) = Metadata::images(&database, namespace);
     let is_there = images.iter().any(is_of_image);
     let is_whole = database.damage().is_none() && oddities.is_empty();
@@ -113,12 +113,12 @@ fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
 fn read_quietly(
     places: &ContainerdPlaces,
     patience: ReadPatience,
-    known: &Documents,
+    cache: &ReadCache,
 ) -> io::Result<Snapshot> {
     let started = Instant::now();
     loop {
         let before = transactions(places)?;
-        let mut snapshot = read_once(places, known)?;
+        let mut snapshot = read_once(places, patience.confirm.is_some(), cache)?;
         let still = places.foreign || transactions(places)? == before;
         snapshot.transactions = before;
         if still {
@@ -149,9 +149,9 @@ fn transactions(places: &ContainerdPlaces) -> io::Result<Transactions> {
 }
 
 /// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
-/// the records lead to.
-fn read_once(places: &ContainerdPlaces, known: &Documents) -> io::Result<Snapshot> {
-    let Listed { listing, blobs, ingests, findings, damaged, .. } = listing::list(places)?;
+/// the records lead to. Where no `leaks` are looked for, nobody asks how long a blob's file is.
+fn read_once(places: &ContainerdPlaces, leaks: bool, cache: &ReadCache) -> io::Result<Snapshot> {
+    let Listed { listing, blobs, ingests, findings, damaged, .. } = listing::list(places, leaks)?;
     let mut snapshot = Snapshot {
         places: places.clone(),
         metadata: Metadata::default(),
@@ -171,22 +171,22 @@ fn read_once(places: &ContainerdPlaces, known: &Documents) -> io::Result<Snapsho
     };
     let root = snapshot.entries(&places.root).to_vec();
     for backend in listing::snapshotters(places, &root) {
-        snapshot.backend(backend);
+        snapshot.backend(backend, cache);
     }
     if !places.layer_caches.is_empty() {
         snapshot.cached_layers();
     }
-    snapshot.meta_db()?;
+    snapshot.meta_db(cache)?;
     snapshot.late_blobs();
-    snapshot.documents(known);
+    snapshot.documents(cache);
     snapshot.states();
     Ok(snapshot)
 }
 
 /// Opens and reads a database; a missing one is `None`.
-fn database(within: &Within, path: &Path) -> Result<Option<Database>, BoltError> {
+fn database(within: &Within, path: &Path, cache: &ReadCache) -> Result<Option<Arc<Database>>, BoltError> {
     let file = quiet::if_present(within.open_file(path))?;
-    file.map(|file| Database::read(&file, &Limits::default())).transpose()
+    file.map(|file| cache.database(path, &file)).transpose()
 }
 
 /// Where the symlink to a layer in a cache leads; `None` where that cannot be read without a trace.
@@ -227,9 +227,9 @@ impl Snapshot {
     }
 
     /// Adds a snapshotter, with what its database says.
-    fn backend(&mut self, mut backend: Backend) {
+    fn backend(&mut self, mut backend: Backend, cache: &ReadCache) {
         let path = backend.data.join("metadata.db");
-        match database(&self.places.within(), &path) {
+        match database(&self.places.within(), &path, cache) {
             Ok(None) => {}
             Ok(Some(database)) => {
                 let (snapshots, oddities) = snapshotter::read(&database);
@@ -264,9 +264,9 @@ impl Snapshot {
         }
     }
 
-    fn meta_db(&mut self) -> io::Result<()> {
+    fn meta_db(&mut self, cache: &ReadCache) -> io::Result<()> {
         let path = self.places.meta_db();
-        match database(&self.places.within(), &path) {
+        match database(&self.places.within(), &path, cache) {
             Ok(Some(database)) => {
                 self.metadata = Metadata::read(&database);
                 let oddities = std::mem::take(&mut self.metadata.oddities);
@@ -291,34 +291,33 @@ impl Snapshot {
     /// Blobs that came between the listing and the records.
     fn late_blobs(&mut self) {
         let within = self.places.within();
-        let mut late: Vec<(String, BlobFile)> = Vec::new();
+        let mut late: Vec<(String, Option<BlobFile>)> = Vec::new();
         for blob in self.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
             if self.blobs.contains_key(&blob.digest) {
                 continue;
             }
             let file = self.blob_path(&blob.digest).and_then(|path| listing::blob_file(&within, &path));
-            late.extend(file.map(|file| (blob.digest.clone(), file)));
+            late.extend(file.map(|file| (blob.digest.clone(), Some(file))));
         }
         self.blobs.extend(late);
     }
 
     /// Reads the indexes and manifests that names lead to.
-    fn documents(&mut self, known: &Documents) {
+    fn documents(&mut self, cache: &ReadCache) {
         let within = self.places.within();
         let images = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.images);
         let mut waiting: Vec<(String, usize)> = images.map(|image| (image.target.clone(), 0)).collect();
         while let Some((digest, depth)) = waiting.pop() {
-            if self.documents.contains_key(&digest) {
+            if self.documents.contains_key(&digest) || !self.blobs.contains_key(&digest) {
                 continue;
             }
-            let Some(file) = self.blobs.get(&digest).copied() else { continue };
             let Some(path) = self.blob_path(&digest) else { continue };
-            let document = match known.get(&digest, file) {
+            let document = match cache.document(&digest) {
                 Some(document) => document,
                 None => match within.read(&path, DOCUMENT_BYTES) {
                     Ok(bytes) => {
                         let Some(document) = content::parse(&bytes).map(Arc::new) else { continue };
-                        known.put(&digest, file, &document);
+                        cache.put_document(&digest, &document);
                         document
                     }
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

@@ -19,7 +19,6 @@ pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 /// A blob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobFile {
-    pub inode: u64,
     /// Its length in bytes.
     pub length: u64,
     /// When it was last written.
@@ -64,8 +63,8 @@ pub struct Snapshot {
     pub backends: Vec<Backend>,
     /// The directories.
     pub listing: Listing,
-    /// Blobs' files by digest.
-    pub blobs: BTreeMap<String, BlobFile>,
+    /// Blobs' files by digest; `None`: it is there, and was not examined.
+    pub blobs: BTreeMap<String, Option<BlobFile>>,
     /// Directories of downloads.
     pub ingests: Vec<IngestDirectory>,
     /// Manifests and indexes by digest, as far as names lead to them.

@@ -68,7 +68,8 @@ impl Store for Containerd {
     }
 
     fn read_again(&mut self, request: &ScanRequest) -> io::Result<()> {
-        self.snapshot = read::read(&self.snapshot.places, read::ReadPatience::default(), &request.documents)?;
+        self.snapshot =
+            read::read(&self.snapshot.places, read::ReadPatience::default(), &request.read_cache)?;
         self.units = units::sort(&self.snapshot);
         Ok(())
     }

@@ -53,7 +53,7 @@ impl ContainerdRoots {
         // Without leaks nothing has to be seen twice.
         let patience = read::ReadPatience::default();
         let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
-        let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.documents);
+        let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.read_cache);
         let snapshot = snapshot.map_err(unreadable)?;
         self.stores.push(Containerd {
             units: units::sort(&snapshot),
@@ -66,13 +66,17 @@ impl ContainerdRoots {
 
 /// Whether the store still has `image` of an earlier reading: one of its names, or what they led to.
 /// `None` where it is not found and the records are damaged.
-pub(in crate::stores) fn has_image(root: &Path, image: &Image) -> io::Result<Option<bool>> {
+pub(in crate::stores) fn has_image(
+    request: &ScanRequest,
+    root: &Path,
+    image: &Image,
+) -> io::Result<Option<bool>> {
     // Snapshotters may lie elsewhere, but `meta.db` alone is read.
     let places = ContainerdPlaces::at(root, false);
     let (namespace, hex) = unqualified(&image.id);
     // CRI makes a name of the configuration's digest.
     let is_digest = |text: &str| text.split_once(':').is_some_and(|(_, digest)| digest == hex);
-    read::has_image(&places, namespace, |record| {
+    read::has_image(&places, &request.read_cache, namespace, |record| {
         is_digest(&record.name) || is_digest(&record.target) || image.digests.contains(&record.target)
     })
 }

@@ -55,20 +55,6 @@ fn flatten(bucket: &Bucket<'_>) -> Vec<u8> {
     flat
 }
 
-/// Each bucket that is in no more than two others is the same when it is read alone.
-fn buckets_alone_agree(bytes: &[u8], whole: &Database) {
-    let text = |key| std::str::from_utf8(key).ok();
-    for (first, outer) in whole.root().buckets().filter_map(|(key, bucket)| Some((text(key)?, bucket))) {
-        let inner = outer.buckets().filter_map(|(key, bucket)| Some((vec![first, text(key)?], bucket)));
-        for (keys, bucket) in std::iter::once((vec![first], outer)).chain(inner) {
-            let alone = Database::read_bucket(&Still(bytes), &Limits::default(), &keys).expect("a bucket");
-            let root = alone.root();
-            let found = keys[1..].iter().fold(root.bucket(first), |outer, key| outer?.bucket(key));
-            assert_eq!(found.map(|found| flatten(&found)), Some(flatten(&bucket)), "{keys:?}");
-        }
-    }
-}
-
 /// Looks every key up that iteration shows, and some that it does not.
 fn lookups_agree(bucket: &Bucket<'_>) {
     for (key, entry) in bucket.entries() {

@@ -1,6 +1,7 @@
 //! A file that changes while it is read, and files that are not what they should be.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::BoltError;
@@ -142,4 +143,18 @@ fn a_tree_too_deep() {
     }
     let error = read(&BUILDER.file(&tree)).expect_err("refused");
     assert!(error.to_string().contains("the tree is too deep"), "{error}");
+}
+
+#[test]
+fn a_reading_stays_until_something_is_committed() {
+    let source = changing(0);
+    let first = Arc::new(Database::read_from(&source, &Limits::default()).expect("reads"));
+    let bytes = first.bytes.as_ptr();
+    let again = Database::read_again(Arc::clone(&first), &source, &Limits::default()).expect("reads");
+    assert!(Arc::ptr_eq(&first, &again));
+    commit(&mut source.now.borrow_mut(), 8);
+    drop(first);
+    let after = Database::read_again(again, &source, &Limits::default()).expect("reads");
+    assert_eq!(after.txid(), 8, "the transaction after the last commit");
+    assert_eq!(after.bytes.as_ptr(), bytes, "in the memory of the one before");
 }

@@ -11,7 +11,7 @@ use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass,
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::stores::bolt::{Database, Limits};
 use crate::stores::containerd::places::{CRI, ContainerdPlaces, META_DB};
-use crate::stores::containerd::{Documents, read, units};
+use crate::stores::containerd::{ReadCache, read, units};
 use crate::sys::clock::Present;
 
 fn fixture(path: &str) -> PathBuf {
@@ -39,7 +39,7 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         fs::write(own.join("hostname"), "pod").unwrap();
     }
     let snapshot =
-        read::read(&ContainerdPlaces::at(root, true), read::ReadPatience::default(), &Documents::default())
+        read::read(&ContainerdPlaces::at(root, true), read::ReadPatience::default(), &ReadCache::default())
             .unwrap();
     let units = units::sort(&snapshot);
     let mut inventory = Inventory::default();
@@ -128,10 +128,10 @@ fn layers_in_a_cache_stay_with_it() {
     let astray = committed[0].1.join("layer.erofs");
     std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
     assert!(
-        read::read(&places, read::ReadPatience::default(), &Documents::default()).unwrap().more_cached_layers
+        read::read(&places, read::ReadPatience::default(), &ReadCache::default()).unwrap().more_cached_layers
     );
     fs::remove_file(&astray).unwrap();
-    let snapshot = read::read(&places, read::ReadPatience::default(), &Documents::default()).unwrap();
+    let snapshot = read::read(&places, read::ReadPatience::default(), &ReadCache::default()).unwrap();
     let units = units::sort(&snapshot);
     let mut inventory = Inventory::default();
     let writer = InventoryWriter {

@@ -91,7 +91,7 @@ impl<'a> Filler<'a> {
     fn short_blobs(&mut self) {
         let mut seen = HashSet::new();
         for blob in self.snapshot.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
-            let (Some(file), Some(size)) = (self.snapshot.blobs.get(&blob.digest), blob.size) else {
+            let (Some(Some(file)), Some(size)) = (self.snapshot.blobs.get(&blob.digest), blob.size) else {
                 continue;
             };
             if file.length == size || !seen.insert(&blob.digest) {

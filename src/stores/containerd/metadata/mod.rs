@@ -48,12 +48,6 @@ impl Metadata {
         metadata
     }
 
-    /// The keys of the bucket that [`Self::images`] reads.
-    #[must_use]
-    pub fn images_bucket(namespace: &str) -> [&str; 3] {
-        ["v1", namespace, "images"]
-    }
-
     /// Reads the image records of one namespace, and what could not be understood of them.
     #[must_use]
     pub fn images(database: &Database, namespace: &str) -> (Vec<ImageRecord>, Vec<Oddity>) {

@@ -31,7 +31,7 @@ fn symlinks_below_the_root_are_named_and_not_followed() {
         std::fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&elsewhere, &link).unwrap();
         let snapshot =
-            read(&ContainerdPlaces::at(&root, true), ReadPatience::default(), &Documents::default()).unwrap();
+            read(&ContainerdPlaces::at(&root, true), ReadPatience::default(), &ReadCache::default()).unwrap();
         assert_eq!(snapshot.consistency, Consistency::Damaged, "{linked}");
         let named = format!("{} is a symlink; not followed", link.display());
         let said = |finding: &Finding| finding.incomplete && finding.message.contains(&named);
@@ -51,7 +51,7 @@ fn a_damaged_record_makes_the_store_damaged() {
     let read_with = |bytes: &[u8]| {
         std::fs::write(&meta_db, bytes).unwrap();
         let patience = ReadPatience { confirm: Some(Duration::ZERO), ..ReadPatience::default() };
-        read(&ContainerdPlaces::at(dir.path(), true), patience, &Documents::default()).unwrap()
+        read(&ContainerdPlaces::at(dir.path(), true), patience, &ReadCache::default()).unwrap()
     };
     assert_eq!(read_with(&good).consistency, Consistency::Consistent);
     // A value follows its key; a time begins with its version, which is 1. Old pages are
