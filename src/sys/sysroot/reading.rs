@@ -47,7 +47,8 @@ impl Sysroot {
     pub fn read_bytes(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
         let (handle, placed) = self.handle(path)?;
         // Looked at before it is opened: opening a device or a FIFO can have effects.
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode);
+        let stat = rustix::fs::fstat(&handle)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::CharacterDevice && placed == Path::new("/dev/null") {
             return Ok(Vec::new());
         }
@@ -55,7 +56,9 @@ impl Sysroot {
             return Err(not_a_file(kind == FileType::Directory));
         }
         let file = File::from(beneath::reopen(handle.as_fd())?);
-        let mut bytes = Vec::new();
+        // One more than there should be tells the end at the first try.
+        let length = u64::try_from(stat.st_size).unwrap_or(0).min(limit_bytes).saturating_add(1);
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit_bytes {
             let message = format!("larger than {limit_bytes} bytes");
