@@ -1,7 +1,9 @@
 //! What configuration, history and the node's own files say of images, as plans and proofs ask for it.
 
-use std::cell::RefCell;
+use std::cell::{LazyCell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::thread;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -29,22 +31,28 @@ use crate::stores::{self, Scan};
 /// The records, and the configuration beside them.
 #[derive(Debug)]
 pub struct NodeContext<'a> {
-    request: &'a Request,
+    request: Arc<Request>,
+    config: Arc<Config>,
     state: &'a State,
     /// Images that earlier runs could not remove, by store and id.
     attempts: &'a HashMap<(StoreId, String), Attempt>,
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
-    config: &'a Config,
     /// Our keep-list as it was read right before the deletion that is to be proven next.
     keep_list: RefCell<Option<Pins>>,
 }
 
 impl<'a> NodeContext<'a> {
     /// What the records say at the beginning of a run.
-    pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Self {
-        let (attempts, released) = (state.attempts(), HashSet::new());
-        Self { request, state, attempts, released, config, keep_list: RefCell::default() }
+    pub fn new(request: &Request, state: &'a State, config: &Config) -> Self {
+        Self {
+            request: Arc::new(request.clone()),
+            config: Arc::new(config.clone()),
+            state,
+            attempts: state.attempts(),
+            released: HashSet::new(),
+            keep_list: RefCell::default(),
+        }
     }
 
     /// Our keep-list as of now, so that the next proof does not read it; `None` where that is unknown.
@@ -251,8 +259,14 @@ impl PolicyContext for NodeContext<'_> {
 
     fn read_facts(&self) -> FactsOf<'_> {
         // Somebody may have added to them since the run began.
-        let pins = self.keep_list.take().or_else(|| state::pins_now(self.request));
-        let new = new_protection(self.request, self.config);
+        let pins = self.keep_list.take().or_else(|| state::pins_now(&self.request));
+        // Read while the disk is: it takes about as long.
+        let (request, config) = (Arc::clone(&self.request), Arc::clone(&self.config));
+        let reading = thread::Builder::new().spawn(move || new_protection(&request, &config));
+        let new = LazyCell::new(move || match reading.map(thread::JoinHandle::join) {
+            Ok(Ok(new)) => new,
+            _ => new_protection(&self.request, &self.config),
+        });
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
@@ -262,7 +276,7 @@ impl PolicyContext for NodeContext<'_> {
                     None => pinned_by.push("the keep-list may name it, but cannot be read".into()),
                 }
                 pinned_by.dedup();
-                match &new {
+                match &*new {
                     Ok(new) => pinned_by.extend(new.names(inventory, image)),
                     Err(unknown) => pinned_by.push(unknown.clone()),
                 }

@@ -12,9 +12,9 @@ pub trait PolicyContext {
     fn ages(&self, inventory: &Inventory) -> Vec<Ages>;
     /// Likewise.
     fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts>;
-    /// Reads afresh all that [`Self::known`] goes by, which may take long. What comes of it answers
-    /// for any inventory, at once: between the last look at the disk and a removal there is no time
-    /// for reading files.
+    /// Reads afresh all that [`Self::known`] goes by, or begins to, while the disk is read. What comes of it
+    /// answers for any inventory: between the last look at the disk and a removal there is no time for
+    /// reading files.
     fn read_facts(&self) -> FactsOf<'_> {
         Box::new(|inventory| self.known(inventory))
     }

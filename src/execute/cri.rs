@@ -5,6 +5,7 @@
 //! listings are matched with the disk, and the disk confirms deletions.
 
 use std::collections::{HashMap, HashSet};
+use std::thread::{self, JoinHandle};
 
 use tonic::Code;
 
@@ -28,6 +29,8 @@ pub struct CriRemover {
     place: StorePlace,
     /// What the runtime calls the images of the last look: our id to its ids and handlers.
     handles: HashMap<String, Vec<(String, String)>>,
+    /// What the runtime lists for the next look, while it is being asked.
+    asked: Option<JoinHandle<Result<Lists, CriError>>>,
     /// What the runtime listed at the last look.
     listing: Option<Listing>,
     /// The images that each container has mounted as volumes, as it calls them; the mounts of a
@@ -37,6 +40,24 @@ pub struct CriRemover {
     collected: bool,
     /// The reserve file, released if the runtime has no room to start.
     reserve_file: Option<ReserveFile>,
+}
+
+/// All that the runtime lists.
+#[derive(Debug)]
+struct Lists {
+    containers: Vec<RuntimeContainer>,
+    sandboxes: Vec<RuntimeSandbox>,
+    images: Vec<RuntimeImage>,
+}
+
+impl Lists {
+    fn of(client: &Client) -> Result<Self, CriError> {
+        // Containers first: one that is made in between uses an image of the later listing, and is
+        // on the disk by the next look.
+        let containers = client.containers()?;
+        let sandboxes = client.sandboxes()?;
+        Ok(Self { containers, sandboxes, images: client.images()? })
+    }
 }
 
 impl CriRemover {
@@ -55,6 +76,7 @@ impl CriRemover {
             client,
             place,
             handles: HashMap::new(),
+            asked: None,
             listing: None,
             mounted: HashMap::new(),
             collected: false,
@@ -309,14 +331,16 @@ impl Remover for CriRemover {
         "the runtime"
     }
 
+    fn ask(&mut self) {
+        let client = self.client.clone();
+        self.asked = thread::Builder::new().spawn(move || Lists::of(&client)).ok();
+    }
+
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
+        let asked = self.asked.take().and_then(|asked| asked.join().ok());
         let stores = runtime_stores(&self.client, &self.place, inventory)?;
-        // Containers first: one that is made in between uses an image of the later listing, and is
-        // on the disk by the next look.
-        let containers = self.client.containers()?;
+        let Lists { containers, sandboxes, images } = asked.unwrap_or_else(|| Lists::of(&self.client))?;
         self.ask_mounts(&containers)?;
-        let sandboxes = self.client.sandboxes()?;
-        let images = self.client.images()?;
         let found = ImageMatch::new(inventory, &stores, &images);
         let objection = found.objection(&images).or_else(|| {
             ContainerMatch::new(inventory, &stores, &containers, &sandboxes)

@@ -155,7 +155,7 @@ pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
     stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))
 }
 
-/// Looks at the disk and then asks the remover, and repeats that until both show the same moment.
+/// Looks at the disk and asks the remover, and repeats that until both show the same moment.
 pub(super) fn look_together(
     request: &ScanRequest,
     labels: &LabelsOf,
@@ -163,6 +163,7 @@ pub(super) fn look_together(
 ) -> Result<(Scan, Vec<ExternalFacts>), PreconditionError> {
     let mut attempt = 1;
     loop {
+        remover.ask();
         let scan = look(request, labels.clone())?;
         match remover.look(&scan.inventory) {
             Ok(known) => return Ok((scan, known)),

@@ -14,6 +14,9 @@ pub trait Remover {
     /// Who answers for a removal, as the subject of a message.
     fn name(&self) -> &'static str;
 
+    /// Begins to ask what the next [`Self::look`] goes by, while the disk is read.
+    fn ask(&mut self) {}
+
     /// Asks afresh what uses and keeps the images of `inventory`, besides what the disk
     /// says; one entry an image.
     ///
