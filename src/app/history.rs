@@ -11,7 +11,7 @@ use super::observer::Observer;
 use super::request::Request;
 use crate::history::Access;
 use crate::history::kept_scans::{self, KeptScan};
-use crate::history::runs::{self, Act, Query, Quiet};
+use crate::history::runs::{self, Query, Quiet, RunRow};
 use crate::history::usage::{self, Series};
 
 /// Where something about the past is from.
@@ -45,7 +45,7 @@ pub struct PastRuns {
     /// Where they are from.
     pub origin: HistoryOrigin,
     /// The newest first.
-    pub runs: Vec<Act>,
+    pub runs: Vec<RunRow>,
     /// There are more than were asked for.
     pub more: bool,
     /// Runs that are not listed because nothing happened in them.
@@ -60,7 +60,7 @@ pub struct PastUsage {
     /// By filesystem.
     pub series: Vec<Series>,
     /// Runs in the same time.
-    pub runs: Vec<Act>,
+    pub runs: Vec<RunRow>,
 }
 
 /// Scans that are kept.
@@ -121,8 +121,9 @@ pub fn past_usage(
         None => None,
         Some(path) => Some(usage::mount_of(&known, path).ok_or_else(|| unknown(path, &known))?),
     };
-    let (series, runs) = database
-        .read(|connection| Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?)))?;
+    let (series, runs) = database.read(|connection| {
+        Ok((usage::series(connection, since, mount)?, runs::that_deleted(connection, since)?))
+    })?;
     Ok(PastUsage { origin: HistoryOrigin::of(&database, since, unsaved), series, runs })
 }
 

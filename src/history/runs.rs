@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 pub use crate::model::OutcomeKind;
 pub use crate::model::plan::{Reason, TargetKind};
 pub use confirm::{Confirmation, confirm};
-pub use read::{Act, Query, Quiet, acts, freed, list, quiet};
+pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
 pub use thin::{Disposition, Horizons, disposition, thin};
 pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};
 

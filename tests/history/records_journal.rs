@@ -12,7 +12,7 @@ use crate::support;
 use layersweep::history::attempts::{self, Attempt};
 use layersweep::history::journal::{Journal, RunRecord};
 use layersweep::history::runs::{
-    self, Act, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, Start, TargetKind,
+    self, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, RunRow, Start, TargetKind,
 };
 use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{
@@ -41,20 +41,20 @@ impl Node {
     }
 
     /// What `history` shows: with what waits.
-    fn shown(&self) -> Vec<Act> {
+    fn shown(&self) -> Vec<RunRow> {
         let mut opened = Records::open_at(&self.place, Access::Read, Duration::ZERO).unwrap();
         apply_waiting(&mut opened.records, &Queue::of(&self.place)).unwrap();
         list(&opened.records)
     }
 
     /// What the next command that can write makes of it.
-    fn saved(&self) -> Vec<Act> {
+    fn saved(&self) -> Vec<RunRow> {
         let mut records = Records::open(&self.place.dir, Access::Write).unwrap();
         let next = Start { run_id: "zz next".into(), ..Start::of(runs::Command::Scan, at(9000)) };
         let next = Pending::Run(Box::new(RunRecord::of(next)));
         assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().notes, []);
         assert_eq!(self.waiting(), Vec::<PathBuf>::new());
-        list(&records).into_iter().filter(|run| run.run_id != "zz next").collect()
+        list(&records).into_iter().filter(|run| run.start.run_id != "zz next").collect()
     }
 
     /// Files that wait; not the half of one whose writer was killed.
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-fn list(records: &Records) -> Vec<Act> {
+fn list(records: &Records) -> Vec<RunRow> {
     let all = |connection: &rusqlite::Connection| {
         let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
         assert_eq!(integrity, "ok");
@@ -118,7 +118,7 @@ fn reached() -> RunEnd {
 }
 
 /// The run has exactly so many deletions, each measured.
-fn assert_whole(act: &Act, deletions: usize, ended: bool) {
+fn assert_whole(act: &RunRow, deletions: usize, ended: bool) {
     assert_eq!(act.ended.is_some(), ended);
     let expected = (0..deletions).map(|number| DeletionRow {
         measured_bytes: Some(5),
@@ -181,7 +181,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         assert_eq!(node.waiting(), Vec::<PathBuf>::new(), "the next run saves it");
         let runs = node.saved();
         assert_eq!(runs.len(), 2);
-        let run = runs.iter().find(|run| run.run_id == "full").unwrap();
+        let run = runs.iter().find(|run| run.start.run_id == "full").unwrap();
         assert_whole(run, 200, true);
     }
 }
@@ -516,7 +516,8 @@ fn killed_at_any_instant_what_was_saved_is_there() {
         drop((holder, two));
         let runs = if kill % 2 == 0 { node.saved() } else { node.shown() };
         for (run, (deletions, state)) in &said_so_far {
-            let act = runs.iter().find(|act| act.run_id == *run).unwrap_or_else(|| panic!("{run} is lost"));
+            let act =
+                runs.iter().find(|act| act.start.run_id == *run).unwrap_or_else(|| panic!("{run} is lost"));
             assert!(act.deletions.len() >= *deletions, "{run} at kill {kill}");
             let measured = act.deletions.iter().filter(|deletion| deletion.measured_bytes == Some(5)).count();
             assert!(measured >= deletions - usize::from(*state == 0), "{run} at kill {kill}: {measured}");

@@ -11,7 +11,7 @@ use crate::app::error::Error;
 use crate::app::reserve;
 use crate::app::user_records;
 use crate::disk::filesystem;
-use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
+use crate::history::runs::{self, Command, OutcomeKind, Query, RunRow};
 use crate::history::{Access, DATABASE, Degraded, StateDirectory, checkup, clock, known};
 use crate::model::display::bytes;
 use crate::stores::Scan;
@@ -231,18 +231,18 @@ impl Examination<'_> {
         if !open.found && acts.is_empty() {
             return;
         }
-        let of = |command| acts.iter().filter(move |act| act.command == command && !act.dry_run);
+        let of = |command| acts.iter().filter(move |act| act.start.command == command && !act.start.dry_run);
         self.last_scan(of(Command::Scan).next());
         self.last_gc(&of(Command::Gc).collect::<Vec<_>>());
     }
 
-    fn last_scan(&mut self, last: Option<&Act>) {
+    fn last_scan(&mut self, last: Option<&RunRow>) {
         const NAME: &str = "last-scan";
         let remedy = "check its timer: systemctl list-timers layersweep-scan.timer (or cron)";
         let Some(last) = last else {
             return self.warning(NAME, "", "no scan is recorded, so image ages and uses are unknown", remedy);
         };
-        let at = last.ended.unwrap_or(last.started);
+        let at = last.ended.unwrap_or(last.start.started);
         let ago = Timestamp::now().duration_since(at);
         if self.is_foreign() {
             return self.ok(NAME, "", format!("the last scan was at {at:.0}"));
@@ -256,19 +256,19 @@ impl Examination<'_> {
     }
 
     /// `acts`: collections, the newest first.
-    fn last_gc(&mut self, acts: &[&Act]) {
+    fn last_gc(&mut self, acts: &[&RunRow]) {
         const NAME: &str = "last-runs";
         let Some(last) = acts.first() else {
             return self.note(NAME, "", "gc has not run yet");
         };
-        let in_a_row = |wrong: &dyn Fn(&Act) -> bool| -> u64 {
+        let in_a_row = |wrong: &dyn Fn(&RunRow) -> bool| -> u64 {
             acts.iter().take_while(|act| wrong(act)).map(|act| act.runs.max(1)).sum()
         };
         let failed = in_a_row(&|act| {
             act.killed || matches!(act.outcome, Some(OutcomeKind::Failed | OutcomeKind::Refused))
         });
         let short = in_a_row(&|act| act.outcome == Some(OutcomeKind::NotReached));
-        let at = last.started;
+        let at = last.start.started;
         if failed > 0 {
             let why = match (last.killed, last.errors.last()) {
                 (true, _) => "it was killed".to_owned(),

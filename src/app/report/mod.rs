@@ -160,8 +160,9 @@ pub fn report(
 
 fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error> {
     let since = Some(since);
-    let (series, runs) = database
-        .read(|connection| Ok((usage::series(connection, since, None)?, runs::acts(connection, since)?)))?;
+    let (series, runs) = database.read(|connection| {
+        Ok((usage::series(connection, since, None)?, runs::that_deleted(connection, since)?))
+    })?;
     let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
     Ok(PastUsage { origin: HistoryOrigin::of(database, since, HashSet::new()), series, runs })
 }

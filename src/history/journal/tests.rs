@@ -304,7 +304,7 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
         let (runs, _) = records
             .read(|from| runs::list(from, &runs::Query { quiet: true, ..Default::default() }))
             .unwrap();
-        runs.into_iter().map(|run| (run.command, run.ended.is_some(), run.killed)).collect::<Vec<_>>()
+        runs.into_iter().map(|run| (run.start.command, run.ended.is_some(), run.killed)).collect::<Vec<_>>()
     };
     assert_eq!(shown(), [(Command::Gc, false, false)]);
     let scan = Journal::begin(&place, Start::of(Command::Scan, at(60)));

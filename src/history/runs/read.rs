@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::types::{Command, DeletionRow, Event, RunError};
+use super::types::{DeletionRow, Event, RunError, Start};
 use crate::history::scan_record::StoreKey;
 use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 use crate::model::OutcomeKind;
@@ -25,33 +25,15 @@ pub struct Query {
     pub quiet: bool,
 }
 
-/// A run as recorded.
+/// A run as recorded, or several that had nothing to report, summed up.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Act {
-    /// Its id; of several summed up, the last one's.
-    pub run_id: String,
-    pub command: Command,
-    /// When it began; of several, the first.
-    pub started: Timestamp,
+pub struct RunRow {
+    /// Of several, that of the first, and the id of the last.
+    pub start: Start,
     /// When it ended; of several, the last. `None`: still under way, or killed.
     pub ended: Option<Timestamp>,
     pub outcome: Option<OutcomeKind>,
-    /// It only showed what it would do.
-    pub dry_run: bool,
-    pub policy: Option<String>,
-    pub via: Option<String>,
-    /// Space was short.
-    pub trigger_space: bool,
-    /// Something was too old.
-    pub trigger_age: bool,
-    /// Mount point of the filesystem that the percents are of.
-    pub mount: Option<String>,
-    pub usage_before_percent: Option<f64>,
     pub usage_after_percent: Option<f64>,
-    /// Bytes to be freed.
-    pub wanted_bytes: Option<u64>,
-    /// Bytes that the plan promised.
-    pub predicted_bytes: Option<u64>,
     /// Freed bytes; negative where others wrote more. Of a run that did not end: of
     /// its deletions so far.
     pub measured_bytes: Option<i64>,
@@ -98,7 +80,7 @@ const RUN: &str = "SELECT *,
     FROM runs";
 
 /// Runs, newest first; and whether there are more than the limit allows.
-pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Act>, bool)> {
+pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<RunRow>, bool)> {
     let limit = match query.limit {
         0 => -1,
         limit => i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1,
@@ -156,7 +138,7 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
 
 /// Runs that really deleted something since a time, oldest first, without the deletions: the
 /// markers of the usage chart.
-pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<Act>> {
+pub fn that_deleted(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<RunRow>> {
     connection
         .prepare_cached(&format!(
             "{RUN}
@@ -184,23 +166,25 @@ pub fn freed(connection: &Connection, since: Timestamp) -> rusqlite::Result<Vec<
         .collect()
 }
 
-fn run(row: &Row<'_>) -> rusqlite::Result<Act> {
-    Ok(Act {
-        run_id: row.get("run_id")?,
-        command: row.get("command")?,
-        started: time(row, "started")?,
+fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
+    Ok(RunRow {
+        start: Start {
+            run_id: row.get("run_id")?,
+            command: row.get("command")?,
+            started: time(row, "started")?,
+            dry_run: row.get("dry_run")?,
+            policy: row.get("policy")?,
+            via: row.get("via")?,
+            trigger_space: row.get("trigger_space")?,
+            trigger_age: row.get("trigger_age")?,
+            mount: row.get("mount")?,
+            usage_before_percent: row.get("usage_before_percent")?,
+            wanted_bytes: maybe_unsigned(row, "wanted_bytes")?,
+            predicted_bytes: maybe_unsigned(row, "predicted_bytes")?,
+        },
         ended: maybe_time(row, "ended")?,
         outcome: row.get("outcome")?,
-        dry_run: row.get("dry_run")?,
-        policy: row.get("policy")?,
-        via: row.get("via")?,
-        trigger_space: row.get("trigger_space")?,
-        trigger_age: row.get("trigger_age")?,
-        mount: row.get("mount")?,
-        usage_before_percent: row.get("usage_before_percent")?,
         usage_after_percent: row.get("usage_after_percent")?,
-        wanted_bytes: maybe_unsigned(row, "wanted_bytes")?,
-        predicted_bytes: maybe_unsigned(row, "predicted_bytes")?,
         measured_bytes: row.get("measured")?,
         byproduct_bytes: unsigned(row, "byproduct_bytes")?,
         believed_bytes: maybe_unsigned(row, "believed_bytes")?,

@@ -138,22 +138,11 @@ fn a_run_comes_back_as_it_was_recorded() {
 
     let (found, more) = list(&tx, &Query::default()).unwrap();
     assert!(!more);
-    let expected = Act {
-        run_id: start.run_id,
-        command: Command::Gc,
-        started: began,
+    let expected = RunRow {
+        start,
         ended: Some(over),
         outcome: Some(OutcomeKind::Failed),
-        dry_run: false,
-        policy: start.policy,
-        via: start.via,
-        trigger_space: true,
-        trigger_age: false,
-        mount: start.mount,
-        usage_before_percent: Some(80.5),
         usage_after_percent: Some(69.9),
-        wanted_bytes: Some(5000),
-        predicted_bytes: Some(6000),
         measured_bytes: Some(-7),
         byproduct_bytes: 30,
         believed_bytes: Some(1 << 40),
@@ -170,7 +159,7 @@ fn a_run_comes_back_as_it_was_recorded() {
     assert_eq!(leaks[0].deletions.len(), 1);
     assert!(list(&tx, &Query { kind: Some(TargetKind::Log), ..all() }).unwrap().0.is_empty());
     assert!(list(&tx, &Query { since: Some(at("2026-11-21T13:00:10Z")), ..all() }).unwrap().0.is_empty());
-    assert_eq!(acts(&tx, Some(began)).unwrap().len(), 1);
+    assert_eq!(that_deleted(&tx, Some(began)).unwrap().len(), 1);
 }
 
 #[test]
@@ -204,7 +193,8 @@ fn quiet_is_what_nobody_looks_for() {
     ] {
         let start = Start::of(command, now);
         record(&tx, &start, &RunEnd { errors, ..ended(now, outcome) }).unwrap();
-        let found = list(&tx, &all()).unwrap().0.into_iter().find(|run| run.run_id == start.run_id).unwrap();
+        let found =
+            list(&tx, &all()).unwrap().0.into_iter().find(|run| run.start.run_id == start.run_id).unwrap();
         assert_eq!(found.quiet, expected, "{command:?} {outcome:?}");
     }
     let summary = quiet(&tx, None).unwrap();
@@ -232,7 +222,7 @@ fn days_are_summed_up_and_what_comes_late_joins() {
     scan("2026-11-01T06:00:00Z", OutcomeKind::Done);
     thin(&tx, now).unwrap();
     let (found, _) = list(&tx, &all()).unwrap();
-    let shown: Vec<_> = found.iter().map(|run| (run.started, run.runs, run.outcome.unwrap())).collect();
+    let shown: Vec<_> = found.iter().map(|run| (run.start.started, run.runs, run.outcome.unwrap())).collect();
     let expected = [
         ("2026-11-20T13:00:00Z", 1, OutcomeKind::Done),
         ("2026-11-02T13:00:00Z", 1, OutcomeKind::Done),

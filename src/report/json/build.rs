@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FairDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
+    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 use crate::model::display::two_decimals;
@@ -239,7 +239,7 @@ pub fn container(scan: &Scan, fair: &Fair, at: ContainerIx) -> ContainerDoc {
     }
 }
 
-impl From<&Fair> for FairDoc {
+impl From<&Fair> for BytesDoc {
     fn from(fair: &Fair) -> Self {
         Self {
             images: fair.images(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::parts::{EventDoc, Header};
 use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
-use crate::history::runs::{Act, Certainty, DeletionRow, OutcomeKind, RunError};
+use crate::history::runs::{Certainty, DeletionRow, OutcomeKind, RunError, RunRow};
 use crate::history::scan_record::StoreKey;
 use crate::history::usage::{Point, Range, Series};
 use crate::model::display::two_decimals;
@@ -331,36 +331,37 @@ pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
         header: Header::new("history-usage", now),
         origin: OriginDoc::from(&origin),
         filesystems: series.into_iter().map(of).collect(),
-        runs: acts.into_iter().map(|act| run(act, &origin.unsaved)).collect(),
+        runs: acts.into_iter().map(|row| run(row, &origin.unsaved)).collect(),
     }
 }
 
-fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
+fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
     let error = |error: RunError| RunErrorDoc { id: error.id, step: error.step, message: error.message };
+    let start = row.start;
     RunDoc {
-        unsaved: unsaved.contains(&act.run_id),
-        run_id: act.run_id,
-        command: act.command.as_str(),
-        runs: act.runs,
-        started_at: act.started,
-        ended_at: act.ended,
-        outcome: act.outcome.map(OutcomeKind::as_str),
-        dry_run: act.dry_run,
-        policy: act.policy,
-        via: act.via,
-        trigger: Trigger { space: act.trigger_space, age: act.trigger_age },
-        filesystem: act.mount,
-        usage_before_percent: act.usage_before_percent.map(two_decimals),
-        usage_after_percent: act.usage_after_percent.map(two_decimals),
-        wanted_bytes: act.wanted_bytes,
-        predicted_bytes: act.predicted_bytes,
-        measured_bytes: act.measured_bytes,
-        byproduct_bytes: act.byproduct_bytes,
-        believed_bytes: act.believed_bytes,
-        deleted: act.deletions.into_iter().map(deletion).collect(),
-        errors: act.errors.into_iter().map(error).collect(),
-        events: act.events.iter().map(|event| EventDoc::new(&event.reason, &event.message)).collect(),
-        killed: act.killed,
+        unsaved: unsaved.contains(&start.run_id),
+        run_id: start.run_id,
+        command: start.command.as_str(),
+        runs: row.runs,
+        started_at: start.started,
+        ended_at: row.ended,
+        outcome: row.outcome.map(OutcomeKind::as_str),
+        dry_run: start.dry_run,
+        policy: start.policy,
+        via: start.via,
+        trigger: Trigger { space: start.trigger_space, age: start.trigger_age },
+        filesystem: start.mount,
+        usage_before_percent: start.usage_before_percent.map(two_decimals),
+        usage_after_percent: row.usage_after_percent.map(two_decimals),
+        wanted_bytes: start.wanted_bytes,
+        predicted_bytes: start.predicted_bytes,
+        measured_bytes: row.measured_bytes,
+        byproduct_bytes: row.byproduct_bytes,
+        believed_bytes: row.believed_bytes,
+        deleted: row.deletions.into_iter().map(deletion).collect(),
+        errors: row.errors.into_iter().map(error).collect(),
+        events: row.events.iter().map(|event| EventDoc::new(&event.reason, &event.message)).collect(),
+        killed: row.killed,
     }
 }
 

@@ -35,9 +35,8 @@ pub use history::{
 };
 pub use omitted::{OmittedBaseDoc, OmittedDoc, OmittedGroupDoc, RestDoc};
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FairDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc,
-    LayerDoc, LeakDoc, OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc,
-    UserDoc,
+    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc,
+    LeakDoc, OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};
@@ -79,7 +78,7 @@ pub struct ScanDoc<L = Vec<LayerDoc>> {
     /// Sums over all stores.
     pub totals: TotalsDoc,
     /// The whole column of fair shares.
-    pub fair_bytes: FairDoc,
+    pub fair_bytes: BytesDoc,
     /// How it was measured.
     pub scan: EffortDoc,
     /// What could not be read or contradicts itself.
@@ -98,7 +97,7 @@ pub struct ImagesDoc {
     /// Images, in the order asked for.
     pub images: Vec<ImageDoc>,
     /// The whole column of fair shares, of images that are not shown too.
-    pub fair_bytes: FairDoc,
+    pub fair_bytes: BytesDoc,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<Finding>,
 }

@@ -141,37 +141,19 @@ pub struct StoreDoc {
     pub consistency: Consistency,
 }
 
-/// A store's bytes: the parts add up to the total, which is what `du` says.
+/// Bytes by what uses them: the parts add up to the total, which is what `du` says of the stores.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BytesDoc {
-    /// What images reach.
+    /// What images reach; of fair shares, those of all images.
     pub images: u64,
-    /// What only containers reach.
+    /// What only containers reach; of fair shares, those of all containers.
     pub containers: u64,
     /// What only leaks reach.
     pub leaks: u64,
-    /// The store's own bookkeeping.
-    pub metadata: u64,
-    /// Everything else below the root.
-    pub other: u64,
-    /// The sum.
-    pub total: u64,
-}
-
-/// The column of fair shares: the parts add up to the total, which is that of the stores.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FairDoc {
-    /// Of all images.
-    pub images: u64,
-    /// Of all containers.
-    pub containers: u64,
-    /// What leaks reach, and no image or container.
-    pub leaks: u64,
     /// The stores' own bookkeeping.
     pub metadata: u64,
-    /// Everything else below the stores' roots.
+    /// Everything else below the roots.
     pub other: u64,
     /// The sum.
     pub total: u64,

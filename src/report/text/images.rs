@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use super::format::{age, bytes, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
-use crate::report::json::{FairDoc, ImageDoc, UserDoc};
+use crate::report::json::{BytesDoc, ImageDoc, UserDoc};
 
 /// The table of images.
-pub fn images(images: &[ImageDoc], fair: &FairDoc, now: Timestamp, screen: &Screen) -> String {
+pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Screen) -> String {
     // Without records nobody knows, and the columns would only take room.
     let remembered = images.iter().any(|image| image.first_detected.is_some());
     let mut headings = vec!["IMAGE", "ID", ">CREATED"];
@@ -72,7 +72,7 @@ pub fn images(images: &[ImageDoc], fair: &FairDoc, now: Timestamp, screen: &Scre
 }
 
 /// The end of the column of fair shares.
-fn adds_up(fair: &FairDoc) -> String {
+fn adds_up(fair: &BytesDoc) -> String {
     let rest = [
         ("containers", fair.containers),
         ("leaks", fair.leaks),
@@ -157,7 +157,7 @@ mod tests {
         let screen = Screen { width, unicode: true, zone: TimeZone::UTC };
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let fair =
-            FairDoc { images: 650 << 20, containers: 0, leaks: 0, metadata: 0, other: 0, total: 650 << 20 };
+            BytesDoc { images: 650 << 20, containers: 0, leaks: 0, metadata: 0, other: 0, total: 650 << 20 };
         let shown = anstream::adapter::strip_str(&images(given, &fair, now, &screen)).to_string();
         shown.lines().take(given.len() + 1).map(str::to_owned).collect()
     }

@@ -3,7 +3,7 @@ use jiff::tz::TimeZone;
 use super::*;
 use crate::app::history::{HistoryOrigin, PastRuns};
 use crate::history::runs::{
-    Act, Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, Reason, TargetKind,
+    Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, Reason, RunRow, Start, TargetKind,
 };
 use crate::report::json;
 
@@ -11,7 +11,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn act() -> Act {
+fn row() -> RunRow {
     let deletion = |id: &str, predicted_bytes, measured_bytes, error: Option<&str>| DeletionRow {
         at: at("2026-11-21T13:00:05Z"),
         kind: TargetKind::Image,
@@ -26,22 +26,20 @@ fn act() -> Act {
         error: error.map(str::to_owned),
         outcome: Certainty::Seen,
     };
-    Act {
-        run_id: "r".into(),
-        command: Command::Gc,
-        started: at("2026-11-21T13:00:00Z"),
+    RunRow {
+        start: Start {
+            run_id: "r".into(),
+            via: Some("direct".into()),
+            trigger_space: true,
+            trigger_age: true,
+            mount: Some("/var".into()),
+            usage_before_percent: Some(80.5),
+            wanted_bytes: Some(5 << 30),
+            ..Start::of(Command::Gc, at("2026-11-21T13:00:00Z"))
+        },
         ended: Some(at("2026-11-21T13:01:05Z")),
         outcome: Some(OutcomeKind::NotReached),
-        dry_run: false,
-        policy: None,
-        via: Some("direct".into()),
-        trigger_space: true,
-        trigger_age: true,
-        mount: Some("/var".into()),
-        usage_before_percent: Some(80.5),
         usage_after_percent: Some(79.04),
-        wanted_bytes: Some(5 << 30),
-        predicted_bytes: None,
         measured_bytes: Some(-1024),
         byproduct_bytes: 0,
         believed_bytes: None,
@@ -58,7 +56,7 @@ fn act() -> Act {
     }
 }
 
-fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
+fn shown(runs: Vec<RunRow>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
     let origin = HistoryOrigin {
         database: Some("/db".into()),
         complete: true,
@@ -74,28 +72,30 @@ fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> 
 #[test]
 fn events_what_the_kubelet_believes_and_what_waits() {
     let event = |reason: &str, message: &str| Event { reason: reason.into(), message: message.into() };
-    let run = Act {
-        run_id: "waits".into(),
-        policy: Some("kubelet".into()),
+    let run = RunRow {
+        start: Start { run_id: "waits".into(), policy: Some("kubelet".into()), ..row().start },
         believed_bytes: Some(3 << 30),
         byproduct_bytes: 4096,
         events: vec![event("FreeDiskSpaceFailed", "wanted 5 GiB"), event("ImageGCFailed", "\u{1b}[31m")],
         deletions: vec![],
-        ..act()
+        ..row()
     };
-    let killed = Act {
+    let killed = RunRow {
+        start: Start {
+            trigger_age: false,
+            trigger_space: false,
+            mount: None,
+            wanted_bytes: None,
+            ..row().start
+        },
         ended: None,
         outcome: None,
         killed: true,
-        trigger_age: false,
-        trigger_space: false,
         usage_after_percent: None,
-        mount: None,
         deletions: vec![],
-        wanted_bytes: None,
-        ..act()
+        ..row()
     };
-    let running = Act { killed: false, ..killed.clone() };
+    let running = RunRow { killed: false, ..killed.clone() };
     let expected = "\
 2026-11-21 14:00:00 gc by policy kubelet via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, believed by the kubelet 3.0 GiB, measured -1.0 KiB, other leaks freed 4.0 KiB
   not in the database yet: the next run that can write saves it
@@ -118,8 +118,8 @@ fn a_run_with_its_deletions() {
             failed: in use
 ! predicted and measured differ by more than the filesystem's own fluctuation
 ";
-    assert_eq!(shown(vec![act()], &Quiet::default(), None, false), expected);
-    let narrow = shown(vec![act()], &Quiet::default(), Some(60), true);
+    assert_eq!(shown(vec![row()], &Quiet::default(), None, false), expected);
+    let narrow = shown(vec![row()], &Quiet::default(), Some(60), true);
     let first: Vec<_> = narrow.lines().take(4).collect();
     let expected = [
         "2026-11-21 14:00:00 gc via direct: not reached in 1m05s,",
@@ -132,22 +132,16 @@ fn a_run_with_its_deletions() {
 
 #[test]
 fn runs_without_deletions_take_a_line() {
-    let idle = Act {
-        command: Command::Scan,
+    let idle = RunRow {
+        start: Start::of(Command::Scan, row().start.started),
         outcome: Some(OutcomeKind::Done),
-        via: None,
-        trigger_space: false,
-        trigger_age: false,
-        mount: None,
-        usage_before_percent: None,
         usage_after_percent: None,
-        wanted_bytes: None,
         measured_bytes: None,
         deletions: vec![],
-        ..act()
+        ..row()
     };
-    let day = Act { runs: 288, ended: Some(at("2026-11-21T22:00:00Z")), ..idle.clone() };
-    let killed = Act { ended: None, outcome: None, ..idle.clone() };
+    let day = RunRow { runs: 288, ended: Some(at("2026-11-21T22:00:00Z")), ..idle.clone() };
+    let killed = RunRow { ended: None, outcome: None, ..idle.clone() };
     let quiet = Quiet {
         scans: 289,
         incomplete: 1,
