@@ -7,11 +7,10 @@
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
-use crate::model::plan::{Failure, Phase};
-use crate::model::rules::{Rule, Ruling};
+use crate::model::plan::{Phase, TargetKind};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
 use crate::policy::ExternalFacts;
-use crate::stores::containers_storage::edit::{Bar, Error, PlannedImage, Refusal};
+use crate::stores::containers_storage::edit::{Error, PlannedImage};
 
 /// The remover that edits the store.
 #[derive(Debug)]
@@ -47,35 +46,18 @@ impl<'a> DirectRemover<'a> {
     /// What an edit that failed means for the image and for the run.
     fn failed(&mut self, inventory: &Inventory, image: &Image, error: Error) -> RemovalAnswer {
         let store = &inventory.stores[image.store.get()];
-        match error {
-            Error::Stopped { done, cause } => {
-                remover::log(&image.id, &done);
-                if cause.is_no_space() {
-                    // The next one would come no further.
-                    self.skip(store, cause.to_string());
-                }
-                let message = format!("deletion was interrupted: {cause}");
-                RemovalAnswer::InPart(Failure { message, no_space: cause.is_no_space() })
-            }
-            Error::Failed(_) => RemovalAnswer::InDoubt((&error).into()),
-            Error::Refused(Refusal::Immutable(_)) => RemovalAnswer::Refused(Phase::Remove, (&error).into()),
-            error if error.bars_store() || error.is_no_space() => {
-                let why = Failure::from(&error);
-                self.skip(store, why.message.clone());
-                // Other stores may be on other disks.
-                let is_open =
-                    |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
-                match inventory.images.iter().any(is_open) {
-                    true => RemovalAnswer::StoreUnavailable(why),
-                    false if why.no_space => RemovalAnswer::NotAsked(why),
-                    false => RemovalAnswer::Closed(why),
-                }
-            }
-            Error::Refused(refusal) if refusal.bars() == Bar::Use => {
-                RemovalAnswer::Kept(Ruling::keeps(Rule::InUse, refusal.to_string()))
-            }
-            error => error.into(),
+        if let Error::Stopped { cause, .. } = &error
+            && cause.is_no_space()
+        {
+            // The next one would come no further.
+            self.skip(store, cause.to_string());
         }
+        let answer = remover::failed_edit(TargetKind::Image, &image.id, error);
+        let RemovalAnswer::StoreUnavailable(why) = &answer else { return answer };
+        self.skip(store, why.message.clone());
+        // Other stores may be on other disks.
+        let is_open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
+        if inventory.images.iter().any(is_open) { answer } else { answer.in_last_store() }
     }
 }
 

@@ -6,8 +6,8 @@ use jiff::SignedDuration;
 
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
-use crate::execute::remover::{PreconditionError, RemovalAnswer};
-use crate::model::plan::{Action, Failure, Phase, Problem, Step};
+use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::model::plan::{Action, Failure, Phase, Problem, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
 use crate::stores::containers_storage::edit::{OrphanAt, Unused};
@@ -69,7 +69,8 @@ impl Handler for Leaks<'_> {
         let (id, path) = (&step.target.id, &leak.path);
         let done = match (leak.class.recipe(), step.action) {
             (Some(Recipe::RepairLink), Action::Repair) => {
-                return editor.repair_link(id).map_or_else(RemovalAnswer::from, |_| RemovalAnswer::Proven);
+                let failed = |error| remover::failed_edit(TargetKind::Leak, id, error);
+                return editor.repair_link(id).map_or_else(failed, |_| RemovalAnswer::Proven);
             }
             (Some(Recipe::RepairLink) | None, _) => {
                 return RemovalAnswer::NotFound("it cannot be deleted automatically".into());
@@ -91,7 +92,7 @@ impl Handler for Leaks<'_> {
             Ok(deleted) => {
                 deleted.left_over().map_or(RemovalAnswer::Proven, |what| RemovalAnswer::LeftOver(what.into()))
             }
-            Err(error) => error.into(),
+            Err(error) => remover::failed_edit(TargetKind::Leak, id, error),
         }
     }
 

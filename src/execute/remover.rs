@@ -1,7 +1,7 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
 use crate::cri::CriError;
-use crate::model::plan::{Failure, Gain, Phase};
+use crate::model::plan::{Failure, Gain, Phase, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, Inventory};
@@ -85,19 +85,57 @@ pub enum RemovalAnswer {
     NotAsked(Failure),
 }
 
-/// An edit of the store that failed.
-impl From<Error> for RemovalAnswer {
-    fn from(error: Error) -> Self {
-        let failure = Failure::from(&error);
-        match error {
-            Error::Interrupted => Self::NotAsked(failure),
-            error if error.is_interrupted() => Self::Unknown(failure.message),
-            Error::Stopped { cause, .. } => Self::LeftOver(Failure::from(&*cause)),
-            error if error.bars_store() => Self::StoreUnavailable(failure),
-            Error::Refused(Refusal::Unknown { .. }) => Self::NotFound(failure),
-            Error::Refused(_) => Self::Kept(Ruling::keeps(Rule::NotProven, failure.message)),
-            _ => Self::Refused(Phase::Remove, failure),
+impl RemovalAnswer {
+    /// The same where no other store is left: the run ends.
+    #[must_use]
+    pub(super) fn in_last_store(self) -> Self {
+        match self {
+            Self::StoreUnavailable(why) if why.no_space => Self::NotAsked(why),
+            Self::StoreUnavailable(why) => Self::Closed(why),
+            other => other,
         }
+    }
+}
+
+/// What a failed edit of the store means for its target and for the run.
+///
+/// Whether an image is gone, its store says afterwards. Of leaks and containers only the editor
+/// tells, under the locks: what is in doubt counts as still there.
+pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAnswer {
+    let is_leak = kind == TargetKind::Leak;
+    let is_container = matches!(kind, TargetKind::Container | TargetKind::Sandbox);
+    let store_tells = !is_leak && !is_container;
+    let failure = Failure::from(&error);
+    match error {
+        Error::Interrupted => RemovalAnswer::NotAsked(failure),
+        Error::Stopped { done, cause } => {
+            log(id, &done);
+            if store_tells {
+                return RemovalAnswer::InPart(failure);
+            }
+            if done.containers.iter().any(|deleted| deleted == id) {
+                tracing::warn!(container = id, "its record is deleted, but {cause}");
+                return RemovalAnswer::Proven;
+            }
+            match cause.is_interrupted() {
+                true => RemovalAnswer::Unknown(failure.message),
+                false => RemovalAnswer::LeftOver(Failure::from(&*cause)),
+            }
+        }
+        Error::Failed(_) if store_tells => RemovalAnswer::Failed(failure),
+        // Most leaks have no record: without room for a new record file they can still be deleted.
+        Error::NoSpace(_) if !is_leak => RemovalAnswer::StoreUnavailable(failure),
+        error if error.bars_store() => RemovalAnswer::StoreUnavailable(failure),
+        Error::Refused(Refusal::Unknown { .. }) if !is_container => RemovalAnswer::NotFound(failure),
+        Error::Refused(Refusal::Process { .. } | Refusal::Mounted { .. }) if is_container => {
+            let why = format!("exited according to its record, but {failure}");
+            RemovalAnswer::Kept(Ruling::keeps(Rule::Running, why))
+        }
+        Error::Refused(refusal) if !matches!(refusal, Refusal::Immutable(_)) => {
+            let rule = if store_tells { Rule::InUse } else { Rule::NotProven };
+            RemovalAnswer::Kept(Ruling::keeps(rule, failure.message))
+        }
+        _ => RemovalAnswer::Refused(Phase::Remove, failure),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
 use crate::execute::proof;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
-use crate::model::plan::{Action, Cause, Failure, Kept, Phase, Step, Target, TargetKind};
+use crate::model::plan::{Action, Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
     self, Consistency, ContainerState, Inventory, NodeKind, Owner, Plan, Store, StoreId, StoreIx,
@@ -32,7 +32,6 @@ use crate::policy::containers::Pods;
 use crate::policy::containers::Sandbox;
 use crate::policy::containers::exact;
 use crate::stores::containers_storage::cri_o::CrioMetadata;
-use crate::stores::containers_storage::edit::{Error, Refusal};
 use crate::stores::{Measure, Scan, ScanRequest};
 
 /// Logs are files of the kubelet; they go through CRI, which says what writes to them.
@@ -215,13 +214,9 @@ impl Handler for DiskSource<'_> {
                 remover::log(id, &deleted);
                 RemovalAnswer::Proven
             }
-            Err(error) => not_deleted(id, error),
+            // No other store has containers of CRI-O's.
+            Err(error) => remover::failed_edit(step.target.kind, id, error).in_last_store(),
         }
-    }
-
-    /// The editor proves it under the locks.
-    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
-        Ok(None)
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
@@ -357,31 +352,4 @@ fn of_somebody_else(one: &model::Container) -> Kept {
     let (id, names) = (one.id.to_string(), vec![one.name.clone()]);
     let target = Target { kind: TargetKind::Container, store: None, id, names, leak: None };
     Kept { target, rule: Rule::NotCriO, detail: detail.into() }
-}
-
-/// What an edit that failed means for the container and for the run.
-fn not_deleted(id: &str, error: Error) -> RemovalAnswer {
-    if let Error::Stopped { done, cause } = &error {
-        remover::log(id, done);
-        if done.containers.iter().any(|deleted| deleted == id) {
-            tracing::warn!(container = id, "its record is deleted, but {cause}");
-            return RemovalAnswer::Proven;
-        }
-    }
-    let failure = Failure::from(&error);
-    let message = failure.message.clone();
-    match error {
-        // That is no container's fault, and the next one would fare no better.
-        Error::NoSpace(_) => RemovalAnswer::NotAsked(failure),
-        error if error.bars_store() => RemovalAnswer::Closed(failure),
-        Error::Refused(Refusal::Process { .. } | Refusal::Mounted { .. }) => {
-            let why = format!("exited according to its record, but {message}");
-            RemovalAnswer::Kept(Ruling::keeps(Rule::Running, why))
-        }
-        Error::Refused(_) => RemovalAnswer::Kept(Ruling::keeps(Rule::NotProven, message)),
-        Error::Stopped { ref cause, .. } if !cause.is_interrupted() => {
-            RemovalAnswer::Refused(Phase::Remove, failure)
-        }
-        error => error.into(),
-    }
 }
