@@ -13,7 +13,7 @@ use crate::cri::in_use::Names;
 use crate::cri::{Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
-use crate::model::plan::{self, Failure, Gain, Phase};
+use crate::model::plan::{self, Failure, Gain};
 use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
@@ -307,7 +307,7 @@ fn what_came(error: &CriError, touched: bool) -> RemovalAnswer {
         CriProblem::InUse(_) => RemovalAnswer::Kept(Ruling::keeps(Rule::InUse, failure.message)),
         // That is the image's.
         CriProblem::BadRequest(_) | CriProblem::Contradiction(_) | CriProblem::TooLarge(_) => {
-            RemovalAnswer::Refused(Phase::Remove, failure)
+            RemovalAnswer::Refused(failure)
         }
         // That is the runtime's, or ours: no reason to leave this image alone later on.
         _ => RemovalAnswer::NotAsked(failure),
@@ -384,7 +384,7 @@ impl Remover for CriRemover {
         let Some(handles) =
             self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
         else {
-            return RemovalAnswer::Refused(Phase::Remove, "the runtime does not list it".into());
+            return RemovalAnswer::Refused("the runtime does not list it".into());
         };
         let (mut touched, mut missing) = (false, None);
         for (id, handler) in &handles {
@@ -462,7 +462,7 @@ mod tests {
                     RemovalAnswer::NotAsked(_) => asked,
                     RemovalAnswer::InDoubt(_) => doubt,
                     RemovalAnswer::Failed(_) => failed,
-                    RemovalAnswer::Refused(..) => refused,
+                    RemovalAnswer::Refused(_) => refused,
                     RemovalAnswer::Kept(_) => kept,
                     _ => "other",
                 };

@@ -7,7 +7,7 @@
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
-use crate::model::plan::{Phase, TargetKind};
+use crate::model::plan::TargetKind;
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
 use crate::policy::ExternalFacts;
 use crate::stores::containers_storage::edit::{Error, PlannedImage};
@@ -83,7 +83,7 @@ impl Remover for DirectRemover<'_> {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return RemovalAnswer::Refused(Phase::Remove, why.into()),
+            Err(why) => return RemovalAnswer::Refused(why.into()),
         };
         let planned = [&[at], along].concat();
         let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory.images[at.get()])).collect();
@@ -100,7 +100,7 @@ impl Remover for DirectRemover<'_> {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return RemovalAnswer::Refused(Phase::Remove, why.into()),
+            Err(why) => return RemovalAnswer::Refused(why.into()),
         };
         match editor.remove_names(&planned_as(image), names) {
             Ok(_) => RemovalAnswer::Answered,

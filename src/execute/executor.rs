@@ -264,7 +264,9 @@ impl<'a> Run<'a> {
             return answer;
         }
         let gone = match &removed {
-            RemovalAnswer::Refused(..) | RemovalAnswer::LeftOver(_) => Ok(false),
+            RemovalAnswer::Refused(_) | RemovalAnswer::NotStopped(_) | RemovalAnswer::LeftOver(_) => {
+                Ok(false)
+            }
             RemovalAnswer::Proven => Ok(true),
             RemovalAnswer::Unknown(message) => Err(PreconditionError::new(message)),
             // Whatever the answer was, only the store tells. After a failure nothing more is to
@@ -281,7 +283,7 @@ impl<'a> Run<'a> {
             Err(error) => {
                 self.observer.unproven(&step, &error.what);
                 self.stop_unproven(error.what.clone());
-                return Answer::Failed(error.what.into());
+                return Answer::Failed(step.problem(error.what));
             }
         };
         if !gone {
@@ -340,36 +342,32 @@ impl<'a> Run<'a> {
         gauged: &Gauged,
     ) -> Answer {
         self.was_answered = matches!(removed, RemovalAnswer::Answered);
-        let id = Some(step.target.id.clone());
         let problem = match removed {
             RemovalAnswer::LeftOver(failure) => {
                 let part = self.freed(step.clone(), gauged, handler, false);
-                let problem = Problem::new(id, Phase::Remove, in_part(failure));
+                let problem = step.problem(in_part(failure));
                 Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
             }
-            RemovalAnswer::Refused(phase, failure) => Problem::new(id, phase, failure),
-            RemovalAnswer::Failed(failure)
+            RemovalAnswer::NotStopped(failure) => Problem { phase: Phase::Stop, ..step.problem(failure) },
+            RemovalAnswer::Refused(failure)
+            | RemovalAnswer::Failed(failure)
             | RemovalAnswer::InPart(failure)
             | RemovalAnswer::InDoubt(failure)
-            | RemovalAnswer::NotFound(failure) => Problem::new(id, Phase::Remove, failure),
-            _ => {
-                let message = format!("{} reported it as removed, but it still exists", handler.name());
-                Problem::new(id, Phase::Remove, message)
-            }
+            | RemovalAnswer::NotFound(failure) => step.problem(failure),
+            _ => step.problem(format!("{} reported it as removed, but it still exists", handler.name())),
         };
-        let failure = Failure { message: problem.message.clone(), no_space: problem.no_space };
         if stop::is_asked() && !problem.in_part {
             // What was asked for may still happen.
-            self.observer.unproven(step, &failure.message);
-            self.stop_unproven(failure.clone());
-            return Answer::Kept(Ruling::keeps(Rule::RunEnded, failure.message));
+            self.observer.unproven(step, &problem.message);
+            self.stopped = Some(Stopped::Signal);
+            return Answer::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
         }
         self.observer.failed(step, &problem);
         // Images are reported by the plan.
         if !step.target.is_image() {
-            self.problems.push(problem);
+            self.problems.push(problem.clone());
         }
-        Answer::Failed(failure)
+        Answer::Failed(problem)
     }
 
     /// The filesystems on which something is expected to be freed, and their room now.

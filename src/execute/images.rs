@@ -90,11 +90,10 @@ pub fn run(
 
 /// After a failure for want of space the next one would fail likewise, and there may be thousands.
 pub(super) fn stop_without_space(run: &mut Run<'_>, answer: &Answer) {
-    if let Answer::Failed(failure) = answer
+    if let Answer::Failed(Problem { message, no_space: true, .. }) = answer
         && run.stopped.is_none()
-        && failure.no_space
     {
-        run.stop_unproven(failure.clone());
+        run.stop_unproven(Failure { message: message.clone(), no_space: true });
     }
 }
 

@@ -276,9 +276,9 @@ impl KubeletNode<'_, '_> {
                 self.states[at.get()] = ImageState::Kept(Ruling { detail: detail.clone(), ..ruling });
                 Err(RuntimeError(detail))
             }
-            Answer::Failed(failure) => {
-                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, failure.clone()));
-                let message = failure.message;
+            Answer::Failed(problem) => {
+                let message = problem.message.clone();
+                self.problems.push(problem);
                 self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
                 // The kubelet trusts the runtime's answer.
                 if self.way.was_answered() { Ok(()) } else { Err(RuntimeError(message)) }

@@ -5,7 +5,7 @@ use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::model::outcome::Stopped;
-use crate::model::plan::{Cause, Kept, Phase, Step, Target, TargetKind};
+use crate::model::plan::{Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, LabelsOf, OutcomeKind, Plan};
 use crate::policy::rules::Judge;
@@ -121,18 +121,18 @@ impl Handler for Names<'_> {
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let Some((fresh, at)) = &self.fresh else {
-            return RemovalAnswer::Refused(Phase::Untag, "it no longer exists".into());
+            return RemovalAnswer::Refused("it no longer exists".into());
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
             RemovalAnswer::Answered => RemovalAnswer::Proven,
             RemovalAnswer::Closed(what) | RemovalAnswer::StoreUnavailable(what) => {
                 RemovalAnswer::NotAsked(what)
             }
-            RemovalAnswer::Kept(ruling) => RemovalAnswer::Refused(Phase::Untag, ruling.detail.into()),
+            RemovalAnswer::Kept(ruling) => RemovalAnswer::Refused(ruling.detail.into()),
             RemovalAnswer::NotFound(why)
             | RemovalAnswer::Failed(why)
             | RemovalAnswer::InPart(why)
-            | RemovalAnswer::InDoubt(why) => RemovalAnswer::Refused(Phase::Untag, why),
+            | RemovalAnswer::InDoubt(why) => RemovalAnswer::Refused(why),
             other => other,
         }
     }

@@ -1,7 +1,7 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
 use crate::cri::CriError;
-use crate::model::plan::{Failure, Gain, Phase, TargetKind};
+use crate::model::plan::{Failure, Gain, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, Inventory};
@@ -31,7 +31,7 @@ pub trait Remover {
 
     /// Takes names from an image that keeps others.
     fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> RemovalAnswer {
-        RemovalAnswer::Refused(Phase::Untag, "a runtime removes an image with all its names".into())
+        RemovalAnswer::Refused("a runtime removes an image with all its names".into())
     }
 
     /// Bytes of our own that this may use up for a removal or make again after it, on the
@@ -59,7 +59,9 @@ pub enum RemovalAnswer {
     /// It is deleted or repaired, as proven under the store's locks.
     Proven,
     /// It was refused; nothing has changed.
-    Refused(Phase, Failure),
+    Refused(Failure),
+    /// It had to be stopped first, and could not be.
+    NotStopped(Failure),
     /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
     Kept(Ruling),
     /// Some of it was removed, and something could not be: whether it is gone the store tells, and
@@ -135,7 +137,7 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
             let rule = if store_tells { Rule::InUse } else { Rule::NotProven };
             RemovalAnswer::Kept(Ruling::keeps(rule, failure.message))
         }
-        _ => RemovalAnswer::Refused(Phase::Remove, failure),
+        _ => RemovalAnswer::Refused(failure),
     }
 }
 

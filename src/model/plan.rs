@@ -203,6 +203,17 @@ pub struct Step {
 }
 
 impl Step {
+    /// Its deletion failed.
+    #[must_use]
+    pub fn problem(&self, failure: impl Into<Failure>) -> Problem {
+        let phase = match self.target.kind {
+            TargetKind::Image | TargetKind::Artifact => Phase::RemoveImage,
+            TargetKind::Name => Phase::Untag,
+            _ => Phase::Remove,
+        };
+        Problem::new(Some(self.target.id.clone()), phase, failure)
+    }
+
     /// A deletion that frees nothing, as far as is known.
     #[must_use]
     pub fn new(target: Target, cause: Cause) -> Self {

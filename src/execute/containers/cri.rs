@@ -17,7 +17,7 @@ use crate::execute::measure::SettlePatience;
 use crate::execute::proof;
 use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::execute::runtime_match::RuntimeStores;
-use crate::model::plan::{Action, Cause, Phase, Step, TargetKind};
+use crate::model::plan::{Action, Cause, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
 use crate::policy::PolicyKind;
@@ -171,7 +171,7 @@ impl<'a> CriSource<'a> {
             Ok(None) => Some(RemovalAnswer::Answered),
             Ok(Some(one)) if one.state == ContainerState::Running => {
                 let message = "it was stopped but is still running";
-                Some(RemovalAnswer::Refused(Phase::Stop, message.into()))
+                Some(RemovalAnswer::NotStopped(message.into()))
             }
             Ok(Some(_)) => None,
         }
@@ -217,7 +217,7 @@ impl Handler for CriSource<'_> {
             _ => match files::remove(self.collector, step) {
                 Ok(()) => RemovalAnswer::Proven,
                 Err(message) if stop::is_asked() => RemovalAnswer::Unknown(message),
-                Err(message) => RemovalAnswer::Refused(Phase::Remove, message.into()),
+                Err(message) => RemovalAnswer::Refused(message.into()),
             },
         }
     }
@@ -274,7 +274,7 @@ fn process_in(id: &str) -> Option<Proof> {
 fn not_stopped(error: &CriError) -> RemovalAnswer {
     match error.problem {
         CriProblem::Left => RemovalAnswer::Unknown(error.to_string()),
-        _ => RemovalAnswer::Refused(Phase::Stop, error.into()),
+        _ => RemovalAnswer::NotStopped(error.into()),
     }
 }
 
@@ -285,6 +285,6 @@ fn answered(answer: Result<(), CriError>) -> RemovalAnswer {
         Err(error) if error.problem.leaves_doubt() || matches!(error.problem, CriProblem::NotFound(_)) => {
             RemovalAnswer::InDoubt((&error).into())
         }
-        Err(error) => RemovalAnswer::Refused(Phase::Remove, (&error).into()),
+        Err(error) => RemovalAnswer::Refused((&error).into()),
     }
 }

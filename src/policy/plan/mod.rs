@@ -30,9 +30,6 @@ use space_pass::{SpacePass, gain_on};
 use types::First;
 pub use types::{Answer, Task};
 
-/// Reported for a step whose outcome is unknown.
-const UNANSWERED: &str = "the run ended before its outcome was known";
-
 /// Plans one deletion at a time.
 #[derive(Debug)]
 pub struct Planner<'a> {
@@ -120,7 +117,7 @@ impl<'a> Planner<'a> {
     /// filesystem of the inventory, as measured now. A step that was handed out and never answered
     /// counts as failed.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
-        self.answer(Answer::Failed(UNANSWERED.into()));
+        self.fail_unanswered();
         if self.first.is_none() {
             self.first = Some(self.put_first(measured));
         } else if std::mem::take(&mut self.first_stays) {
@@ -168,12 +165,12 @@ impl<'a> Planner<'a> {
                 let detail = format!("since the run began: {}", ruling.detail);
                 self.states[at.get()] = ImageState::Kept(Ruling { detail, ..ruling });
             }
-            Answer::Failed(failure) => {
+            Answer::Failed(problem) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {
                     self.states[at.get()] =
-                        ImageState::Kept(Ruling::keeps(Rule::Refused, failure.message.clone()));
+                        ImageState::Kept(Ruling::keeps(Rule::Refused, problem.message.clone()));
                 }
-                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, failure));
+                self.problems.push(problem);
             }
         }
         if went {
@@ -183,6 +180,13 @@ impl<'a> Planner<'a> {
         }
         if let Stage::Space { sweep: Some(sweep), .. } = &mut self.stage {
             sweep.answered(&self.input, &self.live, &self.rank, at, went);
+        }
+    }
+
+    fn fail_unanswered(&mut self) {
+        if let Some((_, step)) = &self.pending {
+            let problem = step.problem("the run ended before its outcome was known");
+            self.answer(Answer::Failed(problem));
         }
     }
 
@@ -208,7 +212,7 @@ impl<'a> Planner<'a> {
     /// Ends the planning, wherever it stands.
     #[must_use]
     pub fn finish(mut self, measured: &[Measured]) -> Plan {
-        self.answer(Answer::Failed(UNANSWERED.into()));
+        self.fail_unanswered();
         let aged_left = self.is_aged_left();
         self.close(measured);
         for plan in &mut self.filesystems {

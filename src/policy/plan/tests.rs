@@ -19,6 +19,10 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_000_000 * HOUR).unwrap()
 }
 
+fn failed(message: &str) -> Problem {
+    Problem::new(None, Phase::RemoveImage, message)
+}
+
 fn node(filesystem: usize, bytes: u64, needs: &[usize]) -> Node {
     Node {
         kind: NodeKind::Layer,
@@ -431,7 +435,7 @@ fn shared_bytes_leave_with_the_last() {
 fn a_group_that_loses_a_member_is_given_up() {
     for lost in ["a", "b"] {
         let refused = |id: &str| match id == lost {
-            true => Answer::Failed("busy".into()),
+            true => Answer::Failed(failed("busy")),
             false => Answer::Removed,
         };
         let (asked, plan) = a_pair().run(200, refused);
@@ -562,7 +566,7 @@ fn age_goes_first_and_never_stops_space() {
     world.policy.max_age = Some(SignedDuration::from_hours(997));
     world.ages[0] = hours_ago(1000, Some(3));
     let refuse = |id: &str| match id {
-        "i1" => Answer::Failed("held".into()),
+        "i1" => Answer::Failed(failed("held")),
         _ => Answer::Removed,
     };
     let (asked, plan) = world.run(200, refuse);

@@ -1,7 +1,7 @@
 //! Tasks and answers of a planner.
 
 use crate::model::ImageIx;
-use crate::model::plan::Failure;
+use crate::model::plan::Problem;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::StillToFree;
 
@@ -47,7 +47,7 @@ pub enum Answer {
     /// It was not touched, and the run ends here.
     NotTried,
     /// The attempt failed, and the target is still there.
-    Failed(Failure),
+    Failed(Problem),
 }
 
 /// What the first deletion in a store has to do.

@@ -194,7 +194,7 @@ fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, V
         let image = images.iter().find(|image| image.id == step.target.id).unwrap();
         attempted.push(image.id.clone());
         if image.remove_error {
-            planner.answer(Answer::Failed("the row says so".into()));
+            planner.answer(Answer::Failed(step.problem("the row says so")));
         } else {
             measured = measured.map(|space| space.gained(step.predicted_bytes(), 0));
             planner.answer(Answer::Removed);

@@ -117,7 +117,7 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
     assert_eq!(asked, ["a0", "b0", "b1"]);
     assert_eq!(along(&plan.steps[0]), ["b1"]);
     let (asked, plan) = world.run(0, |id| match id {
-        "a0" => Answer::Failed("interrupted".into()),
+        "a0" => Answer::Failed(failed("interrupted")),
         _ => Answer::Removed,
     });
     assert_eq!(asked, ["a0", "b0", "b1"]);

@@ -201,7 +201,7 @@ proptest! {
                 prop_assert!(asked.insert(world.at(&step.target)), "twice");
                 prop_assert!(!must_stay(&world, world.at(&step.target)));
                 planner.answer(match kind {
-                    0 => Answer::Failed("no".into()),
+                    0 => Answer::Failed(failed("no")),
                     1 => Answer::Kept(came_into_use("a pod")),
                     2 => Answer::AlreadyGone,
                     _ => Answer::Removed,
