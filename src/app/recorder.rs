@@ -143,7 +143,7 @@ impl<'a> Recorder<'a> {
             byproduct_bytes: 0,
             usage_after_percent: None,
             error,
-            outcome: Certainty::Seen,
+            certainty: Certainty::Seen,
         }
     }
 }

@@ -495,7 +495,7 @@ mod tests {
             byproduct_bytes: 0,
             usage_after_percent: None,
             error: None,
-            outcome: Certainty::Unknown,
+            certainty: Certainty::Unknown,
         };
         let fate = |store| fate(&inventory, true, &begun(store));
         assert_eq!(fate(Some(overlay.clone())), Some(Confirmation::There));

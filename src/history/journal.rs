@@ -101,7 +101,7 @@ impl Journal {
             self.open.clear();
             for deletion in std::iter::once(deletion).chain(along) {
                 let error = Some(BEGUN.to_owned());
-                let deletion = DeletionRow { error, outcome: Certainty::Unknown, ..deletion };
+                let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
                 self.open.push_back(self.record.entries.len());
                 self.record.entries.push(RunEntry { deletion, key: None, attempt: None, spared: false });
             }

@@ -57,7 +57,7 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
             continue;
         }
         runs::deleted(tx, run, position, &entry.deletion)?;
-        if entry.deletion.outcome == Certainty::Unknown {
+        if entry.deletion.certainty == Certainty::Unknown {
             continue;
         }
         let (Some(StoreKey(store)), TargetKind::Image) = (&entry.key, entry.deletion.kind) else { continue };

@@ -112,7 +112,7 @@ pub fn deleted(
         deletion.usage_after_percent,
         deletion.error,
         signed(deletion.byproduct_bytes),
-        deletion.outcome,
+        deletion.certainty,
     ])?;
     Ok(())
 }

@@ -95,7 +95,7 @@ fn deletion(number: usize) -> DeletionRow {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
-        outcome: Certainty::Seen,
+        certainty: Certainty::Seen,
     }
 }
 

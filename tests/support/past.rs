@@ -122,7 +122,7 @@ fn deletions(at: Timestamp) -> Vec<DeletionRow> {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
-        outcome: Certainty::Seen,
+        certainty: Certainty::Seen,
     };
     vec![
         image("quay.io/team/app:1.4.2", 2 * GIB, 2 * GIB),

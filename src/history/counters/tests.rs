@@ -25,7 +25,7 @@ fn deletion(measured_bytes: Option<i64>) -> DeletionRow {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
-        outcome: Certainty::Seen,
+        certainty: Certainty::Seen,
     }
 }
 

@@ -33,7 +33,7 @@ fn deletion(number: usize) -> DeletionRow {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
-        outcome: Certainty::Seen,
+        certainty: Certainty::Seen,
     }
 }
 
@@ -354,7 +354,7 @@ fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
     let (runs, _) =
         records.read(|from| runs::list(from, &runs::Query { quiet: true, ..Default::default() })).unwrap();
     let deletions = runs.into_iter().flat_map(|run| run.deletions);
-    deletions.map(|one| (one.id, one.outcome, one.error.is_none())).collect()
+    deletions.map(|one| (one.id, one.certainty, one.error.is_none())).collect()
 }
 
 #[test]

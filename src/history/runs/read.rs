@@ -210,7 +210,7 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
         byproduct_bytes: unsigned(row, "byproduct_bytes")?,
         usage_after_percent: row.get("usage_after_percent")?,
         error: row.get("error")?,
-        outcome: row.get("outcome")?,
+        certainty: row.get("outcome")?,
     })
 }
 

@@ -39,7 +39,7 @@ fn deletion(at: Timestamp, kind: TargetKind) -> DeletionRow {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
-        outcome: Certainty::Seen,
+        certainty: Certainty::Seen,
     }
 }
 

@@ -162,9 +162,8 @@ pub struct DeletionRow {
     pub usage_after_percent: Option<f64>,
     /// Why it failed; `None` where it went well.
     pub error: Option<String>,
-    /// How that is known.
-    #[serde(default)]
-    pub outcome: Certainty,
+    #[serde(default, rename = "outcome")]
+    pub certainty: Certainty,
 }
 
 /// An id for a run: its time, and digits that tell two at the same time apart. The first three are of the

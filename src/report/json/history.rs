@@ -382,12 +382,12 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
             && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
         at: deletion.at,
-        outcome: match (deletion.outcome, &deletion.error) {
+        outcome: match (deletion.certainty, &deletion.error) {
             (Certainty::Unknown, _) => "unknown",
             (_, None) => "gone",
             (_, Some(_)) => "failed",
         },
-        confirmed: deletion.outcome == Certainty::Confirmed,
+        confirmed: deletion.certainty == Certainty::Confirmed,
         error: deletion.error,
     }
 }

@@ -24,7 +24,7 @@ fn row() -> RunRow {
         byproduct_bytes: 0,
         usage_after_percent: Some(79.04),
         error: error.map(str::to_owned),
-        outcome: Certainty::Seen,
+        certainty: Certainty::Seen,
     };
     RunRow {
         start: Start {
