@@ -1,18 +1,11 @@
 //! What the kubelet would tell its node of a run, in its terms.
 
+use crate::history::runs::Event;
 use crate::model::display::bytes;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::PassEnd;
 use crate::model::space::InvalidStats;
 use crate::policy::kubelet;
-
-/// One event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
-    pub reason: &'static str,
-    pub message: String,
-}
 
 /// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
 /// `failed_before`: the last run failed, too.
@@ -33,7 +26,7 @@ pub fn events(
         let first = outcome.plan.problems.first().map(|problem| problem.message.clone());
         let first = first.or_else(|| events.first().map(|event| event.message.clone()));
         events.push(Event {
-            reason: kubelet::KubeletEvent::ImageGCFailed.as_str(),
+            reason: kubelet::KubeletEvent::ImageGCFailed.as_str().into(),
             message: format!("failed again (2 or more consecutive runs): {}", first.unwrap_or_default()),
         });
     }
@@ -43,7 +36,8 @@ pub fn events(
 /// What the kubelet tells by its own lights: nothing, where it believes that it has done its work.
 fn by_kubelet(report: &kubelet::CollectorReport) -> Vec<Event> {
     let message = report.failure.as_ref().map(ToString::to_string).unwrap_or_default();
-    let event = |event: &kubelet::KubeletEvent| Event { reason: event.as_str(), message: message.clone() };
+    let event =
+        |event: &kubelet::KubeletEvent| Event { reason: event.as_str().into(), message: message.clone() };
     report.events.iter().map(event).collect()
 }
 
@@ -54,7 +48,7 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
         let mount = mount.map(|mount| mount.display().to_string()).unwrap_or_default();
         if let Some(Err(invalid @ (InvalidStats::NoCapacity | InvalidStats::Missing(_)))) = &plan.before {
             events.push(Event {
-                reason: kubelet::KubeletEvent::InvalidDiskCapacity.as_str(),
+                reason: kubelet::KubeletEvent::InvalidDiskCapacity.as_str().into(),
                 message: format!("{mount}: {invalid}"),
             });
         }
@@ -63,7 +57,7 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             let here = images.filter(|one| one.step.filesystem == Some(plan.filesystem));
             let freed = here.filter_map(|one| one.measured_bytes).sum();
             events.push(Event {
-                reason: kubelet::KubeletEvent::FreeDiskSpaceFailed.as_str(),
+                reason: kubelet::KubeletEvent::FreeDiskSpaceFailed.as_str().into(),
                 message: format!(
                     "{mount}: wanted to free {}, but freed {}: everything else is in use or \
                         protected (`layersweep usage` shows what uses the rest)",

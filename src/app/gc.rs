@@ -11,7 +11,7 @@ use super::containers::Containers;
 use super::database;
 use super::direct;
 use super::error::{Error, Exit};
-use super::events::{Event, events};
+use super::events::events;
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::{Audience, Observer};
 use super::outside::{self, Outside};
@@ -37,7 +37,7 @@ use crate::execute::{
     self, Gauges, PreconditionError, ProofContext, Remover, RemoverFacts, Run, images, names,
 };
 use crate::history::pins::Pins;
-use crate::history::runs::Command;
+use crate::history::runs::{Command, Event};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Gain, PassEnd, Phase, Plan, Problem, TargetKind, sum};

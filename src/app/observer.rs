@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::events::Event;
 use crate::disk::Progress;
+use crate::history::runs::Event;
 use crate::model::Finding;
 use crate::model::plan::Target;
 

@@ -22,7 +22,7 @@ use crate::history::ages::ImageAge;
 use crate::history::pins::{Pin, Pins};
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
-use crate::model::{Attempt, Filesystem, ImageIx, Inventory, Plan, StoreId};
+use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::Unreadable;
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, ExternalFacts, Input, Task};
@@ -35,7 +35,7 @@ pub struct NodeContext<'a> {
     config: Arc<Config>,
     state: &'a State,
     /// Images that earlier runs could not remove, by store and id.
-    attempts: &'a HashMap<(StoreId, String), Attempt>,
+    back_offs: &'a HashMap<(StoreId, String), BackOff>,
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
     /// Our keep-list as it was read right before the deletion that is to be proven next.
@@ -49,7 +49,7 @@ impl<'a> NodeContext<'a> {
             request: Arc::new(request.clone()),
             config: Arc::new(config.clone()),
             state,
-            attempts: state.attempts(),
+            back_offs: state.back_offs(),
             released: HashSet::new(),
             keep_list: RefCell::default(),
         }
@@ -60,9 +60,8 @@ impl<'a> NodeContext<'a> {
         *self.keep_list.borrow_mut() = pins.map(|pins| Pins::new(&pins));
     }
 
-    /// What is remembered of earlier attempts to delete an image.
-    pub(super) fn attempt(&self, store: &StoreId, id: &str) -> Option<&Attempt> {
-        self.attempts.get(&(store.clone(), id.to_owned()))
+    pub(super) fn back_off(&self, store: &StoreId, id: &str) -> Option<&BackOff> {
+        self.back_offs.get(&(store.clone(), id.to_owned()))
     }
 
     /// The containers of `gone` are to be deleted. That the scan of this run saw them use an image, and
@@ -79,12 +78,12 @@ impl<'a> NodeContext<'a> {
         self.released = released.map(|(image, _)| key(inventory, image)).collect();
     }
 
-    /// Earlier attempts, one entry an image.
-    fn attempts_of(&self, inventory: &Inventory) -> impl Iterator<Item = Option<Attempt>> {
+    /// One entry an image.
+    fn back_offs_of(&self, inventory: &Inventory) -> impl Iterator<Item = Option<BackOff>> {
         let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         inventory.images.iter().map(move |image| {
             let key = (keys[image.store.get()].clone(), image.id.to_string());
-            self.attempts.get(&key).cloned()
+            self.back_offs.get(&key).cloned()
         })
     }
 }
@@ -182,10 +181,10 @@ fn planned<T>(
     let first_frees = first_frees(request, &config, scan);
     // Our keep-list is in the inventory already.
     let known: Vec<_> = context
-        .attempts_of(inventory)
+        .back_offs_of(inventory)
         .zip(&inventory.images)
-        .map(|(attempts, image)| ExternalFacts {
-            attempts,
+        .map(|(back_off, image)| ExternalFacts {
+            back_off,
             pinned_by: unknown.clone(),
             first_frees: first_frees[image.store.get()],
             ..ExternalFacts::default()
@@ -268,7 +267,7 @@ impl PolicyContext for NodeContext<'_> {
             _ => new_protection(&self.request, &self.config),
         });
         Box::new(move |inventory| {
-            let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
+            let known = inventory.images.iter().zip(self.back_offs_of(inventory)).map(|(image, back_off)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
                 let mut pinned_by = self.state.pins().of(&image.names, &image.digests, &image.id);
                 match &pins {
@@ -281,7 +280,7 @@ impl PolicyContext for NodeContext<'_> {
                     Err(unknown) => pinned_by.push(unknown.clone()),
                 }
                 pinned_by.retain(|by| !image.pinned_by.contains(by));
-                ExternalFacts { pinned_by, attempts, ..ExternalFacts::default() }
+                ExternalFacts { pinned_by, back_off, ..ExternalFacts::default() }
             });
             known.collect()
         })

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use super::database::warn_of_saving;
 use super::error::Exit;
-use super::events::Event;
 use super::observer::{Deleting, Observer};
 use super::policy_context::NodeContext;
 use super::run::CommandRun;
@@ -14,13 +13,13 @@ use super::state::State;
 use crate::disk;
 use crate::execute;
 use crate::history::journal::Journal;
-use crate::history::runs::{self, Certainty, Command, RunEnd, RunError, Start};
+use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
 use crate::history::scan_record::StoreKey;
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Plan, Problem, Step, TargetKind};
-use crate::model::{Attempt, Filesystem, Inventory, OutcomeKind};
+use crate::model::{BackOff, Filesystem, Inventory, OutcomeKind};
 use crate::policy::{PolicyKind, kubelet};
 
 /// Records one run.
@@ -97,7 +96,7 @@ impl<'a> Recorder<'a> {
     ) -> Exit {
         for event in events {
             self.observer.event(event);
-            self.journal.event(event.reason, &event.message);
+            self.journal.event(event.clone());
         }
         let errors = outcome.plan.problems.iter().map(|problem| RunError {
             id: problem.id.clone().unwrap_or_default(),
@@ -211,10 +210,10 @@ impl execute::RunObserver for Recorder<'_> {
         let row = runs::DeletionRow { measured_bytes: problem.measured_bytes, ..row };
         // For want of space: the disk's fault, and no reason to leave the image alone once there is room.
         let key = step.target.store.as_ref().filter(|_| step.target.is_image() && !problem.no_space);
-        let attempt = key.zip(self.context).map(|(store, context)| {
-            (store, Attempt::after(context.attempt(store, &step.target.id), self.state.now(), message))
+        let back_off = key.zip(self.context).map(|(store, context)| {
+            (store, BackOff::after(context.back_off(store, &step.target.id), self.state.now(), message))
         });
-        self.journal.failed(row, attempt);
+        self.journal.failed(row, back_off);
     }
 
     fn unproven(&mut self, _: &Step, message: &str) {
@@ -252,11 +251,12 @@ pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: &'static str, me
     };
     let mut journal = Journal::begin(state.place(), start);
     if command == Command::Gc && state.last_gc_failed() {
-        let reason = kubelet::KubeletEvent::ImageGCFailed.as_str();
-        let event =
-            Event { reason, message: format!("failed again (2 or more consecutive runs): {message}") };
+        let event = Event {
+            reason: kubelet::KubeletEvent::ImageGCFailed.as_str().into(),
+            message: format!("failed again (2 or more consecutive runs): {message}"),
+        };
         observer.event(&event);
-        journal.event(event.reason, &event.message);
+        journal.event(event);
     }
     let errors = vec![RunError { id: String::new(), step: "begin".into(), message: message.to_owned() }];
     let ended = journal.end(RunEnd { errors, ..RunEnd::of(state.now(), OutcomeKind::Refused) });

@@ -9,7 +9,7 @@ use super::request::Request;
 use super::state::{State, read_clocks};
 use crate::config::Config;
 use crate::disk::Progress;
-use crate::history::ages::Ages;
+use crate::history::ages::InventoryAges;
 use crate::model::{Finding, LabelsOf};
 use crate::stores::{self, Scan};
 use crate::sys::clock::ClockReading;
@@ -20,7 +20,7 @@ pub struct ScanResult {
     /// What the stores hold.
     pub scan: Scan,
     /// The ages of its images.
-    pub ages: Ages,
+    pub ages: InventoryAges,
     /// The database that they come from.
     pub state: State,
     /// Nothing that was to be recorded is lost.

@@ -13,8 +13,8 @@ use super::observer::Observer;
 use super::paths::{own_path, own_paths};
 use super::request::Request;
 use crate::disk::size_cache::SizeCache;
-use crate::history::ages::{Ages, Moment};
-use crate::history::attempts::{self, Attempt};
+use crate::history::ages::{InventoryAges, Moment};
+use crate::history::back_offs::{self, BackOff};
 use crate::history::kept_scans::Packed;
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
@@ -46,7 +46,7 @@ pub struct State {
     /// The copy that has what could not be saved.
     unsaved: Option<Database>,
     known: KnownImages,
-    attempts: HashMap<(StoreId, String), Attempt>,
+    back_offs: HashMap<(StoreId, String), BackOff>,
     /// The last `gc` before this run failed.
     gc_failed: bool,
     pins: Pins,
@@ -116,7 +116,7 @@ impl State {
         let (known, pins, sizes) = database.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
-        let attempts = database.read(attempts::load)?;
+        let back_offs = database.read(back_offs::load)?;
         let gc_failed = last_gc_failed(&database);
         let advanced = clock::advance(known.clock(), &clock).state;
         let scanned = advanced.record_time;
@@ -134,7 +134,7 @@ impl State {
             unreadable,
             unsaved: None,
             known,
-            attempts,
+            back_offs,
             gc_failed,
             pins: Pins::new(&pins),
             sizes,
@@ -220,8 +220,8 @@ impl State {
     }
 
     /// Images that earlier runs could not remove.
-    pub fn attempts(&self) -> &HashMap<(StoreId, String), Attempt> {
-        &self.attempts
+    pub fn back_offs(&self) -> &HashMap<(StoreId, String), BackOff> {
+        &self.back_offs
     }
 
     /// Whether the last `gc` before this run failed. Unknown is no.
@@ -240,7 +240,7 @@ impl State {
     }
 
     /// The ages of all images of an inventory of this machine, at present.
-    pub fn ages_now(&self, inventory: &Inventory) -> Ages {
+    pub fn ages_now(&self, inventory: &Inventory) -> InventoryAges {
         self.known.ages(inventory, &self.present())
     }
 
@@ -262,7 +262,7 @@ impl State {
 
     /// The ages of all images of a scan: from the records where they know the image, else
     /// from the disk.
-    pub fn ages(&self, scan: &Scan) -> Ages {
+    pub fn ages(&self, scan: &Scan) -> InventoryAges {
         let foreign = scan.sysroot.is_foreign().then(|| own_paths(scan));
         self.known.ages(foreign.as_ref().unwrap_or(&scan.inventory), &self.moment())
     }
@@ -395,7 +395,7 @@ impl State {
         }
         let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
         self.known = known;
-        self.attempts = database.read(attempts::load)?;
+        self.back_offs = database.read(back_offs::load)?;
         self.gc_failed = last_gc_failed(&database);
         self.unreadable = database.unreadable;
         // Others wait for the right to write; what is left to do here may take as long as a pager.

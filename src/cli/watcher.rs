@@ -7,9 +7,9 @@ use super::args::Format;
 use super::global::Global;
 use super::progress::Line;
 use super::terminal;
-use crate::app::events::Event;
 use crate::app::observer::{Audience, Deleting, Observer, Shown};
 use crate::disk::Progress;
+use crate::history::runs::Event;
 use crate::model::Finding;
 use crate::report::text::{bytes, safe};
 

@@ -191,14 +191,14 @@ pub fn counted_from(
 
 /// The ages of all images of one inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ages {
+pub struct InventoryAges {
     /// By position of the image.
     pub(super) images: Vec<ImageAge>,
     /// The record time that ages are counted to.
     pub now: Timestamp,
 }
 
-impl Ages {
+impl InventoryAges {
     /// Of one image of the inventory that these ages were made for.
     #[must_use]
     pub fn of(&self, image: ImageIx) -> &ImageAge {

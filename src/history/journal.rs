@@ -10,7 +10,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use super::attempts::Attempt;
+use super::back_offs::BackOff;
 use super::db::{PATIENCE, Records};
 use super::error::Error;
 use super::files::{DATABASE, Stamp};
@@ -103,7 +103,7 @@ impl Journal {
                 let error = Some(BEGUN.to_owned());
                 let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
                 self.open.push_back(self.record.entries.len());
-                self.record.entries.push(RunEntry { deletion, key: None, attempt: None, spared: false });
+                self.record.entries.push(RunEntry { deletion, key: None, back_off: None, spared: false });
             }
         }
         self.save(SHORT);
@@ -126,7 +126,7 @@ impl Journal {
     /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
     /// that is returned.
     pub fn gone(&mut self, deletion: DeletionRow, store: Option<&StoreId>) -> usize {
-        self.add(RunEntry { deletion, key: store.cloned().map(StoreKey), attempt: None, spared: false })
+        self.add(RunEntry { deletion, key: store.cloned().map(StoreKey), back_off: None, spared: false })
     }
 
     /// The measured result of the deletion at `position`.
@@ -144,17 +144,17 @@ impl Journal {
         });
     }
 
-    /// Something could not be deleted: `deletion.error` says why. `attempt` is what is remembered of
+    /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of
     /// an image and its store.
-    pub fn failed(&mut self, deletion: DeletionRow, attempt: Option<(&StoreId, Attempt)>) {
-        let (key, attempt) = attempt.map(|(store, attempt)| (StoreKey(store.clone()), attempt)).unzip();
-        self.add(RunEntry { deletion, key, attempt, spared: false });
+    pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<(&StoreId, BackOff)>) {
+        let (key, back_off) = back_off.map(|(store, back_off)| (StoreKey(store.clone()), back_off)).unzip();
+        self.add(RunEntry { deletion, key, back_off, spared: false });
         self.spared();
     }
 
     /// An event that the kubelet would report on its node.
-    pub fn event(&mut self, reason: &str, message: &str) {
-        self.record.events.push(Event { reason: reason.to_owned(), message: message.to_owned() });
+    pub fn event(&mut self, event: Event) {
+        self.record.events.push(event);
         self.save(SHORT);
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule};
+use super::ages::{self, Basis, Before, FirstSight, ImageAge, InventoryAges, Moment, Rule};
 use super::clock::ClockState;
 use super::values::{damaged, maybe_store, moment};
 use crate::model::path_text;
@@ -80,12 +80,12 @@ impl KnownImages {
     /// else from the disk. Right whether or not the scan itself has been recorded: an image
     /// that was pulled again since is judged anew, one that is in use now was used now.
     #[must_use]
-    pub fn ages(&self, inventory: &Inventory, now: &Moment) -> Ages {
+    pub fn ages(&self, inventory: &Inventory, now: &Moment) -> InventoryAges {
         let users = ages::users(inventory);
         let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         let images = inventory.images.iter().zip(users);
         let images = images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, now));
-        Ages { images: images.collect(), now: now.record_time }
+        InventoryAges { images: images.collect(), now: now.record_time }
     }
 
     fn age(&self, image: &Image, store: &StoreId, users: u64, now: &Moment) -> ImageAge {

@@ -6,7 +6,7 @@
 //! still works from what the disk itself says.
 
 pub mod ages;
-pub mod attempts;
+pub mod back_offs;
 pub mod checkup;
 pub mod clock;
 pub mod counters;

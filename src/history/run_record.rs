@@ -3,7 +3,7 @@
 use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
 
-use super::attempts::{self, Attempt};
+use super::back_offs::{self, BackOff};
 use super::runs::{self, Certainty, DeletionRow, Event, RunEnd, Start, TargetKind};
 use super::scan_record::StoreKey;
 use super::usage;
@@ -27,7 +27,8 @@ pub struct RunEntry {
     /// The store of an image.
     pub key: Option<StoreKey>,
     /// It could not be deleted: not before this again.
-    pub attempt: Option<Attempt>,
+    #[serde(rename = "attempt")]
+    pub back_off: Option<BackOff>,
     /// It was begun, but not asked for after all: there is nothing to tell.
     pub spared: bool,
 }
@@ -62,9 +63,9 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
         }
         let (Some(StoreKey(store)), TargetKind::Image) = (&entry.key, entry.deletion.kind) else { continue };
         let (id, at) = (&entry.deletion.id, entry.deletion.at);
-        match (&entry.attempt, &entry.deletion.error) {
-            (Some(attempt), _) => attempts::set(tx, store, id, at, attempt)?,
-            (None, None) => attempts::clear(tx, store, id, at)?,
+        match (&entry.back_off, &entry.deletion.error) {
+            (Some(back_off), _) => back_offs::set(tx, store, id, at, back_off)?,
+            (None, None) => back_offs::clear(tx, store, id, at)?,
             (None, Some(_)) => {}
         }
     }

@@ -6,7 +6,7 @@
 //! leak (an unused object that was not deleted), the store
 //! itself, or a user outside the store. [`refs`] derives every figure from that.
 
-mod attempt;
+mod back_off;
 mod container;
 pub mod display;
 pub mod evidence;
@@ -31,7 +31,7 @@ pub mod scan_summary;
 pub mod space;
 mod store;
 
-pub use attempt::Attempt;
+pub use back_off::BackOff;
 pub use container::{Container, ContainerState, Owner};
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;

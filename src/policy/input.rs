@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use crate::model::Attempt;
+pub use crate::model::BackOff;
 use crate::model::reference;
 use crate::model::refs::Refs;
 use crate::model::{Image, ImageIx, Inventory, Pattern, Store, StoreKind};
@@ -135,7 +135,7 @@ pub struct ExternalFacts {
     /// What else pins it: our own keep-list.
     pub pinned_by: Vec<String>,
     /// Earlier runs could not remove it.
-    pub attempts: Option<Attempt>,
+    pub back_off: Option<BackOff>,
     /// Why the selected backend cannot delete it, if so.
     pub out_of_reach: Option<String>,
     /// Bytes that the first deletion in its store has to free, where the disk is so full that none can
@@ -149,7 +149,7 @@ impl ExternalFacts {
         self.used_by.extend(other.used_by);
         self.runtime_pins |= other.runtime_pins;
         self.pinned_by.extend(other.pinned_by);
-        self.attempts = self.attempts.take().or(other.attempts);
+        self.back_off = self.back_off.take().or(other.back_off);
         self.out_of_reach = self.out_of_reach.take().or(other.out_of_reach);
         self.first_frees = self.first_frees.or(other.first_frees);
     }

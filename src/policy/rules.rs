@@ -260,17 +260,16 @@ impl<'a> Judge<'a> {
     }
 
     fn backing_off(&self, at: ImageIx) -> Says {
-        let attempts = self.input.known(at).and_then(|known| known.attempts.as_ref());
-        match attempts {
-            Some(attempts) if attempts.next_try > self.input.now => Says::Stay(format!(
+        match self.input.known(at).and_then(|known| known.back_off.as_ref()) {
+            Some(back_off) if back_off.next_try > self.input.now => Says::Stay(format!(
                 "{} to remove it, the last with: {}; not again before {}",
-                if attempts.failures == 1 {
+                if back_off.failures == 1 {
                     "an attempt failed".to_owned()
                 } else {
-                    format!("{} attempts failed", attempts.failures)
+                    format!("{} attempts failed", back_off.failures)
                 },
-                attempts.last_error,
-                whole_second(attempts.next_try),
+                back_off.last_error,
+                whole_second(back_off.next_try),
             )),
             Some(_) => Says::go("the wait after the last failed attempt is over"),
             None => Says::go("no attempt to remove it has failed"),

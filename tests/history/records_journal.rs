@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support;
-use layersweep::history::attempts::{self, Attempt};
+use layersweep::history::back_offs;
 use layersweep::history::journal::{Journal, RunRecord};
 use layersweep::history::runs::{
     self, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, RunRow, Start, TargetKind,
@@ -18,7 +18,7 @@ use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Pending, Queue, Records, StateDirectory, apply_waiting, save,
 };
-use layersweep::model::Consistency;
+use layersweep::model::{BackOff, Consistency};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::scan_records::{at, image, record_fresh, scan_record, store_key};
 
@@ -530,7 +530,7 @@ fn killed_at_any_instant_what_was_saved_is_there() {
 }
 
 fn tries(records: &Records) -> Vec<(String, u32)> {
-    let all = records.read(attempts::load).unwrap();
+    let all = records.read(back_offs::load).unwrap();
     let mut all: Vec<_> = all.into_iter().map(|((_, id), attempt)| (id, attempt.failures)).collect();
     all.sort();
     all
@@ -544,13 +544,13 @@ fn attempts_end_with_the_image() {
     let ids: Vec<_> = (0..4).map(|number| image(number, 0).id).collect();
     let mut journal = node.journal("one");
     for id in &ids {
-        let attempt = Attempt { failures: 1, next_try: at(400), last_error: "in use".into() };
+        let attempt = BackOff { failures: 1, next_try: at(400), last_error: "in use".into() };
         let refused = DeletionRow { id: id.clone(), error: Some("in use".into()), ..deletion(100) };
         journal.failed(refused, Some((&store_key(), attempt)));
     }
     assert!(journal.end(RunEnd::of(at(200), OutcomeKind::Failed)).kept);
     let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
-    let known = records.read(attempts::load).unwrap();
+    let known = records.read(back_offs::load).unwrap();
     assert_eq!(known[&(store_key(), ids[2].clone())].last_error, "in use");
     let runs = list(&records);
     assert_eq!(runs[0].deletions[1].error.as_deref(), Some("in use"));
@@ -574,7 +574,7 @@ fn attempts_end_with_the_image() {
     assert_eq!(tries(&records), expected);
     drop(records);
     let mut journal = node.journal("two");
-    let again = Attempt { failures: 2, next_try: at(2000), last_error: "in use".into() };
+    let again = BackOff { failures: 2, next_try: at(2000), last_error: "in use".into() };
     let refused = DeletionRow { id: ids[0].clone(), error: Some("in use".into()), ..deletion(400) };
     journal.failed(refused, Some((&store_key(), again)));
     journal.gone(DeletionRow { id: ids[2].clone(), ..deletion(401) }, Some(&store_key()));

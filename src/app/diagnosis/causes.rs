@@ -5,7 +5,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, Part, PartKind, Planned};
-use crate::history::ages::Ages;
+use crate::history::ages::InventoryAges;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
@@ -31,7 +31,7 @@ pub struct Context<'a> {
     /// The other users.
     pub other_users: &'a OtherUsers,
     /// What is remembered of the images.
-    pub ages: &'a Ages,
+    pub ages: &'a InventoryAges,
     /// Each filesystem's parts.
     pub divided: &'a [Divided],
     /// What becomes of the leaks.

@@ -263,7 +263,7 @@ fn absurd_readings_do_no_harm() {
 
 /// What a test machine does next.
 #[derive(Clone, Debug)]
-struct Event {
+struct MachineStep {
     passes: i64,
     /// Starts another boot, with that much time off.
     off: Option<i64>,
@@ -272,11 +272,11 @@ struct Event {
     synchronised: bool,
 }
 
-fn events(wrong: std::ops::Range<i64>) -> impl Strategy<Value = Vec<Event>> {
+fn events(wrong: std::ops::Range<i64>) -> impl Strategy<Value = Vec<MachineStep>> {
     let passes = prop_oneof![0..10 * SECOND, 0..10 * MINUTE, 0..5 * DAY];
     let off = proptest::option::weighted(0.2, prop_oneof![0..5 * MINUTE, 0..40 * DAY]);
     let set = proptest::option::weighted(0.3, prop_oneof![-5 * SECOND..0, wrong]);
-    let event = (passes, off, set, any::<bool>()).prop_map(|(passes, off, set, synchronised)| Event {
+    let event = (passes, off, set, any::<bool>()).prop_map(|(passes, off, set, synchronised)| MachineStep {
         passes,
         off,
         set,
@@ -296,7 +296,7 @@ struct Mark {
 }
 
 /// Runs the machine and hands every mark's age to `check`: (age, true age, slack, this boot).
-fn run(events: &[Event], truthful: bool, mut check: impl FnMut(i64, i64, i64, bool)) {
+fn run(events: &[MachineStep], truthful: bool, mut check: impl FnMut(i64, i64, i64, bool)) {
     let (mut now, mut boot, mut since, mut wrong) = (NOON, 0_usize, 100 * SECOND, 0);
     let mut last: Option<ClockState> = None;
     let mut marks: Vec<Mark> = Vec::new();

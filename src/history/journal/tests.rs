@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::*;
-use crate::history::attempts;
+use crate::history::back_offs;
 use crate::history::runs::{self, Command, OutcomeKind, Reason, RunError, TargetKind};
 use crate::history::save::apply_waiting;
 use crate::history::{Access, schema};
@@ -37,8 +37,8 @@ fn deletion(number: usize) -> DeletionRow {
     }
 }
 
-fn attempt(number: usize) -> Attempt {
-    Attempt { failures: 2, next_try: at(number + 600), last_error: "in use by \u{1b}".into() }
+fn back_off(number: usize) -> BackOff {
+    BackOff { failures: 2, next_try: at(number + 600), last_error: "in use by \u{1b}".into() }
 }
 
 fn start() -> Start {
@@ -96,9 +96,12 @@ impl Happens {
             }
             Self::Refused => {
                 let refused = DeletionRow { error: Some("in use".into()), ..deletion(number) };
-                journal.failed(refused, Some((&store(), attempt(number))));
+                journal.failed(refused, Some((&store(), back_off(number))));
             }
-            Self::Event => journal.event("FreeDiskSpaceFailed", "too little"),
+            Self::Event => {
+                let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
+                journal.event(event);
+            }
         }
         true
     }
@@ -121,8 +124,8 @@ fn database() -> Connection {
     schema::fill(&mut connection, schema::newest()).unwrap();
     // One that would not go before, and goes now.
     let tx = connection.transaction().unwrap();
-    attempts::set(&tx, &store(), "image 0", at(0), &attempt(0)).unwrap();
-    attempts::set(&tx, &store(), "image of others", at(0), &attempt(0)).unwrap();
+    back_offs::set(&tx, &store(), "image 0", at(0), &back_off(0)).unwrap();
+    back_offs::set(&tx, &store(), "image of others", at(0), &back_off(0)).unwrap();
     tx.commit().unwrap();
     connection
 }

@@ -7,7 +7,7 @@ use rusqlite::{Row, params};
 
 use super::{StoreRow, Writer};
 use crate::history::ages::{self, Before};
-use crate::history::attempts;
+use crate::history::back_offs;
 use crate::history::scan_record::SeenImage;
 use crate::history::values::{json, moment, signed};
 
@@ -97,7 +97,7 @@ impl Writer<'_> {
             let id = match lives.remove(key) {
                 Some(life) if self.was_remade(store, &life, image)? => {
                     self.end(store, &life)?;
-                    attempts::forget(self.to, store.id, &image.id, self.now.record_time)?;
+                    back_offs::forget(self.to, store.id, &image.id, self.now.record_time)?;
                     self.begin(store, image, in_use, Some(life.seen(store)))?
                 }
                 Some(life) => {
@@ -120,7 +120,7 @@ impl Writer<'_> {
             }
         }
         if store.is_complete {
-            attempts::forget_gone(self.to, store.id, self.now.record_time)?;
+            back_offs::forget_gone(self.to, store.id, self.now.record_time)?;
         }
         Ok(())
     }

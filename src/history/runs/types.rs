@@ -123,10 +123,11 @@ impl RunEnd {
     }
 }
 
-/// An event that the kubelet would report on its node.
+/// Events that the kubelet would have recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "EventDoc"))]
 pub struct Event {
-    /// The kubelet's word: `FreeDiskSpaceFailed`.
+    /// The kubelet's word: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
     pub reason: String,
     /// What it says.
     pub message: String,

@@ -8,7 +8,7 @@ use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
     Size, Store, StoreKind, Use,
 };
-use crate::policy::input::{Ages, Attempt, ExternalFacts, NamedBy, Policy, Protect};
+use crate::policy::input::{Ages, BackOff, ExternalFacts, NamedBy, Policy, Protect};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
 use crate::policy::space::{FreeFloor, Targets, Thresholds};
@@ -248,8 +248,8 @@ fn every_rule_keeps_and_says_why() {
         image.labels = Labels::Known(vec![]);
     }
     images[5].labels = Labels::Known(vec![("keep".into(), "yes".into())]);
-    world.known[9].attempts =
-        Some(Attempt::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
+    world.known[9].back_off =
+        Some(BackOff::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
     world.ages[8] = hours_ago(0, None);
     let named =
         |reference: &str, source: &str| NamedBy { reference: reference.into(), source: source.into() };
@@ -671,8 +671,8 @@ fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
 #[test]
 fn named_images_are_protected() {
     let mut world = ten_images();
-    let attempts = Attempt::after(None, now(), "busy");
-    world.known[1].attempts = Some(attempts);
+    let back_off = BackOff::after(None, now(), "busy");
+    world.known[1].back_off = Some(back_off);
     world.inventory.containers = vec![container(2, Owner::Podman)];
     world.ages[3] = Ages::new(now(), None, 0);
     world.policy.min_age = SignedDuration::from_mins(2);

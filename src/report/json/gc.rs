@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::{EventDoc, Header};
+use super::parts::Header;
 use crate::app::diagnosis::Part;
 use crate::app::gc::GcResult;
 use crate::app::outside::Outside;
+use crate::history::runs::Event;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger};
@@ -64,7 +65,7 @@ pub struct GcDoc {
     /// What went wrong on the way.
     pub errors: Vec<GcErrorDoc>,
     /// Events that the kubelet would have recorded, in its terms.
-    pub events: Vec<EventDoc>,
+    pub events: Vec<Event>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
     pub outcome: OutcomeKind,
     /// Where the target was not reached: what the filesystem holds in no store.
@@ -236,7 +237,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         // Leaks that stay are told of by `sweep`.
         kept: plan.kept.iter().filter(|kept| kept.target.kind != TargetKind::Leak).map(kept).collect(),
         errors: plan.problems.iter().map(problem).collect(),
-        events: result.events.iter().map(|one| EventDoc::new(one.reason, &one.message)).collect(),
+        events: result.events.clone(),
         outcome: plan.outcome,
         not_in_store: result.outside.iter().map(not_in_store).collect(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::{EventDoc, Header};
+use super::parts::Header;
 use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
-use crate::history::runs::{Certainty, DeletionRow, OutcomeKind, RunError, RunRow};
+use crate::history::runs::{Certainty, DeletionRow, Event, OutcomeKind, RunError, RunRow};
 use crate::history::scan_record::StoreKey;
 use crate::history::usage::{Point, Range, Series};
 use crate::model::display::two_decimals;
@@ -97,7 +97,7 @@ pub struct RunDoc {
     /// What failed.
     pub errors: Vec<RunErrorDoc>,
     /// Events that the kubelet would have recorded.
-    pub events: Vec<EventDoc>,
+    pub events: Vec<Event>,
     /// It did not end, and another run that could delete came after it: it was killed.
     pub killed: bool,
     /// Its record, or some of it, waits in a file to be saved in the database. Never set for
@@ -360,7 +360,7 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         believed_bytes: row.believed_bytes,
         deleted: row.deletions.into_iter().map(deletion).collect(),
         errors: row.errors.into_iter().map(error).collect(),
-        events: row.events.iter().map(|event| EventDoc::new(&event.reason, &event.message)).collect(),
+        events: row.events,
         killed: row.killed,
     }
 }

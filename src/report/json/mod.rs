@@ -35,8 +35,8 @@ pub use history::{
 };
 pub use omitted::{OmittedBaseDoc, OmittedDoc, OmittedGroupDoc, RestDoc};
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, EventDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc,
-    LeakDoc, OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc,
+    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};

@@ -27,22 +27,6 @@ impl Header {
     }
 }
 
-/// Events that the kubelet would have recorded.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct EventDoc {
-    /// The kubelet's word: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
-    pub reason: String,
-    /// What it says.
-    pub message: String,
-}
-
-impl EventDoc {
-    pub(super) fn new(reason: &str, message: &str) -> Self {
-        Self { reason: reason.to_owned(), message: message.to_owned() }
-    }
-}
-
 /// A filesystem.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

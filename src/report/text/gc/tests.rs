@@ -2,9 +2,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::*;
+use crate::history::runs::Event;
 use crate::model::plan::Trigger;
 use crate::policy::compare::{PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, EventDoc, GcErrorDoc, Header, SCHEMA_VERSION};
+use crate::report::json::{ComparisonDoc, GcErrorDoc, Header, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, zone: TimeZone::UTC }
@@ -195,7 +196,7 @@ fn what_went_wrong_comes_before_the_end() {
             step: "remove-image".into(),
             message: "no\u{1b}[31m".into(),
         }],
-        events: vec![EventDoc { reason: "FreeDiskSpaceFailed".into(), message: "/var: too little".into() }],
+        events: vec![Event { reason: "FreeDiskSpaceFailed".into(), message: "/var: too little".into() }],
         ..document()
     };
     let expected = "\

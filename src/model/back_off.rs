@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Failed deletion attempts of an image, and when it may be tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct BackOff {
     /// How many attempts in a row have failed.
     pub failures: u32,
     /// Earliest time of the next attempt, in record time.
@@ -13,7 +13,7 @@ pub struct Attempt {
     pub last_error: String,
 }
 
-impl Attempt {
+impl BackOff {
     /// The wait after the first failure.
     const FIRST: SignedDuration = SignedDuration::from_mins(5);
     /// No wait is longer.
@@ -37,15 +37,15 @@ mod tests {
     #[test]
     fn the_wait_grows_to_a_day() {
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
-        let mut attempts = None;
+        let mut back_off = None;
         let mut waits = Vec::new();
         for _ in 0..11 {
-            let next = Attempt::after(attempts.as_ref(), now, "in use");
+            let next = BackOff::after(back_off.as_ref(), now, "in use");
             waits.push(next.next_try.duration_since(now).as_mins());
-            attempts = Some(next);
+            back_off = Some(next);
         }
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]);
-        let many = Attempt { failures: u32::MAX, next_try: now, last_error: String::new() };
-        assert_eq!(Attempt::after(Some(&many), now, "").failures, u32::MAX);
+        let many = BackOff { failures: u32::MAX, next_try: now, last_error: String::new() };
+        assert_eq!(BackOff::after(Some(&many), now, "").failures, u32::MAX);
     }
 }

@@ -6,21 +6,21 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 
 use super::values::{micros, store, time};
-pub use crate::model::Attempt;
+pub use crate::model::BackOff;
 use crate::model::StoreId;
 use crate::model::path_text;
 
 /// All of them, by store and image id.
-pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), Attempt>> {
+pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), BackOff>> {
     connection
         .prepare_cached("SELECT * FROM attempts")?
         .query_map([], |row| {
-            let attempt = Attempt {
+            let back_off = BackOff {
                 failures: row.get("failures")?,
                 next_try: time(row, "next_try")?,
                 last_error: row.get("last_error")?,
             };
-            Ok(((store(row, "kind")?, row.get("image_id")?), attempt))
+            Ok(((store(row, "kind")?, row.get("image_id")?), back_off))
         })?
         .collect()
 }
@@ -32,7 +32,7 @@ pub fn set(
     store: &StoreId,
     image_id: &str,
     tried: Timestamp,
-    attempt: &Attempt,
+    back_off: &BackOff,
 ) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "INSERT INTO attempts (kind, root, driver, image_id, failures, tried, next_try, last_error)
@@ -45,10 +45,10 @@ pub fn set(
         path_text::to_text(store.root()),
         store.driver(),
         image_id,
-        attempt.failures,
+        back_off.failures,
         micros(tried),
-        micros(attempt.next_try),
-        attempt.last_error,
+        micros(back_off.next_try),
+        back_off.last_error,
     ])?;
     Ok(())
 }
