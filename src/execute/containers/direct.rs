@@ -92,9 +92,6 @@ struct DiskSource<'a> {
     ended: HashMap<String, CrioMetadata>,
 }
 
-/// A rule that keeps something, and why.
-type Bar = (Rule, String);
-
 #[derive(Default)]
 struct DiskListing {
     containers: Vec<Container>,
@@ -103,7 +100,7 @@ struct DiskListing {
     pods: Pods,
     pods_unknown: Option<String>,
     /// What stays whatever the policy says.
-    barred: HashMap<String, Bar>,
+    barred: HashMap<String, Ruling>,
     /// Containers that are not CRI-O's.
     others: Vec<Kept>,
     /// Name of each pod, by uid.
@@ -159,14 +156,14 @@ impl ContainerSource for DiskSource<'_> {
             Stage::Logs => {}
         }
         for stays in &mut plan.kept {
-            if let Some((rule, detail)) = seen.barred.get(&stays.target.id) {
+            if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&stays.target.id) {
                 (stays.rule, stays.detail) = (*rule, detail.clone());
             }
         }
         // Directories of pods that are not the kubelet's make everything else doubtful, too.
-        let unknown = seen.pods_unknown.as_ref().map(|why| (Rule::PodsUnknown, why.clone()));
+        let unknown = seen.pods_unknown.as_ref().map(|why| Ruling::keeps(Rule::PodsUnknown, why));
         for step in plan.steps.clone() {
-            if let Some((rule, detail)) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
+            if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
                 plan.spare(step.target, *rule, detail.clone());
             }
         }
@@ -231,20 +228,21 @@ impl<'a> DiskSource<'a> {
     }
 
     /// The rule by which nothing of a store's goes.
-    fn closed(&self, store: &Store) -> Option<Bar> {
+    fn closed(&self, store: &Store) -> Option<Ruling> {
         if self.direct.owners.is_none() {
             let why =
                 "the runtime may be running (--while-runtime-runs) and has newer information: use --via cri";
-            return Some((Rule::OwnerAtWork, why.into()));
+            return Some(Ruling::keeps(Rule::OwnerAtWork, why));
         }
         match self.direct.editors.store(store) {
-            Err(why) => Some((Rule::OutOfReach, why.to_owned())),
+            Err(why) => Some(Ruling::keeps(Rule::OutOfReach, why)),
             Ok(_) if self.own.as_ref().map(StoreId::of) != Some(StoreId::of(store)) => {
-                Some((Rule::OutOfReach, "another store is identified as CRI-O's".into()))
+                Some(Ruling::keeps(Rule::OutOfReach, "another store is identified as CRI-O's"))
             }
-            Ok(_) if store.consistency != Consistency::Consistent => {
-                Some((Rule::DamagedStore, "the records of its store are damaged or being written".into()))
-            }
+            Ok(_) if store.consistency != Consistency::Consistent => Some(Ruling::keeps(
+                Rule::DamagedStore,
+                "the records of its store are damaged or being written",
+            )),
             Ok(_) => None,
         }
     }
@@ -253,22 +251,22 @@ impl<'a> DiskSource<'a> {
     fn add(&mut self, inventory: &Inventory, one: &model::Container, seen: &mut DiskListing) {
         let facts = self.facts(inventory, one);
         let unread = facts.as_ref().err().map(|error| {
-            (Rule::PodUnknown, format!("its files do not say which pod it belongs to: {error}"))
+            Ruling::keeps(Rule::PodUnknown, format!("its files do not say which pod it belongs to: {error}"))
         });
         let facts = facts.unwrap_or_default();
         let unfinished = match one.state {
             ContainerState::Exited => None,
-            ContainerState::Running => Some((Rule::Running, "running according to its record".into())),
+            ContainerState::Running => Some(Ruling::keeps(Rule::Running, "running according to its record")),
             ContainerState::Created => {
-                Some((Rule::Starting, "not started yet according to its record".into()))
+                Some(Ruling::keeps(Rule::Starting, "not started yet according to its record"))
             }
             ContainerState::Unknown => {
-                Some((Rule::StateUnknown, "its record does not say that it has exited".to_owned()))
+                Some(Ruling::keeps(Rule::StateUnknown, "its record does not say that it has exited"))
             }
         };
         let closed = self.closed(&inventory.stores[one.store.get()]);
-        if let Some(bar) = closed.or(unfinished).or(unread) {
-            seen.barred.insert(one.id.to_string(), bar);
+        if let Some(ruling) = closed.or(unfinished).or(unread) {
+            seen.barred.insert(one.id.to_string(), ruling);
         }
         let CrioMetadata { pod_uid, pod_name, pod_namespace, name, attempt, finished } = facts;
         let is_sandbox = one.sandbox || one.sandbox_id.as_deref() == Some(one.id.as_str());

@@ -16,16 +16,13 @@ use crate::execute::executor::Proof;
 use crate::execute::remover::PreconditionError;
 use crate::model::Plan;
 use crate::model::plan::{Cause, Kept, Phase, Step, Target, TargetKind};
-use crate::model::rules::{self, Rule};
+use crate::model::rules::{Rule, Ruling};
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
 use crate::policy::PolicyKind;
 use crate::policy::containers::logs::{self, LinkTarget, LogDirectoryState};
 use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
-
-/// The rule that keeps something, and why; `None`: it goes.
-type Ruling = Option<(Rule, String)>;
 
 /// The logs stage: directories of deleted pods, then dangling links.
 pub(super) fn plan(
@@ -58,7 +55,7 @@ pub(super) fn plan(
         let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
         let ruling = link_stays(collector, seen, without, &Link { dangling, ..link.clone() });
         // Links of running containers are never candidates.
-        if ruling.as_ref().is_none_or(|(rule, _)| *rule != Rule::LeadsSomewhere) {
+        if ruling.as_ref().is_none_or(|ruling| ruling.rule != Rule::LeadsSomewhere) {
             decide(plan, &link.path, Cause::Dangling, node_logs::measure(&link.path).bytes, ruling);
         }
     }
@@ -68,12 +65,12 @@ fn without_path(link: &Link, without: &BTreeSet<&str>) -> bool {
     link.target.to_str().is_some_and(|target| without.contains(target))
 }
 
-fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Ruling) {
+fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Option<Ruling>) {
     let id = path.display().to_string();
     let names = vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()];
     let target = Target { kind: TargetKind::Log, store: None, id, names, leak: None };
     match ruling {
-        Some((rule, detail)) => plan.kept.push(Kept { target, rule, detail }),
+        Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target, rule, detail }),
         // A name that is not UTF-8 can neither be reported nor found again by its text.
         None if path.to_str().is_none() => {
             let detail = "its name is not valid UTF-8".into();
@@ -88,14 +85,14 @@ fn directory_stays(
     seen: &CriListing,
     without: &BTreeSet<&str>,
     directory: &node_logs::LogDirectory,
-) -> Ruling {
+) -> Option<Ruling> {
     let name = directory.name.to_str().unwrap_or_default();
     let pod = logs::uid_in_directory(name);
     let open = reader(seen, &directory.path);
     if collector.policy.decides == PolicyKind::Kubelet {
         // Two promises of ours hold for it as well: what is read stays, and what lives.
         if !logs::kubelet_directory(name, &seen.pods) {
-            return Some((Rule::PodKnown, "its pod may still exist".into()));
+            return Some(Ruling::keeps(Rule::PodKnown, "its pod may still exist"));
         }
         return is_read(open);
     }
@@ -120,11 +117,13 @@ fn reader(seen: &CriListing, path: &Path) -> Result<Option<String>, String> {
 }
 
 /// Whoever has it open, or may have, keeps it.
-fn is_read(reader: Result<Option<String>, String>) -> Ruling {
+fn is_read(reader: Result<Option<String>, String>) -> Option<Ruling> {
     match reader {
         Ok(None) => None,
-        Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
-        Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
+        Ok(Some(who)) => Some(Ruling::keeps(Rule::Open, format!("{who} has it open"))),
+        Err(why) => {
+            Some(Ruling::keeps(Rule::Open, format!("cannot determine which process has it open: {why}")))
+        }
     }
 }
 
@@ -133,7 +132,7 @@ fn link_stays(
     seen: &CriListing,
     without: &BTreeSet<&str>,
     link: &Link,
-) -> Ruling {
+) -> Option<Ruling> {
     let id = link.name.to_str().and_then(logs::id_in_link);
     let named = match id {
         None => LinkTarget::Nobody,
@@ -152,11 +151,10 @@ fn link_stays(
     match collector.policy.decides {
         PolicyKind::Exact => {
             logs::exact_link(link.dangling, collector.places.is_pod_log(&link.target), named)
-                .map(|(rule, detail)| (rule, detail.to_owned()))
         }
         PolicyKind::Kubelet if logs::kubelet_link(link.dangling, named) => None,
-        PolicyKind::Kubelet if !link.dangling => Some((Rule::LeadsSomewhere, "its log exists".into())),
-        PolicyKind::Kubelet => Some((Rule::Running, "its container has not exited".into())),
+        PolicyKind::Kubelet if !link.dangling => Some(Ruling::keeps(Rule::LeadsSomewhere, "its log exists")),
+        PolicyKind::Kubelet => Some(Ruling::keeps(Rule::Running, "its container has not exited")),
     }
 }
 
@@ -209,7 +207,9 @@ pub(super) fn prove(
     let nobody = BTreeSet::new();
     let ruling = match step.cause {
         Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
-            Some((id, _)) => Some((Rule::ContainerThere, format!("its container {id} still exists"))),
+            Some((id, _)) => {
+                Some(Ruling::keeps(Rule::ContainerThere, format!("its container {id} still exists")))
+            }
             None => is_read(reader(&seen, &path)),
         },
         Cause::Dangling => {
@@ -217,22 +217,19 @@ pub(super) fn prove(
             match links.map(|links| links.into_iter().find(|link| link.path == path)) {
                 Ok(Some(link)) => link_stays(collector, &seen, &nobody, &link),
                 Ok(None) => return Ok(Proof::AlreadyGone),
-                Err(error) => Some((Rule::Unreadable, error.to_string())),
+                Err(error) => Some(Ruling::keeps(Rule::Unreadable, error.to_string())),
             }
         }
         _ => {
             let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
             match directories.find(|directory| directory.path == path) {
                 Some(directory) => directory_stays(collector, &seen, &nobody, directory),
-                None => Some((Rule::Unreadable, "no longer listed".into())),
+                None => Some(Ruling::keeps(Rule::Unreadable, "no longer listed")),
             }
         }
     };
-    let ruling = ruling.or_else(|| mounted(&path).map(|why| (Rule::Mounted, why)));
-    Ok(match ruling {
-        Some((rule, detail)) => Proof::Kept(rules::Ruling::keeps(rule, detail)),
-        None => Proof::MayGo,
-    })
+    let ruling = ruling.or_else(|| mounted(&path).map(|why| Ruling::keeps(Rule::Mounted, why)));
+    Ok(ruling.map_or(Proof::MayGo, Proof::Kept))
 }
 
 fn belongs(path: &Path, log: &str) -> bool {

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use crate::model::ContainerState;
 use crate::model::plan::Cause;
-use crate::model::rules::Rule;
+use crate::model::rules::{Rule, Ruling};
 use crate::policy::containers::ContainerPolicy;
 use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
@@ -31,7 +31,7 @@ pub struct Input<'a> {
 struct Candidate<'a> {
     container: &'a Container,
     /// A rule keeps it from the limits; it counts all the same.
-    kept: Option<(Rule, String)>,
+    kept: Option<Ruling>,
 }
 
 impl Candidate<'_> {
@@ -58,7 +58,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
         let young = too_young(input, one.dead_since(), "dead");
         if input.pods.is_gone(&one.pod) {
             match young {
-                Some((rule, detail)) => verdicts.keep(&one.id, rule, detail),
+                Some(ruling) => verdicts.keep(&one.id, ruling.rule, ruling.detail),
                 None => goes.push((one, Cause::PodGone)),
             }
         } else if one.state == ContainerState::Created && ready.contains(one.sandbox.as_str()) {
@@ -77,7 +77,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
             && ready.contains(newest.container.sandbox.as_str())
         {
             let detail = "the kubelet needs it to know that the container has run: its pod is running";
-            newest.kept = Some((Rule::Needed, detail.into()));
+            newest.kept = Some(Ruling::keeps(Rule::Needed, detail));
         }
         let most = input.policy.max_per_unit.unwrap_or(usize::MAX);
         let mut place = 0;
@@ -96,7 +96,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
     }
     for one in units.into_iter().flatten() {
         match one.kept {
-            Some((rule, detail)) => verdicts.keep(&one.container.id, rule, detail),
+            Some(ruling) => verdicts.keep(&one.container.id, ruling.rule, ruling.detail),
             None => verdicts.keep(&one.container.id, Rule::WithinLimits, within(input.policy)),
         }
     }
@@ -124,13 +124,13 @@ fn within(policy: &ContainerPolicy) -> String {
 }
 
 /// The rule that keeps something exited or existing since `since`.
-fn too_young(input: Input<'_>, since: Option<Timestamp>, what: &str) -> Option<(Rule, String)> {
+fn too_young(input: Input<'_>, since: Option<Timestamp>, what: &str) -> Option<Ruling> {
     let Some(since) = since else {
-        return Some((Rule::AgeUnknown, format!("unknown how long it has been {what}")));
+        return Some(Ruling::keeps(Rule::AgeUnknown, format!("unknown how long it has been {what}")));
     };
     // A clock that was set back makes nothing older.
     (input.now.duration_since(since) < input.policy.min_age)
-        .then(|| (Rule::MinAge, format!("it has been {what} for less than the minimum age")))
+        .then(|| Ruling::keeps(Rule::MinAge, format!("it has been {what} for less than the minimum age")))
 }
 
 /// Deletes the oldest from the units with the most containers until at most `most` are left; returns how
@@ -169,8 +169,8 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
             verdicts.keep(&one.id, Rule::Ready, "it is running");
         } else if occupied(&one.id) {
             verdicts.keep(&one.id, Rule::HasContainers, "it still has a container");
-        } else if let Some((rule, detail)) = too_young(input, one.created, "there") {
-            verdicts.keep(&one.id, rule, detail);
+        } else if let Some(ruling) = too_young(input, one.created, "there") {
+            verdicts.keep(&one.id, ruling.rule, ruling.detail);
         } else if gone {
             goes.push((one, Cause::PodGone));
         } else if newest.get(pod_of(one)).is_some_and(|(_, id)| *id == one.id) {

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::ContainerState;
-use crate::model::rules::Rule;
+use crate::model::rules::{Rule, Ruling};
 use crate::policy::containers::Pods;
 
 /// The kubelet's word on a log directory: it goes if its pod's content may go, by what stands
@@ -53,57 +53,62 @@ pub struct LogDirectoryState<'a> {
     pub open: Result<Option<&'a str>, &'a str>,
 }
 
-/// The rule that keeps a directory, and why; `None`: it is deleted.
+/// What keeps a directory; `None`: it is deleted.
 #[must_use]
 pub fn exact_directory(
     directory: &LogDirectoryState<'_>,
     pods: &Pods,
     min_age: SignedDuration,
     now: Timestamp,
-) -> Option<(Rule, String)> {
+) -> Option<Ruling> {
     let Some(uid) = directory.pod else {
-        return Some((Rule::NotAPod, "its name is not that of a pod's log directory".into()));
+        return Some(Ruling::keeps(Rule::NotAPod, "its name is not that of a pod's log directory"));
     };
     if !pods.sources_ready {
-        return Some((Rule::PodsUnknown, "the pods of the node are unknown".into()));
+        return Some(Ruling::keeps(Rule::PodsUnknown, "the pods of the node are unknown"));
     }
     if !pods.is_gone(uid) {
-        return Some((Rule::PodKnown, "its pod still exists".into()));
+        return Some(Ruling::keeps(Rule::PodKnown, "its pod still exists"));
     }
     if directory.occupied {
-        return Some((Rule::HasContainers, "its pod still has containers".into()));
+        return Some(Ruling::keeps(Rule::HasContainers, "its pod still has containers"));
     }
     match directory.newest {
-        None => return Some((Rule::AgeUnknown, "its age is unknown".into())),
+        None => return Some(Ruling::keeps(Rule::AgeUnknown, "its age is unknown")),
         Some(newest) if now.duration_since(newest) < min_age => {
-            return Some((Rule::MinAge, "written to less than the minimum age ago".into()));
+            return Some(Ruling::keeps(Rule::MinAge, "written to less than the minimum age ago"));
         }
         Some(_) => {}
     }
     match directory.open {
         Ok(None) => None,
-        Ok(Some(process)) => Some((Rule::Open, format!("{process} has it open"))),
-        Err(why) => Some((Rule::Open, format!("cannot determine which process has it open: {why}"))),
+        Ok(Some(process)) => Some(Ruling::keeps(Rule::Open, format!("{process} has it open"))),
+        Err(why) => {
+            Some(Ruling::keeps(Rule::Open, format!("cannot determine which process has it open: {why}")))
+        }
     }
 }
 
-/// The rule that keeps a link, and why; `None`: it is deleted. `ours`: it points into the directory of
+/// What keeps a link; `None`: it is deleted. `ours`: it points into the directory of
 /// pod logs.
 #[must_use]
-pub fn exact_link(dangling: bool, ours: bool, named: LinkTarget) -> Option<(Rule, &'static str)> {
+pub fn exact_link(dangling: bool, ours: bool, named: LinkTarget) -> Option<Ruling> {
     if !dangling {
-        return Some((Rule::LeadsSomewhere, "its log exists"));
+        return Some(Ruling::keeps(Rule::LeadsSomewhere, "its log exists"));
     }
     match named {
         LinkTarget::Unknown => None,
         LinkTarget::Nobody if ours => None,
-        LinkTarget::Nobody => Some((Rule::NotAPod, "it is not named after a container and points elsewhere")),
-        LinkTarget::Failed | LinkTarget::Empty => {
-            Some((Rule::RuntimeUnknown, "the runtime does not report the state of its container"))
+        LinkTarget::Nobody => {
+            Some(Ruling::keeps(Rule::NotAPod, "it is not named after a container and points elsewhere"))
         }
+        LinkTarget::Failed | LinkTarget::Empty => Some(Ruling::keeps(
+            Rule::RuntimeUnknown,
+            "the runtime does not report the state of its container",
+        )),
         // A log is rotated by renaming: for a moment the link of a container that runs dangles.
         LinkTarget::State(ContainerState::Exited) => None,
-        LinkTarget::State(_) => Some((Rule::Running, "its container has not exited")),
+        LinkTarget::State(_) => Some(Ruling::keeps(Rule::Running, "its container has not exited")),
     }
 }
 

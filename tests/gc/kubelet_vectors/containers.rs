@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
 use jiff::SignedDuration;
 use layersweep::model::ContainerState;
+use layersweep::model::rules::Ruling;
 use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Container;
 use layersweep::policy::containers::ContainerPolicy;
@@ -148,7 +149,7 @@ pub fn pod_logs(decides: Decides, row: &PodLogsRow) -> Result<(), String> {
                 let facts = row.facts.get(*name).cloned().unwrap_or_default();
                 match logs::exact_directory(&directory(name, &facts), &pods, min_age, now) {
                     None => removed.push(at),
-                    Some((rule, detail)) => {
+                    Some(Ruling { rule, detail, .. }) => {
                         kept_by.push(KeptContainer { id: (*name).to_owned(), rule, detail })
                     }
                 }
@@ -193,7 +194,7 @@ pub fn link(decides: Decides, row: &LogSymlinksRow) -> Result<(), String> {
         Decides::Kubelet => (logs::kubelet_link(!link.target_exists, named), None),
         Decides::Exact => {
             let kept = logs::exact_link(!link.target_exists, link.ours, named);
-            (kept.is_none(), kept.map(|(rule, _)| rule.to_owned()))
+            (kept.is_none(), kept.map(|ruling| ruling.rule))
         }
     };
     same("removed", &row.expected.removed, &removed)?;

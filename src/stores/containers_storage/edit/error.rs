@@ -298,48 +298,25 @@ fn user_name(uid: u32) -> String {
     names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
 }
 
-/// What a refusal blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bar {
-    /// This deletion, as long as something uses the object.
-    Use,
-    /// This deletion, whenever it is tried.
-    Thing,
-    /// Every deletion in the store.
-    Store,
-}
-
 impl Refusal {
-    /// What it blocks.
+    /// Whether it blocks every deletion in the store.
     #[must_use]
-    pub fn bars(&self) -> Bar {
-        match self {
+    pub fn bars_store(&self) -> bool {
+        matches!(
+            self,
             Self::Foreign
-            | Self::ReadOnly(_)
-            | Self::Driver(_)
-            | Self::NoLockFile(_)
-            | Self::Damaged { .. }
-            | Self::OtherOwner { .. }
-            | Self::OutsideNamespace
-            | Self::Exchangeable(_)
-            | Self::BorrowersBusy
-            | Self::MountsUnknown(_)
-            | Self::ProcessesHidden
-            | Self::Unsettled => Bar::Store,
-            Self::Immutable(_) | Self::Unknown { .. } => Bar::Thing,
-            Self::UsedByContainer { .. }
-            | Self::UsedByImage { .. }
-            | Self::UsedElsewhere { .. }
-            | Self::BorrowerUnknown(_)
-            | Self::HasChild { .. }
-            | Self::Mounted { .. }
-            | Self::Process { .. }
-            | Self::Changed { .. }
-            | Self::Busy { .. }
-            | Self::Recorded { .. }
-            | Self::Young { .. }
-            | Self::Held(_) => Bar::Use,
-        }
+                | Self::ReadOnly(_)
+                | Self::Driver(_)
+                | Self::NoLockFile(_)
+                | Self::Damaged { .. }
+                | Self::OtherOwner { .. }
+                | Self::OutsideNamespace
+                | Self::Exchangeable(_)
+                | Self::BorrowersBusy
+                | Self::MountsUnknown(_)
+                | Self::ProcessesHidden
+                | Self::Unsettled
+        )
     }
 }
 
@@ -350,7 +327,7 @@ impl Error {
     pub fn bars_store(&self) -> bool {
         match self {
             Self::Locked { .. } => true,
-            Self::Refused(refusal) => refusal.bars() == Bar::Store,
+            Self::Refused(refusal) => refusal.bars_store(),
             _ => false,
         }
     }
