@@ -27,7 +27,6 @@ pub struct RunEntry {
     /// The store of an image.
     pub key: Option<StoreKey>,
     /// It could not be deleted: not before this again.
-    #[serde(rename = "attempt")]
     pub back_off: Option<BackOff>,
     /// It was begun, but not asked for after all: there is nothing to tell.
     pub spared: bool,
