@@ -63,9 +63,6 @@ pub(super) trait Handler {
         "the runtime"
     }
 
-    /// Slow preparations before the proof, which must be as fresh as possible.
-    fn prepare(&mut self) {}
-
     /// Looks again at everything that may keep the target, and brings its names up to date.
     ///
     /// # Errors
@@ -239,7 +236,6 @@ impl<'a> Run<'a> {
         }
         let mut step = step.clone();
         self.observer.begins(&step);
-        handler.prepare();
         let byproduct = handler.byproduct();
         let before = self.rooms(&step, &byproduct, handler);
         let mut gauged = Gauged { before, moved_bytes: 0, byproduct };

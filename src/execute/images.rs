@@ -1,6 +1,5 @@
 //! Runs the planner's plan for images, step by step.
 
-use crate::execute::context::FactsOf;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
@@ -103,7 +102,6 @@ pub(super) struct Images<'a> {
     means: ProofContext<'a>,
     waived: Waived,
     remover: &'a mut dyn Remover,
-    facts_of: Option<FactsOf<'a>>,
     /// The look that allowed the deletion.
     fresh: Option<Fresh>,
 }
@@ -127,7 +125,7 @@ impl<'a> Images<'a> {
         waived: Waived,
         remover: &'a mut dyn Remover,
     ) -> Self {
-        Self { scan, means, waived, remover, facts_of: None, fresh: None }
+        Self { scan, means, waived, remover, fresh: None }
     }
 
     /// The image of a step that was deleted along with the one before.
@@ -143,10 +141,6 @@ impl Handler for Images<'_> {
         self.remover.name()
     }
 
-    fn prepare(&mut self) {
-        self.facts_of = Some(self.means.context.read_facts());
-    }
-
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let ProofContext { request, policy, context } = self.means;
         let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::AlreadyGone) };
@@ -154,6 +148,7 @@ impl Handler for Images<'_> {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
             return Ok(Proof::MayGo);
         }
+        let facts_of = context.read_facts();
         let ids = std::iter::once(id).chain(step.along.iter().map(|target| &target.id)).map(String::as_str);
         let (fresh, extra) = proof::look_together(request, &request.labels.only(ids), self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
@@ -163,7 +158,6 @@ impl Handler for Images<'_> {
                 false => Ok(Proof::AlreadyGone),
             };
         };
-        let facts_of = self.facts_of.take().unwrap_or_else(|| context.read_facts());
         let facts = ImageFacts::with(&fresh.inventory, context, &facts_of, extra);
         let judge = Judge::new(facts.input(&fresh, policy)).waiving(self.waived);
         if let Some(ruling) = judge.kept(at) {

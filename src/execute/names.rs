@@ -1,6 +1,5 @@
 //! Removes names from images that keep other names: nothing is freed, and the image stays.
 
-use crate::execute::context::FactsOf;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
@@ -64,7 +63,7 @@ pub fn run(
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
-    let mut names = Names { means: *means, remover, facts_of: None, fresh: None };
+    let mut names = Names { means: *means, remover, fresh: None };
     for untag in untags {
         let step = untag.step(scan);
         let id = step.target.id.clone();
@@ -92,25 +91,20 @@ fn outcome(all: bool) -> OutcomeKind {
 struct Names<'a> {
     means: ProofContext<'a>,
     remover: &'a mut dyn Remover,
-    facts_of: Option<FactsOf<'a>>,
     fresh: Option<(Scan, ImageIx)>,
 }
 
 impl Handler for Names<'_> {
-    fn prepare(&mut self) {
-        self.facts_of = Some(self.means.context.read_facts());
-    }
-
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let ProofContext { request, policy, context } = self.means;
         let Some(store) = &step.target.store else { return Ok(Proof::AlreadyGone) };
+        let facts_of = context.read_facts();
         let (fresh, extra) = proof::look_together(request, &LabelsOf::Nobody, self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
         self.fresh = None;
         let Some(at) = proof::find(&fresh.inventory, store, &step.target.id) else {
             return Ok(Proof::MayGo);
         };
-        let facts_of = self.facts_of.take().unwrap_or_else(|| context.read_facts());
         let facts = ImageFacts::with(&fresh.inventory, context, &facts_of, extra);
         if let Some(ruling) = judge(&fresh, &facts, policy, at, &step.target.names) {
             return Ok(Proof::Kept(ruling));

@@ -12,7 +12,7 @@ use std::{io, thread};
 
 use super::content::{self, Document};
 use super::listing::{self, Listed};
-use super::metadata::{ImageRecord, Metadata, Oddity, snapshotter};
+use super::metadata::{Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, ContainerdPlaces, digest_of_cached};
 use super::read_cache::ReadCache;
 use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
@@ -82,8 +82,8 @@ pub fn read(places: &ContainerdPlaces, patience: ReadPatience, cache: &ReadCache
     Ok(snapshot)
 }
 
-/// Whether `meta.db` has an image record that `is_of_image` is true of; `None` where it has none and
-/// not all image records of the namespace could be read. Nothing else is read.
+/// Whether `meta.db` has an image whose name and digest `is_of_image` is true of; `None` where it has none and
+/// not all images of the namespace could be read. Nothing else is read.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -91,17 +91,21 @@ pub fn has_image(
     places: &ContainerdPlaces,
     cache: &ReadCache,
     namespace: &str,
-    is_of_image: impl Fn(&ImageRecord) -> bool,
+    is_of_image: impl Fn(&str, &str) -> bool,
 ) -> io::Result<Option<bool>> {
     let path = places.meta_db();
     let failed = |error: BoltError| io::Error::other(format!("{}: {error}", path.display()));
     let file = quiet::if_present(places.within().open_file(&path))?;
     let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
     let database = cache.database(&path, &file).map_err(failed)?;
-    let (images, oddities) = Metadata::images(&database, namespace);
-    let is_there = images.iter().any(is_of_image);
-    let is_whole = database.damage().is_none() && oddities.is_empty();
-    Ok((is_there || is_whole).then_some(is_there))
+    let mut is_whole = database.damage().is_none();
+    for (name, target) in Metadata::targets(&database, namespace) {
+        if is_of_image(&name, &target) {
+            return Ok(Some(true));
+        }
+        is_whole &= !target.is_empty();
+    }
+    Ok(is_whole.then_some(false))
 }
 
 /// What has no record.

@@ -76,8 +76,8 @@ pub(in crate::stores) fn has_image(
     let (namespace, hex) = unqualified(&image.id);
     // CRI makes a name of the configuration's digest.
     let is_digest = |text: &str| text.split_once(':').is_some_and(|(_, digest)| digest == hex);
-    read::has_image(&places, &request.read_cache, namespace, |record| {
-        is_digest(&record.name) || is_digest(&record.target) || image.digests.contains(&record.target)
+    read::has_image(&places, &request.read_cache, namespace, |name, target| {
+        is_digest(name) || is_digest(target) || image.digests.iter().any(|digest| digest == target)
     })
 }
 

@@ -48,13 +48,13 @@ impl Metadata {
         metadata
     }
 
-    /// Reads the image records of one namespace, and what could not be understood of them.
-    #[must_use]
-    pub fn images(database: &Database, namespace: &str) -> (Vec<ImageRecord>, Vec<Oddity>) {
-        let mut oddities = Vec::new();
+    /// Names and digests of the images of one namespace; a digest that cannot be read is empty.
+    pub fn targets<'a>(
+        database: &'a Database,
+        namespace: &str,
+    ) -> impl Iterator<Item = (String, String)> + use<'a> {
         let bucket = database.root().bucket("v1").and_then(|top| top.bucket(namespace));
-        let images = bucket.map(|bucket| namespace::images(namespace, bucket, &mut oddities));
-        (images.unwrap_or_default(), oddities)
+        bucket.into_iter().flat_map(namespace::targets)
     }
 
     #[must_use]

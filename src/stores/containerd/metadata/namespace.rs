@@ -30,9 +30,14 @@ pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Nam
     }
 }
 
-/// Reads the image records of the namespace `name` alone.
-pub(super) fn images(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Vec<ImageRecord> {
-    Reader { name, bucket, odd }.each(&["images"], image)
+/// Names and digests of images alone.
+pub(super) fn targets(namespace: Bucket<'_>) -> impl Iterator<Item = (String, String)> {
+    buckets(namespace.bucket("images"))
+        .map(|(name, image)| (name, image.bucket("target").map(digest).unwrap_or_default()))
+}
+
+fn digest(target: Bucket<'_>) -> String {
+    target.value("digest").map(text).unwrap_or_default()
 }
 
 struct Reader<'a, 'o> {
@@ -79,7 +84,7 @@ fn image(fields: &mut Fields<'_, '_>, name: String) -> ImageRecord {
         ..ImageRecord::default()
     };
     if let Some(target) = fields.bucket("target") {
-        image.target = target.value("digest").map(text).unwrap_or_default();
+        image.target = digest(target);
         let size = target.value("size").and_then(values::varint);
         image.target_size = size.and_then(|size| u64::try_from(size).ok());
     }
