@@ -23,7 +23,7 @@ use crate::history::pins::{Pin, Pins};
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
 use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
-use crate::node::Unreadable;
+use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, ExternalFacts, Input, Task};
 use crate::stores::{self, Scan};
@@ -104,8 +104,10 @@ pub fn protect(
 ) -> Result<(), Error> {
     read_protection(observer, config, request).map_err(|unreadable| {
         Error::refused(with_causes(&unreadable)).hint(match unreadable.names {
-            "static pods" => "fix it, or set protect.static_pods = \"off\" if static pods protect nothing",
-            _ => "make it readable, or move it away if it is not needed",
+            ImageNamers::StaticPods => {
+                "fix it, or set protect.static_pods = \"off\" if static pods protect nothing"
+            }
+            ImageNamers::Quadlets => "make it readable, or move it away if it is not needed",
         })
     })
 }

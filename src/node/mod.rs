@@ -19,6 +19,8 @@ use std::path::PathBuf;
 
 pub use scalars::top_level;
 
+use crate::model::names::names;
+
 /// An image that a file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedImage {
@@ -28,13 +30,21 @@ pub struct NamedImage {
     pub source: String,
 }
 
+names! {
+    /// Who names images in the node's files.
+    ImageNamers {
+        StaticPods = "static pods",
+        Quadlets = "quadlets",
+    }
+}
+
 /// A file or directory that exists but cannot be read, so the images that it names are unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("reading {}: which images {names} name is unknown", path.display())]
 pub struct Unreadable {
     /// Its path inside the root.
     pub path: PathBuf,
-    /// What would be named there: `static pods`, `quadlets`.
-    pub names: &'static str,
+    /// Who names images there.
+    pub names: ImageNamers,
     pub source: io::Error,
 }

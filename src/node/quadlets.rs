@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::kubelet::is_absent;
-use super::{NamedImage, Unreadable, manifest};
+use super::{ImageNamers, NamedImage, Unreadable, manifest};
 use crate::model::Finding;
 use crate::sys::root::Root;
 use crate::sys::sysroot::{EntryKind, Sysroot};
@@ -247,7 +247,7 @@ impl Reader<'_> {
 
     fn unreadable(&mut self, path: &Path, source: io::Error) -> Result<(), Unreadable> {
         if !self.foreign {
-            return Err(Unreadable { path: path.to_path_buf(), names: "quadlets", source });
+            return Err(Unreadable { path: path.to_path_buf(), names: ImageNamers::Quadlets, source });
         }
         self.finding(path, format!("{source}; its images are not protected"));
         Ok(())

@@ -6,14 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::kubelet::{Kubelet, is_absent};
-use super::{NamedImage, Unreadable, manifest};
+use super::{ImageNamers, NamedImage, Unreadable, manifest};
 use crate::model::Finding;
 use crate::sys::sysroot::{EntryKind, Sysroot};
 
 /// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).
 const MAX_FILE_BYTES: u64 = 10 << 20;
 
-const NAMES: &str = "static pods";
+const NAMES: ImageNamers = ImageNamers::StaticPods;
 
 /// Where k3s and RKE2 let their kubelets look.
 const USUAL: [&str; 2] =

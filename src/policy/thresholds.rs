@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
 use crate::model::display::{bytes, two_decimals};
-use crate::model::names::names;
+use crate::model::names::{names, string_schema};
 use crate::node::thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
@@ -34,13 +34,75 @@ names! {
     }
 }
 
+/// What happens at a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThresholdName {
+    /// `gc` deletes from here on.
+    GcHigh,
+    /// It deletes down to here.
+    GcLow,
+    /// The same by free bytes.
+    GcHighFree,
+    GcInodesHigh,
+    GcInodesLow,
+    /// The kubelet deletes images from here on.
+    ImageGcHigh,
+    ImageGcLow,
+    /// The kubelet evicts pods.
+    Eviction {
+        /// Pods are killed at once; else they get time to end.
+        hard: bool,
+        /// The kubelet's name of what is measured.
+        signal: &'static str,
+    },
+}
+
+impl ThresholdName {
+    /// Without the word that only tells it from the low one.
+    #[must_use]
+    pub fn short(self) -> String {
+        match self {
+            Self::GcHigh => "gc".into(),
+            Self::GcInodesHigh => "gc by inodes".into(),
+            Self::ImageGcHigh => "image GC".into(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for ThresholdName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::GcHigh => "gc high",
+            Self::GcLow => "gc low",
+            Self::GcHighFree => "gc high (free bytes)",
+            Self::GcInodesHigh => "gc by inodes high",
+            Self::GcInodesLow => "gc by inodes low",
+            Self::ImageGcHigh => "image GC high",
+            Self::ImageGcLow => "image GC low",
+            Self::Eviction { hard, signal } => {
+                return write!(f, "{} eviction ({signal})", eviction_kind(*hard));
+            }
+        };
+        f.write_str(text)
+    }
+}
+
+impl Serialize for ThresholdName {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+string_schema!(ThresholdName);
+
 /// A usage threshold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "MarkDoc"))]
 pub struct DiskThreshold {
     /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
     /// `hard eviction (imagefs.available)`.
-    pub name: String,
+    pub name: ThresholdName,
     /// From this percentage on: of the capacity that is not available (`used_percent`), or of the
     /// inodes that are used.
     pub percent: f64,
@@ -54,7 +116,8 @@ impl DiskThreshold {
     /// Something happens when it is passed on the way up; collections only end at their low thresholds.
     #[must_use]
     pub fn acts(&self) -> bool {
-        !self.name.ends_with(" low")
+        use ThresholdName::{GcInodesLow, GcLow, ImageGcLow};
+        !matches!(self.name, GcLow | GcInodesLow | ImageGcLow)
     }
 }
 
@@ -66,8 +129,7 @@ impl fmt::Display for DiskThreshold {
             Source::Kubelet => "the kubelet's ",
             Source::Eviction => "",
         };
-        let name = self.name.strip_suffix(" high").unwrap_or(&self.name);
-        write!(f, "{whose}{name} at {:.0}%", self.percent)
+        write!(f, "{whose}{} at {:.0}%", self.name.short(), self.percent)
     }
 }
 
@@ -125,8 +187,12 @@ impl Eviction {
     /// `hard` or `soft`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        if self.hard { "hard" } else { "soft" }
+        eviction_kind(self.hard)
     }
+}
+
+fn eviction_kind(hard: bool) -> &'static str {
+    if hard { "hard" } else { "soft" }
 }
 
 /// Every eviction that this disk can cause, hard ones first.
@@ -168,51 +234,48 @@ pub fn all(targets: &Targets, kubelet: Option<&Kubelet>, disk: &Disk) -> Vec<Dis
             found.extend(image_gc(kubelet));
         }
         found.extend(evictions(kubelet, disk).into_iter().map(|eviction| DiskThreshold {
-            name: format!("{} eviction ({})", eviction.kind(), eviction.signal),
+            name: ThresholdName::Eviction { hard: eviction.hard, signal: eviction.signal },
             percent: two_decimals(eviction.percent),
             source: Source::Eviction,
             of: eviction.of,
         }));
     }
-    found.sort_by(|a, b| a.percent.total_cmp(&b.percent).then_with(|| a.name.cmp(&b.name)));
+    found.sort_by(|a, b| {
+        a.percent.total_cmp(&b.percent).then_with(|| a.name.to_string().cmp(&b.name.to_string()))
+    });
     found
 }
 
 fn ours(targets: &Targets, disk: &Disk) -> Vec<DiskThreshold> {
-    let threshold = |name: &str, percent: f64, of: Counted| DiskThreshold {
-        name: name.into(),
-        percent,
-        source: Source::Layersweep,
-        of,
-    };
+    let threshold =
+        |name, percent: f64, of: Counted| DiskThreshold { name, percent, source: Source::Layersweep, of };
     let mut found = Vec::new();
     if let Some(used) = targets.used {
-        found.push(threshold("gc high", f64::from(used.high), Counted::Bytes));
-        found.push(threshold("gc low", f64::from(used.low), Counted::Bytes));
+        found.push(threshold(ThresholdName::GcHigh, f64::from(used.high), Counted::Bytes));
+        found.push(threshold(ThresholdName::GcLow, f64::from(used.low), Counted::Bytes));
     }
     // More than there is can never be free: `impossible` says so.
     if let Some(free) = targets.free.filter(|free| free.until <= disk.capacity_bytes)
         && let Some(percent) = floor_percent(free, disk.capacity_bytes)
     {
-        found.push(threshold("gc high (free bytes)", percent.max(0.0), Counted::Bytes));
+        found.push(threshold(ThresholdName::GcHighFree, percent.max(0.0), Counted::Bytes));
     }
     if let Some(inodes) = targets.inodes.filter(|_| disk.inodes > 0) {
-        found.push(threshold("gc by inodes high", f64::from(inodes.high), Counted::Inodes));
-        found.push(threshold("gc by inodes low", f64::from(inodes.low), Counted::Inodes));
+        found.push(threshold(ThresholdName::GcInodesHigh, f64::from(inodes.high), Counted::Inodes));
+        found.push(threshold(ThresholdName::GcInodesLow, f64::from(inodes.low), Counted::Inodes));
     }
     found
 }
 
 fn image_gc(kubelet: &Kubelet) -> [DiskThreshold; 2] {
-    [("image GC high", kubelet.image_high.value), ("image GC low", kubelet.image_low.value)].map(
-        |(name, percent)| DiskThreshold {
-            name: name.into(),
+    let (high, low) = (ThresholdName::ImageGcHigh, ThresholdName::ImageGcLow);
+    [(high, kubelet.image_high.value), (low, kubelet.image_low.value)].map(|(name, percent)| DiskThreshold {
+            name,
             #[allow(clippy::cast_precision_loss)] // a percentage
             percent: percent as f64,
             source: Source::Kubelet,
             of: Counted::Bytes,
-        },
-    )
+        })
 }
 
 /// Why a threshold of ours cannot be meant for a disk of this size.
@@ -248,18 +311,12 @@ mod tests {
 
     #[test]
     fn thresholds_for_people() {
-        let one = |name: &str, source| DiskThreshold {
-            name: name.into(),
-            percent: 85.4,
-            source,
-            of: Counted::Bytes,
-        };
-        assert_eq!(one("gc high", Source::Layersweep).to_string(), "layersweep's gc at 85%");
-        assert_eq!(one("image GC high", Source::Kubelet).to_string(), "the kubelet's image GC at 85%");
-        assert_eq!(
-            one("hard eviction (nodefs.available)", Source::Eviction).to_string(),
-            "hard eviction (nodefs.available) at 85%"
-        );
-        assert!(!one("image GC low", Source::Kubelet).acts() && one("gc high", Source::Layersweep).acts());
+        use ThresholdName::{Eviction, GcHigh, ImageGcHigh, ImageGcLow};
+        let one = |name, source| DiskThreshold { name, percent: 85.4, source, of: Counted::Bytes };
+        let eviction = Eviction { hard: true, signal: "nodefs.available" };
+        assert_eq!(one(GcHigh, Source::Layersweep).to_string(), "layersweep's gc at 85%");
+        assert_eq!(one(ImageGcHigh, Source::Kubelet).to_string(), "the kubelet's image GC at 85%");
+        assert_eq!(one(eviction, Source::Eviction).to_string(), "hard eviction (nodefs.available) at 85%");
+        assert!(!one(ImageGcLow, Source::Kubelet).acts() && one(GcHigh, Source::Layersweep).acts());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::app::diagnosis::*;
 use crate::model::Size;
-use crate::policy::thresholds::{Counted, DiskThreshold, Source};
+use crate::policy::thresholds::{Counted, DiskThreshold, Source, ThresholdName};
 
 const GIB: u64 = 1 << 30;
 
@@ -10,12 +10,7 @@ const GIB: u64 = 1 << 30;
 fn disk(parts: &[(PartKind, u64)]) -> Disk {
     let used: u64 = parts.iter().map(|(_, gib)| gib * GIB).sum();
     let part = |(kind, gib): &(PartKind, u64)| Part::new(*kind, gib * GIB);
-    let threshold = |name: &str, percent, source| DiskThreshold {
-        name: name.into(),
-        percent,
-        source,
-        of: Counted::Bytes,
-    };
+    let threshold = |name, percent, source| DiskThreshold { name, percent, source, of: Counted::Bytes };
     let available = 100 * GIB - used;
     Disk {
         filesystem: Filesystem {
@@ -30,10 +25,14 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         },
         parts: parts.iter().map(part).collect(),
         thresholds: vec![
-            threshold("gc low", 70.0, Source::Layersweep),
-            threshold("gc high", 75.0, Source::Layersweep),
-            threshold("image GC high", 85.0, Source::Kubelet),
-            threshold("hard eviction (imagefs.available)", 85.0, Source::Eviction),
+            threshold(ThresholdName::GcLow, 70.0, Source::Layersweep),
+            threshold(ThresholdName::GcHigh, 75.0, Source::Layersweep),
+            threshold(ThresholdName::ImageGcHigh, 85.0, Source::Kubelet),
+            threshold(
+                ThresholdName::Eviction { hard: true, signal: "imagefs.available" },
+                85.0,
+                Source::Eviction,
+            ),
         ],
         planned: Planned {
             command: "layersweep gc",
@@ -279,7 +278,7 @@ fn inodes_run_out_before_bytes() {
     assert!(sentences[2].contains("Nothing can be freed"), "{sentences:?}");
     // Past a threshold that somebody set, and below it.
     let threshold = |percent| DiskThreshold {
-        name: "gc by inodes high".into(),
+        name: ThresholdName::GcInodesHigh,
         percent,
         source: Source::Layersweep,
         of: Counted::Inodes,

@@ -12,7 +12,7 @@ use crate::disk::Progress;
 use crate::model::Filesystem;
 use crate::model::display::bytes;
 use crate::policy::forecast::Forecast;
-use crate::policy::thresholds::{Counted, DiskThreshold, Source};
+use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 use crate::stores::Scan;
 
 const NAME: &str = "disk-usage";
@@ -73,7 +73,7 @@ fn judge(
     };
     let passed: Vec<_> = thresholds.iter().filter(is_passed).collect();
     let full = forecast.map(Forecast::full);
-    let evicts = passed.iter().any(|one| one.source == Source::Eviction && one.name.starts_with("hard"));
+    let evicts = passed.iter().any(|one| matches!(one.name, ThresholdName::Eviction { hard: true, .. }));
     let status = match full {
         _ if filesystem.available_bytes == 0 || (evicts && !is_foreign) => Status::Error,
         _ if !passed.is_empty() => Status::Warning,
@@ -104,17 +104,22 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::thresholds::Source;
 
-    fn threshold(name: &str, percent: f64, source: Source) -> DiskThreshold {
-        DiskThreshold { name: name.into(), percent, source, of: Counted::Bytes }
+    fn threshold(name: ThresholdName, percent: f64, source: Source) -> DiskThreshold {
+        DiskThreshold { name, percent, source, of: Counted::Bytes }
     }
 
     #[test]
     fn the_fuller_the_worse() {
         let thresholds = [
-            threshold("gc low", 70.0, Source::Layersweep),
-            threshold("gc high", 75.0, Source::Layersweep),
-            threshold("hard eviction (imagefs.available)", 85.0, Source::Eviction),
+            threshold(ThresholdName::GcLow, 70.0, Source::Layersweep),
+            threshold(ThresholdName::GcHigh, 75.0, Source::Layersweep),
+            threshold(
+                ThresholdName::Eviction { hard: true, signal: "imagefs.available" },
+                85.0,
+                Source::Eviction,
+            ),
         ];
         let soon = Forecast {
             window: SignedDuration::from_hours(6),

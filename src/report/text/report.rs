@@ -92,9 +92,7 @@ fn inodes(disk: &ReportFilesystemDoc) -> String {
     let thresholds =
         disk.marks.iter().filter(|threshold| threshold.of == Counted::Inodes && threshold.acts());
     let thresholds: Vec<_> = thresholds
-        .map(|threshold| {
-            format!("{} at {:.0}%", safe(threshold.name.trim_end_matches(" high")), threshold.percent)
-        })
+        .map(|threshold| format!("{} at {:.0}%", threshold.name.short(), threshold.percent))
         .collect();
     let thresholds =
         if thresholds.is_empty() { String::new() } else { format!(" ({})", thresholds.join(", ")) };

@@ -93,7 +93,7 @@ fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width
         let place = (threshold.percent.clamp(0.0, 100.0) * columns as f64 / 100.0) as usize;
         line[place.min(columns - 1)] = sign;
         let whose = if threshold.source == Source::Kubelet { "kubelet's " } else { "" };
-        let name = format!("{whose}{}", safe(threshold.name.trim_end_matches(" high")));
+        let name = format!("{whose}{}", threshold.name.short());
         match percents.last_mut().filter(|(percent, _)| (*percent - threshold.percent).abs() < 0.5) {
             Some((_, names)) => names.push(name),
             None => percents.push((threshold.percent, vec![name])),

@@ -3,7 +3,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::*;
 use crate::app::diagnosis::{Action, CauseKind, Part, PartKind};
-use crate::policy::thresholds::{DiskThreshold, Source};
+use crate::policy::thresholds::{DiskThreshold, Source, ThresholdName};
 use crate::report::json::{FilesystemDoc, UsagePointDoc};
 
 fn screen(width: Option<usize>, unicode: bool) -> Screen {
@@ -20,12 +20,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         measured_bytes: *bytes,
         store: None,
     };
-    let mark = |name: &str, percent, source| DiskThreshold {
-        name: name.into(),
-        percent,
-        source,
-        of: Counted::Bytes,
-    };
+    let mark = |name, percent, source| DiskThreshold { name, percent, source, of: Counted::Bytes };
     ReportFilesystemDoc {
         filesystem: FilesystemDoc {
             mount: "/var".into(),
@@ -42,10 +37,10 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         forecast: None,
         parts: parts.iter().map(part).collect(),
         marks: vec![
-            mark("gc low", 10.0, Source::Layersweep),
-            mark("gc high", 50.0, Source::Layersweep),
-            mark("image GC high", 75.0, Source::Kubelet),
-            mark("hard eviction", 75.0, Source::Eviction),
+            mark(ThresholdName::GcLow, 10.0, Source::Layersweep),
+            mark(ThresholdName::GcHigh, 50.0, Source::Layersweep),
+            mark(ThresholdName::ImageGcHigh, 75.0, Source::Kubelet),
+            mark(ThresholdName::Eviction { hard: true, signal: "nodefs.available" }, 75.0, Source::Eviction),
         ],
     }
 }
@@ -62,7 +57,7 @@ fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
     assert_eq!(lines[0], format!("  {}{}d{}", "a".repeat(25), "b".repeat(25), ".".repeat(49)));
     assert_eq!(lines[1].find('^'), Some(52));
     assert_eq!(lines[1].matches('^').count(), 2, "low marks are not drawn, equal ones once");
-    assert_eq!(lines[2], "  ^ 50% gc; 75% kubelet's image GC, hard eviction");
+    assert_eq!(lines[2], "  ^ 50% gc; 75% kubelet's image GC, hard eviction (nodefs.available)");
     for width in [40, 80, 200] {
         for unicode in [true, false] {
             let screen = screen(Some(width), unicode);
