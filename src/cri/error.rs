@@ -134,6 +134,15 @@ impl CriProblem {
         }
     }
 
+    /// The runtime has stopped waiting for itself, and what it had begun may go on.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        let Self::Other { code, message } = self else { return false };
+        // containerd and CRI-O have deadlines of their own; of some of them only the words tell.
+        matches!(code, Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled)
+            || message.contains("context deadline exceeded")
+    }
+
     /// Whether the object of a removal may nevertheless be gone, now or soon.
     #[must_use]
     pub fn leaves_doubt(&self) -> bool {

@@ -7,8 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::thread::{self, JoinHandle};
 
-use tonic::Code;
-
 use crate::cri::in_use::Names;
 use crate::cri::{Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
@@ -286,20 +284,11 @@ fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> O
     Some(format!("the image {name} has the same digest, and the runtime would remove that one"))
 }
 
-/// Containerd and CRI-O have deadlines of their own; of some of them only the words tell.
-const GIVEN_UP: &str = "context deadline exceeded";
-
 /// What a removal that failed has come to. `touched`: part of it had succeeded before.
 fn what_came(error: &CriError, touched: bool) -> RemovalAnswer {
     let failure = Failure::from(error);
     match &error.problem {
-        // The runtime has stopped waiting for itself, and what it had begun may go on.
-        CriProblem::Other { code: Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled, .. } => {
-            RemovalAnswer::InDoubt(failure)
-        }
-        CriProblem::Other { message: words, .. } if words.contains(GIVEN_UP) => {
-            RemovalAnswer::InDoubt(failure)
-        }
+        problem if problem.is_given_up() => RemovalAnswer::InDoubt(failure),
         CriProblem::Other { .. } => RemovalAnswer::Failed(failure),
         problem if problem.leaves_doubt() => RemovalAnswer::InDoubt(failure),
         _ if touched => RemovalAnswer::Failed(failure),
@@ -428,6 +417,8 @@ impl Remover for CriRemover {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use tonic::Code;
 
     use super::*;
 
