@@ -43,8 +43,6 @@ pub fn tool(name: impl AsRef<OsStr>) -> Command {
     // Nobody fetches them over a network.
     command.env("XZ_LEVEL", "0");
     // Of the build of this test; the build of the packages is one of its own.
-    // Nobody fetches them over a network.
-    command.env("XZ_LEVEL", "0");
     for name in ["CARGO", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "LLVM_PROFILE_FILE"] {
         command.env_remove(name);
     }
@@ -234,7 +232,7 @@ impl Booted {
             .expect("starting systemd-nspawn");
         let end = Instant::now() + PATIENCE;
         let init = loop {
-            if let Some(init) = first_child(container.id()) {
+            if let Some(init) = init_of(container.id()) {
                 break init;
             }
             let ended = container.try_wait().expect("looking at systemd-nspawn");
@@ -308,7 +306,13 @@ impl Drop for Booted {
     }
 }
 
-fn first_child(pid: u32) -> Option<Pid> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Pid::from_raw)
+/// The first process of the namespace that this child of ours made. Before it there is another
+/// child for a moment, which makes the namespace and ends.
+fn init_of(pid: u32) -> Option<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let is_init = |child: &&str| {
+        let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1"))
+    };
+    children.split_whitespace().find(is_init)?.parse().ok().map(Pid::from_raw)
 }
