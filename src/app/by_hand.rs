@@ -15,7 +15,7 @@ use crate::sys::root::Root;
 /// What holds less helps nobody.
 const LEAST: u64 = 1 << 20;
 
-/// Completes the message of a plan that has ended for want of space with the best thing to delete by hand.
+/// Adds the best thing to delete by hand to the problem of a plan that has ended for want of space.
 pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan) {
     let Some(problem) = plan.problems.iter_mut().find(|problem| problem.no_space) else {
         return;
@@ -40,7 +40,7 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
             .retain(|one| inventory.stores.iter().all(|store| !one.path.starts_with(&store.root)));
         best(&others, &is_of_root).unwrap_or_else(|| "nothing beside the stores takes a MiB there".into())
     };
-    problem.message = format!("{}; free space by hand and run this again: {what}", problem.message);
+    problem.hint = Some(format!("free space by hand and run this again: {what}"));
 }
 
 /// Whether there is a filesystem whose images have to go by inodes, since bytes are free: warnings for a run

@@ -20,8 +20,7 @@ pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
 }
 
 /// What helps where there is none to be seen.
-const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock; use --via direct if \
-    the runtime cannot run";
+const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock";
 
 /// Connects to the runtime that the flags or the configuration name, else to the only one that
 /// answers on this node.
@@ -37,7 +36,7 @@ pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
 
 /// The stores are not the node's own, so neither is their runtime.
 pub fn unnamed() -> Error {
-    Error::usage("a store is named, but not the socket of its runtime").hint(NAME_IT)
+    Error::usage("a store is named, but not the socket of its runtime").hint(or_direct(NAME_IT))
 }
 
 /// Asks the runtimes of this node.
@@ -50,7 +49,17 @@ pub fn ask(options: &Options) -> Answers {
 }
 
 fn silent(error: &CriError) -> Error {
-    Error::refused(format!("no runtime to delete through: {error}")).hint(hint(&error.problem))
+    refused(format!("no runtime to delete through: {error}"), &hint(&error.problem))
+}
+
+fn refused(message: impl Into<String>, remedy: &str) -> Error {
+    Error::refused(message).hint(or_direct(remedy))
+}
+
+/// What helps, and what works without a runtime.
+fn or_direct(remedy: &str) -> String {
+    let direct = "use --via direct if the runtime cannot run";
+    if remedy.is_empty() { direct.to_owned() } else { format!("{remedy}; {direct}") }
 }
 
 /// What to do about a runtime that cannot be used.
@@ -84,30 +93,25 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
         Which::This(at) => Ok(runtimes.swap_remove(at).1),
         Which::Unclear(at) => {
             let (candidate, error) = &unanswered[at];
-            Err(Error::refused(format!(
-                "the node's runtime cannot be determined: {error} ({})",
-                candidate.origin
-            ))
-            .hint(format!("wait until it answers, or {name_it}")))
+            let message = format!("the node's runtime cannot be determined: {error} ({})", candidate.origin);
+            Err(refused(message, &format!("wait until it answers, or {name_it}")))
         }
         Which::Several => {
             let names: Vec<_> = runtimes
                 .iter()
                 .map(|(_, client)| format!("{} at {}", client.version().name, client.endpoint()))
                 .collect();
-            Err(Error::refused(format!("several container runtimes answer: {}", names.join(", ")))
-                .hint(name_it))
+            Err(refused(format!("several container runtimes answer: {}", names.join(", ")), name_it))
         }
         Which::None if unanswered.is_empty() => {
-            Err(Error::refused("no container runtime found: none of the usual CRI sockets exists")
-                .hint(NAME_IT))
+            Err(refused("no container runtime found: none of the usual CRI sockets exists", NAME_IT))
         }
         Which::None => {
             let what = |(candidate, error): &(Candidate, CriError)| format!("{error} ({})", candidate.origin);
             let what: Vec<_> = unanswered.iter().map(what).collect();
             let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
-            Err(Error::refused(format!("no container runtime answers: {}", what.join("; ")))
-                .hint(hints.find(|hint| !hint.is_empty()).unwrap_or_default()))
+            let remedy = hints.find(|hint| !hint.is_empty()).unwrap_or_default();
+            Err(refused(format!("no container runtime answers: {}", what.join("; ")), &remedy))
         }
     }
 }
@@ -158,6 +162,13 @@ pub(super) fn is_seen(request: &Request, scan: &Scan) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_name_direct_deletion() {
+        let direct = "use --via direct if the runtime cannot run";
+        assert_eq!(refused("m", "").hint.unwrap(), direct);
+        assert_eq!(refused("m", "start the runtime").hint.unwrap(), format!("start the runtime; {direct}"));
+    }
 
     #[test]
     fn another_runtime_is_not_taken_for_the_nodes() {

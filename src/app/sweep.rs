@@ -13,7 +13,7 @@ use crate::execute::editors::{Editors, Keep};
 use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
-use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
+use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Phase, Plan, Problem};
 use crate::model::{Consistency, Inventory};
 use crate::policy::leaks::{Decision, LeakPlan, Wish};
@@ -180,13 +180,14 @@ impl<'a> Sweep<'a> {
 }
 
 fn kind(outcome: &Outcome, is_unproven: bool) -> OutcomeKind {
-    let has = |phases: &[Phase]| outcome.plan.problems.iter().any(|one| phases.contains(&one.phase));
-    let stopped = matches!(&outcome.stopped, Some(Stopped::Signal | Stopped::Unproven(_)));
-    match () {
-        () if stopped || has(&[Phase::Remove, Phase::Resume]) => OutcomeKind::Failed,
-        () if is_unproven || has(&[Phase::Lock]) => OutcomeKind::Refused,
-        () if outcome.deletions.is_empty() && outcome.repaired.is_empty() => OutcomeKind::NotNeeded,
-        () => OutcomeKind::Done,
+    let is_unfinished = outcome.plan.problems.iter().any(|one| one.phase == Phase::Resume);
+    match outcome.kind() {
+        OutcomeKind::Failed => OutcomeKind::Failed,
+        _ if is_unfinished => OutcomeKind::Failed,
+        OutcomeKind::Refused => OutcomeKind::Refused,
+        _ if is_unproven => OutcomeKind::Refused,
+        _ if outcome.deletions.is_empty() && outcome.repaired.is_empty() => OutcomeKind::NotNeeded,
+        _ => OutcomeKind::Done,
     }
 }
 

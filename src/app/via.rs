@@ -1,7 +1,7 @@
 //! What removes images where `auto` leaves it open: the runtime that answers; we ourselves where no
 //! runtime owns the stores; nobody where the owning runtime should answer and does not.
 
-use super::error::{Error, Exit};
+use super::error::Error;
 use super::request::Request;
 use super::runtime;
 use crate::config::Via;
@@ -42,7 +42,7 @@ fn decide(runtime: Runtime, stores: &[(StoreKind, bool)]) -> Option<Via> {
 /// The owner of a store should answer and does not, or nothing tells which of several runtimes it is.
 pub(super) fn choose(request: &Request, options: &Options) -> Result<Option<Client>, Error> {
     if request.cri_endpoint.is_some() {
-        return runtime::connect(request, options).map(Some).map_err(or_direct);
+        return runtime::connect(request, options).map(Some);
     }
     let answers = runtime::ask(options);
     // A runtime deletes from named stores only if its socket is named as well.
@@ -54,7 +54,7 @@ pub(super) fn choose(request: &Request, options: &Options) -> Result<Option<Clie
     };
     let stores = match runtime {
         Runtime::Absent => {
-            let asked = stores::ScanRequest { measure: Measure::Nothing, ..request.stores()? };
+            let asked = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
             let inventory = stores::run(&asked, &Progress::default())?.inventory;
             if is_named && Owners::new(None, false, options).absent(&inventory).is_err() {
                 return Err(runtime::unnamed());
@@ -66,7 +66,7 @@ pub(super) fn choose(request: &Request, options: &Options) -> Result<Option<Clie
     match decide(runtime, &stores) {
         Some(Via::Direct) => Ok(None),
         None if is_named => Err(runtime::unnamed()),
-        _ => runtime::choose(answers).map(Some).map_err(or_direct),
+        _ => runtime::choose(answers).map(Some),
     }
 }
 
@@ -92,20 +92,6 @@ fn owned(inventory: &Inventory, answers: &Answers) -> Vec<(StoreKind, bool)> {
         StoreKind::ContainersStorage => (store.kind, is_of_crio(at.into())),
     });
     owned.collect()
-}
-
-/// A refusal names what works without the runtime.
-fn or_direct(error: Error) -> Error {
-    if error.exit != Exit::Refused {
-        return error;
-    }
-    let direct = "use --via direct if the runtime cannot run";
-    let hint = match error.hint.as_deref() {
-        Some(hint) if hint.contains("--via direct") => hint.to_owned(),
-        Some(hint) => format!("{hint}; {direct}"),
-        None => direct.to_owned(),
-    };
-    error.hint(hint)
 }
 
 #[cfg(test)]
@@ -143,17 +129,5 @@ mod tests {
         ] {
             assert_eq!(decide(runtime, stores), expected, "{runtime:?} {stores:?}");
         }
-    }
-
-    #[test]
-    fn refusals_name_direct_deletion_once() {
-        let hint = |error: Error| or_direct(error).hint.unwrap_or_default();
-        assert_eq!(hint(Error::refused("m")), "use --via direct if the runtime cannot run");
-        assert_eq!(
-            hint(Error::refused("m").hint("start the runtime")),
-            "start the runtime; use --via direct if the runtime cannot run"
-        );
-        assert_eq!(hint(Error::refused("m").hint("use --via direct")), "use --via direct");
-        assert_eq!(hint(Error::usage("m").hint("use a socket")), "use a socket");
     }
 }

@@ -190,6 +190,8 @@ impl<'a> Run<'a> {
     #[must_use]
     pub fn finish(self, mut plan: Plan, before: Vec<Measured>) -> Outcome {
         let after = self.gauges.measure();
+        // Images have their back-off instead: one that cannot be deleted fails no run.
+        let has_failed = !self.problems.is_empty();
         plan.problems.extend(self.problems);
         if self.stopped == Some(Stopped::Signal) {
             let message = "the run was interrupted by a signal before its plan was complete";
@@ -199,7 +201,7 @@ impl<'a> Run<'a> {
         plan.outcome = match (&self.stopped, plan.outcome) {
             (Some(Stopped::Closed(_)), _) => OutcomeKind::Refused,
             (Some(_), _) => OutcomeKind::Failed,
-            (None, _) if in_part => OutcomeKind::Failed,
+            (None, _) if has_failed || in_part => OutcomeKind::Failed,
             (None, outcome) => outcome,
         };
         Outcome {
@@ -344,7 +346,9 @@ impl<'a> Run<'a> {
                 let problem = step.problem(in_part(failure));
                 Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
             }
-            RemovalAnswer::NotStopped(failure) => Problem { phase: Phase::Stop, ..step.problem(failure) },
+            RemovalAnswer::NotStopped(failure) => {
+                Problem { phase: Phase::StopContainer, ..step.problem(failure) }
+            }
             RemovalAnswer::Refused(failure)
             | RemovalAnswer::Failed(failure)
             | RemovalAnswer::InPart(failure)

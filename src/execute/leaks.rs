@@ -58,7 +58,7 @@ impl Handler for Leaks<'_> {
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let (Some(key), Some(leak)) = (&step.target.store, &step.target.leak) else {
-            return RemovalAnswer::NotFound("it is not a leak".into());
+            return RemovalAnswer::Refused("it is not a leak".into());
         };
         let kept = |why: String| RemovalAnswer::Kept(Ruling::keeps(Rule::NotProven, why));
         let store = self.inventory.stores.iter().find(|store| StoreId::of(store) == *key);
@@ -73,7 +73,7 @@ impl Handler for Leaks<'_> {
                 return editor.repair_link(id).map_or_else(failed, |_| RemovalAnswer::Proven);
             }
             (Some(Recipe::RepairLink) | None, _) => {
-                return RemovalAnswer::NotFound("it cannot be deleted automatically".into());
+                return RemovalAnswer::Refused("it cannot be deleted automatically".into());
             }
             (Some(Recipe::Orphan(kind)), _) => {
                 let orphan = OrphanAt { kind, path: path.clone() };

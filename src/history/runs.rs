@@ -22,6 +22,7 @@ use super::scan_record::StoreKey;
 use super::values::{json, micros, place, signed};
 use crate::model::StoreId;
 use crate::model::path_text;
+use crate::model::plan::Phase;
 
 /// A run's row in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,10 +176,10 @@ pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Resul
         .prepare_cached(
             "SELECT outcome FROM runs
              WHERE command = ?1 AND dry_run = 0 AND ended IS NOT NULL AND outcome IS NOT NULL
-               AND NOT EXISTS (SELECT 1 FROM json_each(errors) WHERE value ->> 'step' = 'stop')
+               AND NOT EXISTS (SELECT 1 FROM json_each(errors) WHERE value ->> 'step' = ?2)
              ORDER BY ended DESC, id DESC LIMIT 1",
         )?
-        .query_row([command], |row| row.get(0))
+        .query_row(params![command, Phase::Stop.as_str()], |row| row.get(0))
         .optional()?;
     Ok(matches!(outcome, Some(OutcomeKind::Failed | OutcomeKind::NotReached | OutcomeKind::Refused)))
 }

@@ -343,8 +343,9 @@ names! {
         List = "list",
         Prove = "prove",
         Lock = "lock",
-        /// Stopping a container; or the run itself was stopped.
+        /// A signal ended the run.
         Stop = "stop",
+        StopContainer = "stop-container",
         Remove = "remove",
         RemoveImage = "remove-image",
         Untag = "untag",
@@ -387,6 +388,8 @@ pub struct Problem {
     pub id: Option<String>,
     pub phase: Phase,
     pub message: String,
+    /// What to do about it, where there is something.
+    pub hint: Option<String>,
     /// See [`Failure::no_space`].
     pub no_space: bool,
     /// The object is deleted, but not all of it.
@@ -399,7 +402,7 @@ impl Problem {
     #[must_use]
     pub fn new(id: Option<String>, phase: Phase, failure: impl Into<Failure>) -> Self {
         let Failure { message, no_space } = failure.into();
-        Self { id, phase, message, no_space, in_part: false, measured_bytes: None }
+        Self { id, phase, message, hint: None, no_space, in_part: false, measured_bytes: None }
     }
 }
 

@@ -51,9 +51,9 @@ pub enum Measure {
     Everything,
     /// Nothing: every size is 0, and no leaks are looked for. Who uses and keeps what comes
     /// from the records alone, in milliseconds, and can be asked right before a deletion.
-    Nothing,
-    /// The same, and no mounts are read: a container's state is what its records say. That is enough for
-    /// images, which a container uses in every state.
+    RecordsAndMounts,
+    /// Nothing, and no mounts are read either: a container's state is what its records say. That is enough
+    /// for images, which a container uses in every state.
     Records,
 }
 

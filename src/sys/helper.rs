@@ -1,9 +1,9 @@
 //! Reads other processes from a helper process.
 //!
 //! Any user can create a process whose memory or files never answer; a reader then blocks in the
-//! kernel and cannot even be killed. `super::processes::read` only asks what cannot block, but in case of
-//! a mistake there a child does the reading, and we wait for it only until a deadline. Whatever has not
-//! arrived by then is unknown.
+//! kernel and cannot even be killed, and neither can we while it does. `super::processes::read` asks as
+//! little as possible that can block, and a child does the reading: we wait for it only until a deadline.
+//! Whatever has not arrived by then is unknown.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};

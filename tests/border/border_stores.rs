@@ -319,7 +319,7 @@ fn request(store: &Store, other: &Store) -> ScanRequest {
             containers_storage_conf: Some(other.scratch().join("storage.conf")),
             ..Environment::default()
         },
-        measure: Measure::Nothing,
+        measure: Measure::RecordsAndMounts,
         ..ScanRequest::of(Sysroot::live())
     }
 }

@@ -406,7 +406,10 @@ fn where_no_image_makes_room_a_person_is_told_what_does() {
         let message = text(&errors[0], "/message");
         println!("{message}");
         assert!(message.starts_with("no space left to write"), "{message}");
-        assert!(message.contains("free space by hand and run this again: "), "{message}");
+        assert!(
+            text(&errors[0], "/hint").starts_with("free space by hand and run this again: "),
+            "{document:#}"
+        );
         assert!(deleted(&document).is_empty());
     }
     assert_eq!(edit::facts(&disk.store.root().join("overlay")), before);

@@ -89,7 +89,7 @@ impl Setup {
         let request = ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
             runroot: Some(self.store.runroot()),
-            measure: layersweep::stores::Measure::Nothing,
+            measure: layersweep::stores::Measure::RecordsAndMounts,
             ..ScanRequest::of(Sysroot::live())
         };
         layersweep::stores::run(&request, &Progress::default()).unwrap().inventory

@@ -242,7 +242,8 @@ fn of_unknown_state_is_stopped_first() {
     let ran = node.run(&mut told);
     assert_eq!(told.deleted, [dead[0].clone()]);
     assert_eq!(told.refused.len(), 1, "{:?}", told.refused);
-    assert_eq!((ran.plan.problems.len(), ran.plan.problems[0].phase), (1, Phase::Stop));
+    assert_eq!((ran.plan.problems.len(), ran.plan.problems[0].phase), (1, Phase::StopContainer));
+    assert_eq!(ran.kind(), OutcomeKind::Failed);
     assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
     let calls = node.server.take_calls();
     let place = |call: String| calls.iter().position(|one| *one == call);
@@ -252,7 +253,7 @@ fn of_unknown_state_is_stopped_first() {
     node.server.behave(|behaviour| behaviour.unstoppable = vec![sandbox.clone()]);
     let ran = node.run(&mut Told::default());
     assert!(node.standing().contains(&sandbox));
-    assert_eq!(ran.plan.problems[0].phase, Phase::Stop);
+    assert_eq!(ran.plan.problems[0].phase, Phase::StopContainer);
     // When it does, all of it goes.
     node.server.behave(|behaviour| behaviour.unstoppable.clear());
     node.run(&mut Told::default());

@@ -221,6 +221,33 @@ fn without_a_reserve_file_leaks_make_room() {
     down.podman_works();
 }
 
+/// A failure on the way is the run's, whatever else it was to do; an image alone backs off instead.
+#[test]
+fn a_leak_that_cannot_be_deleted_fails_the_run() {
+    let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
+    if !support::require_program("chattr") {
+        return;
+    }
+    let orphan = down.store.root().join("overlay").join("0b".repeat(32));
+    std::fs::create_dir_all(orphan.join("diff")).unwrap();
+    let file = orphan.join("diff/file");
+    std::fs::write(&file, vec![9; 1 << 20]).unwrap();
+    store::succeed(Command::new("find").arg(&orphan).args(["-exec", "touch", "-d", "3 days ago", "{}", "+"]));
+    store::succeed(Command::new("chattr").arg("+i").arg(&file));
+    let failed = down.json(1, &["gc", "--via", "direct", "--only", "leaks"]);
+    // It lies under another name by now.
+    let overlay = down.store.root().join("overlay");
+    store::succeed(
+        Command::new("find").arg(overlay).args(["-name", "file", "-exec", "chattr", "-i", "{}", "+"]),
+    );
+    assert_eq!(text(&failed, "/outcome"), "failed", "{failed:#}");
+    let [error] = list(&failed, "/errors") else { panic!("{failed:#}") };
+    assert_eq!(text(error, "/step"), "remove", "{failed:#}");
+    assert!(text(error, "/message").contains("diff/file"), "{failed:#}");
+    let done = down.json(0, &["gc", "--via", "direct", "--only", "leaks"]);
+    assert_eq!(text(&done, "/outcome"), "reached", "{done:#}");
+}
+
 /// Killed at any moment: the tools work, and the next run finishes.
 #[test]
 fn killed_it_is_finished_by_the_next_run() {

@@ -22,7 +22,7 @@ fn request(store: &Store) -> ScanRequest {
     ScanRequest {
         graphroots: vec![store.root().to_path_buf()],
         runroot: Some(store.runroot()),
-        measure: Measure::Nothing,
+        measure: Measure::RecordsAndMounts,
         ..ScanRequest::of(Sysroot::live())
     }
 }
@@ -252,7 +252,7 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
         "etc/containers/systemd/users/1001/his.container",
         "[Container]\nImage=registry.k8s.io/pause:3.9\n",
     );
-    let request = ScanRequest { measure: Measure::Nothing, ..ScanRequest::of(Sysroot::at(&node)) };
+    let request = ScanRequest { measure: Measure::RecordsAndMounts, ..ScanRequest::of(Sysroot::at(&node)) };
     let scan = look(&request);
     assert_eq!(scan.inventory.stores.len(), 2);
     let found = FromNode::read(&request, None, None).unwrap();

@@ -99,7 +99,7 @@ fn a_store_that_somebody_writes_to_is_not_read_only() {
     ] {
         let disk = node(borrowers);
         symlink(CRIO, disk.path().join("alias")).unwrap();
-        let scan = look(disk.path(), Measure::Nothing);
+        let scan = look(disk.path(), Measure::RecordsAndMounts);
         let disk = disk.path().canonicalize().unwrap();
         let expected = [(OF_A_USER, false), (CRIO, false), (PODMAN, false), (SHARED, true)];
         assert_eq!(
@@ -140,7 +140,7 @@ fn a_damaged_store_keeps_the_images_that_it_borrows() {
         // Its configuration is in a home.
         (OF_A_USER, PODMAN, CRIO, "containers"),
     ] {
-        for measure in [Measure::Nothing, Measure::Everything] {
+        for measure in [Measure::RecordsAndMounts, Measure::Everything] {
             let case = format!("{borrower} {how} {measure:?}");
             let disk = node([&[&crio], &[&podman]]);
             let whole = look(disk.path(), measure);
@@ -166,7 +166,7 @@ fn a_damaged_store_keeps_the_images_of_its_imagestore() {
     let config = format!("[crio]\nroot = \"/{SHARED}\"\nimagestore = \"\"\n");
     fs::write(disk.path().join("etc/crio/crio.conf"), config).unwrap();
     ruin(&disk.path().join(PODMAN), "containers");
-    let scan = look(disk.path(), Measure::Nothing);
+    let scan = look(disk.path(), Measure::RecordsAndMounts);
     let lent = scan.inventory.unread_users.iter();
     let lent = lent.map(|user| &scan.inventory.stores[user.store.get()].root);
     let lent: Vec<_> = lent.map(|root| root.ends_with(SHARED)).collect();
@@ -192,7 +192,7 @@ fn is_in_use(scan: &Scan, store: &str) -> bool {
 #[test]
 fn a_store_that_is_named_alone_is_asked_about_everywhere() {
     let crio = format!("/{CRIO}");
-    for measure in [Measure::Nothing, Measure::Everything] {
+    for measure in [Measure::RecordsAndMounts, Measure::Everything] {
         let disk = node([&[&crio], &[]]);
         let scan = look_at(disk.path(), measure, &[CRIO]);
         assert_eq!((scan.inventory.stores.len(), keeps(&scan, CRIO)), (1, None));
@@ -219,12 +219,12 @@ fn stores_that_take_images_from_each_other() {
     let disk = node([&both, &[]]);
     container(disk.path(), PODMAN, CRIO);
     container(disk.path(), CRIO, PODMAN);
-    let scan = look(disk.path(), Measure::Nothing);
+    let scan = look(disk.path(), Measure::RecordsAndMounts);
     for store in [PODMAN, CRIO] {
         assert!(is_in_use(&scan, store), "{store}: {:?} {:?}", keeps(&scan, store), scan.inventory);
     }
     for named in [PODMAN, CRIO] {
-        assert!(is_in_use(&look_at(disk.path(), Measure::Nothing, &[named]), named), "{named}");
+        assert!(is_in_use(&look_at(disk.path(), Measure::RecordsAndMounts, &[named]), named), "{named}");
     }
 }
 
@@ -273,11 +273,11 @@ fn a_user_keeps_nothing_that_he_cannot_reach() {
         for named in [&[][..], &[PODMAN]] {
             let case = format!("{change:?} {named:?}");
             container(disk.path(), OF_A_USER, PODMAN);
-            let scan = look_at(disk.path(), Measure::Nothing, named);
+            let scan = look_at(disk.path(), Measure::RecordsAndMounts, named);
             // With nothing named the store is shown, and says itself what it takes from where.
             assert!(is_in_use(&scan, PODMAN) == reaches, "{case}");
             ruin(&store, "containers");
-            let scan = look_at(disk.path(), Measure::Nothing, named);
+            let scan = look_at(disk.path(), Measure::RecordsAndMounts, named);
             let rule = keeps(&scan, PODMAN).map(|(rule, _)| rule);
             assert_eq!(rule, reaches.then_some("damaged-store"), "{case}");
         }
@@ -286,7 +286,7 @@ fn a_user_keeps_nothing_that_he_cannot_reach() {
     // A record of the same id in a store that takes nothing from ours is another image.
     fs::write(disk.path().join("home/ada/.config/containers/storage.conf"), "[storage]\n").unwrap();
     container(disk.path(), OF_A_USER, PODMAN);
-    assert_eq!(keeps(&look(disk.path(), Measure::Nothing), PODMAN), None);
+    assert_eq!(keeps(&look(disk.path(), Measure::RecordsAndMounts), PODMAN), None);
 }
 
 /// More stores than are looked at: then the user may be using any that he can read.
@@ -312,7 +312,7 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
         }
         for named in [&[][..], &[PODMAN]] {
             let started = Instant::now();
-            let scan = look_at(disk.path(), Measure::Nothing, named);
+            let scan = look_at(disk.path(), Measure::RecordsAndMounts, named);
             assert!(started.elapsed() < Duration::from_secs(20), "{case}: {:?}", started.elapsed());
             let kept = keeps(&scan, PODMAN);
             assert_eq!(kept.is_some(), keeps_podmans, "{case}: {kept:?}");
@@ -326,7 +326,7 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
             std::os::unix::fs::chown(disk.path().join(OF_A_USER), Some(1000), Some(1000)).unwrap();
             let private = fs::Permissions::from_mode(0o700);
             fs::set_permissions(disk.path().join(PODMAN), private).unwrap();
-            assert_eq!(keeps(&look(disk.path(), Measure::Nothing), PODMAN), None, "{case}");
+            assert_eq!(keeps(&look(disk.path(), Measure::RecordsAndMounts), PODMAN), None, "{case}");
         }
     }
 }
@@ -335,7 +335,7 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
 #[test]
 fn a_chain_that_cannot_be_mounted_costs_its_owner_alone() {
     let podman = format!("/{PODMAN}");
-    for measure in [Measure::Nothing, Measure::Everything] {
+    for measure in [Measure::RecordsAndMounts, Measure::Everything] {
         let disk = node([&[], &[&podman]]);
         let id = |at: usize| format!("{at:064x}");
         let all = |record: &dyn Fn(usize) -> String| {
@@ -387,7 +387,7 @@ fn bootcs_store_is_shown_and_read_only() {
         fs::create_dir_all(top.join(link).parent().unwrap()).unwrap();
         symlink(Path::new("/").join(target), top.join(link)).unwrap();
 
-        let scan = look(top, Measure::Nothing);
+        let scan = look(top, Measure::RecordsAndMounts);
         let top = top.canonicalize().unwrap();
         assert!(stores(&top, &scan).contains(&(place.to_owned(), true)), "{:?}", stores(&top, &scan));
         let found: Vec<_> = scan.inventory.stores.iter().filter(|store| store.origin == "bootc").collect();
@@ -397,12 +397,12 @@ fn bootcs_store_is_shown_and_read_only() {
         // A quadlet of root's podman runs it from there.
         let used = format!(r#"[{{"id":"{}","image":"{id}","layer":"","metadata":"{{}}"}}]"#, "c".repeat(64));
         write(&format!("{PODMAN}/overlay-containers/containers.json"), &used);
-        let scan = look(&top, Measure::Nothing);
+        let scan = look(&top, Measure::RecordsAndMounts);
         let at = scan.inventory.images.iter().position(|image| image.id == id).unwrap();
         let container = scan.inventory.containers.iter().find(|one| one.id.starts_with("cc")).unwrap();
         assert_eq!(container.image, Some(at.into()), "{place}: its container's image is known");
 
-        let named = look_at(&top, Measure::Nothing, &[place]);
+        let named = look_at(&top, Measure::RecordsAndMounts, &[place]);
         assert_eq!(stores(&top, &named), [(place.to_owned(), true)]);
         assert_eq!(keeps(&named, "bootc").unwrap().0, "in-use", "by podman's container");
     }

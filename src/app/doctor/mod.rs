@@ -47,7 +47,7 @@ pub struct Findings {
 /// # Errors
 /// When the request itself cannot be used.
 pub fn doctor(request: &Request, config: &Config, problems: &[ConfigProblem]) -> Result<Findings, Error> {
-    let stores = stores::ScanRequest { measure: Measure::Nothing, ..request.stores()? };
+    let stores = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
     let mut examination = Examination { request, config, stores: &stores, checks: Vec::new(), unread: false };
     examination.run(problems);
     Ok(Findings { checks: examination.checks, complete: !examination.unread })

@@ -60,7 +60,7 @@ impl CriContainers<'_> {
 
     /// The records on the disk, now.
     fn disk(&self) -> Result<Inventory, PreconditionError> {
-        let request = ScanRequest { measure: Measure::Nothing, ..self.request.clone() };
+        let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.request.clone() };
         Ok(proof::rescan(request)?.inventory)
     }
 

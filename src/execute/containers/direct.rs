@@ -113,7 +113,8 @@ impl ContainerSource for DiskSource<'_> {
     type Listing = DiskListing;
 
     fn look(&mut self) -> Result<DiskListing, PreconditionError> {
-        let scan = proof::rescan(ScanRequest { measure: Measure::Nothing, ..self.direct.request.clone() })?;
+        let scan =
+            proof::rescan(ScanRequest { measure: Measure::RecordsAndMounts, ..self.direct.request.clone() })?;
         let inventory = &scan.inventory;
         if let Some(owners) = self.direct.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;

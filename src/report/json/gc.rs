@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::Header;
+use super::problem::ProblemDoc;
 use crate::app::diagnosis::Part;
 use crate::app::gc::GcResult;
 use crate::app::outside::Outside;
 use crate::history::runs::Event;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger};
+use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Step, Target, TargetKind, Trigger};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
@@ -63,7 +64,7 @@ pub struct GcDoc {
     /// What stays, and the rule that keeps it.
     pub kept: Vec<KeptDoc>,
     /// What went wrong on the way.
-    pub errors: Vec<GcErrorDoc>,
+    pub errors: Vec<ProblemDoc>,
     /// Events that the kubelet would have recorded, in its terms.
     pub events: Vec<Event>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
@@ -173,18 +174,6 @@ pub struct KeptDoc {
     pub detail: String,
 }
 
-/// Something that went wrong.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct GcErrorDoc {
-    /// The object, if one is concerned.
-    pub id: Option<String>,
-    /// What was being done.
-    pub step: String,
-    /// What happened.
-    pub message: String,
-}
-
 /// Both policies on one filesystem.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -236,7 +225,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         deleted,
         // Leaks that stay are told of by `sweep`.
         kept: plan.kept.iter().filter(|kept| kept.target.kind != TargetKind::Leak).map(kept).collect(),
-        errors: plan.problems.iter().map(problem).collect(),
+        errors: plan.problems.iter().map(ProblemDoc::from).collect(),
         events: result.events.clone(),
         outcome: plan.outcome,
         not_in_store: result.outside.iter().map(not_in_store).collect(),
@@ -261,14 +250,6 @@ fn kept(kept: &Kept) -> KeptDoc {
         names: kept.target.names.clone(),
         rule: kept.rule.as_str(),
         detail: kept.detail.clone(),
-    }
-}
-
-fn problem(problem: &Problem) -> GcErrorDoc {
-    GcErrorDoc {
-        id: problem.id.clone(),
-        step: problem.phase.as_str().to_owned(),
-        message: problem.message.clone(),
     }
 }
 

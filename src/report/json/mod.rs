@@ -10,6 +10,7 @@ mod history;
 mod omitted;
 mod parts;
 mod pins;
+mod problem;
 mod remembered;
 mod report;
 mod scan;
@@ -28,7 +29,7 @@ pub use diff::{
 };
 pub use doctor::{CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
-pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc, gc};
+pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc, gc};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, OriginDoc, PercentRangeDoc,
     PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
@@ -40,6 +41,7 @@ pub use parts::{
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};
+pub use problem::ProblemDoc;
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
 pub use report::{
     Extent, LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc,
@@ -47,9 +49,7 @@ pub use report::{
 };
 pub use scan::{EachLayer, explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
-pub use sweep::{
-    RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
-};
+pub use sweep::{RepairedDoc, SpareDoc, SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
 pub use usage::{GroupDoc, UsageDoc, UsageFilesystemDoc, UsageRowDoc, usage};
 
 /// `layersweep scan`.

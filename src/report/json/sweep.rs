@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::build::{leak as leak_doc, path};
 use super::parts::{Header, LeakDoc};
+use super::problem::ProblemDoc;
 use crate::app::sweep::SweepResult;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
@@ -51,7 +52,7 @@ pub struct SweepDoc {
     /// What was to go and stays after all, since the proof right before its deletion failed.
     pub kept: Vec<SpareDoc>,
     /// What went wrong on the way.
-    pub errors: Vec<SweepErrorDoc>,
+    pub errors: Vec<ProblemDoc>,
     /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
     pub outcome: OutcomeKind,
     /// What could not be read or contradicts itself.
@@ -139,20 +140,6 @@ pub struct SpareDoc {
     pub detail: String,
 }
 
-/// Something that went wrong.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SweepErrorDoc {
-    /// The object; null where it is about the run.
-    pub id: Option<String>,
-    /// What failed: `begin`, `resume`, `read`, `lock`, `remove` or `stop`.
-    pub step: String,
-    /// Why.
-    pub message: String,
-    /// Bytes that were freed all the same, where the object was removed in part; null otherwise.
-    pub measured_bytes: Option<i64>,
-}
-
 /// Builds the document.
 pub fn sweep(facts: &SweepResult) -> SweepDoc {
     let SweepResult { wish, plan, .. } = facts;
@@ -200,24 +187,15 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) 
     document.repaired = outcome.repaired.iter().filter_map(repaired).collect();
     document.measured_bytes = facts.delete.then(|| outcome.measured_bytes());
     document.kept = outcome.plan.kept.iter().filter_map(spare).collect();
-    document.errors = outcome.plan.problems.iter().map(error).collect();
+    document.errors = outcome.plan.problems.iter().map(ProblemDoc::from).collect();
     document.outcome = outcome.kind();
-}
-
-fn error(problem: &Problem) -> SweepErrorDoc {
-    SweepErrorDoc {
-        id: problem.id.clone(),
-        step: problem.phase.as_str().to_owned(),
-        message: problem.message.clone(),
-        measured_bytes: problem.measured_bytes,
-    }
 }
 
 /// A run that was refused before it began.
 pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at: Timestamp) -> SweepDoc {
     SweepDoc {
         run_id: Some(run_id.to_owned()),
-        errors: vec![error(&Problem::new(None, Phase::Begin, message))],
+        errors: vec![ProblemDoc::from(&Problem::new(None, Phase::Begin, message))],
         outcome: OutcomeKind::Refused,
         ..asked(wish, delete, at)
     }

@@ -43,9 +43,10 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     for error in &document.errors {
         let id = error.id.as_deref().map_or_else(String::new, |id| format!("{}: ", object(id)));
-        // What to delete by hand (app::by_hand) stands on a line of its own: it is what to do now.
-        let message = safe(&error.message).replacen("; free space by hand", "\nhint: free space by hand", 1);
-        out.push_str(&format!("failed: {}: {id}{message}\n", safe(&error.step)));
+        out.push_str(&format!("failed: {}: {id}{}\n", error.step, safe(&error.message)));
+        if let Some(hint) = &error.hint {
+            out.push_str(&format!("hint: {}\n", safe(hint)));
+        }
     }
     for event in &document.events {
         out.push_str(&format!("event: {}: {}\n", event.reason, safe(&event.message)));

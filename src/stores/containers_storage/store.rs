@@ -35,7 +35,7 @@ pub struct Graphroot {
     /// Graphroots of the additional image stores that it reads from.
     pub(crate) additional: Vec<PathBuf>,
     /// There may be more of these.
-    pub(crate) has_more_lenders: bool,
+    pub(crate) has_more_additional: bool,
     /// From before it was read.
     pub(crate) watch: Watch,
 }
@@ -44,11 +44,11 @@ impl Graphroot {
     pub(in crate::stores) fn new(
         snapshot: Snapshot,
         origin: String,
-        has_more_lenders: bool,
+        has_more_additional: bool,
         watch: Watch,
     ) -> Self {
         let (units, files, additional) = (Vec::new(), Vec::new(), Vec::new());
-        let mut new = Self { snapshot, units, files, origin, additional, has_more_lenders, watch };
+        let mut new = Self { snapshot, units, files, origin, additional, has_more_additional, watch };
         new.sort();
         new
     }
@@ -65,10 +65,10 @@ impl Graphroot {
             at,
             root: self.snapshot.places.graphroot.to_path_buf(),
             driver: Some(&self.snapshot.places.driver),
-            is_damaged: self.has_more_lenders || !needs::knows_all(&self.snapshot),
+            is_damaged: self.has_more_additional || !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
-            borrows_from_any: self.has_more_lenders,
-            needs: match self.additional.is_empty() && !self.has_more_lenders {
+            borrows_from_any: self.has_more_additional,
+            needs: match self.additional.is_empty() && !self.has_more_additional {
                 true => Vec::new(),
                 false => needs::elsewhere(&self.snapshot),
             },

@@ -170,7 +170,7 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
         }
         for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
             let places = &store.snapshot.places;
-            if all[at].has_more_lenders || !needs::knows_all(&store.snapshot) {
+            if all[at].has_more_additional || !needs::knows_all(&store.snapshot) {
                 outside.add_unknown(places.graphroot.to_path_buf());
             }
             let needs = needs::elsewhere(&store.snapshot).into_iter();
@@ -201,7 +201,7 @@ pub fn has_image(request: &ScanRequest, places: &StorePlaces, id: &str) -> io::R
 /// The request for a store that was not requested: no flag applies to it.
 fn records_of_another(request: &ScanRequest, asked: &StorePlaces) -> ScanRequest {
     let graphroots = vec![asked.graphroot.to_path_buf()];
-    ScanRequest { graphroots, runroot: None, measure: Measure::Nothing, ..request.clone() }
+    ScanRequest { graphroots, runroot: None, measure: Measure::RecordsAndMounts, ..request.clone() }
 }
 
 /// All stores that the configuration names: those asked for, then the others.
@@ -243,7 +243,7 @@ impl Configured<'_> {
         let graphroot = placed(request, &self.all[at]);
         areas
             .iter()
-            .filter(|area| self.all[at].has_more_lenders || borrowed.iter().any(|place| place.is(area)))
+            .filter(|area| self.all[at].has_more_additional || borrowed.iter().any(|place| place.is(area)))
             .any(|area| additional::may_reach(&request.sysroot, &graphroot, (area.path(), driver)))
     }
 }
@@ -261,7 +261,7 @@ fn unread(request: &ScanRequest, store: &StoreConfig, at: usize) -> Unread {
         at,
         graphroot: placed(request, store),
         borrows_from: paths(opened(request, additional::borrowed(store))),
-        borrows_from_any: store.has_more_lenders,
+        borrows_from_any: store.has_more_additional,
     }
 }
 
@@ -307,7 +307,7 @@ impl Graphroots {
                         imagestore: None,
                         other_imagestores: Vec::new(),
                         additional_image_stores: Vec::new(),
-                        has_more_lenders: false,
+                        has_more_additional: false,
                         driver: None,
                         origin: format!("additional image store of {}", store.graphroot.display()),
                         ..store.clone()
@@ -441,7 +441,7 @@ impl Graphroots {
                     incomplete: true,
                 });
             }
-            self.stores.push(Graphroot::new(snapshot, origin.clone(), store.has_more_lenders, watch));
+            self.stores.push(Graphroot::new(snapshot, origin.clone(), store.has_more_additional, watch));
         }
         self.artifacts_of(request, &graphroot, &origin, read_only);
         Ok(())

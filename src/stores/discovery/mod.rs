@@ -114,7 +114,7 @@ mod tests {
 
     fn request(root: &Path) -> ScanRequest {
         ScanRequest {
-            measure: Measure::Nothing,
+            measure: Measure::RecordsAndMounts,
             now: Timestamp::UNIX_EPOCH,
             ..ScanRequest::of(Sysroot::at(root))
         }

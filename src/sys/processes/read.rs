@@ -1,7 +1,7 @@
 //! Reads the processes of this machine so that none of them can block us.
 //!
 //! Links are read, never followed (a process may be rooted in a filesystem that does not answer),
-//! and nothing is read from its memory (a page of `cmdline` or `environ` may are there). To
+//! and nothing is read from its memory (a page of `cmdline` or `environ` may lie there). To
 //! distinguish two mounts at the same path, the link is opened with `O_PATH` and its number
 //! read from our own `fdinfo`.
 //!
@@ -172,7 +172,7 @@ struct Seers {
     who: Who,
 }
 
-/// A mount that a file may are on, of a filesystem that answers.
+/// A mount that a file may lie on, of a filesystem that answers.
 struct Local {
     fstype: String,
     source: String,
@@ -406,7 +406,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Of mounts whose filesystem asks nobody else. An overlay of a user's may are on one that does.
+    /// Of mounts whose filesystem asks nobody else. An overlay of a user's may lie on one that does.
     fn note_locals(&mut self, table: &[u8], is_privileged: bool) {
         const LOCAL: [&str; 11] =
             ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs", "zfs", "bcachefs", "vfat", "jfs"];

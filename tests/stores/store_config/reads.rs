@@ -130,7 +130,7 @@ fn a_look_reads_each_file_once() {
         let request = ScanRequest {
             graphroots,
             environment: root(),
-            measure: Measure::Nothing,
+            measure: Measure::RecordsAndMounts,
             ..ScanRequest::of(sysroot.clone())
         };
         stores::run(&request, &Progress::default()).expect("a scan");

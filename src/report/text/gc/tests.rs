@@ -5,7 +5,7 @@ use super::*;
 use crate::history::runs::Event;
 use crate::model::plan::Trigger;
 use crate::policy::compare::{PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, GcErrorDoc, Header, SCHEMA_VERSION};
+use crate::report::json::{ComparisonDoc, Header, ProblemDoc, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, zone: TimeZone::UTC }
@@ -191,10 +191,12 @@ fn what_went_wrong_comes_before_the_end() {
         deleted: vec![],
         kept: vec![],
         measured_bytes: Some(-4096),
-        errors: vec![GcErrorDoc {
+        errors: vec![ProblemDoc {
             id: Some("f".repeat(64)),
-            step: "remove-image".into(),
+            step: "remove-image",
             message: "no\u{1b}[31m".into(),
+            hint: Some("try\u{1b}[31m".into()),
+            measured_bytes: None,
         }],
         events: vec![Event { reason: "FreeDiskSpaceFailed".into(), message: "/var: too little".into() }],
         ..document()
@@ -203,6 +205,7 @@ fn what_went_wrong_comes_before_the_end() {
 /var: 77.00% used; thresholds: high 74%, low 69%: 96.0 MiB to free
 
 failed: remove-image: ffffffffffff: no\\u{1b}[31m
+hint: try\\u{1b}[31m
 event: FreeDiskSpaceFailed: /var: too little
 
 Low threshold NOT reached: 0 images deleted, -4.0 KiB freed (100.0 MiB predicted); 68.00% used now.

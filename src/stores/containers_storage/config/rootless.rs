@@ -14,7 +14,7 @@ use crate::sys::sysroot::EntryKind;
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
 
 /// So many additional image stores of a user are looked at. Podman opens all of them each time.
-const MOST_LENDERS: usize = 100;
+const MOST_ADDITIONAL: usize = 100;
 
 /// The drivers that libraries up to 1.62 take over from root's file into a user's store.
 const ROOTLESS_DRIVERS: [&str; 4] = ["btrfs", "overlay", "overlay2", "vfs"];
@@ -136,9 +136,9 @@ pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Pro
     });
     let has_more = !found.is_empty() && storage_conf::user_has_more(files, &environment);
     for store in &mut found {
-        store.has_more_lenders = has_more || store.additional_image_stores.len() > MOST_LENDERS;
-        store.additional_image_stores.truncate(MOST_LENDERS);
-        if store.has_more_lenders {
+        store.has_more_additional = has_more || store.additional_image_stores.len() > MOST_ADDITIONAL;
+        store.additional_image_stores.truncate(MOST_ADDITIONAL);
+        if store.has_more_additional {
             let home = user.home.display();
             own_problems.note(
                 &store.graphroot,

@@ -23,7 +23,7 @@ pub struct StoreConfig {
     pub additional_image_stores: Vec<PathBuf>,
     /// The list was too long to check: its images may come from any store that its owner can
     /// read.
-    pub has_more_lenders: bool,
+    pub has_more_additional: bool,
     /// Read-only stores that layers may come from: directories that a separate program serves.
     pub additional_layer_stores: Vec<PathBuf>,
     /// Where podman keeps its database, if not in the graphroot.

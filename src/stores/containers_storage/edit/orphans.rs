@@ -94,7 +94,7 @@ struct AgeCondition {
     min_age: SignedDuration,
 }
 
-/// A orphan and the open directory that holds it.
+/// An orphan and the open directory that holds it.
 struct OpenOrphan {
     place: usize,
     parent: Directory,
