@@ -2,7 +2,7 @@
 //! what they say while they work goes to an [`observer::Observer`].
 
 mod by_hand;
-pub mod candidates;
+pub mod completion;
 mod containers;
 pub mod database;
 pub mod diagnosis;

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use super::args::{Args, CompletionsArgs};
 use super::{help, output, settings};
-use crate::app::candidates::{Candidates, candidates};
+use crate::app::completion::{Candidates, candidates};
 use crate::app::error::{Error, Exit};
 use crate::app::user_records;
 
