@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Uri};
 
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
-use super::error::{CriProblem, causes};
+use super::error::CriProblem;
 
 /// Interval at which an abandonable call checks for a signal.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
@@ -155,7 +155,7 @@ async fn channel(stream: UnixStream) -> Result<Channel, CriProblem> {
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
     let connected = endpoint.connect_with_connector(connector).await;
-    connected.map_err(|error| CriProblem::HungUp(causes(&error)))
+    connected.map_err(|error| CriProblem::hung_up(&error))
 }
 
 fn internal(message: String) -> CriProblem {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 use super::endpoint::Endpoint;
+use crate::model::display::with_causes;
 use crate::model::plan::Failure;
 
 /// A call that failed: where, which, and why. Its text is one line.
@@ -134,6 +135,10 @@ impl CriProblem {
         }
     }
 
+    pub(super) fn hung_up(error: &dyn std::error::Error) -> Self {
+        Self::HungUp(one_line(&with_causes(error)))
+    }
+
     /// The runtime has stopped waiting for itself, and what it had begun may go on.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
@@ -153,21 +158,7 @@ impl CriProblem {
 /// What happened to the connection, where that is what the status is about: one that came
 /// from the runtime has no cause here.
 fn transport(status: &Status) -> Option<CriProblem> {
-    Some(CriProblem::HungUp(causes(std::error::Error::source(status)?)))
-}
-
-/// An error and its causes, each once.
-pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = one_line(&error.to_string());
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = one_line(&cause.to_string());
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
-    }
-    text
+    Some(CriProblem::hung_up(std::error::Error::source(status)?))
 }
 
 /// An untrusted message on one line, cut to a maximum length.

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::disk::Progress;
 use crate::execute::context::{FactsOf, PolicyContext};
 use crate::execute::remover::{PreconditionError, Remover};
+use crate::model::display::with_causes;
 use crate::model::rules::Rule;
 use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
@@ -152,7 +153,8 @@ pub(super) fn look(request: &ScanRequest, labels: LabelsOf) -> Result<Scan, Prec
 /// What `request` finds now.
 pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
     let request = ScanRequest { now: Timestamp::now(), ..request };
-    stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))
+    let cannot = |error| PreconditionError::new(format!("rescanning the store: {}", with_causes(&error)));
+    stores::run(&request, &Progress::default()).map_err(cannot)
 }
 
 /// Looks at the disk and asks the remover, and repeats that until both show the same moment.

@@ -183,18 +183,6 @@ impl PreconditionError {
     pub fn stale(what: impl Into<String>) -> Self {
         Self { what: what.into(), is_stale: true }
     }
-
-    /// The store cannot be read.
-    #[must_use]
-    pub fn disk(error: &dyn std::error::Error) -> Self {
-        let mut what = format!("rescanning the store: {error}");
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            what = format!("{what}: {error}");
-            cause = error.source();
-        }
-        Self::new(what)
-    }
 }
 
 /// The runtime cannot be asked.

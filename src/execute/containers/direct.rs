@@ -10,7 +10,6 @@ use jiff::Timestamp;
 
 use crate::execute::containers::account::Account;
 use crate::execute::containers::collector::{Scope, Stage};
-use crate::execute::containers::look;
 use crate::execute::containers::plan;
 use crate::execute::containers::source::{self, ContainerSource};
 use crate::execute::editors::Editors;
@@ -18,6 +17,7 @@ use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
 use crate::execute::proof;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::model::display::with_causes;
 use crate::model::plan::{Action, Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
@@ -331,8 +331,8 @@ impl<'a> DiskSource<'a> {
     /// Which of the pods are gone.
     fn pods(&self, seen: &DiskListing) -> Result<Pods, String> {
         let DiskContainers { request, places, .. } = *self.direct;
-        let known = KnownPods::read(&request.sysroot, places).map_err(|error| look::describe(&error))?;
-        known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| look::describe(&error))?;
+        let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
+        known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| with_causes(&error))?;
         let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));
         Ok(Pods {
             sources_ready: true,

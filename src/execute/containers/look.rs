@@ -7,6 +7,7 @@ use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
 use crate::execute::containers::collector::CriContainers;
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
+use crate::model::display::with_causes;
 use crate::node::logs as node_logs;
 use crate::node::pods::KnownPods;
 use crate::policy::containers::Container;
@@ -151,9 +152,9 @@ impl<'a> CriLook<'a> {
         of_logs: impl Iterator<Item = (&'b str, &'b str)>,
     ) -> Result<Pods, String> {
         let CriContainers { request, places, .. } = *self.collector;
-        let known = KnownPods::read(&request.sysroot, places).map_err(|error| describe(&error))?;
+        let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
         let running = sandboxes.iter().filter(|one| one.ready).map(RuntimeSandbox::pod_uid);
-        known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| describe(&error))?;
+        known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;
         let names: HashMap<&str, &str> = sandboxes.iter().map(|one| (one.pod_uid(), &*one.name)).collect();
         let of_sandboxes = sandboxes.iter().map(|one| (one.pod_uid(), &*one.name));
         let of_containers = containers.iter().map(|one| {
@@ -194,13 +195,6 @@ fn every_process() -> Result<Processes, String> {
             Err(error) if tries == 0 => return Err(error.to_string()),
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
-    }
-}
-
-pub(super) fn describe(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }
 
