@@ -398,7 +398,7 @@ fn a_note_is_not_about_what_was_pulled_later() {
         let other =
             images.iter().find(|one| one["names"].to_string().contains(&small::name("other"))).unwrap();
         let planned = edit::planned(other);
-        let dies = std::panic::AssertUnwindSafe(|| editor.delete_image(&planned));
+        let dies = std::panic::AssertUnwindSafe(|| editor.delete_images(std::slice::from_ref(&planned)));
         assert!(std::panic::catch_unwind(dies).is_err());
         assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 1);
     };

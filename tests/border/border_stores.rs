@@ -346,7 +346,7 @@ fn the_editor_asks_others_under_the_locks() {
     };
     let options = Options { outside: Some(Box::new(look)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
-    let delete = |image: &str| editor.delete_image(&PlannedImage { id: id(image), names: None });
+    let delete = |image: &str| editor.delete_images(&[PlannedImage { id: id(image), names: None }]);
     delete("other").unwrap();
     two.commit_on("b", "localhost/t/on-b:1");
     two.create("keep", "a2");
@@ -374,7 +374,7 @@ fn the_editor_asks_others_under_the_locks() {
         ..Options::default()
     };
     let editor = Editor::new(&places, options).unwrap();
-    let error = editor.delete_image(&PlannedImage { id: id("a"), names: None }).unwrap_err();
+    let error = editor.delete_images(&[PlannedImage { id: id("a"), names: None }]).unwrap_err();
     assert_eq!(error.refusal(), Some(&Refusal::BorrowersBusy), "{error}");
     two.works("localhost/t/on-b:1");
 }

@@ -92,7 +92,7 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     assert!(is_full(&loopfs), "{} bytes free", free(loopfs.path()));
     // An image that has no room to give says so without the reserve file, and nothing is changed.
     let other = named(&store.images(), "other");
-    let error = edit::editor(&store).delete_image(&edit::planned(&other)).unwrap_err();
+    let error = edit::editor(&store).delete_images(&[edit::planned(&other)]).unwrap_err();
     assert!(error.is_no_space(), "{error}");
     assert_eq!(store.images().len(), 6);
     let options = || Options { reserve_file: reserve_file.clone(), ..Options::default() };
@@ -183,7 +183,7 @@ fn full_in_the_middle() {
             }
         };
         let editor = edit::with(&store, Options { observer: Some(Box::new(observer)), ..options() });
-        let result = editor.delete_image(&edit::planned(&named(&store.images(), "bulk")));
+        let result = editor.delete_images(&[edit::planned(&named(&store.images(), "bulk"))]);
         let resumed = || {
             for entry in std::fs::read_dir(loopfs.path()).unwrap() {
                 let path = entry.unwrap().path();

@@ -49,7 +49,7 @@ fn what_is_mounted_anywhere_stays() {
     let editor = edit::editor(&store);
     let refused = |what: &str| {
         let before = edit::facts(store.root());
-        let error = editor.delete_image(&planned).unwrap_err();
+        let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
         let Some(Refusal::Mounted { pid, .. }) = error.refusal() else { panic!("{what}: {error}") };
         assert_eq!(edit::facts(store.root()), before, "{what}");
         assert!(outside.join("precious").exists());
@@ -83,7 +83,7 @@ fn what_is_mounted_anywhere_stays() {
         process.wait().unwrap();
         assert_ne!(pid, std::process::id(), "{what}");
     }
-    editor.delete_image(&planned).unwrap();
+    editor.delete_images(std::slice::from_ref(&planned)).unwrap();
     assert!(outside.join("precious").exists());
     edit::whole(&store);
 }
@@ -125,10 +125,10 @@ fn immutable_files_odd_names_and_open_files() {
     let editor = edit::editor(&store);
     // The directory itself: it could not even be moved.
     chattr("+i", &directory);
-    let error = editor.delete_image(&planned).unwrap_err();
+    let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
     chattr("-i", &directory);
     assert_eq!(error.refusal(), Some(&Refusal::Immutable(directory.clone())));
-    let done = editor.delete_image(&planned).unwrap();
+    let done = editor.delete_images(std::slice::from_ref(&planned)).unwrap();
     drop(open);
     assert!(!directory.exists());
     let failed: Vec<_> = done.failures.iter().map(ToString::to_string).collect();

@@ -81,14 +81,14 @@ fn a_split_imagestore() {
     let places = StorePlaces { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
     assert_eq!(debris(&places), [""; 0]);
     let editor = Editor::new(&places, Options::default()).unwrap();
-    let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
+    let error = editor.delete_images(&[planned(&images, "a")]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     let container_layers = std::fs::read(store.record("layers.json")).unwrap();
     let token = |path: &Path| std::fs::read(path.join("overlay-layers/layers.lock")).unwrap();
     let before = (token(store.root()), token(&imagestore));
     let mut left = 5;
     for name in ["other", "a2", "b", "base"] {
-        let deleted = editor.delete_image(&planned(&images, name)).unwrap();
+        let deleted = editor.delete_images(&[planned(&images, name)]).unwrap();
         assert_eq!(deleted.layers.len(), usize::from(name != "base"), "{name}");
         left -= 1;
         let records = records(&imagestore.join("overlay-images/images.json"));
@@ -131,19 +131,19 @@ fn a_transient_store() {
     let places = edit::places(&store);
     assert_eq!(debris(&places), [""; 0]);
     let editor = edit::editor(&store);
-    let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
+    let error = editor.delete_images(&[planned(&images, "a")]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     // Without its runroot nothing is known of its containers.
     let blind = StorePlaces { runroots: Vec::new(), ..places.clone() };
     let blind = Editor::new(&blind, Options::default()).unwrap();
-    let error = blind.delete_image(&planned(&images, "other")).unwrap_err();
+    let error = blind.delete_images(&[planned(&images, "other")]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::NoLockFile(_))), "{error}");
     let container = text(&containers[0], "/id");
     let deleted = editor.delete_dead_container(container).unwrap();
     assert_eq!((deleted.containers.len(), deleted.layers.len()), (1, 1));
     assert_eq!(records(&run.join("overlay-containers/volatile-containers.json")), [] as [Value; 0]);
     assert_eq!(records(&run.join("overlay-layers/volatile-layers.json")), [] as [Value; 0]);
-    editor.delete_image(&planned(&images, "a")).unwrap();
+    editor.delete_images(&[planned(&images, "a")]).unwrap();
     assert_eq!(debris(&places), [""; 0]);
     assert!(!store.record("containers.lock").exists(), "a lock file was made");
 }

@@ -151,7 +151,7 @@ fn delete_trapped_images(editor: &Editor, scan: &Value) {
         let name = format!("localhost/inj/{name}:1");
         let image =
             list(scan, "/images").iter().find(|image| program::texts(image, "/names").contains(&name));
-        let deleted = editor.delete_image(&edit::planned(image.unwrap())).unwrap();
+        let deleted = editor.delete_images(&[edit::planned(image.unwrap())]).unwrap();
         assert_eq!(deleted.layers.len(), layers, "{name}");
     }
 }

@@ -292,7 +292,7 @@ fn an_immutable_blob_bars() {
     let path = made.artifacts.path(&made.artifacts.blob(&content(2, 200 * KIB)));
     let chattr = |flag: &str| store::succeed(Command::new("chattr").arg(flag).arg(&path));
     chattr("+i");
-    let done = editor(&made.node.store, Options::default()).delete_image(&planned(&made.model));
+    let done = editor(&made.node.store, Options::default()).delete_images(&[planned(&made.model)]);
     chattr("-i");
     assert_eq!(done.unwrap_err().refusal(), Some(&Refusal::Immutable(path)));
     assert_eq!(made.artifacts.index(), before);
@@ -313,7 +313,7 @@ fn the_lock_is_asked_and_never_made() {
     std::fs::write(&temporary, content(8, KIB)).unwrap();
     let held = locks::write_lock(&lock);
     let options = Options { patience: Duration::from_millis(200), ..Options::default() };
-    let error = editor(store, options).delete_image(&planned(&made.model)).unwrap_err();
+    let error = editor(store, options).delete_images(&[planned(&made.model)]).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     // A lock of this process goes with whatever descriptor of the file is closed first.
     drop(held);
@@ -337,7 +337,7 @@ fn the_lock_is_asked_and_never_made() {
     assert_eq!(made.artifacts.index(), before);
 
     std::fs::remove_file(&lock).unwrap();
-    let error = editor(store, Options::default()).delete_image(&planned(&made.model)).unwrap_err();
+    let error = editor(store, Options::default()).delete_images(&[planned(&made.model)]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::NoLockFile(_))), "{error}");
     made.node.scan();
     assert!(!lock.exists());
@@ -357,7 +357,7 @@ fn an_artifact_in_use_never_goes() {
         let run = made.node.run(&["rm", "--via", "direct", "--min-age", "0s", "-y", MODEL]);
         assert_ne!(run.code, 0, "{run:?}");
         assert!(run.stdout.contains(who) || run.stderr.contains(who), "{run:?}");
-        let error = editor(&made.node.store, Options::default()).delete_image(&planned(&made.model));
+        let error = editor(&made.node.store, Options::default()).delete_images(&[planned(&made.model)]);
         let error = error.unwrap_err();
         assert!(error.refusal().is_some(), "{error}");
         assert!(made.artifacts.path(&made.model).exists());
@@ -418,7 +418,7 @@ fn damaged_and_hostile_stores() {
     let scan = made.node.scan();
     let classes: Vec<_> = list(&scan, "/leaks").iter().map(|leak| text(leak, "/class")).collect();
     assert_eq!(classes, ["artifact-broken"]);
-    editor(store, Options::default()).delete_image(&planned(&made.model)).unwrap();
+    editor(store, Options::default()).delete_images(&[planned(&made.model)]).unwrap();
     assert_eq!(std::fs::read(&outside).unwrap(), b"precious");
 
     // Cut short.
@@ -434,7 +434,7 @@ fn damaged_and_hostile_stores() {
     let scan = node::document(run);
     assert_eq!(text(store_of(&scan, "artifacts"), "/consistency"), "damaged");
     assert!(list(&scan, "/leaks").iter().all(|leak| leak["verdict"] != "reclaim"), "{scan:#}");
-    let error = editor(store, Options::default()).delete_image(&planned(&made.tuned)).unwrap_err();
+    let error = editor(store, Options::default()).delete_images(&[planned(&made.tuned)]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Damaged { .. })), "{error}");
 
     // A manifest that is there and says nothing we know: what it needs is not known.
@@ -442,7 +442,7 @@ fn damaged_and_hostile_stores() {
     let odd = made.artifacts.blob(b"{\"new\":1}");
     made.artifacts.entry(Some("quay.io/test/new:1"), &odd);
     let other = made.artifacts.add(Some(MODEL), &[&content(6, 10 * KIB)]);
-    let error = editor(store, Options::default()).delete_image(&planned(&other)).unwrap_err();
+    let error = editor(store, Options::default()).delete_images(&[planned(&other)]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Damaged { .. })), "{error}");
 }
 
@@ -474,7 +474,7 @@ fn victim() {
     };
     let options = Options { observer: Some(Box::new(observer)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
-    editor.delete_image(&planned(&text("VICTIM_TARGET"))).unwrap();
+    editor.delete_images(&[planned(&text("VICTIM_TARGET"))]).unwrap();
 }
 
 #[test]

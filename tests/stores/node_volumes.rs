@@ -97,7 +97,8 @@ fn image_volume_of_a_crio_container_stays() {
         past::set_first_detected(&node.state, &small::name(name), 50);
     }
     let editor = edit::editor(&node.store);
-    let error = editor.delete_image(&edit::planned(node::image(&images, &small::name("other")))).unwrap_err();
+    let error =
+        editor.delete_images(&[edit::planned(node::image(&images, &small::name("other")))]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     node.run(&["rm", "--via", "direct", &small::name("other")]).expect_code(5);
     let gc = node.json(&["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99"]);

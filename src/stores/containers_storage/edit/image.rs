@@ -26,29 +26,19 @@ pub struct PlannedImage {
 }
 
 impl Editor {
-    /// Deletes an image and the layers that only it needs.
+    /// Deletes images and the layers that only they need: all or none.
     ///
     /// # Errors
-    /// [`Error::Refused`] where a container (of any owner) uses it, where it changed after it
+    /// [`Error::Refused`] where a container (of any owner) uses one, where one changed after it
     /// was planned, or where a layer to delete is mounted or needed; then nothing
     /// was changed. Other errors as documented.
-    pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
-        self.delete_images(std::slice::from_ref(planned))
-    }
-
-    /// Deletes images together: all or none.
-    ///
-    /// # Errors
-    /// As [`Self::delete_image`].
     pub fn delete_images(&self, planned: &[PlannedImage]) -> Result<Deleted, Error> {
         match planned {
             [planned] if self.is_of_artifacts() => self.delete_artifact(planned),
             _ => Session::open(self, Read::Mounts)?.run(|session| session.delete_images(planned)),
         }
     }
-}
 
-impl Editor {
     /// Removes `names` from an image that keeps others, as `podman untag` does.
     ///
     /// # Errors
