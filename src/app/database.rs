@@ -46,7 +46,7 @@ impl Database {
     }
 
     fn open_at(place: StateDirectory, access: Access) -> Result<(Self, Vec<Degraded>), Error> {
-        let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
+        let opened = Records::open(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
         Ok(Self::of(opened, place))
     }
 
@@ -62,7 +62,7 @@ impl Database {
     /// When SQLite refuses.
     pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Degraded>, Option<String>), Error> {
         let place = place(request);
-        match Records::open_at(&place, Access::Read, PATIENCE) {
+        match Records::open(&place, Access::Read, PATIENCE) {
             Err(newer @ history::Error::Newer { .. }) => {
                 let why = newer.to_string();
                 let empty =

@@ -1,6 +1,5 @@
 //! The database file: opening, transactions, and going on without it.
 
-use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -54,19 +53,6 @@ pub struct Opened {
 }
 
 impl Records {
-    /// Opens the database in `state_dir`; as [`Self::open_at`], but whatever forbids to keep
-    /// what is written is an error.
-    ///
-    /// # Errors
-    /// When it cannot be opened or brought to the present schema.
-    pub fn open(state_dir: &Path, access: Access) -> Result<Self, Error> {
-        let mut opened = Self::open_at(&StateDirectory::local(state_dir), access, PATIENCE)?;
-        match opened.degraded.pop() {
-            Some(degraded) if access == Access::Read || !opened.records.is_kept() => Err(degraded.into()),
-            _ => Ok(opened.records),
-        }
-    }
-
     /// Opens the records at `place`, whatever state they are in.
     ///
     /// For reading, they are copied into memory with their log: that blocks nobody, is
@@ -80,7 +66,7 @@ impl Records {
     ///
     /// # Errors
     /// Only [`Error::Newer`], and what SQLite says about a database in memory.
-    pub fn open_at(place: &StateDirectory, access: Access, patience: Duration) -> Result<Opened, Error> {
+    pub fn open(place: &StateDirectory, access: Access, patience: Duration) -> Result<Opened, Error> {
         match &place.unresolved {
             Some((std::io::ErrorKind::NotFound, _)) => return Self::without(place, patience, Vec::new()),
             Some((_, cause)) => {
@@ -302,4 +288,4 @@ fn note(degraded: &mut Vec<Degraded>, new: Degraded) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -80,7 +80,7 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> St
         };
         return StateDirectory { dir, pending: Vec::new(), foreign: true, unresolved };
     }
-    let mut pending = vec![dir.join(PENDING)];
+    let mut place = StateDirectory::local(&dir);
     let hash: String =
         Sha256::digest(dir.as_os_str().as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // In /tmp anybody may have made a directory before us.
@@ -88,8 +88,8 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> St
         _ if caller.uid == 0 => Some(PathBuf::from("/run/layersweep")),
         runtime => runtime.map(|runtime| runtime.join("layersweep")),
     };
-    pending.extend(runtime.map(|dir| dir.join(PENDING).join(hash)));
-    StateDirectory { dir, pending, foreign: false, unresolved: None }
+    place.pending.extend(runtime.map(|dir| dir.join(PENDING).join(hash)));
+    place
 }
 
 const PENDING: &str = "pending";

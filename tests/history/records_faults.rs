@@ -20,7 +20,7 @@ use layersweep::history::{
 };
 use layersweep::model::{StoreId, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::scan_records::{image, scan, scan_record};
+use support::scan_records::{self, image, scan, scan_record};
 
 /// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
@@ -37,7 +37,7 @@ impl Node {
     }
 
     fn open(&self, access: Access) -> Opened {
-        Records::open_at(&self.place, access, Duration::from_millis(100)).unwrap()
+        Records::open(&self.place, access, Duration::from_millis(100)).unwrap()
     }
 
     fn queue(&self) -> Queue {
@@ -355,7 +355,7 @@ fn another_process() {
     let Some(dir) = std::env::var_os("LAYERSWEEP_TEST_STATE_DIR") else {
         return;
     };
-    let mut records = Records::open(Path::new(&dir), Access::Write).unwrap();
+    let mut records = scan_records::open(Path::new(&dir));
     let written = records.write(|transaction| {
         transaction.execute("DELETE FROM stores", [])?;
         println!("in the middle");

@@ -20,7 +20,7 @@ use layersweep::history::{
 };
 use layersweep::model::{BackOff, Consistency};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::scan_records::{at, image, record_fresh, scan_record, store_key};
+use support::scan_records::{self, at, image, record_fresh, scan_record, store_key};
 
 /// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
@@ -42,14 +42,14 @@ impl Node {
 
     /// What `history` shows: with what waits.
     fn shown(&self) -> Vec<RunRow> {
-        let mut opened = Records::open_at(&self.place, Access::Read, Duration::ZERO).unwrap();
+        let mut opened = Records::open(&self.place, Access::Read, Duration::ZERO).unwrap();
         apply_waiting(&mut opened.records, &Queue::of(&self.place)).unwrap();
         list(&opened.records)
     }
 
     /// What the next command that can write makes of it.
     fn saved(&self) -> Vec<RunRow> {
-        let mut records = Records::open(&self.place.dir, Access::Write).unwrap();
+        let mut records = scan_records::open(&self.place.dir);
         let next = Start { run_id: "zz next".into(), ..Start::of(runs::Command::Scan, at(9000)) };
         let next = Pending::Run(Box::new(RunRecord::of(next)));
         assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().notes, []);
@@ -155,7 +155,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         let node = Node::on(&disk.path().join(format!("{had_database}")));
         std::fs::create_dir_all(&node.place.dir).unwrap();
         if had_database {
-            drop(Records::open(&node.place.dir, Access::Write).unwrap());
+            drop(scan_records::open(&node.place.dir));
         }
         let filler = fill(disk.path());
         let mut journal = node.journal("full");
@@ -191,7 +191,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
 fn space_that_the_run_itself_makes_is_used() {
     let Some(disk) = ext4() else { return };
     let node = Node::on(disk.path());
-    drop(Records::open(&node.place.dir, Access::Write).unwrap());
+    drop(scan_records::open(&node.place.dir));
     let filler = fill(disk.path());
     let mut journal = node.journal("full");
     for number in 0..150 {
@@ -284,7 +284,7 @@ fn another_process() {
     };
     match std::env::var("LAYERSWEEP_TEST_JOURNAL").unwrap().as_str() {
         "ours" => {
-            let mut records = Records::open(&dir, Access::Write).unwrap();
+            let mut records = scan_records::open(&dir);
             let held = records.write(|_| {
                 wait();
                 Ok(())
@@ -313,7 +313,7 @@ fn a_run_synchronises_its_records_once() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
-    drop(Records::open(&node.place.dir, Access::Write).unwrap());
+    drop(scan_records::open(&node.place.dir));
     let trace = dir.path().join("trace");
     let status = Command::new("strace")
         .args(["-f", "-e", "trace=fsync,fdatasync,sync_file_range,syncfs", "-o"])
@@ -357,7 +357,7 @@ fn other_writers_delay_a_deletion_by_a_second_and_lose_nothing() {
     for what in ["ours", "sqlite"] {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::on(dir.path());
-        drop(Records::open(&node.place.dir, Access::Write).unwrap());
+        drop(scan_records::open(&node.place.dir));
         let mut journal = node.journal("locked");
         delete(&mut journal, 0);
         let other = Other::holding(what, &node.place.dir);
@@ -390,7 +390,7 @@ fn nobody_waits_for_a_long_run() {
         delete(&mut journal, number);
         slowest = slowest.max(began.elapsed());
         let began = Instant::now();
-        let opened = Records::open_at(&node.place, Access::Write, Duration::ZERO).unwrap();
+        let opened = Records::open(&node.place, Access::Write, Duration::ZERO).unwrap();
         assert!(opened.records.is_kept() && opened.degraded.is_empty(), "{:?}", opened.degraded);
         assert!(began.elapsed() < Duration::from_secs(1));
     }
@@ -487,7 +487,7 @@ fn journal_for_ever(dir: &Path) {
 fn killed_at_any_instant_what_was_saved_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node { place: StateDirectory::local(dir.path()), _elsewhere: tempfile::tempdir().unwrap() };
-    drop(Records::open(dir.path(), Access::Write).unwrap());
+    drop(scan_records::open(dir.path()));
     let mut random = u64::from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
     println!("seed {random}");
     let mut said_so_far = std::collections::BTreeMap::new();
@@ -549,7 +549,7 @@ fn attempts_end_with_the_image() {
         journal.failed(refused, Some((&store_key(), attempt)));
     }
     assert!(journal.end(RunEnd::of(at(200), OutcomeKind::Failed)).kept);
-    let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
+    let mut records = scan_records::open(&node.place.dir);
     let known = records.read(back_offs::load).unwrap();
     assert_eq!(known[&(store_key(), ids[2].clone())].last_error, "in use");
     let runs = list(&records);
@@ -579,7 +579,7 @@ fn attempts_end_with_the_image() {
     journal.failed(refused, Some((&store_key(), again)));
     journal.gone(DeletionRow { id: ids[2].clone(), ..deletion(401) }, Some(&store_key()));
     assert!(journal.end(RunEnd::of(at(500), OutcomeKind::Reached)).kept);
-    let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
+    let mut records = scan_records::open(&node.place.dir);
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);
     // Nobody has wanted it to go for months.
     let mut seen = scan_record(86_400 * 40);

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::process::Stdio;
 
-use layersweep::history::{Access, Records, usage};
+use layersweep::history::usage;
 use layersweep::model::Filesystem;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use support::loopfs::{Fs, LoopFs};
 use support::program::{self, Run, layersweep, list, text, timeless};
 use support::schema;
 use support::store::{self, Store};
-use support::{alice, node, small, tree};
+use support::{alice, node, scan_records, small, tree};
 
 const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
 
@@ -411,7 +411,7 @@ fn a_filling_filesystem_has_a_forecast() {
     run(&["scan", "-q", "--graphroot", root]).expect_code(0);
     assert!(usage()["filesystems"][0]["forecast"].is_null(), "one reading is no history");
     let (filesystem, _) = layersweep::disk::filesystem::of(store.root()).unwrap();
-    let mut records = Records::open(&state, Access::Write).unwrap();
+    let mut records = scan_records::open(&state);
     records
         .write(|tx| {
             let now = jiff::Timestamp::now();

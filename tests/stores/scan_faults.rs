@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::support;
-use layersweep::history::{Access, PATIENCE, Records};
+use layersweep::history::PATIENCE;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::node::{self, Node, image};
 use support::program::{self, Run, list, number, text};
-use support::{small, store, tree};
+use support::{scan_records, small, store, tree};
 
 const IMAGES: [&str; 5] = ["base", "a", "a2", "b", "other"];
 
@@ -352,7 +352,7 @@ fn a_locked_database_blocks_no_reader_and_no_scan() {
     }
     let dir = tempfile::tempdir().unwrap();
     let (node, before) = with_past(dir.path());
-    let lock = Records::open(&node.state, Access::Write).unwrap();
+    let lock = scan_records::open(&node.state);
     let holder = format!("process {}", std::process::id());
     std::thread::scope(|scope| {
         let scan = scope.spawn(|| json_scan(&node));

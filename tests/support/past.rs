@@ -7,8 +7,10 @@ use layersweep::history::runs::{
     self, Certainty, Command, DeletionRow, OutcomeKind, Reason, RunEnd, RunError, Start, TargetKind,
 };
 use layersweep::history::scan_record::StoreKey;
-use layersweep::history::{Access, Records, usage};
+use layersweep::history::usage;
 use layersweep::model::{Filesystem, StoreId, StoreKind};
+
+use super::scan_records;
 
 const GIB: u64 = 1 << 30;
 
@@ -18,7 +20,7 @@ pub const NASTY: &str = "evil.example/\u{1b}[31mred\u{202e}/x:1";
 /// Ten days of scans every five minutes that end at `now`, `gc` runs that freed something on
 /// the way, one that failed, one that was killed.
 pub fn ten_days(state_dir: &Path, now: Timestamp) {
-    let mut records = Records::open(state_dir, Access::Write).expect("opening the database");
+    let mut records = scan_records::open(state_dir);
     records
         .write(|tx| {
             let mut used = 60 * GIB;

@@ -6,13 +6,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use layersweep::disk::Progress;
 use layersweep::disk::size_cache::SizeCache;
-use layersweep::history::{Access, Records, sizes};
+use layersweep::history::sizes;
 use layersweep::model::Inventory;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::{self, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
 
+use super::scan_records;
 use super::store::Store;
 
 /// Scans the same stores again and again.
@@ -89,7 +90,7 @@ impl Scanner {
 
     /// What the scans so far left.
     pub fn cache(&self, seed: u64) -> SizeCache {
-        let records = Records::open(self.state.path(), Access::Write).expect("the database opens");
+        let records = scan_records::open(self.state.path());
         records.read(|connection| sizes::load(connection, seed)).expect("sizes are read")
     }
 
@@ -102,7 +103,7 @@ impl Scanner {
     }
 
     fn keep(&self, scan: &Scan) {
-        let mut records = Records::open(self.state.path(), Access::Write).expect("the database opens");
+        let mut records = scan_records::open(self.state.path());
         let changes = scan.sizes.as_ref().expect("something to keep");
         let now = Timestamp::now();
         records.write(|transaction| sizes::store(transaction, changes, now)).expect("sizes are written");

@@ -9,7 +9,7 @@ use layersweep::history::known::{self, KnownImages};
 use layersweep::history::observe::{Observed, observe};
 use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenImage, SeenStore};
 use layersweep::history::scans::ScanRun;
-use layersweep::history::{Access, Records};
+use layersweep::history::{Access, PATIENCE, Records, StateDirectory};
 use layersweep::model::{
     Consistency, ContainerState, Evidence, EvidenceKind, Filesystem, Owner, StoreId, StoreKind,
 };
@@ -106,9 +106,11 @@ pub fn container(number: u64, created: i64, image: Option<usize>) -> SeenContain
     }
 }
 
-/// Opens the records in `state`.
+/// Opens the records in `state` for writing.
 pub fn open(state: &Path) -> Records {
-    Records::open(state, Access::Write).unwrap()
+    let opened = Records::open(&StateDirectory::local(state), Access::Write, PATIENCE).unwrap();
+    assert!(opened.records.is_kept(), "{:?}", opened.degraded);
+    opened.records
 }
 
 /// Records a scan record.

@@ -4,7 +4,8 @@ use jiff::SignedDuration;
 use rusqlite::Transaction;
 
 use super::*;
-use crate::history::db::{Access, Records};
+use crate::history::db::Records;
+use crate::history::db::tests::kept;
 use crate::history::runs::{self, Certainty, DeletionRow, Reason, RunEnd, RunKey, Start, TargetKind};
 use crate::history::{files, known, schema};
 
@@ -164,7 +165,7 @@ fn sums_outlive_what_is_forgotten() {
 #[test]
 fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
     let dir = tempfile::tempdir().unwrap();
-    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    let mut records = kept(dir.path());
     let scan = |records: &mut Records| {
         records
             .write(|tx| {
@@ -177,7 +178,7 @@ fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
     assert_eq!(scan(&mut records), expected([("runs scan done", 2)]));
     drop(records);
     std::fs::write(dir.path().join(files::DATABASE), "no database").unwrap();
-    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    let mut records = kept(dir.path());
     assert_eq!(scan(&mut records), expected([("runs scan done", 1)]));
 }
 

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::time::Instant;
 
 /// Every file of a directory with its bytes: what a test compares where nothing may be written.
@@ -19,7 +20,14 @@ fn bytes_of(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn open(dir: &Path, access: Access) -> Opened {
-    Records::open_at(&StateDirectory::local(dir), access, Duration::from_millis(200)).unwrap()
+    Records::open(&StateDirectory::local(dir), access, Duration::from_millis(200)).unwrap()
+}
+
+/// Opens the one in `dir` for writing, where nothing is wrong with that.
+pub(in crate::history) fn kept(dir: &Path) -> Records {
+    let opened = Records::open(&StateDirectory::local(dir), Access::Write, PATIENCE).unwrap();
+    assert!(opened.records.is_kept(), "{:?}", opened.degraded);
+    opened.records
 }
 
 fn add_store(records: &mut Records, root: &str) -> Result<usize, Error> {
@@ -36,7 +44,7 @@ fn stores(records: &Records) -> Vec<String> {
 
 /// A database with some rows, closed.
 fn filled(dir: &Path) {
-    let mut records = Records::open(dir, Access::Write).unwrap();
+    let mut records = kept(dir);
     let sql = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39)
         INSERT INTO stores (kind, root, driver, first_seen, last_seen)
         SELECT 'k', '/store/' || i, 'd', 1767225600000000, 1767225600000000 FROM n";
@@ -47,7 +55,7 @@ fn filled(dir: &Path) {
 fn a_new_database_is_ours_alone_complete_and_in_wal_mode() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
-    let mut records = Records::open(&state, Access::Write).unwrap();
+    let mut records = kept(&state);
     assert!(records.is_kept());
     add_store(&mut records, "/a").unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
@@ -78,7 +86,7 @@ fn reading_leaves_no_trace_and_sees_the_log() {
     assert!(!missing.found && missing.degraded.is_empty());
     assert!(stores(&missing.records).is_empty());
     assert!(bytes_of(dir.path()).is_empty());
-    let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+    let mut writer = kept(dir.path());
     add_store(&mut writer, "/a").unwrap();
     let before = bytes_of(dir.path());
     let reader = open(dir.path(), Access::Read);
@@ -95,7 +103,7 @@ fn reading_leaves_no_trace_and_sees_the_log() {
 fn readers_wait_for_no_writer() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+    let mut writer = kept(dir.path());
     let seen = writer.write(|transaction| {
         transaction.execute("DELETE FROM stores", [])?;
         let start = Instant::now();
@@ -112,7 +120,7 @@ fn readers_wait_for_no_writer() {
 #[test]
 fn a_copy_is_one_moment_however_busy_the_writer_is() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+    let mut writer = kept(dir.path());
     let place = dir.path().join(DATABASE);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let told = stop.clone();
@@ -177,7 +185,7 @@ fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
         let before = bytes_of(dir.path());
         assert_eq!(Header::parse(&before[DATABASE]).unwrap().user_version > schema::newest(), !in_log);
         for access in [Access::Read, Access::Write] {
-            let error = Records::open_at(&StateDirectory::local(dir.path()), access, PATIENCE).unwrap_err();
+            let error = Records::open(&StateDirectory::local(dir.path()), access, PATIENCE).unwrap_err();
             assert!(matches!(error, Error::Newer { found, .. } if found == schema::newest() + 1), "{error}");
             assert!(bytes_of(dir.path()) == before, "{access:?}");
         }
@@ -248,7 +256,7 @@ fn damaged_database_is_quarantined_and_a_new_one_created() {
 
 /// A database with this keep-list, and 200 stores to damage.
 fn pinned(dir: &Path, patterns: &[&str]) {
-    let mut records = Records::open(dir, Access::Write).unwrap();
+    let mut records = kept(dir);
     for number in 0..200 {
         add_store(&mut records, &format!("/a/rather/long/path/to/store/number/{number}")).unwrap();
     }
@@ -324,13 +332,13 @@ fn killed_between_two_databases_the_keep_list_is_still_found() {
 #[test]
 fn a_log_without_its_database_is_not_read_into_a_new_one() {
     let dir = tempfile::tempdir().unwrap();
-    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    let mut records = kept(dir.path());
     add_store(&mut records, "/old").unwrap();
     let log = bytes_of(dir.path())[&format!("{DATABASE}-wal")].clone();
     drop(records);
     std::fs::remove_file(dir.path().join(DATABASE)).unwrap();
     std::fs::write(dir.path().join(format!("{DATABASE}-wal")), &log).unwrap();
-    let records = Records::open(dir.path(), Access::Write).unwrap();
+    let records = kept(dir.path());
     assert!(stores(&records).is_empty());
     let kept = bytes_of(dir.path());
     assert!(
@@ -382,7 +390,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path());
         let path = dir.path().join(DATABASE);
-        let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+        let mut writer = kept(dir.path());
         add_store(&mut writer, "/in the log").unwrap();
         let unclosed = bytes_of(dir.path());
         drop(writer);
@@ -400,11 +408,11 @@ proptest! {
         }
         let before = std::fs::read(&path).unwrap();
         let place = StateDirectory::local(dir.path());
-        if let Ok(reader) = Records::open_at(&place, Access::Read, Duration::ZERO) {
+        if let Ok(reader) = Records::open(&place, Access::Read, Duration::ZERO) {
             let _ = reader.records.read(|connection| Ok(content_or_error(connection)));
         }
         prop_assert!(std::fs::read(&path).unwrap() == before);
-        match Records::open_at(&place, Access::Write, Duration::ZERO) {
+        match Records::open(&place, Access::Write, Duration::ZERO) {
             Ok(mut opened) => {
                 let quarantined = opened.degraded.iter().find_map(|degraded| match degraded {
                     Degraded::Corrupt { quarantined, .. } => quarantined.clone(),

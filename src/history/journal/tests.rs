@@ -5,6 +5,7 @@ use rusqlite::types::Value;
 
 use super::*;
 use crate::history::back_offs;
+use crate::history::db::tests::kept;
 use crate::history::runs::{self, Command, OutcomeKind, Reason, RunError, TargetKind};
 use crate::history::save::apply_waiting;
 use crate::history::{Access, schema};
@@ -237,13 +238,13 @@ proptest! {
         });
         let expected = expected.unwrap_or_default();
 
-        let mut copy = Records::open_at(&place, Access::Read, SHORT).unwrap().records;
+        let mut copy = Records::open(&place, Access::Read, SHORT).unwrap().records;
         let (ids, notes) = apply_waiting(&mut copy, &Queue::of(&place)).unwrap();
         prop_assert_eq!(notes, []);
         prop_assert_eq!(ids.contains("the run"), waits);
         prop_assert_eq!(&copy.read(rows).unwrap(), &expected, "a reader sees it");
 
-        let mut records = Records::open(dir.path(), Access::Write).unwrap();
+        let mut records = kept(dir.path());
         for _ in 0..2 {
             prop_assert_eq!(catch_up(&mut records, &place).1, []);
             prop_assert_eq!(&records.read(rows).unwrap(), &expected, "and the next run saves it");
@@ -275,7 +276,7 @@ fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
     let files: Vec<_> = std::fs::read_dir(&place.pending[0]).unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 1);
     drop(journal);
-    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    let mut records = kept(dir.path());
     assert_eq!(catch_up(&mut records, &place), (1, vec![]));
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs[0].deletions.len(), 200);
@@ -290,7 +291,7 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
     assert!(!place.dir.exists(), "nothing so far");
     let ended = journal.end(RunEnd::of(at(1), OutcomeKind::NotNeeded));
     assert_eq!(ended, JournalEnd { kept: true, degraded: vec![], notes: vec![] });
-    let records = Records::open(&place.dir, Access::Read).unwrap();
+    let records = Records::open(&place, Access::Read, SHORT).unwrap().records;
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs, []);
     assert_eq!(records.read(|from| runs::quiet(from, None)).unwrap().others, 1);
@@ -303,7 +304,7 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
     let mut journal = Journal::begin(&place, start());
     journal.begins(deletion(0), Vec::new());
     let shown = || {
-        let records = Records::open(dir.path(), Access::Read).unwrap();
+        let records = Records::open(&StateDirectory::local(dir.path()), Access::Read, SHORT).unwrap().records;
         let (runs, _) = records
             .read(|from| runs::list(from, &runs::Query { quiet: true, ..Default::default() }))
             .unwrap();
@@ -353,7 +354,7 @@ fn which_runs_failed() {
 }
 
 fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
-    let records = Records::open(dir, Access::Read).unwrap();
+    let records = Records::open(&StateDirectory::local(dir), Access::Read, SHORT).unwrap().records;
     let (runs, _) =
         records.read(|from| runs::list(from, &runs::Query { quiet: true, ..Default::default() })).unwrap();
     let deletions = runs.into_iter().flat_map(|run| run.deletions);
@@ -393,7 +394,7 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     assert_eq!((counted("deletions"), counted("failures")), (1, 1));
     // The run may be under way: only what is certain to be over is looked at.
     let confirm = |at: Timestamp, idle: bool| {
-        let mut records = Records::open(dir.path(), Access::Write).unwrap();
+        let mut records = kept(dir.path());
         let fate = |one: &DeletionRow| match one.id {
             ref one if *one == id(3) => Some(Confirmation::Gone),
             ref one if *one == id(4) => Some(Confirmation::There),

@@ -3,8 +3,9 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::*;
+use crate::history::DATABASE;
+use crate::history::db::tests::kept;
 use crate::history::usage::{self, Span};
-use crate::history::{Access, DATABASE, Records};
 use crate::model::{Filesystem, StoreId, StoreKind};
 
 fn at(text: &str) -> Timestamp {
@@ -306,7 +307,7 @@ fn one_scan(tx: &Transaction<'_>, now: Timestamp, reading: i64) -> rusqlite::Res
 fn two_years_of_five_minutes() {
     const DAYS: i64 = 740;
     let dir = tempfile::tempdir().unwrap();
-    drop(Records::open(dir.path(), Access::Write).unwrap());
+    drop(kept(dir.path()));
     let mut connection = Connection::open(dir.path().join(DATABASE)).unwrap();
     // Two years in a few seconds: nothing has to survive a crash, no statement is parsed twice.
     connection.pragma_update(None, "synchronous", "off").unwrap();

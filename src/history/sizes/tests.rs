@@ -1,7 +1,8 @@
 use super::*;
 use crate::disk::size_cache::CachedSize;
 use crate::disk::{Extents, Fingerprint, Tally};
-use crate::history::{Access, Records};
+use crate::history::Records;
+use crate::history::db::tests::kept;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -42,7 +43,7 @@ fn expected(stores: &[(&str, u8)]) -> SizeCache {
 #[test]
 fn stores_are_replaced_and_left_as_they_were() {
     let dir = tempfile::tempdir().unwrap();
-    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    let mut records = kept(dir.path());
     assert_eq!(loaded(&records), expected(&[]));
     let both = [(a_store("/a"), Some(sizes(3))), (a_store("/b"), Some(sizes(1)))];
     assert_eq!(stored(&mut records, &both, now()), expected(&[("/a", 3), ("/b", 1)]));
@@ -57,7 +58,7 @@ fn stores_are_replaced_and_left_as_they_were() {
 #[test]
 fn stores_that_nobody_meets_are_forgotten() {
     let dir = tempfile::tempdir().unwrap();
-    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    let mut records = kept(dir.path());
     let both = [(a_store("/old"), Some(sizes(1))), (a_store("/met"), Some(sizes(1)))];
     let all = stored(&mut records, &both, now());
     let met = [(a_store("/met"), None)];
