@@ -121,7 +121,7 @@ fn a_real_store_is_shown_to_the_byte() {
     assert!(run.stdout.is_empty() && run.stderr.contains("report.html"), "{run:?}");
     let scan = support::program::json_of("scan", &root, &store.runroot());
     let page = std::fs::read_to_string(&file).unwrap();
-    let document = html::document(&page).unwrap();
+    let document = made::in_page(&page);
     for part in ["/layers", "/images", "/leaks"] {
         let ids = |scan: &Value| -> Vec<String> {
             list(scan, part)
@@ -699,11 +699,11 @@ fn the_file_is_written_whole_or_not_at_all() {
     std::fs::create_dir(&out).unwrap();
     let target = out.join("report.html");
     report(&target, &["-q"]).expect_code(0);
-    assert!(html::document(&std::fs::read_to_string(&target).unwrap()).is_some());
+    made::in_page(&std::fs::read_to_string(&target).unwrap());
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
     // With the document too, and it is the same.
     let run = report(&target, &["--format", "json"]).expect_code(0);
-    let page = html::document(&std::fs::read_to_string(&target).unwrap()).unwrap();
+    let page = made::in_page(&std::fs::read_to_string(&target).unwrap());
     assert!(page == run.json(), "the page has the document that is printed");
     // To standard output, and nothing else there.
     let run = report(Path::new("-"), &[]).expect_code(0);

@@ -8,6 +8,13 @@ const MIB: u64 = 1 << 20;
 /// The root of the made-up store.
 pub const ROOT: &str = "/var/lib/containers/storage";
 
+/// The document in a page of `report --html`.
+pub fn in_page(page: &str) -> Value {
+    let (_, after) =
+        page.split_once("<script type=\"application/json\" id=\"report\">\n").expect("its place");
+    serde_json::from_str(after.lines().next().expect("its line")).expect("a document")
+}
+
 /// A document without any image.
 pub fn empty() -> Value {
     document(Vec::new(), Vec::new())

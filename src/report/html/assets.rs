@@ -9,9 +9,6 @@ pub(super) const STYLE: &str = include_str!("assets/page.css");
 /// Layouts of hierarchies: d3-hierarchy, ISC licence (`assets/vendor`), as published.
 pub(super) const LIBRARY: &str = include_str!("assets/vendor/d3-hierarchy-3.1.3.min.js");
 
-/// The line after this one is the document.
-pub(super) const DOCUMENT_STARTS: &str = "<script type=\"application/json\" id=\"report\">\n";
-
 /// Our own script, in the order in which its parts know each other.
 const PARTS: [&str; 10] = [
     include_str!("assets/core.js"),

@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::report::text::acts_on_terminal;
@@ -90,12 +89,6 @@ fn fill<'a>(template: &str, value: impl Fn(&str) -> Cow<'a, str>) -> String {
     }
     out.push_str(rest);
     out
-}
-
-/// The document in a page that [`page`] made; none if there is none.
-pub fn document(page: &str) -> Option<Value> {
-    let (_, after) = page.split_once(assets::DOCUMENT_STARTS)?;
-    serde_json::from_str(after.lines().next()?).ok()
 }
 
 #[cfg(test)]
