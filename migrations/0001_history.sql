@@ -124,7 +124,6 @@ CREATE TABLE runs (
     ended INTEGER,
     -- NULL as above.
     outcome TEXT,
-    dry_run INTEGER NOT NULL DEFAULT 0,
     policy TEXT,
     via TEXT,
     trigger_space INTEGER NOT NULL DEFAULT 0,
@@ -279,17 +278,17 @@ CREATE TABLE counters (
 
 -- min(): sums must not overflow into floats, which a STRICT table rejects.
 CREATE TRIGGER count_run AFTER UPDATE OF outcome ON runs
-WHEN OLD.outcome IS NULL AND NEW.outcome IS NOT NULL AND NEW.dry_run = 0 AND NEW.killed = 0
+WHEN OLD.outcome IS NULL AND NEW.outcome IS NOT NULL AND NEW.killed = 0
 BEGIN
     INSERT INTO counters (name, command, label, value) VALUES ('runs', NEW.command, NEW.outcome, 1)
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
 END;
 
 CREATE TRIGGER find_killed AFTER INSERT ON runs
-WHEN NEW.command <> 'scan' AND NEW.dry_run = 0
+WHEN NEW.command <> 'scan'
 BEGIN
     UPDATE runs SET killed = 1
-    WHERE outcome IS NULL AND killed = 0 AND dry_run = 0 AND command <> 'scan' AND started < NEW.started;
+    WHERE outcome IS NULL AND killed = 0 AND command <> 'scan' AND started < NEW.started;
 END;
 
 CREATE TRIGGER count_killed AFTER UPDATE OF killed ON runs
@@ -305,19 +304,19 @@ WHEN NEW.outcome <> 'unknown'
 BEGIN
     INSERT INTO counters (name, command, label, value)
     SELECT iif(NEW.error IS NULL, 'deletions', 'failures'), command, NEW.kind, 1
-    FROM runs WHERE id = NEW.run AND dry_run = 0
+    FROM runs WHERE id = NEW.run
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
     INSERT INTO counters (name, command, label, value)
     SELECT 'freed_bytes', command, NEW.kind, min(max(NEW.measured_bytes, 0), 1 << 61)
-    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL
+    FROM runs WHERE id = NEW.run AND NEW.measured_bytes IS NOT NULL
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
     INSERT INTO counters (name, command, label, value)
     SELECT 'freed_bytes', command, 'byproduct', min(NEW.byproduct_bytes, 1 << 61)
-    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.byproduct_bytes > 0
+    FROM runs WHERE id = NEW.run AND NEW.byproduct_bytes > 0
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
     INSERT INTO counters (name, command, label, value)
     SELECT 'predicted_bytes', command, NEW.kind, min(max(NEW.predicted_bytes, 0), 1 << 61)
-    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL AND NEW.error IS NULL
+    FROM runs WHERE id = NEW.run AND NEW.measured_bytes IS NOT NULL AND NEW.error IS NULL
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
 END;
 
@@ -327,7 +326,7 @@ WHEN OLD.outcome = 'unknown' AND NEW.outcome <> 'unknown'
 BEGIN
     INSERT INTO counters (name, command, label, value)
     SELECT iif(NEW.error IS NULL, 'deletions', 'failures'), command, NEW.kind, 1
-    FROM runs WHERE id = NEW.run AND dry_run = 0
+    FROM runs WHERE id = NEW.run
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
 END;
 
@@ -337,21 +336,21 @@ BEGIN
     INSERT INTO counters (name, command, label, value)
     SELECT 'freed_bytes', command, NEW.kind,
         max(min(max(NEW.measured_bytes, 0), 1 << 61) - min(max(coalesce(OLD.measured_bytes, 0), 0), 1 << 61), 0)
-    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL
+    FROM runs WHERE id = NEW.run AND NEW.measured_bytes IS NOT NULL
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
     INSERT INTO counters (name, command, label, value)
     SELECT 'freed_bytes', command, 'byproduct',
         min(NEW.byproduct_bytes, 1 << 61) - min(max(OLD.byproduct_bytes, 0), 1 << 61)
-    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.byproduct_bytes > max(OLD.byproduct_bytes, 0)
+    FROM runs WHERE id = NEW.run AND NEW.byproduct_bytes > max(OLD.byproduct_bytes, 0)
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
     INSERT INTO counters (name, command, label, value)
     SELECT 'predicted_bytes', command, NEW.kind, min(max(NEW.predicted_bytes, 0), 1 << 61)
-    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL
+    FROM runs WHERE id = NEW.run AND NEW.measured_bytes IS NOT NULL
         AND OLD.measured_bytes IS NULL AND NEW.error IS NULL
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
 END;
 
--- Kept scans, for `layersweep diff`. Retention: src/history/pictures.rs.
+-- Kept scans, for `layersweep diff`. Retention: src/history/kept_scans.rs.
 CREATE TABLE kept_scans (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     -- As in `runs`.

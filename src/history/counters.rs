@@ -63,7 +63,7 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
         let last = from
             .prepare_cached(
                 "SELECT coalesce(ended, started) AS at, outcome, mount, usage_before_percent, usage_after_percent
-                 FROM runs WHERE command = ?1 AND dry_run = 0 ORDER BY started DESC, id DESC LIMIT 1",
+                 FROM runs WHERE command = ?1 ORDER BY started DESC, id DESC LIMIT 1",
             )?
             .query_row([command], |row| {
                 let at = maybe_time(row, "at")?.unwrap_or(Timestamp::UNIX_EPOCH);

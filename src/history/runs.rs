@@ -31,9 +31,9 @@ pub struct RunKey(i64);
 /// Records that a run begins. Once more with the same id, it adds what was not known before.
 pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
     tx.prepare_cached(
-        "INSERT INTO runs (run_id, command, started, dry_run, policy, via, trigger_space, trigger_age, mount,
+        "INSERT INTO runs (run_id, command, started, policy, via, trigger_space, trigger_age, mount,
                            usage_before_percent, wanted_bytes, predicted_bytes)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
          ON CONFLICT (run_id) DO UPDATE SET
              policy = coalesce(excluded.policy, policy),
              via = coalesce(excluded.via, via),
@@ -50,7 +50,6 @@ pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
             start.run_id,
             start.command,
             micros(start.started),
-            start.dry_run,
             start.policy,
             start.via,
             start.trigger_space,
@@ -168,14 +167,14 @@ pub fn end(tx: &Transaction<'_>, run: RunKey, end: &RunEnd) -> rusqlite::Result<
     Ok(())
 }
 
-/// Whether the last run of `command` that was to act and has ended failed, as the kubelet
+/// Whether the last run of `command` that has ended failed, as the kubelet
 /// understands it: it could not do its work, or not reach its target. A run that was killed,
 /// or stopped by a user, is ignored.
 pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Result<bool> {
     let outcome = connection
         .prepare_cached(
             "SELECT outcome FROM runs
-             WHERE command = ?1 AND dry_run = 0 AND ended IS NOT NULL AND outcome IS NOT NULL
+             WHERE command = ?1 AND ended IS NOT NULL AND outcome IS NOT NULL
                AND NOT EXISTS (SELECT 1 FROM json_each(errors) WHERE value ->> 'step' = ?2)
              ORDER BY ended DESC, id DESC LIMIT 1",
         )?

@@ -231,7 +231,7 @@ impl Examination<'_> {
         if !open.found && acts.is_empty() {
             return;
         }
-        let of = |command| acts.iter().filter(move |act| act.start.command == command && !act.start.dry_run);
+        let of = |command| acts.iter().filter(move |act| act.start.command == command);
         self.last_scan(of(Command::Scan).next());
         self.last_gc(&of(Command::Gc).collect::<Vec<_>>());
     }

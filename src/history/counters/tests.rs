@@ -105,15 +105,6 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
 }
 
 #[test]
-fn a_dry_run_counts_nothing() {
-    let mut connection = database();
-    let start = Start { dry_run: true, ..Start::of(Command::Gc, at(0)) };
-    let run = put(&mut connection, |tx| runs::record(tx, &start, &RunEnd::of(at(1), OutcomeKind::Reached)));
-    put(&mut connection, |tx| runs::deleted(tx, run, 0, &deletion(Some(5))));
-    assert_eq!(said(&connection), BTreeMap::new());
-}
-
-#[test]
 fn a_run_without_an_end_was_killed_once_the_next_one_begins() {
     let mut connection = database();
     let first = begin(&mut connection, Command::Gc, 0);

@@ -327,21 +327,19 @@ fn which_runs_failed() {
     let failed = || runs::last_failed(&tx, Command::Gc).unwrap();
     assert!(!failed(), "there was none");
     let cases = [
-        (Command::Gc, false, Some(OutcomeKind::Failed), true),
-        (Command::Gc, false, Some(OutcomeKind::NotNeeded), false),
-        (Command::Gc, false, Some(OutcomeKind::NotReached), true),
-        (Command::Gc, true, Some(OutcomeKind::Reached), true),
-        (Command::Rm, false, Some(OutcomeKind::Done), true),
-        (Command::Gc, false, None, true),
-        (Command::Gc, false, Some(OutcomeKind::Reached), false),
-        (Command::Rm, false, Some(OutcomeKind::Failed), false),
-        (Command::Gc, true, Some(OutcomeKind::NotReached), false),
-        (Command::Gc, false, None, false),
-        (Command::Gc, false, Some(OutcomeKind::Refused), true),
-        (Command::Gc, false, Some(OutcomeKind::Done), false),
+        (Command::Gc, Some(OutcomeKind::Failed), true),
+        (Command::Gc, Some(OutcomeKind::NotNeeded), false),
+        (Command::Gc, Some(OutcomeKind::NotReached), true),
+        (Command::Rm, Some(OutcomeKind::Done), true),
+        (Command::Gc, None, true),
+        (Command::Gc, Some(OutcomeKind::Reached), false),
+        (Command::Rm, Some(OutcomeKind::Failed), false),
+        (Command::Gc, None, false),
+        (Command::Gc, Some(OutcomeKind::Refused), true),
+        (Command::Gc, Some(OutcomeKind::Done), false),
     ];
-    for (number, (command, dry_run, outcome, expected)) in cases.into_iter().enumerate() {
-        let mut record = RunRecord::of(Start { dry_run, ..Start::of(command, at(10 * number)) });
+    for (number, (command, outcome, expected)) in cases.into_iter().enumerate() {
+        let mut record = RunRecord::of(Start::of(command, at(10 * number)));
         record.end = outcome.map(|outcome| RunEnd::of(at(10 * number + 1), outcome));
         put(&tx, &record).unwrap();
         assert_eq!(failed(), expected, "after number {number}");

@@ -74,9 +74,9 @@ const RUN: &str = "SELECT *,
         (SELECT coalesce(sum(byproduct_bytes), 0) FROM deletions WHERE run = runs.id) AS byproduct_bytes,
         iif(ended IS NULL, (SELECT sum(measured_bytes) FROM deletions WHERE run = runs.id), measured_bytes)
             AS measured,
-        ended IS NULL AND dry_run = 0 AND EXISTS (
+        ended IS NULL AND EXISTS (
             SELECT 1 FROM runs AS later WHERE later.id > runs.id AND later.started > runs.started
-                AND later.command <> 'scan' AND later.dry_run = 0) AS killed
+                AND later.command <> 'scan') AS killed
     FROM runs";
 
 /// Runs, newest first; and whether there are more than the limit allows.
@@ -172,7 +172,6 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
             run_id: row.get("run_id")?,
             command: row.get("command")?,
             started: time(row, "started")?,
-            dry_run: row.get("dry_run")?,
             policy: row.get("policy")?,
             via: row.get("via")?,
             trigger_space: row.get("trigger_space")?,

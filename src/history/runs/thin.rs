@@ -36,7 +36,7 @@ pub enum Disposition {
 pub struct Horizons {
     /// Quiet runs before this are summed up.
     pub quiet: Timestamp,
-    /// Runs that deleted nothing but are not quiet (failures, dry runs) before this too.
+    /// Runs that deleted nothing but are not quiet (failures) before this too.
     pub idle: Timestamp,
     /// Everything before this is forgotten.
     pub all: Timestamp,
@@ -118,7 +118,7 @@ struct Row {
     started: Timestamp,
     ended: Option<Timestamp>,
     quiet: bool,
-    group: (String, Option<String>, bool),
+    group: (String, Option<String>),
     runs: u64,
 }
 
@@ -174,7 +174,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         started: time(row, "started")?,
         ended: crate::history::values::maybe_time(row, "ended")?,
         quiet: row.get("quiet")?,
-        group: (row.get("command")?, row.get("outcome")?, row.get("dry_run")?),
+        group: (row.get("command")?, row.get("outcome")?),
         runs: unsigned(row, "summed")?,
     })
 }

@@ -51,8 +51,6 @@ pub struct Start {
     pub run_id: String,
     pub command: Command,
     pub started: Timestamp,
-    /// It was only to show what it would do.
-    pub dry_run: bool,
     pub policy: Option<String>,
     /// How it deletes: `cri`, `direct`.
     pub via: Option<String>,
@@ -77,7 +75,6 @@ impl Start {
             run_id: new_id(started),
             command,
             started,
-            dry_run: false,
             policy: None,
             via: None,
             trigger_space: false,

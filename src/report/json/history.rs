@@ -346,7 +346,8 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         started_at: start.started,
         ended_at: row.ended,
         outcome: row.outcome.map(OutcomeKind::as_str),
-        dry_run: start.dry_run,
+        // Those are not recorded.
+        dry_run: false,
         policy: start.policy,
         via: start.via,
         trigger: Trigger { space: start.trigger_space, age: start.trigger_age },

@@ -58,7 +58,6 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
 /// A line about a run, and one for each thing that failed.
 fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let mut words = vec![run.command.to_owned()];
-    words.extend(run.dry_run.then(|| "--dry-run".to_owned()));
     words.extend(run.policy.as_deref().map(|policy| format!("by policy {}", safe(policy))));
     words.extend(run.via.as_deref().map(|via| format!("via {}", safe(via))));
     let mut facts = Vec::new();

@@ -2,7 +2,7 @@
 
 // Runs that deleted something: they are shown on the curve.
 function actingRuns() {
-  return (REPORT.runs || []).filter(run => run.command !== 'scan' && !run.dry_run && (run.deleted || []).length)
+  return (REPORT.runs || []).filter(run => run.command !== 'scan' && (run.deleted || []).length)
     .sort((a, b) => a.started_at < b.started_at ? -1 : a.started_at > b.started_at ? 1 : 0);
 }
 
@@ -169,7 +169,7 @@ function runsPart(numbers) {
   part.append(new Table({ id: 'runs-table', caption: 'Runs with deletions, the newest first', rows: runs, one: 'run', size: 15, sort: 1, columns: [
     { label: 'No.', get: run => numbers.get(run.run_id) || 0, cell: run => '' + (numbers.get(run.run_id) || '–'), kind: 'num' },
     { label: 'Started (UTC)', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },
-    { label: 'Command', get: run => run.command, cell: run => safe(run.command) + (run.dry_run ? ' (dry run)' : '') },
+    { label: 'Command', get: run => run.command, cell: run => safe(run.command) },
     { label: 'Outcome', get: run => run.outcome || '', cell: run => words(run.outcome || (run.killed ? 'killed' : 'running')), kind: 'nowrap' },
     { label: 'Used', get: run => run.usage_before_percent || 0, cell: run => run.usage_before_percent === null ? '–' : percent(run.usage_before_percent) + (run.usage_after_percent === null ? '' : ' → ' + percent(run.usage_after_percent)), kind: 'nowrap' },
     { label: 'Deleted', get: run => run.deleted.filter(one => !one.error).length, kind: 'num' },

@@ -172,7 +172,7 @@ pub(super) fn sparkline(
     let line: String = highest.iter().map(cell).collect();
     let acted: Vec<_> = runs
         .iter()
-        .filter(|run| !run.deleted.is_empty() && !run.dry_run)
+        .filter(|run| !run.deleted.is_empty())
         .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem))
         .filter_map(|run| place(run.started_at.as_second()))
         .collect();
