@@ -14,7 +14,6 @@ use crate::disk;
 use crate::execute;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
-use crate::history::scan_record::StoreKey;
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
@@ -133,7 +132,7 @@ impl<'a> Recorder<'a> {
                 TargetKind::Artifact => TargetKind::Image,
                 kind => kind,
             },
-            store: step.target.store.clone().map(StoreKey),
+            store: step.target.store.clone(),
             id: step.target.id.clone(),
             names: step.target.names.clone(),
             reason: step.cause.reason(),

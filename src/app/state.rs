@@ -19,7 +19,7 @@ use crate::history::kept_scans::Packed;
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, Confirmation, DeletionRow, TargetKind};
-use crate::history::scan_record::{ScanRecord, StoreKey};
+use crate::history::scan_record::ScanRecord;
 use crate::history::scans::ScanRun;
 use crate::history::{
     self, Access, Degraded, Note, Pending, Queue, RunLock, StateDirectory, clock, figures, sizes,
@@ -416,9 +416,8 @@ pub(super) fn read_clocks() -> Result<ClockReading, Error> {
 /// What a scan says of something whose deletion was begun; `None`: nothing.
 fn fate(inventory: &Inventory, complete: bool, begun: &DeletionRow) -> Option<Confirmation> {
     let stores = &inventory.stores;
-    let key = begun.store.as_ref().map(|StoreKey(store)| store);
     // One root can hold the stores of several drivers, with images of the same id.
-    let own = key.and_then(|key| stores.iter().position(|store| StoreId::of(store) == *key));
+    let own = begun.store.as_ref().and_then(|key| stores.iter().position(|store| StoreId::of(store) == *key));
     let in_store = |store: StoreIx| own == Some(store.get());
     let there = match begun.kind {
         TargetKind::Log => match std::fs::symlink_metadata(&begun.id) {
@@ -486,7 +485,7 @@ mod tests {
         let begun = |store: Option<StoreId>| DeletionRow {
             at: Timestamp::UNIX_EPOCH,
             kind: TargetKind::Image,
-            store: store.map(StoreKey),
+            store,
             id: inventory.images[0].id.to_string(),
             names: vec![],
             reason: Reason::Space,

@@ -21,7 +21,6 @@ pub use super::run_record::{RunEntry, RunRecord};
 use super::run_record::{put, put_from};
 use super::runs::{BEGUN, Certainty, DeletionRow, Event, RunEnd, Start};
 use super::save::save_with_waiting;
-use super::scan_record::StoreKey;
 use super::state_directory::StateDirectory;
 use crate::model::StoreId;
 use crate::sys::stop;
@@ -126,7 +125,7 @@ impl Journal {
     /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
     /// that is returned.
     pub fn gone(&mut self, deletion: DeletionRow, store: Option<&StoreId>) -> usize {
-        self.add(RunEntry { deletion, key: store.cloned().map(StoreKey), back_off: None, spared: false })
+        self.add(RunEntry { deletion, key: store.cloned(), back_off: None, spared: false })
     }
 
     /// The measured result of the deletion at `position`.
@@ -147,7 +146,7 @@ impl Journal {
     /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of
     /// an image and its store.
     pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<(&StoreId, BackOff)>) {
-        let (key, back_off) = back_off.map(|(store, back_off)| (StoreKey(store.clone()), back_off)).unzip();
+        let (key, back_off) = back_off.map(|(store, back_off)| (store.clone(), back_off)).unzip();
         self.add(RunEntry { deletion, key, back_off, spared: false });
         self.spared();
     }

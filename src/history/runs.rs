@@ -18,7 +18,6 @@ pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
 pub use thin::{Disposition, Horizons, disposition, thin};
 pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};
 
-use super::scan_record::StoreKey;
 use super::values::{json, micros, place, signed};
 use crate::model::StoreId;
 use crate::model::path_text;
@@ -82,7 +81,7 @@ pub fn deleted(
 ) -> rusqlite::Result<()> {
     tx.prepare_cached("UPDATE runs SET deletions = max(deletions, ?2 + 1), quiet = 0 WHERE id = ?1")?
         .execute(params![run.0, place(position)])?;
-    let store = deletion.store.as_ref().map(|StoreKey(store)| store);
+    let store = deletion.store.as_ref();
     tx.prepare_cached(
         "INSERT INTO deletions (run, position, at, kind, store_kind, root, driver, object_id, names, reason,
                                 predicted_bytes, measured_bytes, usage_after_percent, error, byproduct_bytes,

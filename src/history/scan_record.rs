@@ -1,17 +1,12 @@
 //! The part of a scan that the database needs. Written to the database at once, or as JSON
 //! beside it until the database can be written again.
 
-use std::path::PathBuf;
-
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::clock::{self, ClockState};
 use crate::model::refs::{Refs, Root};
-use crate::model::{
-    Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId, StoreKind,
-    path_text,
-};
+use crate::model::{Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId};
 use crate::sys::clock::ClockReading;
 
 /// What a scan saw.
@@ -31,34 +26,9 @@ pub struct ScanRecord {
     pub containers: Vec<SeenContainer>,
 }
 
-/// A [`StoreId`] as it is written down.
-#[derive(Serialize, Deserialize)]
-pub(super) struct StoreIdText {
-    kind: StoreKind,
-    #[serde(with = "path_text")]
-    root: PathBuf,
-    driver: String,
-}
-
-impl StoreIdText {
-    pub(super) fn serialize<S: Serializer>(key: &StoreId, to: S) -> Result<S::Ok, S::Error> {
-        let (kind, root, driver) = (key.kind(), key.root().to_path_buf(), key.driver().to_owned());
-        Serialize::serialize(&Self { kind, root, driver }, to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreId, D::Error> {
-        let Self { kind, root, driver } = Deserialize::deserialize(from)?;
-        Ok(StoreId::new(kind, root, driver))
-    }
-}
-
-/// A [`StoreId`] in a record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreKey(#[serde(with = "StoreIdText")] pub StoreId);
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStore {
-    #[serde(flatten, with = "StoreIdText")]
+    #[serde(flatten)]
     pub key: StoreId,
     /// Its filesystem: a position in `filesystems`.
     pub filesystem: usize,

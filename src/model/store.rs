@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{FilesystemIx, StoreIx};
 use super::names::names;
+use super::path_text;
 
 names! {
     /// What kind of store a [`Store`] is.
@@ -74,6 +75,7 @@ names! {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StoreId {
     kind: StoreKind,
+    #[serde(with = "path_text")]
     root: PathBuf,
     driver: String,
 }

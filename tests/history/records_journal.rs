@@ -14,7 +14,6 @@ use layersweep::history::journal::{Journal, RunRecord};
 use layersweep::history::runs::{
     self, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, RunRow, Start, TargetKind,
 };
-use layersweep::history::scan_record::StoreKey;
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Pending, Queue, Records, StateDirectory, apply_waiting, save,
 };
@@ -86,7 +85,7 @@ fn deletion(number: usize) -> DeletionRow {
     DeletionRow {
         at: at(i64::try_from(number).unwrap()),
         kind: TargetKind::Image,
-        store: Some(StoreKey(store_key())),
+        store: Some(store_key()),
         id: format!("{number:064x}"),
         names: vec![format!("registry.example.com/team/service:{number}")],
         reason: Reason::Space,

@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::history::runs::{
     self, Certainty, Command, DeletionRow, OutcomeKind, Reason, RunEnd, RunError, Start, TargetKind,
 };
-use layersweep::history::scan_record::StoreKey;
 use layersweep::history::usage;
 use layersweep::model::{Filesystem, StoreId, StoreKind};
 
@@ -111,11 +110,11 @@ fn deletions(at: Timestamp) -> Vec<DeletionRow> {
     let image = |name: &str, predicted: u64, measured: u64| DeletionRow {
         at,
         kind: TargetKind::Image,
-        store: Some(StoreKey(StoreId::new(
+        store: Some(StoreId::new(
             StoreKind::ContainersStorage,
             "/var/lib/containers/storage".into(),
             "overlay".into(),
-        ))),
+        )),
         id: digest.clone(),
         names: vec![name.into()],
         reason: Reason::Space,

@@ -25,7 +25,7 @@ fn deletion(number: usize) -> DeletionRow {
     DeletionRow {
         at: at(number),
         kind: TargetKind::Image,
-        store: Some(StoreKey(store())),
+        store: Some(store()),
         id: format!("image {number}"),
         names: vec![format!("quay.io/a/\"b\":{number}")],
         reason: Reason::Space,

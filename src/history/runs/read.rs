@@ -6,11 +6,10 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::types::{DeletionRow, Event, RunError, Start};
-use crate::history::scan_record::StoreKey;
 use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
-use crate::model::OutcomeKind;
 use crate::model::path_text;
 use crate::model::plan::TargetKind;
+use crate::model::{OutcomeKind, StoreId};
 
 /// Which runs are asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -213,9 +212,9 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
     })
 }
 
-fn store(row: &Row<'_>) -> rusqlite::Result<Option<StoreKey>> {
+fn store(row: &Row<'_>) -> rusqlite::Result<Option<StoreId>> {
     match row.get::<_, Option<String>>("store_kind")? {
-        Some(_) => values::store(row, "store_kind").map(|store| Some(StoreKey(store))),
+        Some(_) => values::store(row, "store_kind").map(Some),
         None => Ok(None),
     }
 }

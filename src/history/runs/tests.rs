@@ -27,11 +27,11 @@ fn deletion(at: Timestamp, kind: TargetKind) -> DeletionRow {
     DeletionRow {
         at,
         kind,
-        store: Some(StoreKey(StoreId::new(
+        store: Some(StoreId::new(
             StoreKind::ContainersStorage,
             "/var/lib/containers/storage".into(),
             "overlay".into(),
-        ))),
+        )),
         id: "0123456789abcdef".repeat(4),
         names: vec!["quay.io/team/app:1".into()],
         reason: Reason::Space,

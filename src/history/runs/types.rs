@@ -5,11 +5,10 @@ use std::hash::{BuildHasher, Hasher};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::history::scan_record::StoreKey;
 use crate::history::values::by_name;
 use crate::model::names::names;
 use crate::model::plan::{Reason, TargetKind};
-use crate::model::{Filesystem, OutcomeKind};
+use crate::model::{Filesystem, OutcomeKind, StoreId};
 
 names! {
     /// The commands whose runs are recorded.
@@ -145,7 +144,7 @@ pub struct DeletionRow {
     pub at: Timestamp,
     pub kind: TargetKind,
     /// `None` for what lies in none (logs).
-    pub store: Option<StoreKey>,
+    pub store: Option<StoreId>,
     pub id: String,
     pub names: Vec<String>,
     pub reason: Reason,

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use proptest::collection::vec;
 use proptest::option;
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::model::EvidenceKind;
+use crate::model::{EvidenceKind, StoreKind};
 
 fn time() -> impl Strategy<Value = Timestamp> {
     (-62_000_000_000_i64..250_000_000_000, 0..1_000_000_000)

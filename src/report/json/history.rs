@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::parts::Header;
 use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
 use crate::history::runs::{Certainty, DeletionRow, Event, OutcomeKind, RunError, RunRow};
-use crate::history::scan_record::StoreKey;
 use crate::history::usage::{Point, Range, Series};
 use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
@@ -371,10 +370,7 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
         kind: deletion.kind.as_str(),
         id: deletion.id,
         names: deletion.names,
-        store: deletion
-            .store
-            .map(|StoreKey(store)| store.root().to_string_lossy().into_owned())
-            .unwrap_or_default(),
+        store: deletion.store.map(|store| store.root().to_string_lossy().into_owned()).unwrap_or_default(),
         reason: deletion.reason.as_str(),
         predicted_bytes: deletion.predicted_bytes,
         measured_bytes: deletion.measured_bytes,
