@@ -17,7 +17,7 @@ pub enum Candidates {
 /// characters that a shell could act on are left out.
 #[must_use]
 pub fn candidates(request: &Request, what: Candidates) -> Vec<String> {
-    let Ok((database, _)) = Database::open_quietly(request, Access::Read) else { return Vec::new() };
+    let Ok(database) = Database::open(request, Access::Read) else { return Vec::new() };
     let found = database.read(|from| {
         Ok(match what {
             Candidates::Images => known::images(from)?.all().flat_map(|life| life.names.clone()).collect(),

@@ -24,57 +24,51 @@ pub struct Database {
     pub found: bool,
     /// Whether there is one that could not: what it says is unknown, not nothing.
     pub unreadable: bool,
+    /// What is wrong with it.
+    pub degraded: Vec<Degraded>,
+    /// A newer layersweep made it, which is why a report goes on without it.
+    pub newer: Option<String>,
 }
 
 impl Database {
-    /// Opens it and hands what is wrong with it to the observer.
+    /// Opens the one that the request means.
     ///
     /// # Errors
     /// When a newer layersweep made it, or SQLite refuses.
-    pub fn open(request: &Request, observer: &dyn Observer, access: Access) -> Result<Self, Error> {
-        let (database, degraded) = Self::open_quietly(request, access)?;
-        warn(observer, &degraded);
-        Ok(database)
-    }
-
-    /// Opens it and hands what is wrong with it to the caller.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn open_quietly(request: &Request, access: Access) -> Result<(Self, Vec<Degraded>), Error> {
+    pub fn open(request: &Request, access: Access) -> Result<Self, Error> {
         Self::open_at(place(request), access)
     }
 
-    fn open_at(place: StateDirectory, access: Access) -> Result<(Self, Vec<Degraded>), Error> {
-        let opened = Records::open(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
-        Ok(Self::of(opened, place))
+    /// Opens the one at `place`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn open_at(place: StateDirectory, access: Access) -> Result<Self, Error> {
+        let opened = Records::open(&place, access, PATIENCE);
+        Self::of(opened, place)
     }
 
-    fn of(opened: Opened, place: StateDirectory) -> (Self, Vec<Degraded>) {
-        let unreadable = !opened.found && hides_something(&place, &opened.degraded);
-        (Self { records: opened.records, place, found: opened.found, unreadable }, opened.degraded)
+    fn of(opened: Result<Opened, history::Error>, place: StateDirectory) -> Result<Self, Error> {
+        let Opened { records, found, degraded } = opened.map_err(|source| failed(&place, source))?;
+        let unreadable = !found && hides_something(&place, &degraded);
+        Ok(Self { records, place, found, unreadable, degraded, newer: None })
     }
 
-    /// Opens it for a report that decides nothing. A database that a newer layersweep made is treated as
-    /// one that cannot be read; the last value says so.
+    /// Opens it for a report that decides nothing: one that a newer layersweep made is treated as one that
+    /// cannot be read.
     ///
     /// # Errors
     /// When SQLite refuses.
-    pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Degraded>, Option<String>), Error> {
+    pub fn open_for_report(request: &Request) -> Result<Self, Error> {
         let place = place(request);
         match Records::open(&place, Access::Read, PATIENCE) {
             Err(newer @ history::Error::Newer { .. }) => {
-                let why = newer.to_string();
-                let empty =
-                    StateDirectory { unresolved: Some((ErrorKind::NotFound, why.clone())), ..place.clone() };
-                let (database, degraded) = Self::open_at(empty, Access::Read)?;
-                Ok((Self { place, found: false, unreadable: true, ..database }, degraded, Some(why)))
+                let newer = newer.to_string();
+                let unresolved = Some((ErrorKind::NotFound, newer.clone()));
+                let empty = Self::open_at(StateDirectory { unresolved, ..place.clone() }, Access::Read)?;
+                Ok(Self { place, unreadable: true, newer: Some(newer), ..empty })
             }
-            Err(source) => Err(failed(&place, source)),
-            Ok(opened) => {
-                let (database, degraded) = Self::of(opened, place);
-                Ok((database, degraded, None))
-            }
+            opened => Self::of(opened, place),
         }
     }
 
@@ -83,12 +77,11 @@ impl Database {
     /// # Errors
     /// As [`Self::open`], and when the change could not be kept.
     pub fn open_to_keep(request: &Request, observer: &dyn Observer) -> Result<Self, Error> {
-        let (database, mut degraded) = Self::open_quietly(request, Access::Write)?;
+        let mut database = Self::open(request, Access::Write)?;
         if database.records.is_kept() {
-            warn(observer, &degraded);
-            return Ok(database);
+            return Ok(database.warn(observer));
         }
-        match degraded.pop() {
+        match database.degraded.pop() {
             Some(why) => Err(unchanged(&why)),
             None => {
                 let dir = database.place.dir.display();
@@ -98,44 +91,11 @@ impl Database {
         }
     }
 
-    /// Opens it to show the past, with what waits to be saved; also the ids of the runs among that.
-    /// What is wrong with any of it goes to the observer.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn open_with_waiting(
-        request: &Request,
-        observer: &dyn Observer,
-    ) -> Result<(Self, HashSet<String>), Error> {
-        let mut database = Self::open(request, observer, Access::Read)?;
-        let (unsaved, notes) = database.apply_waiting()?;
-        notes.iter().for_each(|note| observer.warn(Audience::Usual, &note.to_string(), ""));
-        Ok((database, unsaved))
-    }
-
-    /// As [`Self::open_with_waiting`] for a report that decides nothing. The last value says why there is
-    /// a database that cannot be read.
-    ///
-    /// # Errors
-    /// When SQLite refuses.
-    pub fn open_with_waiting_for_report(
-        request: &Request,
-    ) -> Result<(Self, HashSet<String>, Option<String>), Error> {
-        let (mut database, degraded, newer) = Self::open_for_report(request)?;
-        let (unsaved, _) = database.apply_waiting()?;
-        let why = || newer.or_else(|| degraded.first().map(ToString::to_string)).unwrap_or_default();
-        let unread = database.unreadable.then(why);
-        Ok((database, unsaved, unread))
-    }
-
-    /// Opens it once more, with what waits to be saved; what is wrong with it was said the first time.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub(super) fn open_again(place: StateDirectory) -> Result<Self, Error> {
-        let (mut database, _) = Self::open_at(place, Access::Read)?;
-        database.apply_waiting()?;
-        Ok(database)
+    /// Hands what is wrong with it to the observer.
+    #[must_use]
+    pub fn warn(self, observer: &dyn Observer) -> Self {
+        warn(observer, &self.degraded);
+        self
     }
 
     /// Applies what waits to be saved to a copy of it; ids of the runs among that, and what is wrong with it.

@@ -81,7 +81,7 @@ fn take(
     };
     let database = match database {
         Some(database) => database,
-        none => none.insert(Database::open(request, observer, Access::Read)?),
+        none => none.insert(Database::open(request, Access::Read)?.warn(observer)),
     };
     let scans = database.read(history::all)?;
     let found =

@@ -17,9 +17,9 @@ const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// When these filesystems are full, as far as their past says; never of another machine's disk.
 /// What is wrong with the database is reported elsewhere.
 pub fn read(request: &Request, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
-    let opened = Database::open_quietly(request, Access::Read).ok();
-    let own = opened.filter(|(database, _)| !database.place.foreign);
-    own.and_then(|(database, _)| database.read(|from| of(from, filesystems)).ok())
+    let opened = Database::open(request, Access::Read).ok();
+    let own = opened.filter(|database| !database.place.foreign);
+    own.and_then(|database| database.read(|from| of(from, filesystems)).ok())
         .unwrap_or_else(|| vec![None; filesystems.len()])
 }
 

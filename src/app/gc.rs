@@ -24,7 +24,7 @@ use super::rm::{self, Requested};
 use super::run::CommandRun;
 use super::runtime;
 use super::scan::{self, ScanResult};
-use super::state::{State, read_clocks};
+use super::state::{Purpose, State, read_clocks};
 use super::via;
 use crate::config::{Config, Via};
 use crate::cri::Options;
@@ -200,7 +200,7 @@ impl<'a> Gc<'a> {
     /// beginning, which reports it.
     pub fn refused(&self, error: &Error) -> GcResult {
         if self.command_run.is_locked()
-            && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.asked.request, now))
+            && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.asked.request, Purpose::Look, now))
             // Nothing is written beside records that cannot be read.
             && !state.is_unreadable()
         {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::database::Database;
 use super::error::{Error, Exit};
-use super::observer::Observer;
+use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::history::Access;
 use crate::history::kept_scans::{self, KeptScan};
@@ -77,8 +77,19 @@ pub struct KeptScans {
 /// # Errors
 /// When the database cannot be used.
 pub fn past_runs(request: &Request, observer: &dyn Observer, query: &Query) -> Result<PastRuns, Error> {
-    let (database, unsaved) = Database::open_with_waiting(request, observer)?;
+    let (database, unsaved) = open_with_waiting(request, observer)?;
     read_runs(&database, unsaved, query)
+}
+
+/// With what waits to be saved; also the ids of the runs among that.
+fn open_with_waiting(
+    request: &Request,
+    observer: &dyn Observer,
+) -> Result<(Database, HashSet<String>), Error> {
+    let mut database = Database::open(request, Access::Read)?.warn(observer);
+    let (unsaved, notes) = database.apply_waiting()?;
+    notes.iter().for_each(|note| observer.warn(Audience::Usual, &note.to_string(), ""));
+    Ok((database, unsaved))
 }
 
 /// Past runs from an open database.
@@ -100,7 +111,7 @@ pub fn kept_scans(
     observer: &dyn Observer,
     since: Option<Timestamp>,
 ) -> Result<KeptScans, Error> {
-    let database = Database::open(request, observer, Access::Read)?;
+    let database = Database::open(request, Access::Read)?.warn(observer);
     let scans = database.read(kept_scans::all)?;
     Ok(KeptScans { origin: HistoryOrigin::of(&database, since, HashSet::new()), scans })
 }
@@ -115,7 +126,7 @@ pub fn past_usage(
     since: Option<Timestamp>,
     path: Option<&Path>,
 ) -> Result<PastUsage, Error> {
-    let (database, unsaved) = Database::open_with_waiting(request, observer)?;
+    let (database, unsaved) = open_with_waiting(request, observer)?;
     let known = database.read(usage::filesystems)?;
     let mount = match path {
         None => None,

@@ -78,7 +78,7 @@ pub struct Gathered {
 /// # Errors
 /// When the database cannot be used.
 pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered, Error> {
-    let (mut open, degraded) = OurDatabase::open_quietly(request, Access::Read)?;
+    let mut open = OurDatabase::open(request, Access::Read)?;
     let (_, notes) = open.apply_waiting()?;
     let (remembered, unreadable_stores) = open.read(|from| {
         let all = figures::all(from)?;
@@ -98,7 +98,7 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
     let forecasts = filesystems.iter().map(|one| one.as_ref().and_then(|_| forecasts.next()?)).collect();
     let place = &open.place;
     let database = DatabaseState {
-        ok: degraded.is_empty() && unreadable_stores == 0,
+        ok: open.degraded.is_empty() && unreadable_stores == 0,
         bytes: checkup::bytes(place),
         set_aside: checkup::quarantined(&place.dir).ok().map(|found| found.len() as u64),
         waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
@@ -111,8 +111,8 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         targets,
         database,
     };
-    let (unreadable, dir) = (open.unreadable, place.dir.clone());
-    Ok(Gathered { facts, degraded, notes, unreadable_stores, unreadable, dir })
+    let OurDatabase { place, unreadable, degraded, .. } = open;
+    Ok(Gathered { facts, degraded, notes, unreadable_stores, unreadable, dir: place.dir })
 }
 
 impl Gathered {

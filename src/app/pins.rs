@@ -49,7 +49,7 @@ impl PinList {
 /// # Errors
 /// When the database cannot be used.
 pub fn list(request: &Request, observer: &dyn Observer) -> Result<PinList, Error> {
-    let database = Database::open(request, observer, Access::Read)?;
+    let database = Database::open(request, Access::Read)?.warn(observer);
     PinList::of(&database, Vec::new(), Vec::new())
 }
 
@@ -120,7 +120,7 @@ fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
 pub fn remove(request: &Request, observer: &dyn Observer, patterns: &[String]) -> Result<PinList, Error> {
     refuse_sysroot(request)?;
     // Where there is no database there is nothing to remove, and none is created.
-    let known = Database::open(request, observer, Access::Read)?.read(pins::list)?;
+    let known = Database::open(request, Access::Read)?.warn(observer).read(pins::list)?;
     let (removed, missing): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| known.iter().any(|pin| pin.pattern == *pattern));
     if removed.is_empty() {

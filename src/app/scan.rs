@@ -6,13 +6,12 @@ use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::protect::labels_for;
 use super::request::Request;
-use super::state::{State, read_clocks};
+use super::state::{Purpose, State, read_clocks};
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::InventoryAges;
-use crate::model::{Finding, LabelsOf};
+use crate::model::LabelsOf;
 use crate::stores::{self, Scan};
-use crate::sys::clock::ClockReading;
 
 /// A scan, and what is known of what it found.
 #[derive(Debug)]
@@ -42,7 +41,7 @@ impl ScanResult {
 /// # Errors
 /// When there is no store, or one cannot be read at all.
 pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
-    scan_with(request, observer, State::open, false, Also::default())
+    scan_with(request, observer, Purpose::Look, false, Also::default())
 }
 
 /// Scans, and records what was seen (never with a sysroot).
@@ -50,7 +49,7 @@ pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Er
 /// # Errors
 /// As [`scan`].
 pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
-    scan_with(request, observer, State::open, request.sysroot.is_none(), Also::default())
+    scan_with(request, observer, Purpose::Look, request.sysroot.is_none(), Also::default())
 }
 
 /// Scans with what the policy needs. `record`: also records it, unless there is a database that
@@ -64,8 +63,8 @@ pub fn scan_for_policy(
     record: bool,
     config: &Config,
 ) -> Result<ScanResult, Error> {
-    let open = if record { State::open_to_delete } else { State::open };
-    scan_with(request, observer, open, record, Also::labels(config))
+    let purpose = if record { Purpose::Delete } else { Purpose::Look };
+    scan_with(request, observer, purpose, record, Also::labels(config))
 }
 
 /// Scans with what the policy needs and what a directory can be divided by, and records nothing.
@@ -77,7 +76,7 @@ pub fn scan_for_path(
     observer: &dyn Observer,
     config: &Config,
 ) -> Result<ScanResult, Error> {
-    scan_with(request, observer, State::open, false, Also { trees: true, ..Also::labels(config) })
+    scan_with(request, observer, Purpose::Look, false, Also { trees: true, ..Also::labels(config) })
 }
 
 /// Scans with what the policy needs, for a report that decides nothing: whatever state the database
@@ -90,7 +89,7 @@ pub fn scan_for_report(
     observer: &dyn Observer,
     config: &Config,
 ) -> Result<ScanResult, Error> {
-    scan_with(request, observer, State::open_for_report, false, Also::labels(config))
+    scan_with(request, observer, Purpose::Report, false, Also::labels(config))
 }
 
 /// What to read besides.
@@ -106,12 +105,10 @@ impl Also {
     }
 }
 
-type Opened = Result<(State, Vec<Finding>), Error>;
-
 fn scan_with(
     request: &Request,
     observer: &dyn Observer,
-    open: fn(&Request, ClockReading) -> Opened,
+    purpose: Purpose,
     record: bool,
     also: Also,
 ) -> Result<ScanResult, Error> {
@@ -124,7 +121,7 @@ fn scan_with(
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
     // Neither needs the other, and of a large store both take long.
-    let (opened, records) = rayon::join(|| open(request, began), || stores::read(&asked));
+    let (opened, records) = rayon::join(|| State::open(request, purpose, began), || stores::read(&asked));
     let (mut state, findings) = opened?;
     let record = record && state.may_record();
     let asked = stores::ScanRequest { leaps: state.leaps(), ..asked };

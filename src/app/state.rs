@@ -32,9 +32,26 @@ use crate::sys::clock::{ClockReading, Leap};
 
 /// Our own keep-list as it stands now; `None` where it cannot be read.
 pub fn pins_now(request: &Request) -> Option<Pins> {
-    let (database, _) = Database::open_quietly(request, Access::Read).ok()?;
+    let database = Database::open(request, Access::Read).ok()?;
     let pins = database.read(pins::list).ok().filter(|_| !database.unreadable)?;
     Some(Pins::new(&pins))
+}
+
+/// What the records are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Look,
+    /// Nothing is decided by them: what they may pin is no reason to call an image pinned, and a disk whose
+    /// database cannot be read still has much to show.
+    Report,
+    /// The run deletes next, and saves again when it has made room: that the disk is full is only told then.
+    Delete,
+}
+
+impl Purpose {
+    fn tells_later(self, why: &Degraded) -> bool {
+        self == Self::Delete && matches!(why, Degraded::DiskFull { .. })
+    }
 }
 
 /// What is known before a scan, and about what it finds.
@@ -65,48 +82,36 @@ pub struct State {
     was_unreadable: bool,
     /// There were none at all.
     new: bool,
-    /// Nothing is decided by them: what they may pin is no reason to call an image pinned.
-    decides_nothing: bool,
-    /// The run deletes next, and saves again when it has made room: that the disk is full is only told then.
-    deletes: bool,
+    purpose: Purpose,
 }
 
 impl State {
     /// Opens the records for reading. `began`: the clocks when the scan began, before anything was seen.
-    /// What is wrong with what waits goes to `findings`; what is wrong with the records themselves, see
-    /// `degraded`.
-    pub fn open(request: &Request, began: ClockReading) -> Result<(Self, Vec<Finding>), Error> {
-        let (database, degraded) = Database::open_quietly(request, Access::Read)?;
-        Self::of(database, degraded, began)
-    }
-
-    /// The same for a report, which decides nothing: a disk whose database cannot be read still has
-    /// much to show.
+    /// What is wrong with what waits goes to the findings; what is wrong with the records themselves, see
+    /// [`Self::add_findings`].
     ///
     /// # Errors
     /// When SQLite refuses, or the clocks cannot be read.
-    pub fn open_for_report(request: &Request, began: ClockReading) -> Result<(Self, Vec<Finding>), Error> {
-        let (database, degraded, newer) = Database::open_for_report(request)?;
-        let newer = newer.map(|why| {
+    pub fn open(
+        request: &Request,
+        purpose: Purpose,
+        began: ClockReading,
+    ) -> Result<(Self, Vec<Finding>), Error> {
+        let database = match purpose {
+            Purpose::Report => Database::open_for_report(request)?,
+            Purpose::Look | Purpose::Delete => Database::open(request, Access::Read)?,
+        };
+        let newer = database.newer.as_ref().map(|why| {
             let message = format!("{why}; there is no history, and image ages come from the disk alone");
             finding(&database.place, message)
         });
-        let (state, findings) = Self::of(database, degraded, began)?;
-        Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
-    }
-
-    /// The same for a run that deletes after its scan is saved.
-    ///
-    /// # Errors
-    /// When SQLite refuses, or the clocks cannot be read.
-    pub fn open_to_delete(request: &Request, began: ClockReading) -> Result<(Self, Vec<Finding>), Error> {
-        let (state, findings) = Self::open(request, began)?;
-        Ok((Self { deletes: true, ..state }, findings))
+        let (state, findings) = Self::of(database, purpose, began)?;
+        Ok((state, newer.into_iter().chain(findings).collect()))
     }
 
     fn of(
         mut database: Database,
-        degraded: Vec<Degraded>,
+        purpose: Purpose,
         clock: ClockReading,
     ) -> Result<(Self, Vec<Finding>), Error> {
         let (_, notes) = database.apply_waiting()?;
@@ -128,7 +133,7 @@ impl State {
             );
             leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
         }
-        let Database { place, found, unreadable, .. } = database;
+        let Database { place, found, unreadable, degraded, .. } = database;
         let state = Self {
             place,
             unreadable,
@@ -145,8 +150,7 @@ impl State {
             degraded,
             was_unreadable: unreadable,
             new: !found && !unreadable,
-            decides_nothing: false,
-            deletes: false,
+            purpose,
         };
         Ok((state, findings))
     }
@@ -154,8 +158,8 @@ impl State {
     /// Adds what is wrong with the records to the scan's findings, each once.
     pub fn add_findings(&mut self, scan: &mut Scan) {
         let finding = |why: Degraded| finding(&self.place, format!("{why}; {}", why.remedy()));
-        let later = |why: &Degraded| self.deletes && matches!(why, Degraded::DiskFull { .. });
-        scan.inventory.findings.extend(self.degraded.drain(..).filter(|why| !later(why)).map(finding));
+        let told = self.degraded.drain(..).filter(|why| !self.purpose.tells_later(why));
+        scan.inventory.findings.extend(told.map(finding));
     }
 
     /// Sizes of layers that earlier scans have measured; they are asked for once.
@@ -171,7 +175,7 @@ impl State {
     /// Adds our own keep-list to what keeps the images.
     pub fn pin(&self, scan: &mut Scan) {
         for image in &mut scan.inventory.images {
-            if self.unreadable && !self.decides_nothing {
+            if self.unreadable && self.purpose != Purpose::Report {
                 image.pinned_by.push("the keep-list may name it, but cannot be read".into());
             }
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
@@ -198,7 +202,7 @@ impl State {
     /// Whether the scan may be recorded. Before a deletion a database that cannot be read stays as it is:
     /// setting it aside loses what it pins, and the next run would not know of it.
     pub fn may_record(&self) -> bool {
-        !(self.deletes && self.unreadable)
+        !(self.purpose == Purpose::Delete && self.unreadable)
     }
 
     /// Whether there were no records before this run.
@@ -215,7 +219,12 @@ impl State {
     fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
         match &self.unsaved {
             Some(database) => database.read(work),
-            None => Database::open_again(self.place.clone())?.read(work),
+            None => {
+                // What is wrong with it was said the first time.
+                let mut database = Database::open_at(self.place.clone(), Access::Read)?;
+                database.apply_waiting()?;
+                database.read(work)
+            }
         }
     }
 
@@ -299,11 +308,11 @@ impl State {
             figures: Vec::new(),
             all_stores: true,
         };
-        let saved = Database::open_quietly(request, Access::Write).and_then(|(mut database, degraded)| {
+        let saved = Database::open(request, Access::Write).and_then(|mut database| {
             let queue = Queue::of(&database.place);
             let saved = history::save(&mut database.records, &queue, &Pending::Scan(Box::new(scan)));
             let saved = saved.map_err(|source| failed(&database.place, source))?;
-            Ok([degraded, saved.degraded].concat())
+            Ok([database.degraded, saved.degraded].concat())
         });
         match saved {
             Ok(degraded) => warn(observer, &degraded),
@@ -337,18 +346,19 @@ impl State {
                 figures: figures::of(&scan.inventory, &scan.refs),
                 all_stores,
             };
-            let (mut database, degraded) = Database::open_quietly(request, access)?;
+            let mut database = Database::open(request, access)?;
             let (taken_at, queue) = (run.record.taken_at, Queue::of(&database.place));
             let saved = history::save(&mut database.records, &queue, &Pending::Scan(Box::new(run)));
             let saved = saved.map_err(|source| failed(&database.place, source))?;
             // Nothing that is written below changes what is known of the images.
             let known = database.read(known::images)?;
-            Ok::<_, Error>((database, degraded, saved, known, taken_at))
+            Ok::<_, Error>((database, saved, known, taken_at))
         };
         // What is kept to compare needs no database, and of a large store takes as long as all the rest.
         let summary = || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete));
         let (saved, packed) = rayon::join(save, summary);
-        let (mut database, mut degraded, saved, known, taken_at) = saved?;
+        let (mut database, saved, known, taken_at) = saved?;
+        let mut degraded = std::mem::take(&mut database.degraded);
         degraded.extend(saved.degraded);
         // What was wrong when they were read is most likely still wrong, and now more is known.
         degraded.append(&mut self.degraded);
@@ -357,8 +367,7 @@ impl State {
                 self.degraded.push(why);
             }
         }
-        let told_later =
-            self.deletes && self.degraded.iter().any(|why| matches!(why, Degraded::DiskFull { .. }));
+        let told_later = self.degraded.iter().any(|why| self.purpose.tells_later(why));
         self.add_findings(scan);
         if saved.kept {
             let seen = self.scanned;

@@ -129,14 +129,14 @@ impl Examination<'_> {
 
     fn database(&mut self, place: &StateDirectory) -> Option<Database> {
         let object = self.shown(&place.dir.join(DATABASE));
-        let (open, degraded) = match Database::open_quietly(self.request, Access::Read) {
+        let open = match Database::open(self.request, Access::Read) {
             Ok(opened) => opened,
             Err(failure) => {
                 self.records_failed(object, &failure);
                 return None;
             }
         };
-        for why in &degraded {
+        for why in &open.degraded {
             let status = match why {
                 Degraded::Corrupt { .. } | Degraded::NotUpgraded { .. } | Degraded::Io { .. } => {
                     Status::Error
@@ -163,7 +163,7 @@ impl Examination<'_> {
                 ),
                 Err(failure) => self.records_failed(object.clone(), &failure),
             }
-        } else if degraded.is_empty() {
+        } else if open.degraded.is_empty() {
             let message = match self.is_foreign() {
                 true => "none were kept here: past uses of the images are unknown",
                 false => "it does not exist yet: `layersweep scan` creates it",

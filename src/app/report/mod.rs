@@ -134,8 +134,8 @@ pub fn report(
     let foreign = scan.sysroot.is_foreign();
     let sentences = diagnosis::summary(&disks, &causes, complete, foreign);
     let advice = diagnosis::advice(&disks, &causes, foreign);
-    let (database, unsaved, unread) = Database::open_with_waiting_for_report(request)?;
-    let unread = unread.map(|why| format!("{} ({why})", database.place.dir.display()));
+    let mut database = Database::open_for_report(request)?;
+    let (unsaved, _) = database.apply_waiting()?;
     Ok(Report {
         sysroot: request.sysroot.clone().filter(|_| foreign),
         host: host(scan),
@@ -151,11 +151,18 @@ pub fn report(
             &Query { since: Some(since), limit: RUNS, kind: None, quiet: false },
         )?,
         usage: past_usage(&database, since)?,
-        unread,
+        unread: unread(&database),
         findings,
         other_users,
         result,
     })
+}
+
+/// Which records cannot be read, and why.
+fn unread(database: &Database) -> Option<String> {
+    let degraded = || database.degraded.first().map(ToString::to_string);
+    let why = database.newer.clone().or_else(degraded).unwrap_or_default();
+    database.unreadable.then(|| format!("{} ({why})", database.place.dir.display()))
 }
 
 fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error> {
