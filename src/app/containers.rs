@@ -1,6 +1,6 @@
 //! Dead containers, sandboxes and logs: what is to be collected, by which rules, from where.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::gc_request::Only;
 use crate::config::Config;
@@ -16,7 +16,6 @@ use crate::node::places::KubeletPlaces;
 use crate::node::static_pods;
 use crate::policy::containers::ContainerPolicy;
 use crate::stores::{Scan, ScanRequest};
-use crate::sys::processes::Processes;
 use crate::sys::sysroot::Sysroot;
 
 /// Where static pods are looked for even if they protect no images.
@@ -132,44 +131,15 @@ fn scope(config: &Config, only: &[Only]) -> Scope {
     }
 }
 
-/// Where the kubelet keeps what: by the configuration, else where it says, or usually does.
+/// Where the kubelet keeps what, static pods included.
 fn places(config: &Config) -> KubeletPlaces {
-    let mut places = KubeletPlaces::default();
-    let kubelet = &config.kubelet;
-    let set = |place: &mut PathBuf, named: &Option<PathBuf>| {
-        if let Some(named) = named {
-            place.clone_from(named);
-        }
-    };
-    set(&mut places.pod_logs, &kubelet.pod_logs_dir);
-    set(&mut places.container_logs, &kubelet.container_logs_dir);
-    let settings = Kubelet::read(&Sysroot::live());
-    if kubelet.pod_logs_dir.is_none()
-        && let [only] = settings.setting("podLogsDir").0.as_slice()
-        && only.value.starts_with('/')
-    {
-        places.pod_logs = PathBuf::from(&only.value);
-    }
+    let live = Sysroot::live();
+    let settings = Kubelet::read_now(&live);
     let manifests = config.static_pods.clone().unwrap_or_else(|| STATIC_PODS.into());
-    places.manifests = match static_pods::read(&Sysroot::live(), &settings, &manifests) {
+    let manifests = match static_pods::read(&live, &settings, &manifests) {
         Ok(found) => found.looked,
         // Read again by whoever asks whether a pod is gone: then none is.
         Err(error) => vec![manifests, error.path],
     };
-    if let Some(root) = &kubelet.root_dir {
-        return KubeletPlaces { roots: vec![root.clone()], said_by_kubelet: true, ..places };
-    }
-    let said = settings.flag("--root-dir").into_iter().map(|setting| PathBuf::from(setting.value));
-    for root in said.filter(|root| root.is_absolute()) {
-        if !places.roots.contains(&root) {
-            places.roots.push(root);
-        }
-    }
-    match Processes::read_with_kubelet() {
-        Ok(processes) => places.with_running(&processes),
-        Err(error) => {
-            tracing::warn!("looking for a kubelet that runs: {error}");
-            places
-        }
-    }
+    KubeletPlaces { manifests, ..KubeletPlaces::find(&config.kubelet, &settings) }
 }

@@ -13,10 +13,10 @@ use crate::disk::Progress;
 use crate::model::display::bytes;
 use crate::model::refs;
 use crate::model::{Filesystem, FilesystemIx, Finding};
+use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsers};
-use crate::sys::processes::Processes;
 
 /// Measures it, and shows that it does. `most_inodes`: see [`other_usage::OtherUsageRequest`].
 pub(super) fn measure(
@@ -52,29 +52,9 @@ pub(super) fn known(
 ) -> other_usage::OtherUsageRequest {
     other_usage::OtherUsageRequest {
         state_dir: scan.sysroot.display(&database::place(request).dir),
-        places: places(config, scan),
+        places: KubeletPlaces::find(&config.kubelet, &Kubelet::read_now(&scan.sysroot)),
         threads: request.threads.map_or(0, usize::from),
         most_inodes,
-    }
-}
-
-/// Where the kubelet keeps what, as far as it is known.
-fn places(config: &Config, scan: &Scan) -> KubeletPlaces {
-    let mut places = KubeletPlaces::default();
-    if let Some(logs) = &config.kubelet.pod_logs_dir {
-        places.pod_logs.clone_from(logs);
-    }
-    if let Some(links) = &config.kubelet.container_logs_dir {
-        places.container_logs.clone_from(links);
-    }
-    if let Some(root) = &config.kubelet.root_dir
-        && !places.roots.contains(root)
-    {
-        places.roots.push(root.clone());
-    }
-    match Processes::read_with_kubelet() {
-        Ok(processes) if !scan.sysroot.is_foreign() => places.with_running(&processes),
-        _ => places,
     }
 }
 

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
 use super::source::Sources;
+use crate::node::places::ConfiguredPlaces;
 use crate::policy::PolicyKind;
 use crate::policy::containers;
 use crate::policy::kubelet::{ConfigFault, KubeletConfig};
@@ -39,7 +40,7 @@ pub struct Config {
     /// Where static pods are defined; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
     pub containers: Containers,
-    pub kubelet: Kubelet,
+    pub kubelet: ConfiguredPlaces,
     pub leaks: Leaks,
     pub metrics: Metrics,
     /// All processes that can use the stores are in our PID namespace, though it is not the machine's
@@ -68,16 +69,6 @@ pub struct Containers {
     pub logs: bool,
     /// Their limits; [`Config::decides`] says which policy applies.
     pub policy: containers::ContainerPolicy,
-}
-
-/// Directories of the kubelet; `None`: where it usually has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kubelet {
-    /// Its own, which has `pods` in it.
-    pub root_dir: Option<PathBuf>,
-    pub pod_logs_dir: Option<PathBuf>,
-    /// Links to logs of containers.
-    pub container_logs_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +117,7 @@ impl Config {
             images,
             static_pods: sources.last(|set| set.protect.static_pods.clone()).unwrap_or(default),
             containers: containers(sources, decides),
-            kubelet: Kubelet {
+            kubelet: ConfiguredPlaces {
                 root_dir: sources.last(|set| set.kubelet.root_dir.clone()),
                 pod_logs_dir: sources.last(|set| set.kubelet.pod_logs_dir.clone()),
                 container_logs_dir: sources.last(|set| set.kubelet.container_logs_dir.clone()),

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::*;
+use crate::node::places::ConfiguredPlaces;
 use crate::policy::{FreeFloor, PolicyKind, Targets, Thresholds};
 
 fn root(case: &str) -> Sysroot {
@@ -43,7 +44,7 @@ fn no_file_is_the_defaults() {
         (false, false, PolicyKind::Exact)
     );
     assert_eq!(config.containers.policy, crate::policy::containers::ContainerPolicy::default());
-    assert_eq!(config.kubelet, Kubelet::default());
+    assert_eq!(config.kubelet, ConfiguredPlaces::default());
     assert_eq!(config.metrics.textfile, Textfile::Auto);
     assert_eq!(of("metrics.textfile = \"off\"").unwrap().metrics.textfile, Textfile::Off);
     assert_eq!(config.via, Via::Auto);

@@ -70,6 +70,8 @@ pub struct Kubelet {
     pub flags: Vec<SettingsFile>,
     /// The arguments of the kubelet that runs here, where somebody has looked for it.
     pub running: Option<SettingsFile>,
+    /// The kubelet's flags among the arguments of other programs that run here with a kubelet inside.
+    pub embedded: Vec<SettingsFile>,
     pub configs: Vec<SettingsFile>,
     /// Files whose flags cannot be parsed; they count as having none.
     pub misread: Vec<Problem>,
@@ -81,23 +83,47 @@ impl Kubelet {
     /// Reads the files that exist below `root`.
     #[must_use]
     pub fn read(root: &Sysroot) -> Self {
-        Self::read_with(root, None)
+        Self::default().with_files(root)
+    }
+
+    /// As [`Self::read`], with the arguments of the kubelet that runs now, if `root` is this machine's.
+    #[must_use]
+    pub fn read_now(root: &Sysroot) -> Self {
+        if root.is_foreign() {
+            return Self::read(root);
+        }
+        match Processes::read_with_kubelet() {
+            Ok(processes) => Self::read_running(root, &processes),
+            Err(error) => {
+                tracing::warn!("looking for a kubelet that runs: {error}");
+                Self::read(root)
+            }
+        }
     }
 
     /// As [`Self::read`], with the arguments of the kubelet among `processes`. A kubelet inside
-    /// another program gets its arguments from that program's files.
+    /// another program gets most of its arguments from that program's files.
     #[must_use]
     pub fn read_running(root: &Sysroot, processes: &Processes) -> Self {
-        let kubelet = processes.running(&["kubelet"]).filter(|kubelet| !kubelet.arguments.is_empty());
-        let arguments = kubelet.map(|kubelet| SettingsFile {
-            path: format!("/proc/{}/cmdline", kubelet.id).into(),
-            text: String::from_utf8_lossy(&kubelet.arguments).replace('\0', " "),
-        });
-        Self::read_with(root, arguments)
+        let mut kubelet = Self::default();
+        for process in processes.kubelets() {
+            let arguments = SettingsFile {
+                path: format!("/proc/{}/cmdline", process.id).into(),
+                text: String::from_utf8_lossy(&process.arguments).replace('\0', " "),
+            };
+            if process.name == "kubelet" && kubelet.running.is_none() {
+                kubelet.running = Some(arguments);
+            } else {
+                // k3s and RKE2 wrap them: `--kubelet-arg=root-dir=/x`.
+                let text = arguments.text.replace("--kubelet-arg=", "--").replace("--kubelet-arg ", "--");
+                kubelet.embedded.push(SettingsFile { text, ..arguments });
+            }
+        }
+        kubelet.with_files(root)
     }
 
-    fn read_with(root: &Sysroot, running: Option<SettingsFile>) -> Self {
-        let mut kubelet = Self { running, ..Self::default() };
+    fn with_files(self, root: &Sysroot) -> Self {
+        let mut kubelet = self;
         let mut files: Vec<_> = FLAGS.iter().map(PathBuf::from).collect();
         for directory in UNIT_DROP_INS {
             files.extend(kubelet.drop_ins(root, Path::new(directory), "conf"));
@@ -138,6 +164,11 @@ impl Kubelet {
             .chain(&self.running)
             .filter_map(|file| Some((scalars::flag(&file.text, name)?, file)));
         values.map(|(value, file)| Setting { value, file: file.path.clone() }).collect()
+    }
+
+    /// The values of a long flag among the arguments of programs with a kubelet inside.
+    pub(super) fn embedded_flags(&self, name: &str) -> impl Iterator<Item = String> {
+        self.embedded.iter().filter_map(move |file| scalars::flag(&file.text, name))
     }
 
     /// Whether there is anything of a kubelet on this node.

@@ -1,8 +1,10 @@
-//! The kubelet's paths.
+//! Where the kubelet keeps what.
 
 use std::path::{Path, PathBuf};
 
-use crate::sys::processes::Processes;
+use super::kubelet::Kubelet;
+use super::scalars;
+use crate::sys::sysroot::Sysroot;
 
 /// The kubelet's own directory where nothing else is said.
 pub const ROOT: &str = "/var/lib/kubelet";
@@ -11,14 +13,26 @@ pub const POD_LOGS: &str = "/var/log/pods";
 /// Links to them: `<name>_<namespace>_<container>-<id>.log`.
 pub const CONTAINER_LOGS: &str = "/var/log/containers";
 
-/// Programs that are a kubelet, or have one built in.
-const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
+/// The flag for the kubelet's own directory; its configuration file has no key for it.
+const ROOT_DIR: &str = "--root-dir";
+
+/// Directories of the kubelet that our configuration names; `None`: where it says that they are, or
+/// usually has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfiguredPlaces {
+    /// Its own, which has `pods` in it.
+    pub root_dir: Option<PathBuf>,
+    pub pod_logs_dir: Option<PathBuf>,
+    /// Links to logs of containers.
+    pub container_logs_dir: Option<PathBuf>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletPlaces {
-    /// Directories that may be the kubelet's own; a pod is known if any of them has it.
+    /// Directories that may be the kubelet's own, the one in effect first. A pod is known if any of them
+    /// has it: one directory too many only keeps something.
     pub roots: Vec<PathBuf>,
-    /// A running kubelet names one of them as its own.
+    /// A running kubelet, or our configuration, names one of them.
     pub said_by_kubelet: bool,
     /// Directories and files with manifests of static pods.
     pub manifests: Vec<PathBuf>,
@@ -29,32 +43,41 @@ pub struct KubeletPlaces {
 
 impl Default for KubeletPlaces {
     fn default() -> Self {
-        Self {
-            roots: vec![ROOT.into()],
-            said_by_kubelet: false,
-            manifests: Vec::new(),
-            pod_logs: POD_LOGS.into(),
-            container_logs: CONTAINER_LOGS.into(),
-        }
+        Self::find(&ConfiguredPlaces::default(), &Kubelet::default())
     }
 }
 
 impl KubeletPlaces {
-    /// Adds the paths from the arguments of a running kubelet. Existing paths
-    /// stay.
+    /// By our configuration, else by the kubelet's arguments and settings, else the usual ones. Manifests
+    /// are not looked for.
     #[must_use]
-    pub fn with_running(mut self, processes: &Processes) -> Self {
-        for kubelet in processes.all().iter().filter(|one| KUBELETS.contains(&one.name.as_str())) {
-            let said = argument(&kubelet.arguments, "--root-dir");
-            // Distributions with a kubelet inside pass it on from arguments of their own.
-            self.said_by_kubelet |= kubelet.name == "kubelet" || said.is_some();
-            if let Some(root) = said.map(PathBuf::from).filter(|root| root.is_absolute())
-                && !self.roots.contains(&root)
-            {
-                self.roots.push(root);
-            }
+    pub fn find(configured: &ConfiguredPlaces, settings: &Kubelet) -> Self {
+        let ConfiguredPlaces { root_dir, pod_logs_dir, container_logs_dir } = configured;
+        let is_running = settings.running.is_some() || settings.embedded_flags(ROOT_DIR).next().is_some();
+        let pod_logs = pod_logs_dir.clone().or_else(|| pod_logs(settings));
+        Self {
+            roots: roots(root_dir.as_deref(), settings),
+            said_by_kubelet: root_dir.is_some() || is_running,
+            manifests: Vec::new(),
+            pod_logs: pod_logs.unwrap_or_else(|| POD_LOGS.into()),
+            container_logs: container_logs_dir.clone().unwrap_or_else(|| CONTAINER_LOGS.into()),
         }
-        self
+    }
+
+    /// Where the kubelet's own directory is, or would be: what exists of it.
+    #[must_use]
+    pub fn nodefs(&self, sysroot: &Sysroot) -> Option<PathBuf> {
+        self.roots.first()?.ancestors().find_map(|path| sysroot.resolve(path).ok())
+    }
+
+    /// Directories that take up space as the kubelet's own: after a move the usual one is left behind.
+    pub fn data_directories(&self) -> impl Iterator<Item = &Path> {
+        with_usual(&self.roots, ROOT)
+    }
+
+    /// Directories that take up space as logs of pods, likewise.
+    pub fn log_directories(&self) -> impl Iterator<Item = &Path> {
+        with_usual(std::slice::from_ref(&self.pod_logs), POD_LOGS)
     }
 
     /// Whether `path` is below where logs of pods lie, as far as names tell.
@@ -64,49 +87,122 @@ impl KubeletPlaces {
     }
 }
 
-/// The value of `--name=value`, or of `--name value`; the last one counts. Go takes one dash too.
-fn argument(arguments: &[u8], name: &str) -> Option<String> {
-    let words: Vec<_> =
-        arguments.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    let mut found = None;
-    for (at, word) in words.iter().enumerate() {
-        // k3s wraps it: `--kubelet-arg=root-dir=/x`.
-        let word = word.strip_prefix("--kubelet-arg=").map_or(word.clone(), |rest| format!("--{rest}"));
-        if let Some(value) = word.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) {
-            found = Some(value.to_owned());
-        } else if word == name {
-            found = words.get(at + 1).cloned();
+fn with_usual<'a>(paths: &'a [PathBuf], usual: &'static str) -> impl Iterator<Item = &'a Path> {
+    let usual = Path::new(usual);
+    paths.iter().map(PathBuf::as_path).chain(paths.iter().all(|path| path != usual).then_some(usual))
+}
+
+/// Directories that may be the kubelet's own, the one in effect first: `configured` alone, else that of a
+/// kubelet that runs, then what files with flags name, since each may be in effect, and the usual one.
+pub(super) fn roots(configured: Option<&Path>, settings: &Kubelet) -> Vec<PathBuf> {
+    if let Some(configured) = configured {
+        return vec![configured.to_path_buf()];
+    }
+    let running = settings
+        .running
+        .as_ref()
+        .map(|kubelet| scalars::flag(&kubelet.text, ROOT_DIR).unwrap_or_else(|| ROOT.to_owned()));
+    let files = settings.flag(ROOT_DIR).into_iter().rev().map(|setting| setting.value);
+    let all = running.into_iter().chain(settings.embedded_flags(ROOT_DIR)).chain(files);
+    let mut roots: Vec<PathBuf> = Vec::new();
+    for root in all.chain([ROOT.to_owned()]).map(PathBuf::from) {
+        if root.is_absolute() && !roots.contains(&root) {
+            roots.push(root);
         }
     }
-    found.filter(|value| !value.is_empty())
+    roots
+}
+
+/// What the configuration in effect says.
+fn pod_logs(settings: &Kubelet) -> Option<PathBuf> {
+    let (values, _) = settings.values("podLogsDir");
+    let mut paths = values.iter().filter_map(|(value, _)| value.as_str().map(PathBuf::from));
+    paths.rfind(|path| path.is_absolute())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::kubelet::SettingsFile;
     use super::*;
-    use crate::sys::processes::Process;
+    use crate::sys::processes::{Process, Processes};
 
-    fn running(name: &str, arguments: &str) -> Processes {
-        let arguments = arguments.replace(' ', "\0").into();
-        Processes::of(vec![Process { id: 7, name: name.into(), arguments, ..Process::default() }], true)
+    fn file(path: &str, text: &str) -> SettingsFile {
+        SettingsFile { path: path.into(), text: text.into() }
+    }
+
+    /// A node with this program running, flags of the kubelet in these files, and these configurations.
+    fn settings(running: &str, flags: &[&str], configs: &[&str]) -> Kubelet {
+        let name = running.split(' ').next().unwrap();
+        let arguments = running.replace(' ', "\0").into();
+        let process = Process { id: 7, name: name.into(), arguments, ..Process::default() };
+        let processes = Processes::of(vec![process], true);
+        let node = tempfile::tempdir().unwrap();
+        let mut settings = Kubelet::read_running(&Sysroot::at(node.path()), &processes);
+        settings.flags = flags.iter().map(|text| file("/etc/default/kubelet", text)).collect();
+        settings.configs = configs.iter().map(|text| file("/etc/kubernetes/kubelet.conf", text)).collect();
+        settings
     }
 
     #[test]
-    fn what_a_running_kubelet_says() {
-        for (name, arguments, roots, said) in [
-            ("kubelet", "/usr/bin/kubelet --config=/x", vec!["/var/lib/kubelet"], true),
-            ("kubelet", "kubelet --root-dir=/data/k", vec!["/var/lib/kubelet", "/data/k"], true),
-            ("kubelet", "kubelet --root-dir /data/k --v 2", vec!["/var/lib/kubelet", "/data/k"], true),
-            ("kubelet", "kubelet --root-dir=k", vec!["/var/lib/kubelet"], true),
-            ("kubelet", "kubelet --root-dir", vec!["/var/lib/kubelet"], true),
-            ("k3s", "k3s agent", vec!["/var/lib/kubelet"], false),
-            ("k3s", "k3s --kubelet-arg=root-dir=/k", vec!["/var/lib/kubelet", "/k"], true),
-            ("bash", "bash --root-dir=/data/k", vec!["/var/lib/kubelet"], false),
+    fn the_kubelets_own_directory() {
+        const USUAL: &str = ROOT;
+        for (configured, running, flags, roots, said) in [
+            (None, "", &[][..], &[USUAL][..], false),
+            (None, "kubelet --config=/x", &[], &[USUAL], true),
+            (None, "kubelet --root-dir=/data/k", &[], &["/data/k", USUAL], true),
+            (None, "kubelet --root-dir /data/k --v 2", &[], &["/data/k", USUAL], true),
+            (None, "kubelet --root-dir=k", &[], &[USUAL], true),
+            (None, "kubelet --root-dir", &[], &[USUAL], true),
+            (None, "k3s agent", &[], &[USUAL], false),
+            (None, "k3s --kubelet-arg=root-dir=/k", &[], &["/k", USUAL], true),
+            (None, "k3s --kubelet-arg root-dir=/k", &[], &["/k", USUAL], true),
+            (None, "bash --root-dir=/data/k", &[], &[USUAL], false),
+            // Which of the files counts is unknown; that of the kubelet that runs is not.
+            (None, "", &["--root-dir=/a", "--root-dir=/b"], &["/b", "/a", USUAL], false),
+            (None, "kubelet", &["--root-dir=/a"], &[USUAL, "/a"], true),
+            (None, "k3s --kubelet-arg=root-dir=/k", &["--root-dir=/a"], &["/k", "/a", USUAL], true),
+            (Some("/c"), "kubelet --root-dir=/data/k", &["--root-dir=/a"], &["/c"], true),
+            (Some("/c"), "", &[], &["/c"], true),
         ] {
-            let places = KubeletPlaces::default().with_running(&running(name, arguments));
-            let roots: Vec<PathBuf> = roots.into_iter().map(Into::into).collect();
-            assert_eq!((places.roots, places.said_by_kubelet), (roots, said), "{arguments}");
+            let root_dir = configured.map(PathBuf::from);
+            let configured = ConfiguredPlaces { root_dir, ..ConfiguredPlaces::default() };
+            let places = KubeletPlaces::find(&configured, &settings(running, flags, &[]));
+            let expected: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
+            assert_eq!((&places.roots, places.said_by_kubelet), (&expected, said), "{running} {flags:?}");
+            // What is left in the usual one takes up space wherever the kubelet is now.
+            let data: Vec<_> = places.data_directories().collect();
+            assert!(data.starts_with(&[expected[0].as_path()]) && data.contains(&Path::new(ROOT)));
         }
+    }
+
+    #[test]
+    fn where_logs_of_pods_are() {
+        for (configured, configs, expected) in [
+            (None, &[][..], POD_LOGS),
+            (None, &["podLogsDir: /data/pods"], "/data/pods"),
+            (None, &["podLogsDir: pods"], POD_LOGS),
+            (None, &["podLogsDir: /a", "podLogsDir: /b", "maxPods: 10"], "/b"),
+            (Some("/c"), &["podLogsDir: /a"], "/c"),
+        ] {
+            let pod_logs_dir = configured.map(PathBuf::from);
+            let configured = ConfiguredPlaces { pod_logs_dir, ..ConfiguredPlaces::default() };
+            let places = KubeletPlaces::find(&configured, &settings("", &[], configs));
+            assert_eq!(places.pod_logs, Path::new(expected), "{configs:?}");
+            let mut directories = vec![Path::new(expected), Path::new(POD_LOGS)];
+            directories.dedup();
+            assert_eq!(places.log_directories().collect::<Vec<_>>(), directories);
+        }
+    }
+
+    #[test]
+    fn what_exists_of_the_kubelets_own_directory() {
+        let node = tempfile::tempdir().unwrap();
+        let sysroot = Sysroot::at(node.path());
+        std::fs::create_dir_all(node.path().join("data")).unwrap();
+        let root_dir = Some(PathBuf::from("/data/k"));
+        let configured = ConfiguredPlaces { root_dir, ..ConfiguredPlaces::default() };
+        let places = KubeletPlaces::find(&configured, &Kubelet::default());
+        assert_eq!(places.nodefs(&sysroot), sysroot.resolve(Path::new("/data")).ok());
     }
 
     #[test]

@@ -5,15 +5,14 @@
 //! pull has ended (kubernetes `pkg/kubelet/images/pullmanager/fs_pullrecords.go`). After a crash
 //! it removes it at the next start.
 
-use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::NamedImage;
-use super::kubelet::{Kubelet, Setting};
+use super::kubelet::Kubelet;
 use super::places;
 use crate::model::Finding;
 use crate::sys::sysroot::Sysroot;
@@ -22,9 +21,6 @@ use crate::sys::sysroot::Sysroot;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The kubelet pulls a few images at a time; a restarted one that met many pods some hundreds.
 const MAX_FILES: usize = 10_000;
-
-/// The kubelet's flag for its own directory.
-const ROOT_DIR: &str = "--root-dir";
 
 /// `ImagePullIntent`, of every version.
 #[derive(Deserialize)]
@@ -56,7 +52,7 @@ pub struct Pulled {
 #[must_use]
 pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
     let mut found = Vec::new();
-    for kubelet in roots(configured, || Kubelet::read(root).flag(ROOT_DIR)) {
+    for kubelet in places::roots(configured, &Kubelet::read(root)) {
         let directory = kubelet.join("image_manager/pulled");
         let names = root.list(&directory).unwrap_or_default().into_iter().map(|entry| entry.name);
         for name in names.filter(|name| name.to_str().is_some_and(is_record)).take(MAX_FILES) {
@@ -95,23 +91,10 @@ pub struct Pulls {
 #[must_use]
 pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: Option<&Path>) -> Pulls {
     let mut pulls = Pulls::default();
-    for kubelet in roots(configured, || kubelet.flag(ROOT_DIR)) {
+    for kubelet in places::roots(configured, kubelet) {
         pulls.below(root, &kubelet.join("image_manager/pulling"));
     }
     pulls
-}
-
-fn roots(configured: Option<&Path>, flags: impl FnOnce() -> Vec<Setting>) -> Vec<PathBuf> {
-    let mut roots = match configured {
-        Some(configured) => vec![configured.to_path_buf()],
-        None => {
-            let said = flags().into_iter().map(|setting| setting.value.into());
-            said.chain([places::ROOT.into()]).collect()
-        }
-    };
-    let mut seen = HashSet::new();
-    roots.retain(|root: &PathBuf| root.is_absolute() && seen.insert(root.clone()));
-    roots
 }
 
 impl Pulls {

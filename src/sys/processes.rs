@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::root::{Root, Who};
 use super::{cgroups, helper};
-use read::{ProcRecord, ProcessFacts};
+use read::{KUBELETS, ProcRecord, ProcessFacts};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -124,6 +124,13 @@ impl Processes {
     #[must_use]
     pub fn all(&self) -> &[Process] {
         &self.all
+    }
+
+    /// Programs that are a kubelet or have one built in, if they belong to root and their arguments were
+    /// asked for.
+    pub fn kubelets(&self) -> impl Iterator<Item = &Process> {
+        let is_one = |one: &&Process| KUBELETS.contains(&one.name.as_str()) && !one.arguments.is_empty();
+        self.all.iter().filter(is_one)
     }
 
     /// A process whose program is called one of `names`.

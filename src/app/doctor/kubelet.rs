@@ -1,14 +1,14 @@
 //! The kubelet's settings against ours.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::containers;
 use super::examination::Examination;
 use super::thresholds::{Ours, thresholds as compare};
-use crate::app::paths::nodefs;
 use crate::disk::filesystem;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::node::kubelet::Kubelet;
+use crate::node::places::KubeletPlaces;
 use crate::node::thresholds;
 use crate::policy::thresholds::Disk;
 use crate::stores::Scan;
@@ -81,7 +81,7 @@ impl Examination<'_> {
                 filesystems.push(store.filesystem);
             }
         }
-        let own_directory = nodefs(self.config, kubelet, &self.stores.sysroot);
+        let own_directory = self.nodefs(kubelet);
         let disk = |at: FilesystemIx| {
             let facts = &inventory.filesystems[at.get()];
             let root = inventory.stores.iter().find(|store| store.filesystem == at).map(|store| &store.root);
@@ -97,9 +97,13 @@ impl Examination<'_> {
 
     /// Without a store to look at, what the settings make of the kubelet's own filesystem.
     fn nodefs_alone(&self, kubelet: &Kubelet) -> Option<Disk> {
-        let (facts, _) = filesystem::of(&nodefs(self.config, kubelet, &self.stores.sysroot)?).ok()?;
+        let (facts, _) = filesystem::of(&self.nodefs(kubelet)?).ok()?;
         let mount = self.shown(&facts.mount);
         Some(Disk { mount, has_images: true, is_nodefs: true, ..Disk::of(&facts) })
+    }
+
+    fn nodefs(&self, kubelet: &Kubelet) -> Option<PathBuf> {
+        KubeletPlaces::find(&self.config.kubelet, kubelet).nodefs(&self.stores.sysroot)
     }
 }
 

@@ -1,23 +1,20 @@
 //! The thresholds of the disks that a report is about.
 
-use crate::app::paths::nodefs;
 use crate::config::Config;
 use crate::model::{FilesystemIx, Finding};
 use crate::node::kubelet::Kubelet;
+use crate::node::places::KubeletPlaces;
 use crate::node::thresholds as kubelet_thresholds;
 use crate::policy::thresholds::{self, Disk, DiskThreshold};
 use crate::stores::Scan;
 use crate::stores::other_usage::filesystem_of;
-use crate::sys::processes::Processes;
 
 /// By filesystem, the lowest first.
 pub(in crate::app) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold>> {
-    let kubelet = match Processes::read_with_kubelet() {
-        Ok(processes) if !scan.sysroot.is_foreign() => Kubelet::read_running(&scan.sysroot, &processes),
-        _ => Kubelet::read(&scan.sysroot),
-    };
+    let kubelet = Kubelet::read_now(&scan.sysroot);
     let settings = kubelet.is_here().then(|| kubelet_thresholds::read(&kubelet).0);
-    let nodefs = settings.as_ref().and_then(|_| nodefs(config, &kubelet, &scan.sysroot));
+    let places = KubeletPlaces::find(&config.kubelet, &kubelet);
+    let nodefs = settings.as_ref().and_then(|_| places.nodefs(&scan.sysroot));
     let nodefs = nodefs.and_then(|path| filesystem_of(scan, &path));
     let of = |at: usize| {
         let at = FilesystemIx::from(at);

@@ -35,7 +35,8 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces
     let mut found = largest.sorted();
     for file in &mut found {
         let inside = sysroot.display(&file.path);
-        if let Ok(below) = inside.strip_prefix(&known.pod_logs) {
+        let below = known.log_directories().find_map(|directory| inside.strip_prefix(directory).ok());
+        if let Some(below) = below {
             let mut names = below.iter();
             file.pod = names.next().map(pod_name);
             file.container = names.next().map(|name| name.to_string_lossy().into_owned());

@@ -31,9 +31,9 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     for (name, directory) in scan.snapshotters.iter().cloned() {
         add(OtherUserKind::Snapshotter, directory, false, false, Some(name));
     }
-    let kubelet = known.places.roots.iter().map(|root| (KubeletVolumes, root.join("pods"), true));
+    let kubelet = known.places.data_directories().map(|root| (KubeletVolumes, root.join("pods"), true));
+    let pod_logs = known.places.log_directories().map(|path| (PodLogs, path.to_path_buf(), true));
     let usual = [
-        (PodLogs, known.places.pod_logs.clone(), true),
         (Journal, "/var/log/journal".into(), false),
         (Logs, known.places.container_logs.clone(), false),
         (Logs, "/var/log".into(), false),
@@ -43,7 +43,7 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
         (Layersweep, known.state_dir.clone(), false),
         (Swap, "/swap".into(), false),
     ];
-    for (kind, path, by_pod) in kubelet.chain(usual) {
+    for (kind, path, by_pod) in kubelet.chain(pod_logs).chain(usual) {
         // What a server keeps is on none of these disks, and it need never answer.
         let found = match scan.sysroot.is_foreign() {
             true => scan.sysroot.resolve(&path),
