@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use jiff::SignedDuration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -299,6 +300,13 @@ impl LeakClass {
             Fix::ByHand(clause) => clause,
         }
     }
+}
+
+/// Whether something of this age is at least `wanted` old. What is not known to be old is young, but
+/// where no age is asked for.
+#[must_use]
+pub fn is_old_enough(age: Option<SignedDuration>, wanted: SignedDuration) -> bool {
+    age.map_or(wanted.is_zero(), |age| age >= wanted)
 }
 
 impl fmt::Display for LeakClass {

@@ -40,7 +40,7 @@ pub use image::Image;
 pub use inventory::{Finding, Inventory, Use};
 pub use labels::{Labels, LabelsOf};
 pub use leak::Leak;
-pub use leak_class::{LeakClass, Orphan, Recipe, Verdict};
+pub use leak_class::{LeakClass, Orphan, Recipe, Verdict, is_old_enough};
 pub use node::{LayerFacts, Node, NodeKind, Size};
 pub use outcome::{Deletion, Outcome, Stopped};
 pub use outcome_kind::OutcomeKind;

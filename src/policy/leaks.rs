@@ -10,23 +10,24 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 use crate::model::refs::{Refs, Root};
-use crate::model::{Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict};
+use crate::model::{
+    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_old_enough,
+};
 
 /// The request.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
     /// Classes to look at; none means all.
-    pub classes: Vec<String>,
+    pub classes: Vec<LeakClass>,
     /// Minimum age.
     pub min_age: SignedDuration,
     /// Classes to repair.
-    pub repair: Vec<String>,
+    pub repair: Vec<LeakClass>,
 }
 
 impl Wish {
     fn lists(&self, class: LeakClass) -> bool {
-        self.classes.is_empty()
-            || self.classes.iter().chain(&self.repair).any(|wanted| wanted == class.as_str())
+        self.classes.is_empty() || self.classes.contains(&class) || self.repair.contains(&class)
     }
 }
 
@@ -192,7 +193,7 @@ fn decide(
         return Decision::Stay(Stay::ByHand);
     }
     let repairs = recipe == Some(Recipe::RepairLink);
-    if repairs && !wish.repair.iter().any(|class| class == leak.class.as_str()) {
+    if repairs && !wish.repair.contains(&leak.class) {
         return Decision::Stay(Stay::NotAsked);
     }
     if let Some(why) = closed(leak.store) {
@@ -200,10 +201,9 @@ fn decide(
     }
     // A clock that was set back makes nothing old.
     let age = leak.since.map(|since| now.duration_since(since).max(SignedDuration::ZERO));
-    let old_enough = age.map_or(wish.min_age.is_zero(), |age| age >= wish.min_age);
     match recipe {
         Some(_) if repairs => Decision::Repair,
-        Some(recipe) if old_enough => Decision::Delete(recipe),
+        Some(recipe) if is_old_enough(age, wish.min_age) => Decision::Delete(recipe),
         _ => Decision::Stay(Stay::Young(age)),
     }
 }

@@ -39,9 +39,3 @@ impl Judgement {
 pub(crate) fn age(since: Option<Timestamp>, present: &Present) -> Option<SignedDuration> {
     since.map(|since| present.age(since))
 }
-
-/// Whether something of this age is at least `wanted` old. What is not known to be old is young, but
-/// where no age is asked for.
-pub(crate) fn is_old_enough(age: Option<SignedDuration>, wanted: SignedDuration) -> bool {
-    age.map_or(wanted.is_zero(), |age| age >= wanted)
-}

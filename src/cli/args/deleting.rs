@@ -13,8 +13,8 @@ use crate::policy::PolicyKind;
 #[derive(Debug, ClapArgs)]
 pub(in crate::cli) struct SweepArgs {
     /// Only findings of this class; may be repeated
-    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(all_classes()))]
-    pub(in crate::cli) class: Vec<String>,
+    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(|_| true))]
+    pub(in crate::cli) class: Vec<LeakClass>,
 
     /// Skip findings younger than this [default: 24h]
     #[arg(long, value_name = "DURATION")]
@@ -26,27 +26,23 @@ pub(in crate::cli) struct SweepArgs {
 
     /// Repair findings of this class (verdict `repair`: the driver's short names of layers); may be
     /// repeated
-    #[arg(long, value_name = "CLASS", value_parser = class_of(repairable()))]
-    pub(in crate::cli) repair: Vec<String>,
+    #[arg(long, value_name = "CLASS", value_parser = class_of(is_repairable))]
+    pub(in crate::cli) repair: Vec<LeakClass>,
 
     /// Show what --delete (and --repair) would do, and change nothing
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
 }
 
-fn all_classes() -> Vec<&'static str> {
-    LeakClass::ALL.iter().map(|class| class.as_str()).collect()
+/// An edit of ours repairs it.
+fn is_repairable(class: LeakClass) -> bool {
+    class.recipe() == Some(Recipe::RepairLink)
 }
 
-/// The classes that an edit of ours repairs.
-fn repairable() -> Vec<&'static str> {
-    let all = LeakClass::ALL.iter().filter(|class| class.recipe() == Some(Recipe::RepairLink));
-    all.map(|class| class.as_str()).collect()
-}
-
-/// One of these names; a bad one is answered with the good ones.
-fn class_of(names: Vec<&'static str>) -> impl TypedValueParser<Value = String> {
-    PossibleValuesParser::new(names)
+/// One of these classes; a bad name is answered with the good ones.
+fn class_of(is_one: fn(LeakClass) -> bool) -> impl TypedValueParser<Value = LeakClass> {
+    let names = LeakClass::ALL.iter().filter(|class| is_one(**class)).map(|class| class.as_str());
+    PossibleValuesParser::new(names).try_map(|name| LeakClass::find(&name).ok_or("no such class"))
 }
 
 #[derive(Debug, ClapArgs)]

@@ -61,7 +61,7 @@ fn decision_of(leak: Leak, wish: &Wish) -> Decision {
 fn table_of_fates() {
     use Verdict::{Keep, Reclaim, Repair, Report};
     let orphan = Recipe::Orphan(Orphan::LayerDirectory);
-    let repair = Wish { repair: vec!["missing-l".into()], ..wish(24) };
+    let repair = Wish { repair: vec![LeakClass::MissingL], ..wish(24) };
     let cases = [
         (leak("orphan-dir", Reclaim, Some(25), &[0]), wish(24), Decision::Delete(orphan)),
         (leak("orphan-dir", Reclaim, Some(24), &[0]), wish(24), Decision::Delete(orphan)),
@@ -133,7 +133,7 @@ fn what_stays_keeps_what_it_lies_on() {
     let plan = planned(&all, &wish(48));
     assert!(plan.order.is_empty(), "{plan:?}");
     assert!(matches!(plan.entries[0].decision, Decision::Stay(Stay::Needed(_))));
-    let one_class = Wish { classes: vec!["unref-old".into()], ..wish(24) };
+    let one_class = Wish { classes: vec![LeakClass::UnrefOld], ..wish(24) };
     assert_eq!(planned(&all, &one_class).order.len(), 3);
     // An image that came to use the chain keeps all of it.
     all.images.push(Image {
@@ -157,21 +157,21 @@ fn what_stays_keeps_what_it_lies_on() {
 
 #[test]
 fn only_the_classes_asked_for_are_listed() {
+    use LeakClass::{DupL, MissingL};
     let leaks = vec![
         leak("orphan-dir", Verdict::Reclaim, Some(99), &[0]),
         leak("dup-l", Verdict::Reclaim, Some(99), &[]),
         leak("missing-l", Verdict::Repair, Some(99), &[]),
     ];
     let all = inventory(&[(1, &[])], leaks);
-    let classes = |classes: &[&str], repair: &[&str]| {
-        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let wish = Wish { classes: owned(classes), repair: owned(repair), ..wish(24) };
+    let classes = |classes: &[LeakClass], repair: &[LeakClass]| {
+        let wish = Wish { classes: classes.to_vec(), repair: repair.to_vec(), ..wish(24) };
         planned(&all, &wish).entries.iter().map(|entry| entry.leak.get()).collect::<Vec<_>>()
     };
     assert_eq!(classes(&[], &[]), [0, 1, 2]);
-    assert_eq!(classes(&["dup-l"], &[]), [1]);
-    assert_eq!(classes(&["dup-l"], &["missing-l"]), [1, 2]);
-    assert_eq!(classes(&[], &["missing-l"]), [0, 1, 2]);
+    assert_eq!(classes(&[DupL], &[]), [1]);
+    assert_eq!(classes(&[DupL], &[MissingL]), [1, 2]);
+    assert_eq!(classes(&[], &[MissingL]), [0, 1, 2]);
 }
 
 #[test]

@@ -29,9 +29,9 @@ pub struct SweepDoc {
     /// Leaks that are proven safe to delete were to be deleted.
     pub delete: bool,
     /// Classes that were to be repaired.
-    pub repair: Vec<String>,
+    pub repair: Vec<LeakClass>,
     /// Classes that were asked for; empty for all.
-    pub classes: Vec<String>,
+    pub classes: Vec<LeakClass>,
     /// Nothing younger is touched, in seconds.
     pub min_age_seconds: u64,
     /// Images and layers that a run which was killed had begun to delete, and this one finished.

@@ -30,7 +30,8 @@ pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
 /// The plan before it is carried out.
 fn plan(document: &SweepDoc, screen: &Screen) -> String {
     if document.leaks.is_empty() && !document.classes.is_empty() {
-        return format!("Nothing of class {} was found.\n", document.classes.join(", "));
+        let classes: Vec<_> = document.classes.iter().map(|class| class.as_str()).collect();
+        return format!("Nothing of class {} was found.\n", classes.join(", "));
     }
     if document.leaks.is_empty() {
         return "No leaks: every byte in these stores has an owner.\n".into();
@@ -39,7 +40,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     let going: Vec<_> = document.leaks.iter().filter(|one| one.action == "delete").collect();
     let mends = document.leaks.iter().filter(|one| one.action == "repair");
     let (mending, mendable): (Vec<_>, Vec<_>) =
-        mends.partition(|one| document.repair.iter().any(|class| class == one.leak.class.as_str()));
+        mends.partition(|one| document.repair.contains(&one.leak.class));
     let staying = document.leaks.iter().filter(|one| one.action == "none");
     let (tasks, staying): (Vec<_>, Vec<_>) = staying.partition(|one| one.for_a_person);
     let deletes = if document.delete { "To delete" } else { "What --delete would delete" };

@@ -25,7 +25,7 @@ use super::locks::{HeldLocks, Lock, noise64};
 use super::mounted::{Evidence, PathToDelete, Read};
 use super::orphans::{OrphanAt, Reclaimed};
 use super::write;
-use crate::model::Orphan;
+use crate::model::{Orphan, is_old_enough};
 use crate::stores::containers_storage::artifacts::layout::{self, Document, IndexEntry};
 use crate::stores::containers_storage::artifacts::{
     BLOBS, DRIVER, INDEX, LOCK, MOST_DOCUMENT_BYTES, MOST_INDEX_BYTES, is_temporary, volume_users,
@@ -349,7 +349,7 @@ impl<'e> Session<'e> {
         // Nobody pulls under our lock; but other tools than these know no lock.
         let since = since::changed(&self.editor.places.within(), &orphan.path);
         let age = leaks::age(since, &self.editor.present());
-        if !leaks::is_old_enough(age, min_age) {
+        if !is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: orphan.path.clone(), age, wanted: min_age }.into());
         }
         self.prove_unmounted(&below)?;

@@ -16,7 +16,7 @@ use super::locks::Lock;
 use super::mounted::{self, Read};
 use super::session::Session;
 use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
-use crate::model::Orphan;
+use crate::model::{Orphan, is_old_enough};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::units;
@@ -333,7 +333,7 @@ fn prove_age(found: &OpenOrphan, wanted: AgeCondition, editor: &Editor) -> Resul
     let born = time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).filter(|_| known);
     let since = wanted.since.map(|since| modified.max(born).map_or(since, |newer| newer.max(since)));
     let age = leaks::age(since, &editor.present());
-    match leaks::is_old_enough(age, wanted.min_age) {
+    match is_old_enough(age, wanted.min_age) {
         true => Ok(()),
         false => Err(Refusal::Young { path: found.path.clone(), age, wanted: wanted.min_age }.into()),
     }

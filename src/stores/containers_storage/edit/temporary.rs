@@ -12,12 +12,11 @@ use super::directory::Directory;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::mounted::{self, Evidence, Read};
-use crate::model::Orphan;
-use crate::model::{Consistency, Verdict};
+use crate::model::{Consistency, Orphan, Verdict, is_old_enough};
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
-use crate::stores::leaks::{age, is_old_enough};
+use crate::stores::leaks::age;
 use crate::sys::processes::Processes;
 use crate::sys::quiet::DirectoryEntry;
 
