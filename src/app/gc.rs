@@ -45,8 +45,8 @@ use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, Inventory};
 use crate::policy::PolicyKind;
-use crate::policy::compare::{Comparison, GATES, kubelet_policy};
-use crate::policy::kubelet::CollectorReport;
+use crate::policy::compare::{Comparison, kubelet_policy};
+use crate::policy::kubelet::{CollectorReport, KubeletPolicy};
 use crate::policy::leaks::LeakPlan;
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
@@ -132,7 +132,7 @@ pub struct Gc<'a> {
     asked: GcRequest<'a>,
     /// Locked from the beginning, or where somebody is asked, from the answer on.
     command_run: CommandRun<'a>,
-    kubelet: Option<execute::kubelet::Settings>,
+    kubelet: Option<KubeletPolicy>,
     deleter: Option<Deleter>,
     /// What `deleter` is; before, what is configured.
     via: Via,
@@ -254,7 +254,7 @@ impl<'a> Gc<'a> {
                 Error::usage("policy kubelet needs thresholds in percent, and none are set")
                     .hint("set images.high_percent and images.low_percent, or --high and --low")
             })?;
-            self.kubelet = Some(execute::kubelet::Settings { policy, gates: GATES });
+            self.kubelet = Some(policy);
         }
         Ok(())
     }
@@ -431,9 +431,9 @@ impl<'a> Gc<'a> {
                     let (plan, before) = images::plan(&made, after, &means, gc.task(named), &looked);
                     (plan, None, before)
                 }
-                Some(settings) => {
+                Some(policy) => {
                     let (plan, report, before) =
-                        execute::kubelet::plan(&made, after, &means, &looked, settings)?;
+                        execute::kubelet::plan(&made, after, &means, &looked, policy)?;
                     (plan, Some(report), before)
                 }
             };
@@ -460,8 +460,8 @@ impl<'a> Gc<'a> {
             now = plan_now(self)?;
         }
         (result.plan, result.kubelet, result.before) = now;
-        if let Some(settings) = self.kubelet.filter(|_| self.asked.dry_run) {
-            result.comparison = images::side_by_side(scan, &means, &looked, settings.policy);
+        if let Some(policy) = self.kubelet.filter(|_| self.asked.dry_run) {
+            result.comparison = images::side_by_side(scan, &means, &looked, policy);
         }
         Ok(())
     }
@@ -579,8 +579,8 @@ impl<'a> Gc<'a> {
         }
         let (plan, report) = match self.kubelet {
             None => (images::run(run, scan, &means, self.task(named), remover)?, None),
-            Some(settings) => {
-                let (plan, report) = execute::kubelet::run(run, scan, &means, remover, settings)?;
+            Some(policy) => {
+                let (plan, report) = execute::kubelet::run(run, scan, &means, remover, policy)?;
                 (plan, Some(report))
             }
         };

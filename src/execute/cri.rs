@@ -250,12 +250,12 @@ impl CriRemover {
 }
 
 /// What the kubelet sees of a container.
-fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox]) -> ListedContainer {
-    let RuntimeContainer { id, image_id, image_ref, sandbox_id, .. } = container;
+fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox], mounted: &[String]) -> ListedContainer {
+    let RuntimeContainer { image_id, image_ref, sandbox_id, .. } = container;
     let image_id = if image_id.is_empty() { image_ref } else { image_id };
     let sandbox = sandboxes.iter().find(|one| one.id == *sandbox_id);
     let handler = sandbox.map(|one| one.runtime_handler.clone()).unwrap_or_default();
-    ListedContainer { id: id.clone(), image_id: image_id.clone(), handler }
+    ListedContainer { image_id: image_id.clone(), handler, mounted_images: mounted.to_vec() }
 }
 
 /// A container for people.
@@ -354,8 +354,7 @@ impl Remover for CriRemover {
             let on_disk = of_listing.get(&place).map(|at| &inventory.images[at.get()]);
             (listed, on_disk.map(|image| (keys[image.store.get()].clone(), image.id.clone())))
         };
-        let containers =
-            containers.iter().map(|one| (listed(one, &sandboxes), self.mounted_in(one).to_vec()));
+        let containers = containers.iter().map(|one| listed(one, &sandboxes, self.mounted_in(one)));
         self.listing = Some(Listing {
             store: keys[stores.own.get()].clone(),
             images: images.iter().enumerate().map(view).collect(),

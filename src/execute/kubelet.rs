@@ -19,22 +19,14 @@ use crate::model::space::{InvalidStats, Measured, Space, Started, Stat, StillToF
 use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan};
 use crate::policy::Answer;
 use crate::policy::kubelet::{
-    self, CollectorReport, FsStats, Gates, KubeletFailure, KubeletRecord, KubeletRecords, ListedContainer,
-    ListedImage, Listing, Manager, Runtime, RuntimeError,
+    self, CollectorReport, FsStats, KubeletFailure, KubeletPolicy, KubeletRecord, KubeletRecords,
+    ListedContainer, ListedImage, Listing, Manager, Runtime, RuntimeError,
 };
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
 
 /// What it does without: it has no back-off, and a rule of its own for what was used just now.
 const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
-
-/// The kubelet's settings, and which of its features count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// See [`crate::policy::compare::kubelet_policy`].
-    pub policy: kubelet::KubeletPolicy,
-    pub gates: Gates,
-}
 
 /// Runs the kubelet's collector once, and returns the plan as it was carried out, and the kubelet's
 /// own account: what it believes it freed, its events, its failure. The kubelet is taken to be up
@@ -51,12 +43,12 @@ pub fn run(
     scan: &Scan,
     means: &ProofContext<'_>,
     remover: &mut dyn Remover,
-    settings: Settings,
+    policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport), PreconditionError> {
     let world = World::of(scan, means, &RemoverFacts::now(scan, means, remover)?)?;
     let spaces = run.measure();
     let mut act = Act { run, images: Images::new(scan, *means, &WAIVED, remover) };
-    Ok(world.collect(&mut act, scan, means, settings, spaces))
+    Ok(world.collect(&mut act, scan, means, policy, spaces))
 }
 
 /// What [`run`] would do if every prediction holds, after something else has freed `made`.
@@ -68,13 +60,13 @@ pub fn plan(
     scan: &Scan,
     means: &ProofContext<'_>,
     remover_facts: &RemoverFacts,
-    settings: Settings,
+    policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport, Vec<Measured>), PreconditionError> {
     let world = World::of(scan, means, remover_facts)?;
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
-    let (plan, report) = world.collect(&mut Predict, scan, means, settings, then);
+    let (plan, report) = world.collect(&mut Predict, scan, means, policy, then);
     Ok((plan, report, before))
 }
 
@@ -159,7 +151,7 @@ impl World {
     }
 
     /// What the kubelet remembers of the images.
-    fn records(&self, gates: Gates) -> KubeletRecords {
+    fn records(&self, by_handler: bool) -> KubeletRecords {
         let records = self.images.iter().filter_map(|(image, at)| {
             let ages = self.facts.age((*at)?)?;
             let record = KubeletRecord {
@@ -167,7 +159,7 @@ impl World {
                 last_used: ages.last_used,
                 ..KubeletRecord::default()
             };
-            Some((kubelet::key(gates, &image.id, &image.handler), record))
+            Some((kubelet::key(by_handler, &image.id, &image.handler), record))
         });
         records.collect()
     }
@@ -177,11 +169,11 @@ impl World {
         way: &mut dyn KubeletWay,
         scan: &Scan,
         means: &ProofContext<'_>,
-        settings: Settings,
+        policy: KubeletPolicy,
         spaces: Vec<Measured>,
     ) -> (Plan, CollectorReport) {
         let began = jiff::Timestamp::MIN;
-        let mut manager = Manager::new(settings.policy, settings.gates, began, self.records(settings.gates));
+        let mut manager = Manager::new(policy, began, self.records(policy.by_handler));
         let store = self.listing.store_in(&scan.inventory);
         let mut node = KubeletNode {
             scan,
@@ -209,7 +201,7 @@ impl World {
         // Its own rule for recent use has its own clock.
         let facts = self.facts.scanned_now();
         let judge = Judge::new(facts.input(scan, means.policy));
-        (node.plan(&report, settings.policy, &judge), report)
+        (node.plan(&report, policy, &judge), report)
     }
 }
 
@@ -286,7 +278,7 @@ impl KubeletNode<'_, '_> {
         }
     }
 
-    fn plan(mut self, report: &CollectorReport, policy: kubelet::KubeletPolicy, judge: &Judge<'_>) -> Plan {
+    fn plan(mut self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
         if let Some(invalid) = &part.invalid {
             let mount = self.scan.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
@@ -326,7 +318,7 @@ impl KubeletNode<'_, '_> {
         }
     }
 
-    fn part(&self, report: &CollectorReport, policy: kubelet::KubeletPolicy) -> FilesystemPlan {
+    fn part(&self, report: &CollectorReport, policy: KubeletPolicy) -> FilesystemPlan {
         let after = self.space();
         let invalid = self.by_space.clone().and_then(Result::err);
         let end = match (&after, report.wanted_bytes) {
@@ -402,12 +394,7 @@ impl Runtime for KubeletNode<'_, '_> {
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        Ok(self.listing.containers.iter().map(|(container, _)| container.clone()).collect())
-    }
-
-    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
-        let found = self.listing.containers.iter().find(|(one, _)| one.id == container.id);
-        Ok(found.map(|(_, mounted)| mounted.clone()).unwrap_or_default())
+        Ok(self.listing.containers.clone())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {

@@ -11,13 +11,10 @@ use crate::model::space::{Measured, Space};
 use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{
-    self, FsStats, Gates, IMAGE_GC_PERIOD, KubeletRecord, ListedContainer, ListedImage, Listing, Manager,
-    Runtime, RuntimeError,
+    self, FsStats, IMAGE_GC_PERIOD, KubeletRecord, ListedContainer, ListedImage, Listing, Manager, Runtime,
+    RuntimeError,
 };
 use crate::policy::plan::{Task, plan};
-
-/// The kubelet's features as they are by default.
-pub const GATES: Gates = Gates { runtime_class_in_image_cri: false, image_volume: false };
 
 /// After so many runs that each changed something, it is shown as it stands.
 const MOST_RUNS: usize = 100;
@@ -83,6 +80,7 @@ pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::Kubelet
         low_percent: marks.low.into(),
         min_age: policy.min_age,
         max_age: policy.max_age.unwrap_or_default(),
+        ..kubelet::KubeletPolicy::default()
     })
 }
 
@@ -127,10 +125,10 @@ fn predict_kubelet(
             last_used: ages.last_used,
             ..KubeletRecord::default()
         };
-        Some((kubelet::key(GATES, &image.id, &image.handler), record))
+        Some((kubelet::key(policy.by_handler, &image.id, &image.handler), record))
     });
     let records = records.collect();
-    let mut manager = Manager::new(policy, GATES, Timestamp::MIN, records);
+    let mut manager = Manager::new(policy, Timestamp::MIN, records);
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
     let mut now = input.now;
@@ -212,7 +210,7 @@ struct Pretended<'a> {
     space: Space,
     /// What the runtime still lists.
     images: Vec<(ListedImage, Option<ImageIx>)>,
-    containers: &'a [(ListedContainer, Vec<String>)],
+    containers: &'a [ListedContainer],
     live: Live<'a>,
     /// What went in this run, in order.
     deleted: Vec<ImageIx>,
@@ -254,12 +252,7 @@ impl Runtime for Pretended<'_> {
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        Ok(self.containers.iter().map(|(container, _)| container.clone()).collect())
-    }
-
-    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
-        let found = self.containers.iter().find(|(one, _)| one.id == container.id);
-        Ok(found.map(|(_, mounted)| mounted.clone()).unwrap_or_default())
+        Ok(self.containers.to_vec())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
@@ -358,6 +351,12 @@ mod tests {
         }
         assert_eq!(both.exact.runs.len(), 1);
         assert!(both.exact.reached);
+        // An image that a container has mounted is in use.
+        let mut listing = Scenario::listing(&inventory);
+        let first = &both.kubelet.runs[0].deleted[0];
+        listing.containers[0].mounted_images.push(first.clone());
+        let mounted = compare(input, &[Ok(made.space())], &listing, theirs).unwrap();
+        assert!(mounted.kubelet.runs.iter().all(|run| !run.deleted.contains(first)));
         let plan = plan(input, Task::Policy, &[Ok(made.space())]);
         let last = plan.steps.last().unwrap();
         let before = plan.filesystems[0].after.clone().unwrap().unwrap();

@@ -98,14 +98,7 @@ impl Scenario {
         let containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
         let container = |container: &Container| {
             let image_id = container.image_id.as_deref().unwrap_or_default().to_owned();
-            (
-                ListedContainer {
-                    id: container.id.to_string(),
-                    image_id: image_id.to_string(),
-                    ..ListedContainer::default()
-                },
-                vec![],
-            )
+            ListedContainer { image_id, ..ListedContainer::default() }
         };
         Listing {
             store: StoreId::of(&inventory.stores[0]),

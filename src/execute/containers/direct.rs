@@ -98,7 +98,6 @@ struct DiskListing {
     sandboxes: Vec<Sandbox>,
     names: HashMap<String, Vec<String>>,
     pods: Pods,
-    pods_unknown: Option<String>,
     /// What stays whatever the policy says.
     barred: HashMap<String, Ruling>,
     /// Containers that are not CRI-O's.
@@ -128,16 +127,14 @@ impl ContainerSource for DiskSource<'_> {
             }
         }
         // The kubelet makes a pod's directory before all else, so that is looked at last.
-        match self.pods(&seen) {
-            Ok(pods) => seen.pods = pods,
-            Err(why) => seen.pods_unknown = Some(why),
-        }
+        let pods = self.pods(&seen);
+        seen.pods = pods.unwrap_or_else(|why| Pods { unknown: Some(why), ..Pods::default() });
         Ok(seen)
     }
 
     fn stage(&self, stage: Stage, seen: &DiskListing, gone: &[Step]) -> Plan {
         let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
-        let mut plan = Plan { notes: plan::pods_unknown(seen.pods_unknown.as_ref()), ..Plan::default() };
+        let mut plan = Plan { notes: plan::pods_unknown(&seen.pods), ..Plan::default() };
         let input = exact::Input {
             containers: &seen.containers,
             sandboxes: &seen.sandboxes,
@@ -162,7 +159,7 @@ impl ContainerSource for DiskSource<'_> {
             }
         }
         // Directories of pods that are not the kubelet's make everything else doubtful, too.
-        let unknown = seen.pods_unknown.as_ref().map(|why| Ruling::keeps(Rule::PodsUnknown, why));
+        let unknown = seen.pods.unknown.as_ref().map(|why| Ruling::keeps(Rule::PodsUnknown, why));
         for step in plan.steps.clone() {
             if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
                 plan.spare(step.target, *rule, detail.clone());
@@ -334,11 +331,7 @@ impl<'a> DiskSource<'a> {
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
         known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| with_causes(&error))?;
         let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));
-        Ok(Pods {
-            sources_ready: true,
-            content_removable: gone.map(|(uid, _)| uid.clone()).collect(),
-            ..Pods::default()
-        })
+        Ok(Pods { gone: gone.map(|(uid, _)| uid.clone()).collect(), unknown: None })
     }
 }
 

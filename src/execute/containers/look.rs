@@ -61,7 +61,6 @@ pub(super) struct CriListing {
     /// Where the logs of those that have ended are.
     pub(super) log_paths: HashMap<String, String>,
     pub(super) pods: Pods,
-    pub(super) pods_unknown: Option<String>,
     /// Which pods have a log directory that could be listed.
     pub(super) log_directories: Result<Vec<node_logs::LogDirectory>, String>,
     pub(super) processes: Result<Processes, String>,
@@ -107,10 +106,8 @@ impl<'a> CriLook<'a> {
             let name = directory.name.to_str()?;
             Some((logs::uid_in_directory(name)?, name.split('_').nth(1)?))
         });
-        let (pods, pods_unknown) = match self.pods(&listed, &listed_sandboxes, uids_of_logs) {
-            Ok(pods) => (pods, None),
-            Err(why) => (Pods::default(), Some(why)),
-        };
+        let pods = self.pods(&listed, &listed_sandboxes, uids_of_logs);
+        let pods = pods.unwrap_or_else(|why| Pods { unknown: Some(why), ..Pods::default() });
         let processes = self.processes();
         Ok(CriListing {
             listed,
@@ -119,7 +116,6 @@ impl<'a> CriLook<'a> {
             sandboxes,
             log_paths,
             pods,
-            pods_unknown,
             log_directories,
             processes,
         })
@@ -163,11 +159,7 @@ impl<'a> CriLook<'a> {
         });
         let all = of_sandboxes.chain(of_containers).chain(of_logs);
         let gone = all.filter(|(uid, name)| !uid.is_empty() && !known.has(uid, name));
-        Ok(Pods {
-            sources_ready: true,
-            content_removable: gone.map(|(uid, _)| uid.to_owned()).collect(),
-            runtime_removable: std::collections::HashSet::new(),
-        })
+        Ok(Pods { gone: gone.map(|(uid, _)| uid.to_owned()).collect(), unknown: None })
     }
 
     fn processes(&mut self) -> Result<Processes, String> {

@@ -8,14 +8,14 @@ use crate::execute::containers::look::CriListing;
 use crate::model::Plan;
 use crate::model::plan::{Action, Kept, Step, Target, TargetKind};
 use crate::policy::PolicyKind;
-use crate::policy::containers::Verdicts;
 use crate::policy::containers::exact;
 use crate::policy::containers::kubelet;
+use crate::policy::containers::{Pods, Verdicts};
 
 /// What a stage takes, as if all of `gone` were gone already.
 pub(super) fn of(collector: &CriContainers<'_>, stage: Stage, seen: &CriListing, gone: &[Step]) -> Plan {
     let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
-    let mut plan = Plan { notes: pods_unknown(seen.pods_unknown.as_ref()), ..Plan::default() };
+    let mut plan = Plan { notes: pods_unknown(&seen.pods), ..Plan::default() };
     let names = |id: &str| seen.names_of(id);
     match stage {
         Stage::Containers => {
@@ -48,9 +48,7 @@ pub(super) fn sandboxes(
 pub(super) fn containers_of(input: exact::Input<'_>) -> Verdicts {
     match input.policy.decides {
         PolicyKind::Exact => exact::containers(input),
-        PolicyKind::Kubelet => {
-            kubelet::containers(input.containers, input.pods, input.policy, input.now, false)
-        }
+        PolicyKind::Kubelet => kubelet::containers(input.containers, input.pods, input.policy, input.now),
     }
 }
 
@@ -62,7 +60,7 @@ pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) ->
     };
     match input.policy.decides {
         PolicyKind::Exact => exact::sandboxes(input, occupied),
-        PolicyKind::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods, false),
+        PolicyKind::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods),
     }
 }
 
@@ -78,8 +76,8 @@ fn input<'a>(collector: &'a CriContainers<'_>, seen: &'a CriListing) -> exact::I
 }
 
 /// Why no pod counts as gone, if so.
-pub(super) fn pods_unknown(why: Option<&String>) -> Vec<String> {
-    why.map(|why| format!("no pod is treated as deleted: {why}")).into_iter().collect()
+pub(super) fn pods_unknown(pods: &Pods) -> Vec<String> {
+    pods.unknown.iter().map(|why| format!("no pod is treated as deleted: {why}")).collect()
 }
 
 pub(super) fn take(

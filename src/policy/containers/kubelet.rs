@@ -13,28 +13,19 @@ use crate::policy::containers::ContainerPolicy;
 use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
 /// Which containers go. What fails later counts as removed all the same, so all of it is known
-/// beforehand. `under_pressure`: the eviction manager asks, and pods that have ended count as well.
+/// beforehand.
 #[must_use]
-pub fn containers(
-    all: &[Container],
-    pods: &Pods,
-    policy: &ContainerPolicy,
-    now: Timestamp,
-    under_pressure: bool,
-) -> Verdicts {
+pub fn containers(all: &[Container], pods: &Pods, policy: &ContainerPolicy, now: Timestamp) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let mut units = units(all, policy, now, &mut verdicts);
     let mut goes = Vec::new();
-    // With sources that are not ready a pod may only seem to be gone.
-    if pods.sources_ready {
-        units.retain_mut(|unit| {
-            let gone = unit.first().is_some_and(|one| pods.is_removable(&one.pod, under_pressure));
-            if gone {
-                remove_oldest(unit, usize::MAX, Cause::PodGone, &mut goes);
-            }
-            !gone
-        });
-    }
+    units.retain_mut(|unit| {
+        let gone = unit.first().is_some_and(|one| pods.is_gone(&one.pod));
+        if gone {
+            remove_oldest(unit, usize::MAX, Cause::PodGone, &mut goes);
+        }
+        !gone
+    });
     if let Some(most) = policy.max_per_unit {
         for unit in &mut units {
             let surplus = unit.len().saturating_sub(most);
@@ -110,12 +101,7 @@ fn remove_oldest(unit: &mut Vec<&Container>, count: usize, cause: Cause, goes: &
 
 /// Which sandboxes go. `occupied` tells whether a container, dead or alive, is in one.
 #[must_use]
-pub fn sandboxes(
-    all: &[Sandbox],
-    occupied: impl Fn(&str) -> bool,
-    pods: &Pods,
-    under_pressure: bool,
-) -> Verdicts {
+pub fn sandboxes(all: &[Sandbox], occupied: impl Fn(&str) -> bool, pods: &Pods) -> Verdicts {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut by_pod: Vec<Vec<&Sandbox>> = Vec::new();
     for one in all {
@@ -128,7 +114,7 @@ pub fn sandboxes(
     let mut verdicts = Verdicts::default();
     for pod in &mut by_pod {
         pod.sort_by(|a, b| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
-        let gone = pod.first().is_some_and(|one| pods.is_removable(&one.uid, under_pressure));
+        let gone = pod.first().is_some_and(|one| pods.is_gone(&one.uid));
         for (at, one) in pod.iter().enumerate().rev() {
             if one.ready {
                 verdicts.keep(&one.id, Rule::Ready, "it is running");

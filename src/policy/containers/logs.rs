@@ -11,7 +11,7 @@ use crate::policy::containers::Pods;
 #[must_use]
 pub fn kubelet_directory(name: &str, pods: &Pods) -> bool {
     let uid = name.rsplit('_').next().unwrap_or(name);
-    pods.sources_ready && pods.content_removable.contains(uid)
+    pods.is_gone(uid)
 }
 
 /// What the runtime says of the container that a link is named after.
@@ -64,7 +64,7 @@ pub fn exact_directory(
     let Some(uid) = directory.pod else {
         return Some(Ruling::keeps(Rule::NotAPod, "its name is not that of a pod's log directory"));
     };
-    if !pods.sources_ready {
+    if pods.unknown.is_some() {
         return Some(Ruling::keeps(Rule::PodsUnknown, "the pods of the node are unknown"));
     }
     if !pods.is_gone(uid) {

@@ -61,27 +61,20 @@ pub struct Sandbox {
     pub ready: bool,
 }
 
-/// The pods that containers, sandboxes and logs belong to, by uid.
+/// Which pods are deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
-    /// The list of pods is known; if not, no pod is treated as deleted.
-    pub sources_ready: bool,
-    /// Their content may be deleted: the pod no longer exists.
-    pub content_removable: HashSet<String>,
-    /// Their runtime part may go under pressure: all of it has ended.
-    pub runtime_removable: HashSet<String>,
+    /// Uids of those that are: their content may go.
+    pub gone: HashSet<String>,
+    /// Why that is unknown, if so; then no pod is treated as deleted.
+    pub unknown: Option<String>,
 }
 
 impl Pods {
     /// Whether the pod is proven to be deleted.
     #[must_use]
     pub fn is_gone(&self, uid: &str) -> bool {
-        self.sources_ready && !uid.is_empty() && self.content_removable.contains(uid)
-    }
-
-    /// Whether the kubelet may remove all of the pod.
-    pub(super) fn is_removable(&self, uid: &str, under_pressure: bool) -> bool {
-        self.content_removable.contains(uid) || (under_pressure && self.runtime_removable.contains(uid))
+        self.unknown.is_none() && !uid.is_empty() && self.gone.contains(uid)
     }
 }
 

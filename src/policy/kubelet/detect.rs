@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use crate::policy::kubelet::failure::KubeletFailure;
 use crate::policy::kubelet::runtime::{ListedImage, Runtime};
-use crate::policy::kubelet::settings::Gates;
 
 /// What is remembered of one image. `None` as a time means never, which is infinitely long ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,14 +23,14 @@ pub struct KubeletRecord {
     pub pinned: bool,
 }
 
-/// All that is remembered, by key: the id, or `id,handler` with the gate on.
+/// All that is remembered, by key: the id, or `id,handler` where handlers count.
 pub type KubeletRecords = BTreeMap<String, KubeletRecord>;
 
 /// Updates the records, and returns the keys that are in use. `first_detected` is what images
 /// get that were not known.
 pub(super) fn detect(
     records: &mut KubeletRecords,
-    gates: Gates,
+    by_handler: bool,
     runtime: &mut dyn Runtime,
     first_detected: Option<Timestamp>,
     now: Timestamp,
@@ -39,24 +38,22 @@ pub(super) fn detect(
     let images = runtime.list_images().map_err(KubeletFailure::ListImages)?;
     let containers = runtime.list_containers().map_err(KubeletFailure::ListPods)?;
     let mut in_use = BTreeSet::new();
-    for container in &containers {
-        in_use.insert(key(gates, &container.image_id, &container.handler));
-        if gates.image_volume {
-            // The bare id even with handlers, so that the key of an image that was pulled for a
-            // handler is missed.
-            in_use.extend(runtime.mounted_images(container).map_err(KubeletFailure::ContainerStatus)?);
-        }
+    for container in containers {
+        in_use.insert(key(by_handler, &container.image_id, &container.handler));
+        // The bare id even with handlers, so that the key of an image that was pulled for a
+        // handler is missed.
+        in_use.extend(container.mounted_images);
     }
     let mut listed = BTreeSet::new();
     for ListedImage { id, size_bytes, pinned, handler } in images {
-        let key = key(gates, &id, &handler);
+        let key = key(by_handler, &id, &handler);
         let record = records
             .entry(key.clone())
             .or_insert_with(|| KubeletRecord { first_detected, ..KubeletRecord::default() });
         if in_use.contains(&key) {
             record.last_used = Some(now);
         }
-        let handler = if gates.runtime_class_in_image_cri { handler } else { String::new() };
+        let handler = if by_handler { handler } else { String::new() };
         (record.id, record.handler) = (id, handler);
         (record.size_bytes, record.pinned) = (size_bytes, pinned);
         listed.insert(key);
@@ -67,10 +64,6 @@ pub(super) fn detect(
 
 /// The key of an image among the [`KubeletRecords`].
 #[must_use]
-pub fn key(gates: Gates, id: &str, handler: &str) -> String {
-    if gates.runtime_class_in_image_cri && !handler.is_empty() {
-        format!("{id},{handler}")
-    } else {
-        id.to_owned()
-    }
+pub fn key(by_handler: bool, id: &str, handler: &str) -> String {
+    if by_handler && !handler.is_empty() { format!("{id},{handler}") } else { id.to_owned() }
 }

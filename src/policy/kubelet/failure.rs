@@ -10,8 +10,6 @@ pub enum KubeletFailure {
     ListImages(#[source] RuntimeError),
     #[error("listing the pods: {0}")]
     ListPods(#[source] RuntimeError),
-    #[error("asking for a container's status: {0}")]
-    ContainerStatus(#[source] RuntimeError),
     #[error("asking for the image filesystem: {0}")]
     FsStats(#[source] RuntimeError),
     #[error("the image filesystem has no valid capacity")]

@@ -8,7 +8,7 @@ use crate::model::plan::Reason;
 use crate::policy::kubelet::detect::{KubeletRecords, detect};
 use crate::policy::kubelet::failure::{KubeletEvent, KubeletFailure};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
-use crate::policy::kubelet::settings::{Gates, KubeletPolicy};
+use crate::policy::kubelet::settings::KubeletPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FreedImages {
@@ -38,7 +38,6 @@ pub struct CollectorReport {
 #[derive(Clone, Debug)]
 pub struct Manager {
     policy: KubeletPolicy,
-    gates: Gates,
     began: Timestamp,
     records: KubeletRecords,
 }
@@ -48,8 +47,8 @@ impl Manager {
     /// passed since. `records` is what it remembers; a kubelet that has just started remembers
     /// nothing.
     #[must_use]
-    pub fn new(policy: KubeletPolicy, gates: Gates, began: Timestamp, records: KubeletRecords) -> Self {
-        Self { policy, gates, began, records }
+    pub fn new(policy: KubeletPolicy, began: Timestamp, records: KubeletRecords) -> Self {
+        Self { policy, began, records }
     }
 
     #[must_use]
@@ -67,7 +66,7 @@ impl Manager {
         first_detected: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(), KubeletFailure> {
-        detect(&mut self.records, self.gates, runtime, first_detected, now).map(|_| ())
+        detect(&mut self.records, self.policy.by_handler, runtime, first_detected, now).map(|_| ())
     }
 
     /// A run of the collection loop: by age, then by space.
@@ -127,7 +126,7 @@ impl Manager {
         runtime: &mut dyn Runtime,
         now: Timestamp,
     ) -> Result<Vec<String>, KubeletFailure> {
-        let in_use: BTreeSet<_> = detect(&mut self.records, self.gates, runtime, Some(now), now)?;
+        let in_use: BTreeSet<_> = detect(&mut self.records, self.policy.by_handler, runtime, Some(now), now)?;
         let images = self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key));
         let mut images: Vec<_> = images.collect();
         images.sort_by_key(|(_, record)| (record.last_used, record.first_detected));

@@ -1,6 +1,6 @@
 //! Policy `kubelet`: the kubelet's image garbage collection as it is, rule for rule, its
 //! roundings, its believing in listed sizes and its blind spots included. The state of Kubernetes
-//! 1.35; `fixtures/kubelet-gc.json` holds the rows that it must pass.
+//! 1.35 with its default features (images may be mounted as volumes); `fixtures/kubelet-gc.json` holds the rows that it must pass.
 //!
 //! Pure but for what [`Runtime`] does: who lists, measures and removes is the caller's business.
 
@@ -14,4 +14,4 @@ pub use detect::{KubeletRecord, KubeletRecords, key};
 pub use failure::{KubeletEvent, KubeletFailure};
 pub use manager::{CollectorReport, FreedImages, Manager};
 pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
-pub use settings::{ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, KubeletPolicy};
+pub use settings::{ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletConfig, KubeletPolicy};

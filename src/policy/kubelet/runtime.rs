@@ -18,11 +18,11 @@ pub struct ListedImage {
 /// A container as the runtime lists it, in whatever state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedContainer {
-    /// Its id, to ask for its mounts.
-    pub id: String,
     pub image_id: String,
     /// The runtime handler of its pod; empty for none.
     pub handler: String,
+    /// References of the images that it has mounted as volumes.
+    pub mounted_images: Vec<String>,
 }
 
 /// Everything that a runtime lists.
@@ -32,8 +32,7 @@ pub struct Listing {
     pub store: StoreId,
     /// Its images, and what they are on the disk: store and id; `None`: nothing that lies in a store.
     pub images: Vec<(ListedImage, Option<(StoreId, ImageId)>)>,
-    /// Its containers, with the references of the images that they have mounted as volumes.
-    pub containers: Vec<(ListedContainer, Vec<String>)>,
+    pub containers: Vec<ListedContainer>,
 }
 
 impl Listing {
@@ -80,14 +79,8 @@ pub trait Runtime {
     /// All containers, in every state.
     ///
     /// # Errors
-    /// When the listing fails or may not be whole.
+    /// When the listing fails or may not be whole, or one of them cannot be asked for its mounts.
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError>;
-
-    /// The images that a container has mounted as volumes.
-    ///
-    /// # Errors
-    /// When its status cannot be had, because it has gone meanwhile for example.
-    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError>;
 
     /// The numbers of the image filesystem.
     ///

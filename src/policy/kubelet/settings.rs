@@ -5,15 +5,6 @@ use jiff::SignedDuration;
 /// The collection loop; the first run is at once.
 pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
-/// Features that change what counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gates {
-    /// Images are known by id and runtime handler (`RuntimeClassInImageCriApi`).
-    pub runtime_class_in_image_cri: bool,
-    /// Images may be mounted as volumes (`ImageVolume`).
-    pub image_volume: bool,
-}
-
 /// The image collection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeletPolicy {
@@ -25,6 +16,9 @@ pub struct KubeletPolicy {
     pub min_age: SignedDuration,
     /// Since last use; zero is off.
     pub max_age: SignedDuration,
+    /// Images are known by id and runtime handler (the feature gate `RuntimeClassInImageCriApi`, off by
+    /// default).
+    pub by_handler: bool,
 }
 
 impl Default for KubeletPolicy {
@@ -34,6 +28,7 @@ impl Default for KubeletPolicy {
             low_percent: 80,
             min_age: SignedDuration::from_mins(2),
             max_age: SignedDuration::ZERO,
+            by_handler: false,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use layersweep::execute::kubelet::{self, Settings};
+use layersweep::execute::kubelet;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, PreconditionError, ProofContext, RemoverFacts, Run};
 use layersweep::model::Pattern;
@@ -12,7 +12,7 @@ use layersweep::model::plan::Reason;
 use layersweep::model::{Outcome, OutcomeKind, Plan, Stopped};
 use layersweep::policy::Policy;
 use layersweep::policy::compare::kubelet_policy;
-use layersweep::policy::kubelet::{CollectorReport, Gates, KubeletEvent, KubeletFailure};
+use layersweep::policy::kubelet::{CollectorReport, KubeletEvent, KubeletFailure, KubeletPolicy};
 
 use super::ByName;
 use super::GO_ON;
@@ -26,8 +26,8 @@ use super::policy;
 use crate::cri_server::Removal;
 use crate::support::loopfs::Fs;
 
-fn theirs(policy: &Policy) -> Settings {
-    Settings { policy: kubelet_policy(policy).unwrap(), gates: Gates::default() }
+fn theirs(policy: &Policy) -> KubeletPolicy {
+    kubelet_policy(policy).unwrap()
 }
 
 impl Node {

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use layersweep::execute::cri::CriRemover;
-use layersweep::execute::kubelet::{self, Settings};
+use layersweep::execute::kubelet;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
     FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, RemovalAnswer, Remover, RemoverFacts,
@@ -201,7 +201,6 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     let looked = RemoverFacts::now(&scan, &means, &mut node.remover()).unwrap();
     let both = images::side_by_side(&scan, &means, &looked, theirs);
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
-    let theirs = Settings { policy: theirs, gates: compare::GATES };
     let (dry, ..) = kubelet::plan(&[], &scan, &means, &looked, theirs).unwrap();
     assert_eq!(dry.problems, []);
 

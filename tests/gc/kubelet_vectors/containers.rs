@@ -46,13 +46,13 @@ pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
     if let Some(fault) = fault(&policy) {
         return Err(fault.into());
     }
-    let pods = pods(row.all_sources_ready, &row.pods);
+    let pods = pods(row.all_sources_ready, row.evict_non_deleted_pods, &row.pods);
     let now = at(row.now_ms);
     let sandboxes = sandboxes_of(&row.sandboxes)?;
     let input =
         exact::Input { containers: &containers, sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
     let verdicts = match decides {
-        Decides::Kubelet => kubelet::containers(&containers, &pods, &policy, now, row.evict_non_deleted_pods),
+        Decides::Kubelet => kubelet::containers(&containers, &pods, &policy, now),
         Decides::Exact => exact::containers(input),
     };
     each_is_judged(containers.iter().map(|one| one.id.as_str()), &verdicts)?;
@@ -102,7 +102,7 @@ pub fn policy(row: &ContainerPolicyRow) -> Result<(), String> {
 
 pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
     let sandboxes = sandboxes_of(&row.sandboxes)?;
-    let pods = pods(row.all_sources_ready.unwrap_or(true), &row.pods);
+    let pods = pods(row.all_sources_ready.unwrap_or(true), row.evict_non_deleted_pods, &row.pods);
     let occupied = |id: &str| row.containers.iter().any(|one| one.sandbox == id);
     let policy = ContainerPolicy {
         min_age: SignedDuration::from_millis(row.min_age_ms),
@@ -111,7 +111,7 @@ pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
     let now = at(row.now_ms.unwrap_or(1_000_000));
     let input = exact::Input { containers: &[], sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
     let verdicts = match decides {
-        Decides::Kubelet => kubelet::sandboxes(&sandboxes, occupied, &pods, row.evict_non_deleted_pods),
+        Decides::Kubelet => kubelet::sandboxes(&sandboxes, occupied, &pods),
         Decides::Exact => exact::sandboxes(input, occupied),
     };
     each_is_judged(sandboxes.iter().map(|one| one.id.as_str()), &verdicts)?;
@@ -126,11 +126,8 @@ pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
 
 pub fn pod_logs(decides: Decides, row: &PodLogsRow) -> Result<(), String> {
     let names: Vec<_> = row.directories.iter().map(String::as_str).collect();
-    let pods = Pods {
-        sources_ready: row.all_sources_ready,
-        content_removable: row.removable_uids.iter().cloned().collect(),
-        ..Pods::default()
-    };
+    let pods =
+        Pods { gone: row.removable_uids.iter().cloned().collect(), unknown: unknown(row.all_sources_ready) };
     let mut kept_by = Vec::new();
     let removed: Result<Vec<usize>, ()> = match decides {
         Decides::Kubelet => {
@@ -263,15 +260,15 @@ fn policy_of(fields: &ContainerPolicyFields) -> ContainerPolicy {
     }
 }
 
-fn pods(sources_ready: bool, pods: &BTreeMap<String, PodFields>) -> Pods {
-    let of = |is: fn(&PodFields) -> bool| {
-        pods.iter().filter(|(_, fields)| is(fields)).map(|(uid, _)| uid.clone()).collect()
-    };
-    Pods {
-        sources_ready,
-        content_removable: of(|pod| pod.content_removable),
-        runtime_removable: of(|pod| pod.runtime_removable),
-    }
+/// Under pressure the eviction manager also takes what belongs to pods that have ended.
+fn pods(sources_ready: bool, under_pressure: bool, pods: &BTreeMap<String, PodFields>) -> Pods {
+    let is_gone = |pod: &PodFields| pod.content_removable || (under_pressure && pod.runtime_removable);
+    let gone = pods.iter().filter(|(_, fields)| is_gone(fields));
+    Pods { gone: gone.map(|(uid, _)| uid.clone()).collect(), unknown: unknown(sources_ready) }
+}
+
+fn unknown(sources_ready: bool) -> Option<String> {
+    (!sources_ready).then(|| "the row says so".into())
 }
 
 fn sandboxes_of(rows: &[SandboxFields]) -> Result<Vec<Sandbox>, String> {

@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use layersweep::model::plan::Reason;
 use layersweep::policy::kubelet::{
-    CollectorReport, FsStats, Gates, KubeletFailure, KubeletPolicy, KubeletRecord, ListedContainer,
-    ListedImage, Manager, Runtime, RuntimeError,
+    CollectorReport, FsStats, KubeletFailure, KubeletPolicy, KubeletRecord, ListedContainer, ListedImage,
+    Manager, Runtime, RuntimeError,
 };
 
 use super::rows::{Container, Counters, Expect, Fs, Image, ImagesRow, Operation, PolicyFields, RecordFields};
@@ -14,10 +14,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
     if !row.layers.is_empty() {
         return Err("the kubelet knows of no layers".into());
     }
-    let gates = Gates {
-        runtime_class_in_image_cri: row.gates.runtime_class_in_image_cri,
-        image_volume: row.gates.image_volume,
-    };
+    let by_handler = row.gates.runtime_class_in_image_cri;
     let records = row.initial_records.iter().map(|record| {
         let (id, handler) = record.key.split_once(',').unwrap_or((&record.key, ""));
         let known = KubeletRecord {
@@ -29,8 +26,9 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         };
         (record.key.clone(), known)
     });
-    let mut manager = Manager::new(policy(&row.policy), gates, at(row.gc_began_ms), records.collect());
-    let mut fake = Fake { gates, ..Fake::default() };
+    let policy = KubeletPolicy { by_handler, ..policy(&row.policy) };
+    let mut manager = Manager::new(policy, at(row.gc_began_ms), records.collect());
+    let mut fake = Fake { by_handler, image_volumes: row.gates.image_volume, ..Fake::default() };
     for (number, step) in row.steps.iter().enumerate() {
         if let Some(images) = &step.images {
             fake.images = images.clone();
@@ -64,6 +62,7 @@ pub fn policy(fields: &PolicyFields) -> KubeletPolicy {
         low_percent: fields.low_percent,
         min_age: SignedDuration::from_millis(fields.min_age_ms),
         max_age: SignedDuration::from_millis(fields.max_age_ms),
+        by_handler: false,
     }
 }
 
@@ -147,7 +146,6 @@ fn code(failure: &KubeletFailure) -> String {
     match failure {
         KubeletFailure::ListImages(_) => "list_images_failed",
         KubeletFailure::ListPods(_) => "list_pods_failed",
-        KubeletFailure::ContainerStatus(_) => "container_status_failed",
         KubeletFailure::FsStats(_) => "fs_stats_unavailable",
         KubeletFailure::InvalidCapacity => "invalid_capacity",
         KubeletFailure::AgeDeletion(_) => "age_deletion_errors",
@@ -160,7 +158,9 @@ fn code(failure: &KubeletFailure) -> String {
 /// A runtime that holds what a row says.
 #[derive(Default)]
 pub struct Fake {
-    pub gates: Gates,
+    pub by_handler: bool,
+    /// Containers may have images mounted.
+    pub image_volumes: bool,
     pub images: Vec<Image>,
     pub containers: Vec<Container>,
     pub fs: Option<Fs>,
@@ -170,7 +170,7 @@ pub struct Fake {
 
 impl Fake {
     fn key(&self, image: &Image) -> String {
-        if self.gates.runtime_class_in_image_cri && !image.runtime_handler.is_empty() {
+        if self.by_handler && !image.runtime_handler.is_empty() {
             format!("{},{}", image.id, image.runtime_handler)
         } else {
             image.id.clone()
@@ -200,18 +200,13 @@ impl Runtime for Fake {
         if self.pods_fail {
             return Err(failed());
         }
-        let listed = self.containers.iter().enumerate().map(|(at, container)| ListedContainer {
-            id: at.to_string(),
+        let mounts = |container: &Container| self.image_volumes.then(|| container.image_mounts.clone());
+        let listed = self.containers.iter().map(|container| ListedContainer {
             image_id: container.image_id.clone(),
             handler: container.runtime_handler.clone(),
+            mounted_images: mounts(container).unwrap_or_default(),
         });
         Ok(listed.collect())
-    }
-
-    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
-        let at: usize = container.id.parse().unwrap();
-        let container = &self.containers[at];
-        if container.status_error { Err(failed()) } else { Ok(container.image_mounts.clone()) }
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
@@ -224,7 +219,7 @@ impl Runtime for Fake {
     }
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        let keyed = self.gates.runtime_class_in_image_cri;
+        let keyed = self.by_handler;
         let meant = |image: &Image| image.id == id && (!keyed || image.runtime_handler == handler);
         if !self.images.iter().any(meant) {
             return Err(RuntimeError(format!("there is no image {id}")));

@@ -195,8 +195,6 @@ pub struct Container {
     pub runtime_handler: String,
     #[serde(default)]
     pub image_mounts: Vec<String>,
-    #[serde(default)]
-    pub status_error: bool,
     /// Its image as its pod names it: says nothing of what is in use.
     #[serde(default, rename = "image_name")]
     pub _image_name: String,

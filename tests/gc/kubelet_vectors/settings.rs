@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use layersweep::policy::kubelet::{
-    ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, KubeletEvent, KubeletRecords, Manager,
+    ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletConfig, KubeletEvent, KubeletRecords, Manager,
 };
 
 use super::kubelet::{Fake, at, policy as kubelet_policy};
@@ -54,7 +54,7 @@ pub fn switch(row: &SwitchRow) -> Result<(), String> {
             layers: vec![],
         };
         let mut fake = Fake { images: vec![image], ..Fake::default() };
-        let mut manager = Manager::new(policy, Gates::default(), at(0), KubeletRecords::new());
+        let mut manager = Manager::new(policy, at(0), KubeletRecords::new());
         let report = manager.make_space(&mut fake, i128::MAX, at(10_000_000));
         let worked = report.failure.is_none() && fake.images.is_empty();
         same("disk_pressure_cleanup_still_works", &works, &worked)?;
