@@ -13,14 +13,13 @@ use crate::model::outcome::Stopped;
 use crate::model::plan::{
     self, Cause, FilesystemPlan, Gain, Kept, PassEnd, Phase, Problem, Step, Target, Trigger,
 };
-use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{InvalidStats, Measured, Space, Started, Stat, StillToFree};
-use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan};
+use crate::model::space::{InvalidStats, Measured, Space, Started, StillToFree};
+use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
 use crate::policy::Answer;
 use crate::policy::kubelet::{
-    self, CollectorReport, FsStats, KubeletFailure, KubeletPolicy, KubeletRecord, KubeletRecords,
-    ListedContainer, ListedImage, Listing, Manager, Runtime, RuntimeError,
+    CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
+    Listing, Runtime, RuntimeError,
 };
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
@@ -128,8 +127,6 @@ impl KubeletWay for Act<'_, '_> {
 struct World {
     facts: ImageFacts,
     listing: Listing,
-    /// Its images, with their places in the scan.
-    images: Vec<(ListedImage, Option<ImageIx>)>,
     /// Why our rules keep each image, if they do.
     kept: Vec<Option<Ruling>>,
 }
@@ -146,22 +143,7 @@ impl World {
         })?;
         let judge = Judge::new(facts.input(scan, means.policy)).waiving(&WAIVED);
         let kept = (0..scan.inventory.images.len()).map(|at| judge.kept(at.into())).collect();
-        let images = listing.images_in(&scan.inventory);
-        Ok(Self { facts, listing, images, kept })
-    }
-
-    /// What the kubelet remembers of the images.
-    fn records(&self, by_handler: bool) -> KubeletRecords {
-        let records = self.images.iter().filter_map(|(image, at)| {
-            let ages = self.facts.age((*at)?)?;
-            let record = KubeletRecord {
-                first_detected: Some(ages.first_detected),
-                last_used: ages.last_used,
-                ..KubeletRecord::default()
-            };
-            Some((kubelet::key(by_handler, &image.id, &image.handler), record))
-        });
-        records.collect()
+        Ok(Self { facts, listing, kept })
     }
 
     fn collect(
@@ -172,24 +154,16 @@ impl World {
         policy: KubeletPolicy,
         spaces: Vec<Measured>,
     ) -> (Plan, CollectorReport) {
-        let began = jiff::Timestamp::MIN;
-        let mut manager = Manager::new(policy, began, self.records(policy.by_handler));
-        let store = self.listing.store_in(&scan.inventory);
+        let listed = ListedNode::new(&scan.inventory, &scan.refs, &self.listing, spaces);
+        let mut manager = listed.manager(policy, &self.facts.input(scan, means.policy));
+        let states = self.kept.into_iter().map(|kept| kept.map_or(ImageState::Open, ImageState::Kept));
         let mut node = KubeletNode {
-            scan,
-            filesystem: store.map_or(0.into(), |at| scan.inventory.stores[at.get()].filesystem),
-            live: scan.refs.live(),
+            inventory: &scan.inventory,
+            filesystem: self.listing.filesystem_in(&scan.inventory).unwrap_or(0.into()),
+            listed,
             way,
-            spaces,
             by_space: None,
-            states: self
-                .kept
-                .iter()
-                .cloned()
-                .map(|kept| kept.map_or(ImageState::Open, ImageState::Kept))
-                .collect(),
-            listing: &self.listing,
-            images: &self.images,
+            states: states.collect(),
             steps: Vec::new(),
             problems: Vec::new(),
         };
@@ -197,7 +171,7 @@ impl World {
             false => manager.garbage_collect(&mut node, self.facts.now),
             true => CollectorReport::default(),
         };
-        node.way.measure(&mut node.spaces);
+        node.way.measure(&mut node.listed.spaces);
         // Its own rule for recent use has its own clock.
         let facts = self.facts.scanned_now();
         let judge = Judge::new(facts.input(scan, means.policy));
@@ -214,33 +188,24 @@ enum ImageState {
 
 /// The node as the kubelet sees it.
 struct KubeletNode<'a, 's> {
-    scan: &'s Scan,
+    inventory: &'s Inventory,
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
-    live: Live<'s>,
+    listed: ListedNode<'s>,
     way: &'a mut dyn KubeletWay,
-    /// The filesystems, as last measured or as predicted.
-    spaces: Vec<Measured>,
     /// What the filesystem said when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
     states: Vec<ImageState>,
-    listing: &'s Listing,
-    images: &'s [(ListedImage, Option<ImageIx>)],
     steps: Vec<Step>,
     problems: Vec<Problem>,
 }
 
 impl KubeletNode<'_, '_> {
-    fn space(&self) -> Measured {
-        let space = self.spaces.get(self.filesystem.get()).cloned();
-        space.unwrap_or(Err(InvalidStats::Missing(Stat::All)))
-    }
-
     /// Marks the image as deleted.
-    fn went(&mut self, at: ImageIx) {
+    fn went(&mut self, at: ImageIx, gains: &[Gain]) {
         self.states[at.get()] = ImageState::Gone;
-        self.live.remove(&self.scan.inventory, Root::Image(at));
-        self.way.measure(&mut self.spaces);
+        self.listed.went(at, gains);
+        self.way.measure(&mut self.listed.spaces);
     }
 
     fn remove(&mut self, at: ImageIx) -> Result<(), RuntimeError> {
@@ -249,17 +214,15 @@ impl KubeletNode<'_, '_> {
             return Ok(());
         }
         let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
-        let inventory = &self.scan.inventory;
-        let step = Step::of_image(inventory, &self.live, (at, &[]), (cause, self.filesystem), &self.spaces);
+        let step = self.listed.step(at, cause, self.filesystem);
         match self.way.delete(&step) {
             Answer::Removed => {
-                plan::apply(&step.gains, &mut self.spaces);
+                self.went(at, &step.gains);
                 self.steps.push(step);
-                self.went(at);
                 Ok(())
             }
             Answer::AlreadyGone => {
-                self.went(at);
+                self.went(at, &[]);
                 Ok(())
             }
             Answer::NotTried => Err(RuntimeError("the run was stopped".into())),
@@ -281,7 +244,7 @@ impl KubeletNode<'_, '_> {
     fn plan(mut self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
         if let Some(invalid) = &part.invalid {
-            let mount = self.scan.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
+            let mount = self.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
         if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.way.stopped() {
@@ -308,7 +271,7 @@ impl KubeletNode<'_, '_> {
         let kept = self.kept(report, &part, judge);
         Plan {
             trigger: Trigger { space: part.started.any(), age },
-            mounts: self.scan.inventory.mounts(),
+            mounts: self.inventory.mounts(),
             filesystems: vec![part],
             steps: self.steps,
             kept,
@@ -319,11 +282,11 @@ impl KubeletNode<'_, '_> {
     }
 
     fn part(&self, report: &CollectorReport, policy: KubeletPolicy) -> FilesystemPlan {
-        let after = self.space();
+        let after = self.listed.space(self.filesystem);
         let invalid = self.by_space.clone().and_then(Result::err);
         let end = match (&after, report.wanted_bytes) {
             _ if invalid.is_some() => PassEnd::Invalid,
-            (Ok(after), Some(_)) if is_at_low(after, policy.low_percent) => PassEnd::Reached,
+            (Ok(after), Some(_)) if policy.is_at_low(after) => PassEnd::Reached,
             (_, Some(_)) => PassEnd::NotReached,
             (_, None) if report.usage_percent.is_some() => PassEnd::NotNeeded,
             (_, None) => PassEnd::Open,
@@ -367,7 +330,7 @@ impl KubeletNode<'_, '_> {
                 ImageState::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
                 ImageState::Open => open(image),
             };
-            Some(Kept { target: Target::image(&self.scan.inventory, image), rule, detail })
+            Some(Kept { target: Target::image(self.inventory, image), rule, detail })
         });
         kept.collect()
     }
@@ -378,11 +341,6 @@ fn used_percent(space: &Space) -> i128 {
     100 - i128::from(space.available_bytes) * 100 / i128::from(space.capacity_bytes.max(1))
 }
 
-fn is_at_low(space: &Space, low_percent: i64) -> bool {
-    i128::from(space.available_bytes) * 100
-        >= i128::from(space.capacity_bytes) * i128::from(100 - low_percent)
-}
-
 impl Runtime for KubeletNode<'_, '_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
         let shown = |(image, at): &(ListedImage, Option<ImageIx>)| {
@@ -390,22 +348,19 @@ impl Runtime for KubeletNode<'_, '_> {
             let kept = at.is_none_or(|at| matches!(self.states[at.get()], ImageState::Kept(_)));
             ListedImage { pinned: image.pinned || kept, ..image.clone() }
         };
-        Ok(self.images.iter().map(shown).collect())
+        Ok(self.listed.images.iter().map(shown).collect())
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        Ok(self.listing.containers.clone())
+        Ok(self.listed.containers())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        self.way.measure(&mut self.spaces);
-        let space = self.space();
+        self.way.measure(&mut self.listed.spaces);
+        let space = self.listed.space(self.filesystem);
         self.by_space = Some(space.clone());
         match space {
-            Ok(space) => Ok(FsStats {
-                capacity_bytes: Some(space.capacity_bytes),
-                available_bytes: Some(space.available_bytes),
-            }),
+            Ok(space) => Ok(space.into()),
             Err(InvalidStats::NoCapacity) => Ok(FsStats { capacity_bytes: Some(0), available_bytes: None }),
             // The kubelet treats missing numbers as full. We do not.
             Err(invalid) => Err(RuntimeError(invalid.to_string())),
@@ -416,11 +371,9 @@ impl Runtime for KubeletNode<'_, '_> {
         if self.way.is_stopped() {
             return Err(RuntimeError("the run was ended".into()));
         }
-        let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
-        let found = self.images.iter().find(|(image, _)| same(image));
-        match found.and_then(|(_, at)| *at) {
+        match self.listed.find(id, handler)? {
             Some(at) => self.remove(at),
-            None => Err(RuntimeError("no such image".into())),
+            None => Err(RuntimeError("it is in no store that was read".into())),
         }
     }
 }

@@ -101,10 +101,6 @@ impl ImageFacts {
         Self { scanned: self.now, ..self }
     }
 
-    pub(super) fn age(&self, at: ImageIx) -> Option<&Ages> {
-        self.ages.get(at.get())
-    }
-
     pub(super) fn input<'a>(&'a self, scan: &'a Scan, policy: &'a Policy) -> Input<'a> {
         Input {
             inventory: &scan.inventory,

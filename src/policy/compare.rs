@@ -2,17 +2,15 @@
 //! freed, compared with policy `exact`. Pure: the kubelet's collector runs on a pretended runtime over
 //! the inventory.
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::model::display::two_decimals;
-use crate::model::refs::{Live, Root};
+use crate::model::plan::Cause;
 use crate::model::space::{Measured, Space};
 use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{
-    self, FsStats, IMAGE_GC_PERIOD, KubeletRecord, ListedContainer, ListedImage, Listing, Manager, Runtime,
-    RuntimeError,
+    self, FsStats, IMAGE_GC_PERIOD, ListedContainer, ListedImage, ListedNode, Listing, Runtime, RuntimeError,
 };
 use crate::policy::plan::{Task, plan};
 
@@ -95,19 +93,16 @@ pub fn compare(
     listing: &Listing,
     kubelet_policy: kubelet::KubeletPolicy,
 ) -> Option<Comparison> {
-    let filesystem = input.inventory.stores[listing.store_in(input.inventory)?.get()].filesystem;
+    let filesystem = listing.filesystem_in(input.inventory)?;
     let space = measured.get(filesystem.get())?.clone().ok()?;
-    let low = |space: &Space| {
-        let free = u128::from(space.available_bytes) * 100;
-        i128::try_from(free).is_ok_and(|free| {
-            free >= i128::from(space.capacity_bytes) * i128::from(100 - kubelet_policy.low_percent)
-        })
-    };
+    let listed = ListedNode::new(input.inventory, input.refs, listing, measured.to_vec());
+    let node = Pretended { input, filesystem, space, listed, deleted: Vec::new(), still_there: Vec::new() };
     let plan = plan(input, Task::Policy, measured);
+    let low = |space: &Space| kubelet_policy.is_at_low(space);
     Some(Comparison {
         filesystem,
         usage_before_percent: two_decimals(space.used_percent()),
-        kubelet: predict_kubelet(Pretended::new(input, filesystem, space, listing), kubelet_policy, low),
+        kubelet: predict_kubelet(node, kubelet_policy, low),
         exact: predict_exact(&plan, filesystem, space, low),
     })
 }
@@ -117,21 +112,10 @@ fn predict_kubelet(
     policy: kubelet::KubeletPolicy,
     low: impl Fn(&Space) -> bool,
 ) -> Prediction {
-    let input = node.input;
-    let records = node.images.iter().filter_map(|(image, at)| {
-        let ages = input.ages((*at)?)?;
-        let record = KubeletRecord {
-            first_detected: Some(ages.first_detected),
-            last_used: ages.last_used,
-            ..KubeletRecord::default()
-        };
-        Some((kubelet::key(policy.by_handler, &image.id, &image.handler), record))
-    });
-    let records = records.collect();
-    let mut manager = Manager::new(policy, Timestamp::MIN, records);
+    let mut manager = node.listed.manager(policy, &node.input);
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
-    let mut now = input.now;
+    let mut now = node.input.now;
     let mut in_vain = 0;
     while runs.len() < MOST_RUNS {
         let before = node.space.available_bytes;
@@ -207,11 +191,9 @@ fn prediction(runs: Vec<PredictedRun>, after: &Space, low: impl Fn(&Space) -> bo
 struct Pretended<'a> {
     input: Input<'a>,
     filesystem: FilesystemIx,
+    /// What the image filesystem will say.
     space: Space,
-    /// What the runtime still lists.
-    images: Vec<(ListedImage, Option<ImageIx>)>,
-    containers: &'a [ListedContainer],
-    live: Live<'a>,
+    listed: ListedNode<'a>,
     /// What went in this run, in order.
     deleted: Vec<ImageIx>,
     /// What the runtime only says is deleted.
@@ -219,19 +201,6 @@ struct Pretended<'a> {
 }
 
 impl<'a> Pretended<'a> {
-    fn new(input: Input<'a>, filesystem: FilesystemIx, space: Space, listing: &'a Listing) -> Self {
-        Self {
-            input,
-            filesystem,
-            space,
-            images: listing.images_in(input.inventory),
-            containers: &listing.containers,
-            live: input.refs.live(),
-            deleted: Vec::new(),
-            still_there: Vec::new(),
-        }
-    }
-
     fn ids(&self, images: &[ImageIx]) -> Vec<String> {
         images.iter().map(|at| self.input.inventory.images[at.get()].id.to_string()).collect()
     }
@@ -248,25 +217,19 @@ impl<'a> Pretended<'a> {
 
 impl Runtime for Pretended<'_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
-        Ok(self.images.iter().map(|(image, _)| image.clone()).collect())
+        Ok(self.listed.images.iter().map(|(image, _)| image.clone()).collect())
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        Ok(self.containers.to_vec())
+        Ok(self.listed.containers())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        Ok(FsStats {
-            capacity_bytes: Some(self.space.capacity_bytes),
-            available_bytes: Some(self.space.available_bytes),
-        })
+        Ok(self.space.into())
     }
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
-        let found = self.images.iter().find(|(image, _)| same(image));
-        let (_, at) = found.ok_or_else(|| RuntimeError("no such image".into()))?;
-        let at = *at;
+        let at = self.listed.find(id, handler)?;
         if let Some(container) = at.and_then(|at| self.refuses(at)) {
             return Err(RuntimeError(format!("image is in use by container {}", container.name)));
         }
@@ -276,18 +239,16 @@ impl Runtime for Pretended<'_> {
             self.still_there.extend(at);
             return Ok(());
         }
-        self.images.retain(|(image, _)| !same(image));
+        self.listed.images.retain(|(image, _)| !image.is(id, handler));
         // Of what lies in no store that we read, and of an image that stays for another handler,
         // nothing is freed.
-        let Some(image) = at.filter(|at| self.images.iter().all(|(_, other)| *other != Some(*at))) else {
+        let Some(image) = at.filter(|at| self.listed.images.iter().all(|(_, other)| *other != Some(*at)))
+        else {
             return Ok(());
         };
-        let nodes =
-            self.live.last_held(Root::Image(image)).map(|node| &self.input.inventory.nodes[node.get()]);
-        let here = nodes.filter(|node| node.filesystem == self.filesystem).map(|node| node.size);
-        let freed: crate::model::Size = here.sum();
-        self.live.remove(self.input.inventory, Root::Image(image));
-        self.space = self.space.gained(freed.frees_bytes, freed.inodes);
+        let step = self.listed.step(image, Cause::Space, self.filesystem);
+        self.listed.went(image, &step.gains);
+        self.space = step.expected.unwrap_or(self.space);
         self.deleted.push(image);
         Ok(())
     }

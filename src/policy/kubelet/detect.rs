@@ -63,7 +63,6 @@ pub(super) fn detect(
 }
 
 /// The key of an image among the [`KubeletRecords`].
-#[must_use]
-pub fn key(by_handler: bool, id: &str, handler: &str) -> String {
+pub(super) fn key(by_handler: bool, id: &str, handler: &str) -> String {
     if by_handler && !handler.is_empty() { format!("{id},{handler}") } else { id.to_owned() }
 }

@@ -7,11 +7,13 @@
 mod detect;
 mod failure;
 mod manager;
+mod node;
 mod runtime;
 mod settings;
 
-pub use detect::{KubeletRecord, KubeletRecords, key};
+pub use detect::{KubeletRecord, KubeletRecords};
 pub use failure::{KubeletEvent, KubeletFailure};
 pub use manager::{CollectorReport, FreedImages, Manager};
+pub use node::ListedNode;
 pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
 pub use settings::{ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletConfig, KubeletPolicy};

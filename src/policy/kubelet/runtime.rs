@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::model::{ImageId, ImageIx, Inventory, StoreId, StoreIx};
+use crate::model::space::Space;
+use crate::model::{FilesystemIx, ImageId, ImageIx, Inventory, StoreId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedImage {
@@ -13,6 +14,14 @@ pub struct ListedImage {
     pub pinned: bool,
     /// The runtime handler that it was pulled for; empty for none.
     pub handler: String,
+}
+
+impl ListedImage {
+    /// Whether a removal of that id means it; without a handler it is for all.
+    #[must_use]
+    pub fn is(&self, id: &str, handler: &str) -> bool {
+        self.id == id && (handler.is_empty() || self.handler == handler)
+    }
 }
 
 /// A container as the runtime lists it, in whatever state.
@@ -36,10 +45,11 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The runtime's store in an inventory.
+    /// The runtime's image filesystem in an inventory.
     #[must_use]
-    pub fn store_in(&self, inventory: &Inventory) -> Option<StoreIx> {
-        inventory.stores.iter().position(|store| StoreId::of(store) == self.store).map(StoreIx::from)
+    pub fn filesystem_in(&self, inventory: &Inventory) -> Option<FilesystemIx> {
+        let store = inventory.stores.iter().find(|store| StoreId::of(store) == self.store);
+        store.map(|store| store.filesystem)
     }
 
     /// Its images, and their places in an inventory.
@@ -61,6 +71,13 @@ pub struct FsStats {
     pub capacity_bytes: Option<u64>,
     /// What an unprivileged user can still write.
     pub available_bytes: Option<u64>,
+}
+
+impl From<Space> for FsStats {
+    fn from(space: Space) -> Self {
+        let Space { capacity_bytes, available_bytes, .. } = space;
+        Self { capacity_bytes: Some(capacity_bytes), available_bytes: Some(available_bytes) }
+    }
 }
 
 /// A call that failed.

@@ -2,6 +2,8 @@
 
 use jiff::SignedDuration;
 
+use crate::model::space::Space;
+
 /// The collection loop; the first run is at once.
 pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
@@ -19,6 +21,15 @@ pub struct KubeletPolicy {
     /// Images are known by id and runtime handler (the feature gate `RuntimeClassInImageCriApi`, off by
     /// default).
     pub by_handler: bool,
+}
+
+impl KubeletPolicy {
+    /// Whether the low threshold is reached by what the disk says, which the kubelet does not ask again.
+    #[must_use]
+    pub fn is_at_low(&self, space: &Space) -> bool {
+        i128::from(space.available_bytes) * 100
+            >= i128::from(space.capacity_bytes) * i128::from(100 - self.low_percent)
+    }
 }
 
 impl Default for KubeletPolicy {
