@@ -14,6 +14,7 @@ mod filesystem;
 mod ids;
 mod image;
 mod inventory;
+pub mod kubelet_thresholds;
 mod labels;
 mod leak;
 mod leak_class;

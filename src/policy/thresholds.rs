@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
 use crate::model::display::{bytes, two_decimals};
-use crate::model::names::{names, string_schema};
-use crate::node::thresholds::{
+use crate::model::kubelet_thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
+use crate::model::names::{names, string_schema};
 
 names! {
     /// What a threshold counts.

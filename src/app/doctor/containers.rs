@@ -1,7 +1,7 @@
 //! Our container collection beside the kubelet's, which runs every minute.
 
 use crate::app::doctor::examination::{Check, Status};
-use crate::node::thresholds::KubeletThresholds;
+use crate::model::kubelet_thresholds::KubeletThresholds;
 use crate::policy::containers::ContainerPolicy;
 
 /// Whether what we are to collect is left for us at all. `ours`: what is configured, `None` where

@@ -5,7 +5,7 @@
 //! unused image at once, and if that is not enough it evicts pods.
 
 use crate::app::doctor::examination::{Check, Status};
-use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
+use crate::model::kubelet_thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 use jiff::SignedDuration;
