@@ -33,7 +33,7 @@ enum ContainerBackend {
 /// What a run collects besides images.
 #[derive(Debug)]
 pub struct Containers {
-    way: ContainerBackend,
+    backend: ContainerBackend,
     policy: ContainerPolicy,
     places: KubeletPlaces,
     scope: Scope,
@@ -57,9 +57,9 @@ impl Containers {
         Self::by(config, scope, ContainerBackend::Cri(remover.client().clone(), remover.place().clone()))
     }
 
-    fn by(config: &Config, scope: Scope, way: ContainerBackend) -> Self {
+    fn by(config: &Config, scope: Scope, backend: ContainerBackend) -> Self {
         let policy = ContainerPolicy { decides: config.decides, ..config.containers.policy };
-        Self { way, policy, places: places(config), scope }
+        Self { backend, policy, places: places(config), scope }
     }
 
     /// Where the kubelet keeps the logs of pods.
@@ -77,7 +77,7 @@ impl Containers {
         request: &ScanRequest,
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
-        match (&self.way, editors) {
+        match (&self.backend, editors) {
             (ContainerBackend::Cri(client, place), _) => self.by_cri(client, place, request).plan(scan),
             (ContainerBackend::Disk(owners), Some(editors)) => {
                 self.on_disk(editors, owners.as_ref(), request).plan(scan)
@@ -97,7 +97,7 @@ impl Containers {
         request: &ScanRequest,
         scan: &Scan,
     ) -> Result<Plan, PreconditionError> {
-        match &self.way {
+        match &self.backend {
             ContainerBackend::Cri(client, place) => self.by_cri(client, place, request).run(run, scan),
             ContainerBackend::Disk(owners) => self.on_disk(editors, owners.as_ref(), request).run(run, scan),
         }

@@ -216,9 +216,9 @@ pub(super) fn warn(observer: &dyn Observer, degraded: &[Degraded]) {
 /// Hands what keeps a run from being saved to the observer: whoever is told of that has to hear of it,
 /// quiet or not.
 pub fn warn_of_saving(observer: &dyn Observer, degraded: &[Degraded], notes: &[Note]) {
-    let weight = if degraded.is_empty() { Audience::Usual } else { Audience::Always };
-    degraded.iter().for_each(|why| observer.warn(weight, &why.to_string(), &why.remedy()));
-    notes.iter().for_each(|note| observer.warn(weight, &note.to_string(), ""));
+    let audience = if degraded.is_empty() { Audience::Usual } else { Audience::Always };
+    degraded.iter().for_each(|why| observer.warn(audience, &why.to_string(), &why.remedy()));
+    notes.iter().for_each(|note| observer.warn(audience, &note.to_string(), ""));
 }
 
 /// Whether there may be a database that could not be read. Where a new one only could not be made, on

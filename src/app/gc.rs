@@ -422,18 +422,18 @@ impl<'a> Gc<'a> {
         });
         let after = pending.as_ref().unwrap_or(scan);
         let made = made(&scan.inventory, leaks.as_ref(), containers);
-        let means = ProofContext { request: stores, policy: &config.images, context: &context };
-        let looked = RemoverFacts::now(scan, &means, deleter.remover(editors, &mut None))?;
-        let untags = names::plan(&named.untags, after, &means, &looked);
+        let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
+        let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
+        let untags = names::plan(&named.untags, after, &proof_context, &looked);
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
             let (plan, report, before) = match gc.kubelet {
                 None => {
-                    let (plan, before) = images::plan(&made, after, &means, gc.task(named), &looked);
+                    let (plan, before) = images::plan(&made, after, &proof_context, gc.task(named), &looked);
                     (plan, None, before)
                 }
                 Some(policy) => {
                     let (plan, report, before) =
-                        execute::kubelet::plan(&made, after, &means, &looked, policy)?;
+                        execute::kubelet::plan(&made, after, &proof_context, &looked, policy)?;
                     (plan, Some(report), before)
                 }
             };
@@ -461,7 +461,7 @@ impl<'a> Gc<'a> {
         }
         (result.plan, result.kubelet, result.before) = now;
         if let Some(policy) = self.kubelet.filter(|_| self.asked.dry_run) {
-            result.comparison = images::side_by_side(scan, &means, &looked, policy);
+            result.comparison = images::side_by_side(scan, &proof_context, &looked, policy);
         }
         Ok(())
     }
@@ -572,15 +572,15 @@ impl<'a> Gc<'a> {
         }
         let mut direct = None;
         let remover = deleter.remover(editors, &mut direct);
-        let means = ProofContext { request: stores, policy: &config.images, context };
-        let untagged = names::run(run, &named.untags, scan, &means, remover)?;
+        let proof_context = ProofContext { request: stores, policy: &config.images, context };
+        let untagged = names::run(run, &named.untags, scan, &proof_context, remover)?;
         if !named.untags.is_empty() {
             before_images.push(untagged);
         }
         let (plan, report) = match self.kubelet {
-            None => (images::run(run, scan, &means, self.task(named), remover)?, None),
+            None => (images::run(run, scan, &proof_context, self.task(named), remover)?, None),
             Some(policy) => {
-                let (plan, report) = execute::kubelet::run(run, scan, &means, remover, policy)?;
+                let (plan, report) = execute::kubelet::run(run, scan, &proof_context, remover, policy)?;
                 (plan, Some(report))
             }
         };

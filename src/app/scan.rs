@@ -147,8 +147,8 @@ fn scan_with(
     let kept = !record || state.save(request, &mut scan)?;
     state.add_findings(&mut scan);
     // A scan from a timer is quiet, but not about what is wrong.
-    let weight = if record { Audience::Always } else { Audience::Usual };
-    observer.findings(weight, &scan.inventory.findings);
+    let audience = if record { Audience::Always } else { Audience::Usual };
+    observer.findings(audience, &scan.inventory.findings);
     let ages = state.ages(&scan);
     Ok(ScanResult { scan, ages, state, kept })
 }

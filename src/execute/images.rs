@@ -20,15 +20,15 @@ use crate::stores::Scan;
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
-    means: &ProofContext<'_>,
+    proof_context: &ProofContext<'_>,
     task: Task<'_>,
     remover_facts: &RemoverFacts,
 ) -> (Plan, Vec<Measured>) {
-    let facts = ImageFacts::of(scan, means, remover_facts);
+    let facts = ImageFacts::of(scan, proof_context, remover_facts);
     let measured = Gauges::open(&scan.inventory, None).measure();
     let mut then = measured.clone();
     plan::apply(made, &mut then);
-    (crate::policy::plan::plan(facts.input(scan, means.policy), task, &then), measured)
+    (crate::policy::plan::plan(facts.input(scan, proof_context.policy), task, &then), measured)
 }
 
 /// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime
@@ -36,13 +36,13 @@ pub fn plan(
 #[must_use]
 pub fn side_by_side(
     scan: &Scan,
-    means: &ProofContext<'_>,
+    proof_context: &ProofContext<'_>,
     remover_facts: &RemoverFacts,
     kubelet: crate::policy::kubelet::KubeletPolicy,
 ) -> Option<Comparison> {
-    let facts = ImageFacts::of(scan, means, remover_facts);
+    let facts = ImageFacts::of(scan, proof_context, remover_facts);
     let measured = Gauges::open(&scan.inventory, None).measure();
-    compare(facts.input(scan, means.policy), &measured, remover_facts.listing.as_ref()?, kubelet)
+    compare(facts.input(scan, proof_context.policy), &measured, remover_facts.listing.as_ref()?, kubelet)
 }
 
 /// Carries out the task, and returns the plan as it was carried out.
@@ -52,13 +52,13 @@ pub fn side_by_side(
 pub fn run(
     run: &mut Run<'_>,
     scan: &Scan,
-    means: &ProofContext<'_>,
+    proof_context: &ProofContext<'_>,
     task: Task<'_>,
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
-    let facts = ImageFacts::of(scan, means, &RemoverFacts::now(scan, means, remover)?);
-    let mut planner = Planner::new(facts.input(scan, means.policy), task);
-    let mut images = Images::new(scan, *means, task.waived(), remover);
+    let facts = ImageFacts::of(scan, proof_context, &RemoverFacts::now(scan, proof_context, remover)?);
+    let mut planner = Planner::new(facts.input(scan, proof_context.policy), task);
+    let mut images = Images::new(scan, *proof_context, task.waived(), remover);
     let mut skipped: Vec<Failure> = Vec::new();
     while planner.has_more_along() || !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
@@ -99,7 +99,7 @@ pub(super) fn stop_without_space(run: &mut Run<'_>, answer: &Answer) {
 /// Proves and removes images of a scan.
 pub(super) struct Images<'a> {
     scan: &'a Scan,
-    means: ProofContext<'a>,
+    proof_context: ProofContext<'a>,
     waived: Waived,
     remover: &'a mut dyn Remover,
     /// The look that allowed the deletion.
@@ -121,11 +121,11 @@ struct Fresh {
 impl<'a> Images<'a> {
     pub(super) fn new(
         scan: &'a Scan,
-        means: ProofContext<'a>,
+        proof_context: ProofContext<'a>,
         waived: Waived,
         remover: &'a mut dyn Remover,
     ) -> Self {
-        Self { scan, means, waived, remover, fresh: None }
+        Self { scan, proof_context, waived, remover, fresh: None }
     }
 
     /// The image of a step that was deleted along with the one before.
@@ -142,7 +142,7 @@ impl Handler for Images<'_> {
     }
 
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
-        let ProofContext { request, policy, context } = self.means;
+        let ProofContext { request, policy, context } = self.proof_context;
         let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::AlreadyGone) };
         if let Some(at) = self.went_along(step) {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
@@ -191,7 +191,7 @@ impl Handler for Images<'_> {
 
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
         let Some(fresh) = &mut self.fresh else { return Err(damaged(step)) };
-        let is_there = proof::is_there(self.means.request, &fresh.scan, fresh.at)?;
+        let is_there = proof::is_there(self.proof_context.request, &fresh.scan, fresh.at)?;
         fresh.is_gone |= fresh.is_removed && is_there == Some(false);
         Ok(is_there)
     }

@@ -40,14 +40,14 @@ const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 pub fn run(
     run: &mut Run<'_>,
     scan: &Scan,
-    means: &ProofContext<'_>,
+    proof_context: &ProofContext<'_>,
     remover: &mut dyn Remover,
     policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport), PreconditionError> {
-    let world = World::of(scan, means, &RemoverFacts::now(scan, means, remover)?)?;
+    let world = World::of(scan, proof_context, &RemoverFacts::now(scan, proof_context, remover)?)?;
     let spaces = run.measure();
-    let mut act = Act { run, images: Images::new(scan, *means, &WAIVED, remover) };
-    Ok(world.collect(&mut act, scan, means, policy, spaces))
+    let mut act = Act { run, images: Images::new(scan, *proof_context, &WAIVED, remover) };
+    Ok(world.collect(&mut act, scan, proof_context, policy, spaces))
 }
 
 /// What [`run`] would do if every prediction holds, after something else has freed `made`.
@@ -57,15 +57,15 @@ pub fn run(
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
-    means: &ProofContext<'_>,
+    proof_context: &ProofContext<'_>,
     remover_facts: &RemoverFacts,
     policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport, Vec<Measured>), PreconditionError> {
-    let world = World::of(scan, means, remover_facts)?;
+    let world = World::of(scan, proof_context, remover_facts)?;
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
-    let (plan, report) = world.collect(&mut Predict, scan, means, policy, then);
+    let (plan, report) = world.collect(&mut Predict, scan, proof_context, policy, then);
     Ok((plan, report, before))
 }
 
@@ -134,14 +134,14 @@ struct World {
 impl World {
     fn of(
         scan: &Scan,
-        means: &ProofContext<'_>,
+        proof_context: &ProofContext<'_>,
         remover_facts: &RemoverFacts,
     ) -> Result<Self, PreconditionError> {
-        let facts = ImageFacts::of(scan, means, remover_facts);
+        let facts = ImageFacts::of(scan, proof_context, remover_facts);
         let listing = remover_facts.listing.clone().ok_or_else(|| {
             PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
         })?;
-        let judge = Judge::new(facts.input(scan, means.policy)).waiving(&WAIVED);
+        let judge = Judge::new(facts.input(scan, proof_context.policy)).waiving(&WAIVED);
         let kept = (0..scan.inventory.images.len()).map(|at| judge.kept(at.into())).collect();
         Ok(Self { facts, listing, kept })
     }
@@ -150,12 +150,12 @@ impl World {
         self,
         way: &mut dyn KubeletWay,
         scan: &Scan,
-        means: &ProofContext<'_>,
+        proof_context: &ProofContext<'_>,
         policy: KubeletPolicy,
         spaces: Vec<Measured>,
     ) -> (Plan, CollectorReport) {
         let listed = ListedNode::new(&scan.inventory, &scan.refs, &self.listing, spaces);
-        let mut manager = listed.manager(policy, &self.facts.input(scan, means.policy));
+        let mut manager = listed.manager(policy, &self.facts.input(scan, proof_context.policy));
         let states = self.kept.into_iter().map(|kept| kept.map_or(ImageState::Open, ImageState::Kept));
         let mut node = KubeletNode {
             inventory: &scan.inventory,
@@ -174,7 +174,7 @@ impl World {
         node.way.measure(&mut node.listed.spaces);
         // Its own rule for recent use has its own clock.
         let facts = self.facts.scanned_now();
-        let judge = Judge::new(facts.input(scan, means.policy));
+        let judge = Judge::new(facts.input(scan, proof_context.policy));
         (node.plan(&report, policy, &judge), report)
     }
 }

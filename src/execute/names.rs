@@ -33,15 +33,20 @@ impl Untag {
 
 /// The plan for each, without changing anything.
 #[must_use]
-pub fn plan(untags: &[Untag], scan: &Scan, means: &ProofContext<'_>, remover_facts: &RemoverFacts) -> Plan {
+pub fn plan(
+    untags: &[Untag],
+    scan: &Scan,
+    proof_context: &ProofContext<'_>,
+    remover_facts: &RemoverFacts,
+) -> Plan {
     let mut plan = Plan::default();
     if untags.is_empty() {
         return plan;
     }
-    let facts = ImageFacts::of(scan, means, remover_facts);
+    let facts = ImageFacts::of(scan, proof_context, remover_facts);
     for untag in untags {
         let step = untag.step(scan);
-        match judge(scan, &facts, means.policy, untag.image, &untag.names) {
+        match judge(scan, &facts, proof_context.policy, untag.image, &untag.names) {
             Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target: step.target, rule, detail }),
             None => plan.steps.push(step),
         }
@@ -59,11 +64,11 @@ pub fn run(
     run: &mut Run<'_>,
     untags: &[Untag],
     scan: &Scan,
-    means: &ProofContext<'_>,
+    proof_context: &ProofContext<'_>,
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
-    let mut names = Names { means: *means, remover, fresh: None };
+    let mut names = Names { proof_context: *proof_context, remover, fresh: None };
     for untag in untags {
         let step = untag.step(scan);
         let id = step.target.id.clone();
@@ -89,14 +94,14 @@ fn outcome(all: bool) -> OutcomeKind {
 }
 
 struct Names<'a> {
-    means: ProofContext<'a>,
+    proof_context: ProofContext<'a>,
     remover: &'a mut dyn Remover,
     fresh: Option<(Scan, ImageIx)>,
 }
 
 impl Handler for Names<'_> {
     fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
-        let ProofContext { request, policy, context } = self.means;
+        let ProofContext { request, policy, context } = self.proof_context;
         let Some(store) = &step.target.store else { return Ok(Proof::AlreadyGone) };
         let facts_of = context.read_facts();
         let (fresh, extra) = proof::look_together(request, &LabelsOf::Nobody, self.remover)?;

@@ -54,14 +54,14 @@ impl RemoverFacts {
     /// When that cannot be had in full.
     pub fn now(
         scan: &Scan,
-        means: &ProofContext<'_>,
+        proof_context: &ProofContext<'_>,
         remover: &mut dyn Remover,
     ) -> Result<Self, PreconditionError> {
         let known = match remover.look(&scan.inventory) {
             Ok(known) => known,
             Err(error) if error.is_stale => {
                 tracing::debug!("{error}; asking about a fresh look");
-                let (fresh, known) = look_together(means.request, &LabelsOf::Nobody, remover)?;
+                let (fresh, known) = look_together(proof_context.request, &LabelsOf::Nobody, remover)?;
                 now_known(&scan.inventory, &fresh.inventory, known)
             }
             Err(error) => return Err(error),
@@ -80,8 +80,13 @@ pub(super) struct ImageFacts {
 
 impl ImageFacts {
     /// `remover_facts` are of the same images, whatever has become of the containers since.
-    pub(super) fn of(scan: &Scan, means: &ProofContext<'_>, remover_facts: &RemoverFacts) -> Self {
-        Self::with(&scan.inventory, means.context, &means.context.read_facts(), remover_facts.known.clone())
+    pub(super) fn of(scan: &Scan, proof_context: &ProofContext<'_>, remover_facts: &RemoverFacts) -> Self {
+        Self::with(
+            &scan.inventory,
+            proof_context.context,
+            &proof_context.context.read_facts(),
+            remover_facts.known.clone(),
+        )
     }
 
     pub(super) fn with(

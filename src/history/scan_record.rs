@@ -153,7 +153,7 @@ impl ScanRecord {
 
 fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
     let image = &inventory.images[at.get()];
-    let weight = refs.weight(inventory, Root::Image(at));
+    let sizes = refs.sizes(inventory, Root::Image(at));
     SeenImage {
         store: image.store.get(),
         id: image.id.to_string(),
@@ -162,9 +162,9 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
         pinned: !image.pinned_by.is_empty(),
         in_use: refs.is_named(at) && inventory.uses_of(at).next().is_some()
             || refs.needed_elsewhere(inventory, at).is_some(),
-        total_bytes: weight.total.bytes,
-        exclusive_bytes: weight.exclusive.bytes,
-        frees_bytes: weight.exclusive.frees_bytes,
+        total_bytes: sizes.total.bytes,
+        exclusive_bytes: sizes.exclusive.bytes,
+        frees_bytes: sizes.exclusive.frees_bytes,
         listed_bytes: image.listed_bytes,
     }
 }

@@ -52,7 +52,7 @@ pub struct Refs {
 
 /// Size of one root. `total = shared + exclusive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RootSize {
+pub struct RootSizes {
     /// All that it reaches.
     pub total: Size,
     /// Of that, what something else reaches too.
@@ -194,24 +194,24 @@ impl Refs {
 
     /// Size of one root.
     #[must_use]
-    pub fn weight(&self, inventory: &Inventory, root: Root) -> RootSize {
-        let mut weight = RootSize::default();
+    pub fn sizes(&self, inventory: &Inventory, root: Root) -> RootSizes {
+        let mut sizes = RootSizes::default();
         for node in self.reach(root) {
             let size = inventory.nodes[node.get()].size;
-            weight.total += size;
+            sizes.total += size;
             if self.holders[node.get()] == 1 {
-                weight.exclusive += size;
+                sizes.exclusive += size;
             } else {
-                weight.shared += size;
+                sizes.shared += size;
             }
         }
-        weight
+        sizes
     }
 
     /// Size of all `roots` together: nodes that several of them reach count once,
     /// and are exclusive if nothing outside of the set reaches them.
     #[must_use]
-    pub fn weight_of_set(&self, inventory: &Inventory, roots: &[Root]) -> RootSize {
+    pub fn sizes_of_set(&self, inventory: &Inventory, roots: &[Root]) -> RootSizes {
         let mut inside = vec![0_u32; self.holders.len()];
         let mut roots = roots.to_vec();
         roots.sort_unstable();
@@ -221,16 +221,16 @@ impl Refs {
                 inside[node.get()] += 1;
             }
         }
-        let mut weight = RootSize::default();
+        let mut sizes = RootSizes::default();
         for (at, node) in inventory.nodes.iter().enumerate().filter(|(at, _)| inside[*at] > 0) {
-            weight.total += node.size;
+            sizes.total += node.size;
             if inside[at] == self.holders[at] {
-                weight.exclusive += node.size;
+                sizes.exclusive += node.size;
             } else {
-                weight.shared += node.size;
+                sizes.shared += node.size;
             }
         }
-        weight
+        sizes
     }
 
     /// Starts a plan of consecutive deletions.

@@ -160,10 +160,10 @@ impl ScanSummary {
             }
         }
         for (at, image) in inventory.images.iter().enumerate() {
-            let weight = refs.weight(inventory, Root::Image(ImageIx::from(at)));
+            let sizes = refs.sizes(inventory, Root::Image(ImageIx::from(at)));
             let entry = SummaryEntry {
-                bytes: weight.total.bytes,
-                extra: weight.exclusive.bytes,
+                bytes: sizes.total.bytes,
+                extra: sizes.exclusive.bytes,
                 name: joined(&image.names),
             };
             add(&places[image.store.get()], SummaryKind::Image, image.id.to_string(), entry);

@@ -21,7 +21,7 @@ pub struct LogDirectory {
     pub name: OsString,
     /// Its path on this system.
     pub path: PathBuf,
-    pub weight: LogSize,
+    pub size: LogSize,
 }
 
 /// What logs cost.
@@ -54,8 +54,8 @@ pub fn directories(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Log
     let entries = root.list(&places.pod_logs)?.into_iter();
     let directory = |name: OsString| {
         let path = place.join(&name);
-        let weight = measure(&path);
-        LogDirectory { name, path, weight }
+        let size = measure(&path);
+        LogDirectory { name, path, size }
     };
     Ok(entries
         .filter(|entry| entry.kind == EntryKind::Directory)
@@ -106,7 +106,7 @@ fn resolved(root: &Sysroot, path: &Path) -> io::Result<Option<PathBuf>> {
 /// Measures a tree, or a single file, on one filesystem.
 #[must_use]
 pub fn measure(path: &Path) -> LogSize {
-    let mut weight = LogSize::default();
+    let mut size = LogSize::default();
     let mut newest = None;
     let mut whole = true;
     // Links that were met, and what the inode costs.
@@ -120,20 +120,20 @@ pub fn measure(path: &Path) -> LogSize {
         let nanoseconds = i32::try_from(facts.mtime_nsec()).unwrap_or(0);
         newest = newest.max(Timestamp::new(facts.mtime(), nanoseconds).ok());
         if facts.is_dir() || facts.nlink() == 1 {
-            weight.bytes += bytes;
-            weight.inodes += 1;
+            size.bytes += bytes;
+            size.inodes += 1;
         } else {
             linked.entry((facts.dev(), facts.ino())).or_insert((facts.nlink(), bytes, 0)).2 += 1;
         }
     }
     for (links, bytes, met) in linked.into_values() {
         if met >= links {
-            weight.bytes += bytes;
-            weight.inodes += 1;
+            size.bytes += bytes;
+            size.inodes += 1;
         }
     }
-    weight.newest = newest.filter(|_| whole);
-    weight
+    size.newest = newest.filter(|_| whole);
+    size
 }
 
 /// Who has a file of the log directory `name` open, or the log file that `path` ends in. A
@@ -195,8 +195,8 @@ mod tests {
         let of = |path: &Path| fs::symlink_metadata(path).unwrap().blocks() * 512;
         let parts = [web.parent().unwrap().into(), web.clone(), web.join("0.log"), web.join("1.log")];
         let expected: u64 = parts.iter().map(|path: &PathBuf| of(path)).sum::<u64>() + of(&web.join("link"));
-        assert_eq!((found[0].weight.bytes, found[0].weight.inodes), (expected, 5), "2.log stays elsewhere");
-        assert!(found[0].weight.newest.is_some());
+        assert_eq!((found[0].size.bytes, found[0].size.inodes), (expected, 5), "2.log stays elsewhere");
+        assert!(found[0].size.newest.is_some());
         assert_eq!(found[0].path, fs::canonicalize(&places.pod_logs).unwrap().join("ns_web_1"));
     }
 

@@ -157,7 +157,7 @@ pub fn plan(
     spare(inventory, refs, &mut entries);
     let mut order: Vec<usize> =
         (0..entries.len()).filter(|at| matches!(entries[*at].decision, Decision::Delete(_))).collect();
-    let alone = |at: usize| refs.weight(inventory, Root::Leak(entries[at].leak)).exclusive.frees_bytes;
+    let alone = |at: usize| refs.sizes(inventory, Root::Leak(entries[at].leak)).exclusive.frees_bytes;
     order.sort_by_cached_key(|at| {
         let entry = &entries[*at];
         let Decision::Delete(recipe) = entry.decision else {

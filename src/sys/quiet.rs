@@ -147,7 +147,7 @@ fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
 }
 
 /// Allocated bytes (512 x `st_blocks`) and length of one inode.
-fn weight_of(stat: &Stat) -> (u64, u64) {
+fn size_of(stat: &Stat) -> (u64, u64) {
     let of = |number| u64::try_from(number).unwrap_or(0);
     (of(stat.st_blocks).saturating_mul(512), of(stat.st_size))
 }
@@ -243,7 +243,7 @@ pub fn files_below(
             let (path, facts) = (top.join(&inside), facts_of(&stat));
             match facts.kind {
                 FileKind::Directory if !leaves_out(&path) => waiting.push(inside),
-                FileKind::File => found(path, facts, weight_of(&stat).0),
+                FileKind::File => found(path, facts, size_of(&stat).0),
                 _ => {}
             }
         }

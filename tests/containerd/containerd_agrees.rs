@@ -22,8 +22,8 @@ fn summary(reading: &Reading) -> Vec<String> {
         .iter()
         .enumerate()
         .map(|(at, image)| {
-            let weight = reading.refs.weight(inventory, Root::Image(ImageIx::from(at)));
-            format!("{} {:?} {:?} {:?} {weight:?}", image.id, image.names, image.layers, image.pinned_by)
+            let sizes = reading.refs.sizes(inventory, Root::Image(ImageIx::from(at)));
+            format!("{} {:?} {:?} {:?} {sizes:?}", image.id, image.names, image.layers, image.pinned_by)
         })
         .collect();
     lines.extend(
@@ -175,7 +175,7 @@ fn containerd_and_cri_say_the_same() {
     assert_eq!(copied.inventory.findings, []);
     let ids = |reading: &Reading| {
         let lines =
-            summary(reading).into_iter().map(|line| line.split(" RootSize").next().unwrap().to_owned());
+            summary(reading).into_iter().map(|line| line.split(" RootSizes").next().unwrap().to_owned());
         lines.collect::<Vec<_>>()
     };
     assert_eq!(ids(&copied), ids(&stopped));

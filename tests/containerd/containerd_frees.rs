@@ -47,17 +47,17 @@ fn predictions_hold(rig: &Rig, loopfs: &LoopFs, rounds: &[&[&str]]) {
     for names in rounds {
         let scan = containerd::scan(&root);
         let (roots, ids) = ids(&scan.inventory, names);
-        let weight = scan.refs.weight_of_set(&scan.inventory, &roots);
+        let sizes = scan.refs.sizes_of_set(&scan.inventory, &roots);
         let before = settled(loopfs);
         let du_before = support::du::bytes(&[&root]);
         ids.iter().for_each(|id| rig.remove(id));
         let measured = before - settled(loopfs);
         let by_du = i64::try_from(du_before).unwrap() - i64::try_from(support::du::bytes(&[&root])).unwrap();
-        let predicted = weight.exclusive.frees_bytes;
+        let predicted = sizes.exclusive.frees_bytes;
         let line = format!(
             "{:?} {names:?}: predicted {predicted}, statvfs {measured}; exclusive {}, du {by_du}",
             loopfs.fs(),
-            weight.exclusive.bytes
+            sizes.exclusive.bytes
         );
         #[allow(clippy::print_stderr)] // the harness shows it with --nocapture
         {
@@ -65,7 +65,7 @@ fn predictions_hold(rig: &Rig, loopfs: &LoopFs, rounds: &[&[&str]]) {
         }
         let allowed = (predicted / 100).max(64 << 10);
         // The databases may take a few pages more or less.
-        let du_error = by_du.abs_diff(i64::try_from(weight.exclusive.bytes).unwrap());
+        let du_error = by_du.abs_diff(i64::try_from(sizes.exclusive.bytes).unwrap());
         if measured.abs_diff(i64::try_from(predicted).unwrap()) > allowed || du_error > 32 << 10 {
             wrong.push(line);
         }
@@ -166,13 +166,13 @@ fn what_others_hold_stays() {
            $(pb_str 1 held)$(pb_msg 2 $(pb_str 1 $m)$(pb_str 2 content)) k8s.io >/dev/null",
     );
     let reading = read(&rig.places(), SignedDuration::ZERO);
-    let weight = |name: &str| {
+    let sizes = |name: &str| {
         let root = Root::Image(position(&reading.inventory, name));
-        reading.refs.weight(&reading.inventory, root).exclusive.bytes
+        reading.refs.sizes(&reading.inventory, root).exclusive.bytes
     };
-    assert_eq!(weight("reg.local/multi:1"), 0, "the lease holds all of it");
+    assert_eq!(sizes("reg.local/multi:1"), 0, "the lease holds all of it");
     // In use: its blobs go, its snapshots stay for the container.
-    assert!(weight("reg.local/app-b:1") > 5_000_000);
+    assert!(sizes("reg.local/app-b:1") > 5_000_000);
     second_snapshotter_is_told(&rig);
     let elsewhere = reading.inventory.images.iter().filter(|image| image.id.starts_with("default/"));
     assert_eq!(elsewhere.count(), 1);

@@ -48,7 +48,7 @@ fn images_of_the_forest_on_xfs() {
         assert_same(id, &scan, &scanner.alone());
         let images = &scan.inventory.images;
         let at: ImageIx = images.iter().position(|image| image.id == *id).unwrap().into();
-        let said = scan.refs.weight(&scan.inventory, Root::Image(at)).exclusive.frees_bytes;
+        let said = scan.refs.sizes(&scan.inventory, Root::Image(at)).exclusive.frees_bytes;
         let inodes = chunks::inodes(loopfs.path());
         let before = standing_still(&loopfs);
         let names = images[at.get()].names.clone();

@@ -128,8 +128,8 @@ pub fn figures(scan: &Scan) -> Vec<String> {
     let Inventory { nodes, images, containers, leaks, anchored, .. } = &scan.inventory;
     let mut lines: Vec<String> = nodes.iter().map(|node| format!("{node:?}")).collect();
     lines.extend(images.iter().enumerate().map(|(at, image)| {
-        let weight = scan.refs.weight(&scan.inventory, layersweep::model::refs::Root::Image(at.into()));
-        format!("{image:?} {weight:?}")
+        let sizes = scan.refs.sizes(&scan.inventory, layersweep::model::refs::Root::Image(at.into()));
+        format!("{image:?} {sizes:?}")
     }));
     lines.extend(containers.iter().map(|container| format!("{container:?}")));
     lines.extend(leaks.iter().map(|leak| format!("{leak:?}")));

@@ -221,17 +221,17 @@ impl Examination<'_> {
 
     fn runs(&mut self, open: &Database) {
         let query = Query { limit: RUNS, quiet: true, ..Query::default() };
-        let acts = match open.read(|connection| runs::list(connection, &query)) {
-            Ok((acts, _)) => acts,
+        let runs = match open.read(|connection| runs::list(connection, &query)) {
+            Ok((runs, _)) => runs,
             Err(failure) => {
                 let object = self.shown(&open.place.dir.join(DATABASE));
                 return self.records_failed(object, &failure);
             }
         };
-        if !open.found && acts.is_empty() {
+        if !open.found && runs.is_empty() {
             return;
         }
-        let of = |command| acts.iter().filter(move |act| act.start.command == command);
+        let of = |command| runs.iter().filter(move |run| run.start.command == command);
         self.last_scan(of(Command::Scan).next());
         self.last_gc(&of(Command::Gc).collect::<Vec<_>>());
     }
@@ -255,19 +255,19 @@ impl Examination<'_> {
         self.ok(NAME, "", format!("{}s ago", ago.as_secs().max(0)));
     }
 
-    /// `acts`: collections, the newest first.
-    fn last_gc(&mut self, acts: &[&RunRow]) {
+    /// `runs`: those of `gc`, the newest first.
+    fn last_gc(&mut self, runs: &[&RunRow]) {
         const NAME: &str = "last-runs";
-        let Some(last) = acts.first() else {
+        let Some(last) = runs.first() else {
             return self.note(NAME, "", "gc has not run yet");
         };
         let in_a_row = |wrong: &dyn Fn(&RunRow) -> bool| -> u64 {
-            acts.iter().take_while(|act| wrong(act)).map(|act| act.runs.max(1)).sum()
+            runs.iter().take_while(|run| wrong(run)).map(|run| run.runs.max(1)).sum()
         };
-        let failed = in_a_row(&|act| {
-            act.killed || matches!(act.outcome, Some(OutcomeKind::Failed | OutcomeKind::Refused))
+        let failed = in_a_row(&|run| {
+            run.killed || matches!(run.outcome, Some(OutcomeKind::Failed | OutcomeKind::Refused))
         });
-        let short = in_a_row(&|act| act.outcome == Some(OutcomeKind::NotReached));
+        let short = in_a_row(&|run| run.outcome == Some(OutcomeKind::NotReached));
         let at = last.start.started;
         if failed > 0 {
             let why = match (last.killed, last.errors.last()) {

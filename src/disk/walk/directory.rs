@@ -46,7 +46,7 @@ impl Worker<'_, '_> {
             fd: fd.as_fd(),
             place: &place,
             dev: stat.st_dev,
-            tally: weight(&stat),
+            tally: tally_of(&stat),
             newest: changed(&stat),
             children: Vec::new(),
         };
@@ -146,7 +146,7 @@ impl Worker<'_, '_> {
         self.note_inode(here.origin.xfs, here.unit, stat.st_ino);
         here.newest = here.newest.max(changed(stat));
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let tally = weight(stat);
+        let tally = tally_of(stat);
         let key = (stat.st_dev, stat.st_ino);
         #[allow(clippy::unnecessary_cast)] // narrower on some architectures
         let links = stat.st_nlink as u64;
@@ -195,7 +195,7 @@ fn changed(stat: &Stat) -> i64 {
 }
 
 /// The size of an inode.
-fn weight(stat: &Stat) -> Tally {
+fn tally_of(stat: &Stat) -> Tally {
     #[allow(clippy::unnecessary_cast)] // i64 here, other types on other architectures
     let (blocks, size) = (stat.st_blocks as i64, stat.st_size as i64);
     let kind = FileType::from_raw_mode(stat.st_mode);

@@ -49,7 +49,7 @@ pub enum Sight {
     First,
     /// Another link, and more are missing, or it belongs to no single unit.
     Further,
-    /// The last link, all of them in this unit: the inode's weight is the unit's.
+    /// The last link, all of them in this unit: its size is the unit's.
     Complete(Tally),
 }
 

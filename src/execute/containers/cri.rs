@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::cri::{CriError, CriProblem};
 use crate::execute::containers::account::Account;
-use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
 use crate::execute::containers::look::{CriListing, CriLook};
 use crate::execute::containers::plan;
+use crate::execute::containers::request::{CriContainers, Stage};
 use crate::execute::containers::source::{self, ContainerSource};
 use crate::execute::cri::runtime_stores;
 use crate::execute::executor::{Handler, Proof, Run};
@@ -76,26 +76,26 @@ fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Op
 
 /// The containers of one runtime.
 struct CriSource<'a> {
-    collector: &'a CriContainers<'a>,
+    asked: &'a CriContainers<'a>,
     look: CriLook<'a>,
 }
 
 impl<'a> CriSource<'a> {
-    fn new(collector: &'a CriContainers<'a>) -> Self {
-        Self { collector, look: CriLook::new(collector) }
+    fn new(asked: &'a CriContainers<'a>) -> Self {
+        Self { asked, look: CriLook::new(asked) }
     }
 
     fn prove_container(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
-        let collector = self.collector;
+        let asked = self.asked;
         let id = &step.target.id;
         let seen = self.look.look()?;
         if !seen.containers.iter().any(|one| one.id == *id) {
             return Ok(Proof::AlreadyGone);
         }
-        let verdicts = plan::containers(collector, &seen);
+        let verdicts = plan::containers(asked, &seen);
         // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
         let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
-        if !(by_limit && collector.policy.decides == PolicyKind::Kubelet)
+        if !(by_limit && asked.policy.decides == PolicyKind::Kubelet)
             && let Some(proof) = spared(&verdicts, id)
         {
             return Ok(proof);
@@ -119,8 +119,8 @@ impl<'a> CriSource<'a> {
         if let Some(proof) = process_in(id) {
             return Ok(proof);
         }
-        let inventory = collector.disk()?;
-        let stores = collector.stores(&inventory)?;
+        let inventory = asked.disk()?;
+        let stores = asked.stores(&inventory)?;
         let is_containerd = inventory.stores[stores.own.get()].kind == StoreKind::Containerd;
         match on_disk(&inventory, &stores, id) {
             Some(one) if is_containerd && one.state == ContainerState::Running => {
@@ -131,13 +131,13 @@ impl<'a> CriSource<'a> {
     }
 
     fn prove_sandbox(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
-        let collector = self.collector;
+        let asked = self.asked;
         let id = &step.target.id;
         let seen = self.look.look()?;
         if !seen.sandboxes.iter().any(|one| one.id == *id) {
             return Ok(Proof::AlreadyGone);
         }
-        if let Some(proof) = spared(&plan::sandboxes(collector, &seen, &BTreeSet::new()), id) {
+        if let Some(proof) = spared(&plan::sandboxes(asked, &seen, &BTreeSet::new()), id) {
             return Ok(proof);
         }
         if let Some(proof) = process_in(id) {
@@ -145,8 +145,8 @@ impl<'a> CriSource<'a> {
         }
         // Its removal takes along, by force, every container in it. A listing that left one out shows
         // nothing of it; the records on the disk do.
-        let inventory = collector.disk()?;
-        let own = collector.stores(&inventory)?.own;
+        let inventory = asked.disk()?;
+        let own = asked.stores(&inventory)?.own;
         let inside = inventory
             .containers
             .iter()
@@ -162,7 +162,7 @@ impl<'a> CriSource<'a> {
 
     /// Stops a container of unknown state; `None`: it has ended for sure.
     fn stopped(&self, id: &str) -> Option<RemovalAnswer> {
-        let client = self.collector.client;
+        let client = self.asked.client;
         if let Err(error) = client.stop_container(id, GRACE) {
             return Some(not_stopped(&error));
         }
@@ -186,7 +186,7 @@ impl ContainerSource for CriSource<'_> {
     }
 
     fn stage(&self, stage: Stage, seen: &CriListing, gone: &[Step]) -> Plan {
-        plan::of(self.collector, stage, seen, gone)
+        plan::of(self.asked, stage, seen, gone)
     }
 }
 
@@ -195,12 +195,12 @@ impl Handler for CriSource<'_> {
         match step.target.kind {
             TargetKind::Container => self.prove_container(step),
             TargetKind::Sandbox => self.prove_sandbox(step),
-            _ => files::prove(self.collector, step, &mut self.look),
+            _ => files::prove(self.asked, step, &mut self.look),
         }
     }
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
-        let (client, id) = (self.collector.client, &step.target.id);
+        let (client, id) = (self.asked.client, &step.target.id);
         match step.target.kind {
             TargetKind::Container => {
                 if step.action == Action::StopAndDelete
@@ -214,7 +214,7 @@ impl Handler for CriSource<'_> {
                 Err(error) => not_stopped(&error),
                 Ok(()) => answered(client.remove_sandbox(id)),
             },
-            _ => match files::remove(self.collector, step) {
+            _ => match files::remove(self.asked, step) {
                 Ok(()) => RemovalAnswer::Proven,
                 Err(message) if stop::is_asked() => RemovalAnswer::Unknown(message),
                 Err(message) => RemovalAnswer::Refused(message.into()),
@@ -224,13 +224,13 @@ impl Handler for CriSource<'_> {
 
     /// Only runtime and disk together tell.
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
-        let (collector, id) = (self.collector, &step.target.id);
+        let (asked, id) = (self.asked, &step.target.id);
         let known = match step.target.kind {
-            TargetKind::Sandbox => collector.client.sandbox_is_listed(id),
-            _ => collector.client.container_is_known(id),
+            TargetKind::Sandbox => asked.client.sandbox_is_listed(id),
+            _ => asked.client.container_is_known(id),
         };
-        let inventory = collector.disk()?;
-        let stores = collector.stores(&inventory)?;
+        let inventory = asked.disk()?;
+        let stores = asked.stores(&inventory)?;
         let recorded = on_disk(&inventory, &stores, id).is_some();
         // A runtime that has died cannot be asked; what its records lack it has removed.
         if recorded || known.unwrap_or(false) {

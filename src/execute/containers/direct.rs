@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use jiff::Timestamp;
 
 use crate::execute::containers::account::Account;
-use crate::execute::containers::collector::{Scope, Stage};
 use crate::execute::containers::plan;
+use crate::execute::containers::request::{Scope, Stage};
 use crate::execute::containers::source::{self, ContainerSource};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};

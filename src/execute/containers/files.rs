@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::execute::containers::collector::CriContainers;
 use crate::execute::containers::look::{CriListing, CriLook};
+use crate::execute::containers::request::CriContainers;
 use crate::execute::executor::Proof;
 use crate::execute::remover::PreconditionError;
 use crate::model::Plan;
@@ -25,12 +25,7 @@ use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
 
 /// The logs stage: directories of deleted pods, then dangling links.
-pub(super) fn plan(
-    collector: &CriContainers<'_>,
-    seen: &CriListing,
-    without: &BTreeSet<&str>,
-    plan: &mut Plan,
-) {
+pub(super) fn plan(asked: &CriContainers<'_>, seen: &CriListing, without: &BTreeSet<&str>, plan: &mut Plan) {
     let directories = match &seen.log_directories {
         Ok(directories) => directories,
         // As the kubelet: without the directories, no link is looked at.
@@ -38,14 +33,14 @@ pub(super) fn plan(
     };
     let mut gone = Vec::new();
     for directory in directories {
-        let ruling = directory_stays(collector, seen, without, directory);
+        let ruling = directory_stays(asked, seen, without, directory);
         if ruling.is_none() {
             gone.push(directory.path.clone());
-            gone.push(collector.places.pod_logs.join(&directory.name));
+            gone.push(asked.places.pod_logs.join(&directory.name));
         }
-        decide(plan, &directory.path, Cause::PodGone, directory.weight.bytes, ruling);
+        decide(plan, &directory.path, Cause::PodGone, directory.size.bytes, ruling);
     }
-    let links = match node_logs::links(&collector.request.sysroot, collector.places) {
+    let links = match node_logs::links(&asked.request.sysroot, asked.places) {
         Ok(links) => links,
         Err(error) => return plan.fail(Phase::List, error.to_string()),
     };
@@ -53,7 +48,7 @@ pub(super) fn plan(
         // What a dry run would remove before counts as removed.
         let into_gone = |path: &PathBuf| link.target.starts_with(path);
         let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
-        let ruling = link_stays(collector, seen, without, &Link { dangling, ..link.clone() });
+        let ruling = link_stays(asked, seen, without, &Link { dangling, ..link.clone() });
         // Links of running containers are never candidates.
         if ruling.as_ref().is_none_or(|ruling| ruling.rule != Rule::LeadsSomewhere) {
             decide(plan, &link.path, Cause::Dangling, node_logs::measure(&link.path).bytes, ruling);
@@ -81,7 +76,7 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Option
 }
 
 fn directory_stays(
-    collector: &CriContainers<'_>,
+    asked: &CriContainers<'_>,
     seen: &CriListing,
     without: &BTreeSet<&str>,
     directory: &node_logs::LogDirectory,
@@ -89,7 +84,7 @@ fn directory_stays(
     let name = directory.name.to_str().unwrap_or_default();
     let pod = logs::uid_in_directory(name);
     let open = reader(seen, &directory.path);
-    if collector.policy.decides == PolicyKind::Kubelet {
+    if asked.policy.decides == PolicyKind::Kubelet {
         // Two promises of ours hold for it as well: what is read stays, and what lives.
         if !logs::kubelet_directory(name, &seen.pods) {
             return Some(Ruling::keeps(Rule::PodKnown, "its pod may still exist"));
@@ -99,14 +94,14 @@ fn directory_stays(
     let facts = LogDirectoryState {
         pod,
         occupied: pod.is_some_and(|uid| seen.has_pod(uid, without)),
-        newest: directory.weight.newest,
+        newest: directory.size.newest,
         open: match &open {
             Ok(who) => Ok(who.as_deref()),
             Err(why) => Err(why),
         },
     };
     let now = jiff::Timestamp::now();
-    logs::exact_directory(&facts, &seen.pods, collector.policy.min_age, now)
+    logs::exact_directory(&facts, &seen.pods, asked.policy.min_age, now)
 }
 
 fn reader(seen: &CriListing, path: &Path) -> Result<Option<String>, String> {
@@ -128,7 +123,7 @@ fn is_read(reader: Result<Option<String>, String>) -> Option<Ruling> {
 }
 
 fn link_stays(
-    collector: &CriContainers<'_>,
+    asked: &CriContainers<'_>,
     seen: &CriListing,
     without: &BTreeSet<&str>,
     link: &Link,
@@ -140,7 +135,7 @@ fn link_stays(
         Some(id) => match seen.containers.iter().find(|one| one.id == id) {
             Some(one) => LinkTarget::State(one.state),
             // CRI-O leaves out of its listing what is being made.
-            None if link.dangling => match collector.client.container(id) {
+            None if link.dangling => match asked.client.container(id) {
                 Ok(None) => LinkTarget::Unknown,
                 Ok(Some(details)) => LinkTarget::State(details.state),
                 Err(_) => LinkTarget::Failed,
@@ -148,10 +143,8 @@ fn link_stays(
             None => LinkTarget::Unknown,
         },
     };
-    match collector.policy.decides {
-        PolicyKind::Exact => {
-            logs::exact_link(link.dangling, collector.places.is_pod_log(&link.target), named)
-        }
+    match asked.policy.decides {
+        PolicyKind::Exact => logs::exact_link(link.dangling, asked.places.is_pod_log(&link.target), named),
         PolicyKind::Kubelet if logs::kubelet_link(link.dangling, named) => None,
         PolicyKind::Kubelet if !link.dangling => Some(Ruling::keeps(Rule::LeadsSomewhere, "its log exists")),
         PolicyKind::Kubelet => Some(Ruling::keeps(Rule::Running, "its container has not exited")),
@@ -159,7 +152,7 @@ fn link_stays(
 }
 
 /// Logs of the containers that go, each after its container.
-pub(super) fn with_containers(collector: &CriContainers<'_>, seen: &CriListing, plan: &mut Plan) {
+pub(super) fn with_containers(asked: &CriContainers<'_>, seen: &CriListing, plan: &mut Plan) {
     let containers = std::mem::take(&mut plan.steps);
     for container in containers {
         let id = container.target.id.clone();
@@ -167,7 +160,7 @@ pub(super) fn with_containers(collector: &CriContainers<'_>, seen: &CriListing, 
         plan.steps.push(container);
         // Those of a pod that is gone go with their directory.
         let Some(log) = seen.log_paths.get(&id).map(PathBuf::from).filter(|_| !whole_pod) else { continue };
-        for path in files_of(collector, &log) {
+        for path in files_of(asked, &log) {
             let ruling = is_read(reader(seen, &path));
             decide(plan, &path, Cause::WithContainer, node_logs::measure(&path).bytes, ruling);
         }
@@ -176,8 +169,8 @@ pub(super) fn with_containers(collector: &CriContainers<'_>, seen: &CriListing, 
 
 /// A container's log, and those that were rotated away from it: `0.log`, `0.log.20261121-101112`,
 /// `0.log.20261121-101112.gz`.
-fn files_of(collector: &CriContainers<'_>, log: &Path) -> Vec<PathBuf> {
-    let places = collector.places;
+fn files_of(asked: &CriContainers<'_>, log: &Path) -> Vec<PathBuf> {
+    let places = asked.places;
     let inside = places.is_pod_log(log) && log.components().all(|part| part.as_os_str() != "..");
     let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(OsStr::to_str)) else {
         return Vec::new();
@@ -186,7 +179,7 @@ fn files_of(collector: &CriContainers<'_>, log: &Path) -> Vec<PathBuf> {
     if !inside || !name.ends_with(".log") || directory_name.and_then(logs::uid_in_directory).is_none() {
         return Vec::new();
     }
-    let Ok(entries) = collector.request.sysroot.list(directory) else { return Vec::new() };
+    let Ok(entries) = asked.request.sysroot.list(directory) else { return Vec::new() };
     let rotated = format!("{name}.");
     let of_it = |entry: &str| entry == name || entry.starts_with(&rotated);
     let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
@@ -195,7 +188,7 @@ fn files_of(collector: &CriContainers<'_>, log: &Path) -> Vec<PathBuf> {
 
 /// Proves it again.
 pub(super) fn prove(
-    collector: &CriContainers<'_>,
+    asked: &CriContainers<'_>,
     step: &Step,
     look: &mut CriLook<'_>,
 ) -> Result<Proof, PreconditionError> {
@@ -213,9 +206,9 @@ pub(super) fn prove(
             None => is_read(reader(&seen, &path)),
         },
         Cause::Dangling => {
-            let links = node_logs::links(&collector.request.sysroot, collector.places);
+            let links = node_logs::links(&asked.request.sysroot, asked.places);
             match links.map(|links| links.into_iter().find(|link| link.path == path)) {
-                Ok(Some(link)) => link_stays(collector, &seen, &nobody, &link),
+                Ok(Some(link)) => link_stays(asked, &seen, &nobody, &link),
                 Ok(None) => return Ok(Proof::AlreadyGone),
                 Err(error) => Some(Ruling::keeps(Rule::Unreadable, error.to_string())),
             }
@@ -223,7 +216,7 @@ pub(super) fn prove(
         _ => {
             let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
             match directories.find(|directory| directory.path == path) {
-                Some(directory) => directory_stays(collector, &seen, &nobody, directory),
+                Some(directory) => directory_stays(asked, &seen, &nobody, directory),
                 None => Some(Ruling::keeps(Rule::Unreadable, "no longer listed")),
             }
         }
@@ -256,15 +249,15 @@ fn mounted(path: &Path) -> Option<String> {
 }
 
 /// Removes a directory, a file or a link.
-pub(super) fn remove(collector: &CriContainers<'_>, step: &Step) -> Result<(), String> {
+pub(super) fn remove(asked: &CriContainers<'_>, step: &Step) -> Result<(), String> {
     let path = PathBuf::from(&step.target.id);
     let base = match step.cause {
-        Cause::Dangling => &collector.places.container_logs,
-        _ => &collector.places.pod_logs,
+        Cause::Dangling => &asked.places.container_logs,
+        _ => &asked.places.pod_logs,
     };
-    let (root, base) = opened(collector, base)?;
+    let (root, base) = opened(asked, base)?;
     // The id of a container's log is as the runtime wrote it; those of others have no symlinks.
-    let inside = path.strip_prefix(&base).or_else(|_| path.strip_prefix(&collector.places.pod_logs));
+    let inside = path.strip_prefix(&base).or_else(|_| path.strip_prefix(&asked.places.pod_logs));
     let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
     let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
         return Err(format!("{} is the base directory itself", path.display()));
@@ -284,9 +277,8 @@ pub(super) fn remove(collector: &CriContainers<'_>, step: &Step) -> Result<(), S
     }
 }
 
-fn opened(collector: &CriContainers<'_>, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
-    let base =
-        collector.request.sysroot.resolve(base).map_err(|error| format!("{}: {error}", base.display()))?;
+fn opened(asked: &CriContainers<'_>, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
+    let base = asked.request.sysroot.resolve(base).map_err(|error| format!("{}: {error}", base.display()))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::open(&base, flags, Mode::empty());
     root.map(|root| (root, base.clone())).map_err(|error| format!("{}: {error}", base.display()))

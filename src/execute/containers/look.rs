@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
-use crate::execute::containers::collector::CriContainers;
+use crate::execute::containers::request::CriContainers;
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::model::display::with_causes;
@@ -47,7 +47,7 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
 
 /// Lists containers, and caches what cannot change any more.
 pub(super) struct CriLook<'a> {
-    collector: &'a CriContainers<'a>,
+    asked: &'a CriContainers<'a>,
     /// Of containers that have ended; none of them starts again.
     ended: HashMap<String, ContainerDetails>,
     processes: Option<(Instant, Result<Processes, String>)>,
@@ -67,12 +67,12 @@ pub(super) struct CriListing {
 }
 
 impl<'a> CriLook<'a> {
-    pub(super) fn new(collector: &'a CriContainers<'a>) -> Self {
-        Self { collector, ended: HashMap::new(), processes: None }
+    pub(super) fn new(asked: &'a CriContainers<'a>) -> Self {
+        Self { asked, ended: HashMap::new(), processes: None }
     }
 
     pub(super) fn look(&mut self) -> Result<CriListing, PreconditionError> {
-        let CriContainers { client, request, places, scope, .. } = *self.collector;
+        let CriContainers { client, request, places, scope, .. } = *self.asked;
         // The kubelet makes a pod's directory before all else, and removes it last. So that is
         // looked at last: of what was seen before, no directory is missing only by now.
         let log_directories = match scope.logs {
@@ -125,7 +125,7 @@ impl<'a> CriLook<'a> {
         if let Some(details) = self.ended.get(id) {
             return Ok(Some(details.clone()));
         }
-        let details = self.collector.client.container(id)?;
+        let details = self.asked.client.container(id)?;
         if let Some(details) = &details
             && details.state == ContainerState::Exited
         {
@@ -147,7 +147,7 @@ impl<'a> CriLook<'a> {
         sandboxes: &'b [RuntimeSandbox],
         of_logs: impl Iterator<Item = (&'b str, &'b str)>,
     ) -> Result<Pods, String> {
-        let CriContainers { request, places, .. } = *self.collector;
+        let CriContainers { request, places, .. } = *self.asked;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
         let running = sandboxes.iter().filter(|one| one.ready).map(RuntimeSandbox::pod_uid);
         known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;
@@ -163,7 +163,7 @@ impl<'a> CriLook<'a> {
     }
 
     fn processes(&mut self) -> Result<Processes, String> {
-        if !self.collector.scope.logs {
+        if !self.asked.scope.logs {
             return Err("nobody has looked".into());
         }
         match &self.processes {

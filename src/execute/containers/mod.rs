@@ -6,14 +6,14 @@
 //! runtime or a store that cannot be asked any more ends a run.
 
 mod account;
-mod collector;
 mod cri;
 mod direct;
 mod files;
 mod look;
 mod plan;
+mod request;
 mod source;
 
-pub use collector::CriContainers;
-pub use collector::Scope;
 pub use direct::{DiskContainers, own_store};
+pub use request::CriContainers;
+pub use request::Scope;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::execute::containers::collector::{CriContainers, Stage};
 use crate::execute::containers::files;
 use crate::execute::containers::look::CriListing;
+use crate::execute::containers::request::{CriContainers, Stage};
 use crate::model::Plan;
 use crate::model::plan::{Action, Kept, Step, Target, TargetKind};
 use crate::policy::PolicyKind;
@@ -13,35 +13,29 @@ use crate::policy::containers::kubelet;
 use crate::policy::containers::{Pods, Verdicts};
 
 /// What a stage takes, as if all of `gone` were gone already.
-pub(super) fn of(collector: &CriContainers<'_>, stage: Stage, seen: &CriListing, gone: &[Step]) -> Plan {
+pub(super) fn of(asked: &CriContainers<'_>, stage: Stage, seen: &CriListing, gone: &[Step]) -> Plan {
     let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
     let mut plan = Plan { notes: pods_unknown(&seen.pods), ..Plan::default() };
     let names = |id: &str| seen.names_of(id);
     match stage {
         Stage::Containers => {
-            take(&mut plan, TargetKind::Container, &containers(collector, seen), names);
-            if collector.scope.logs {
-                files::with_containers(collector, seen, &mut plan);
+            take(&mut plan, TargetKind::Container, &containers(asked, seen), names);
+            if asked.scope.logs {
+                files::with_containers(asked, seen, &mut plan);
             }
         }
-        Stage::Sandboxes => {
-            take(&mut plan, TargetKind::Sandbox, &sandboxes(collector, seen, &without), names)
-        }
-        Stage::Logs => files::plan(collector, seen, &without, &mut plan),
+        Stage::Sandboxes => take(&mut plan, TargetKind::Sandbox, &sandboxes(asked, seen, &without), names),
+        Stage::Logs => files::plan(asked, seen, &without, &mut plan),
     }
     plan
 }
 
-pub(super) fn containers(collector: &CriContainers<'_>, seen: &CriListing) -> Verdicts {
-    containers_of(input(collector, seen))
+pub(super) fn containers(asked: &CriContainers<'_>, seen: &CriListing) -> Verdicts {
+    containers_of(input(asked, seen))
 }
 
-pub(super) fn sandboxes(
-    collector: &CriContainers<'_>,
-    seen: &CriListing,
-    without: &BTreeSet<&str>,
-) -> Verdicts {
-    sandboxes_of(input(collector, seen), without)
+pub(super) fn sandboxes(asked: &CriContainers<'_>, seen: &CriListing, without: &BTreeSet<&str>) -> Verdicts {
+    sandboxes_of(input(asked, seen), without)
 }
 
 /// By the deciding policy.
@@ -64,12 +58,12 @@ pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) ->
     }
 }
 
-fn input<'a>(collector: &'a CriContainers<'_>, seen: &'a CriListing) -> exact::Input<'a> {
+fn input<'a>(asked: &'a CriContainers<'_>, seen: &'a CriListing) -> exact::Input<'a> {
     exact::Input {
         containers: &seen.containers,
         sandboxes: &seen.sandboxes,
         pods: &seen.pods,
-        policy: collector.policy,
+        policy: asked.policy,
         // The runtime's clock, which its times are of.
         now: jiff::Timestamp::now(),
     }

@@ -1,7 +1,7 @@
 //! Plans and runs container collection, through CRI or on the disk.
 
 use crate::execute::containers::account::Account;
-use crate::execute::containers::collector::{Scope, Stage};
+use crate::execute::containers::request::{Scope, Stage};
 use crate::execute::executor::{Handler, Run};
 use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;

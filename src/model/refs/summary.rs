@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Refs, Root, RootSize, roots_of};
+use super::{Refs, Root, RootSizes, roots_of};
 use crate::model::LeakClass;
 use crate::model::names::names;
 use crate::model::{
@@ -117,7 +117,7 @@ pub struct Row {
     /// and nothing else. Containers are counted without what images reach, leaks without what images or
     /// containers reach; images without what they have in a second snapshotter, but what would be freed
     /// includes it, since it is deleted with them.
-    pub weight: RootSize,
+    pub sizes: RootSizes,
 }
 
 #[must_use]
@@ -140,27 +140,27 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     let mut rows: Vec<Row> = sets
         .into_iter()
         .map(|(kind, set)| {
-            let mut weight = refs.weight_of_set(inventory, &set);
+            let mut sizes = refs.sizes_of_set(inventory, &set);
             match kind {
                 RowKind::Containers => {
                     let image = |root: Root| matches!(root, Root::Image(_));
-                    weight = without(inventory, refs, &set, weight, image);
+                    sizes = without(inventory, refs, &set, sizes, image);
                 }
                 RowKind::LeaksReclaimable | RowKind::LeaksKept => {
                     let used = |root: Root| !matches!(root, Root::Leak(_));
-                    weight = without(inventory, refs, &set, weight, used);
+                    sizes = without(inventory, refs, &set, sizes, used);
                 }
-                _ => weight = without_second(inventory, refs, &set, weight),
+                _ => sizes = without_second(inventory, refs, &set, sizes),
             }
-            Row { kind, name: None, count: set.len(), weight }
+            Row { kind, name: None, count: set.len(), sizes }
         })
         .collect();
     let after_images = rows.iter().position(|row| row.kind == RowKind::Containers).unwrap_or(rows.len());
     rows.splice(after_images..after_images, second_snapshotters(inventory, refs, store));
     let sums = breakdown(inventory, refs, store);
     for (kind, size) in [(RowKind::Metadata, sums.metadata), (RowKind::Other, sums.other)] {
-        let weight = RootSize { total: size, shared: size, exclusive: Size::default() };
-        rows.push(Row { kind, name: None, count: 0, weight });
+        let sizes = RootSizes { total: size, shared: size, exclusive: Size::default() };
+        rows.push(Row { kind, name: None, count: 0, sizes });
     }
     rows
 }
@@ -215,14 +215,14 @@ fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Ve
         kind: RowKind::Snapshotter,
         name: Some(name.to_owned()),
         count,
-        weight: RootSize { total: size, shared: size, exclusive: Size::default() },
+        sizes: RootSizes { total: size, shared: size, exclusive: Size::default() },
     };
     found.into_iter().map(row).collect()
 }
 
 /// What images have in a second snapshotter counts in that one's row. It is still deleted with them:
 /// `frees_bytes` includes it.
-fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: RootSize) -> RootSize {
+fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut sizes: RootSizes) -> RootSizes {
     let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
     nodes.sort_unstable();
     nodes.dedup();
@@ -235,14 +235,14 @@ fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: 
     for at in nodes {
         let node = &inventory.nodes[at.get()];
         if second_snapshotter(inventory, node).is_some() {
-            less(&mut weight.total, node.size);
+            less(&mut sizes.total, node.size);
             let inside = refs.reached_by(at).filter(|root| set.contains(root)).count();
             let all = refs.holders[at.get()] as usize == inside;
-            let part = if all { &mut weight.exclusive } else { &mut weight.shared };
+            let part = if all { &mut sizes.exclusive } else { &mut sizes.shared };
             less(part, node.size);
         }
     }
-    weight
+    sizes
 }
 
 fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> RowKind {
@@ -266,19 +266,19 @@ fn without(
     inventory: &Inventory,
     refs: &Refs,
     set: &[Root],
-    mut weight: RootSize,
+    mut sizes: RootSizes,
     counts_elsewhere: impl Fn(Root) -> bool,
-) -> RootSize {
+) -> RootSizes {
     let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
     nodes.sort_unstable();
     nodes.dedup();
     nodes.retain(|node| !refs.reached_by(*node).any(&counts_elsewhere));
-    weight.total = nodes.iter().map(|node| inventory.nodes[node.get()].size).sum();
-    weight.shared.bytes = weight.total.bytes - weight.exclusive.bytes;
-    weight.shared.apparent_bytes = weight.total.apparent_bytes - weight.exclusive.apparent_bytes;
-    weight.shared.inodes = weight.total.inodes - weight.exclusive.inodes;
-    weight.shared.frees_bytes = weight.total.frees_bytes - weight.exclusive.frees_bytes;
-    weight
+    sizes.total = nodes.iter().map(|node| inventory.nodes[node.get()].size).sum();
+    sizes.shared.bytes = sizes.total.bytes - sizes.exclusive.bytes;
+    sizes.shared.apparent_bytes = sizes.total.apparent_bytes - sizes.exclusive.apparent_bytes;
+    sizes.shared.inodes = sizes.total.inodes - sizes.exclusive.inodes;
+    sizes.shared.frees_bytes = sizes.total.frees_bytes - sizes.exclusive.frees_bytes;
+    sizes
 }
 
 /// Everything in `stores` that could be deleted at once: unused images, and leaks whose
@@ -291,7 +291,7 @@ pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Si
     let roots = roots.filter(|root| {
         matches!(kind_of(inventory, refs, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
     });
-    refs.weight_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
+    refs.sizes_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }
 
 /// Takes back the verdict "reclaim" of leaks that something else still reaches: an image, a

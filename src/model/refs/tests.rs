@@ -103,15 +103,15 @@ pub(super) fn tree() -> Inventory {
     }
 }
 
-fn bytes(weight: RootSize) -> (u64, u64, u64, u64) {
-    (weight.total.bytes, weight.shared.bytes, weight.exclusive.bytes, weight.exclusive.frees_bytes)
+fn bytes(sizes: RootSizes) -> (u64, u64, u64, u64) {
+    (sizes.total.bytes, sizes.shared.bytes, sizes.exclusive.bytes, sizes.exclusive.frees_bytes)
 }
 
 #[test]
 fn one_by_one() {
     let inventory = tree();
     let refs = Refs::new(&inventory);
-    let of = |root| bytes(refs.weight(&inventory, root));
+    let of = |root| bytes(refs.sizes(&inventory, root));
     assert_eq!(of(Root::Image(0.into())), (1000, 1000, 0, 0), "base is under everything");
     assert_eq!(of(Root::Image(1.into())), (1800, 1800, 0, 0));
     assert_eq!(of(Root::Image(2.into())), (1830, 1830, 0, 0), "the container holds svc's layer");
@@ -132,12 +132,12 @@ fn sets_hold_what_their_members_share() {
     let inventory = tree();
     let refs = Refs::new(&inventory);
     let images: Vec<_> = (0..4).map(|at| Root::Image(at.into())).collect();
-    assert_eq!(bytes(refs.weight_of_set(&inventory, &images)).2, 4, "the container holds the rest");
+    assert_eq!(bytes(refs.sizes_of_set(&inventory, &images)).2, 4, "the container holds the rest");
     let all: Vec<_> = roots_of(&inventory, 0.into()).collect();
-    let weight = refs.weight_of_set(&inventory, &all);
-    assert_eq!(bytes(weight), (51_841, 0, 51_841, 51_841 + 7));
+    let sizes = refs.sizes_of_set(&inventory, &all);
+    assert_eq!(bytes(sizes), (51_841, 0, 51_841, 51_841 + 7));
     let doubled: Vec<_> = all.iter().chain(&all).copied().collect();
-    assert_eq!(refs.weight_of_set(&inventory, &doubled), weight, "naming a root twice changes nothing");
+    assert_eq!(refs.sizes_of_set(&inventory, &doubled), sizes, "naming a root twice changes nothing");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn rows_tell_used_from_unused() {
     inventory.leaks.push(leak(Verdict::Keep, &[8]));
     let refs = Refs::new(&inventory);
     let rows = rows(&inventory, &refs, 0.into());
-    let of = |kind| rows.iter().find(|row| row.kind == kind).map(|row| (row.count, row.weight.total.bytes));
+    let of = |kind| rows.iter().find(|row| row.kind == kind).map(|row| (row.count, row.sizes.total.bytes));
     assert_eq!(of(RowKind::ImagesInUse), Some((1, 1830)));
     assert_eq!(of(RowKind::ImagesPinned), Some((1, 1000)));
     assert_eq!(of(RowKind::ImagesUnused), Some((2, 1804)));
@@ -212,7 +212,7 @@ fn a_chain_that_bites_its_tail_is_walked_once() {
     let mut inventory = tree();
     inventory.nodes[0].needs.push(2.into());
     let refs = Refs::new(&inventory);
-    assert_eq!(refs.weight(&inventory, Root::Image(0.into())).total.bytes, 1830);
+    assert_eq!(refs.sizes(&inventory, Root::Image(0.into())).total.bytes, 1830);
 }
 
 prop_compose! {
@@ -267,15 +267,15 @@ proptest! {
         let mut inside = std::collections::BTreeSet::new();
         for root in &set { inside.extend(reached_from(&holds(root))); }
         let sum = |nodes: Vec<NodeIx>| nodes.iter().map(|n| inventory.nodes[n.get()].size.bytes).sum::<u64>();
-        let weight = refs.weight_of_set(&inventory, &set);
-        prop_assert_eq!(weight.exclusive.bytes, sum(inside.difference(&outside).copied().collect()));
-        prop_assert_eq!(weight.shared.bytes, sum(inside.intersection(&outside).copied().collect()));
-        prop_assert_eq!(weight.total.bytes, weight.shared.bytes + weight.exclusive.bytes);
+        let sizes = refs.sizes_of_set(&inventory, &set);
+        prop_assert_eq!(sizes.exclusive.bytes, sum(inside.difference(&outside).copied().collect()));
+        prop_assert_eq!(sizes.shared.bytes, sum(inside.intersection(&outside).copied().collect()));
+        prop_assert_eq!(sizes.total.bytes, sizes.shared.bytes + sizes.exclusive.bytes);
 
         // One after the other frees as much as all together, in whatever order.
         let mut live = refs.live();
         let freed: u64 = set.iter().rev().map(|root| live.remove(&inventory, *root).bytes).sum();
-        prop_assert_eq!(freed, weight.exclusive.bytes);
+        prop_assert_eq!(freed, sizes.exclusive.bytes);
     }
 
     #[test]

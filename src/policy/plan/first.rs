@@ -41,7 +41,7 @@ impl Planner<'_> {
         }
         match &mut self.stage {
             Stage::Named { next } | Stage::Age { next } => *next = 0,
-            Stage::Space { sweep, .. } => *sweep = None,
+            Stage::Space { pass, .. } => *pass = None,
             Stage::Over => {}
         }
     }
@@ -230,8 +230,8 @@ impl Planner<'_> {
                 *state = ImageState::Kept(Ruling::keeps(Rule::OutOfReach, message.clone()));
             }
         }
-        if let Stage::Space { sweep: Some(sweep), .. } = &mut self.stage {
-            sweep.answered(&self.input, &self.live, &self.rank, image, false);
+        if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
+            pass.answered(&self.input, &self.live, &self.rank, image, false);
         }
         self.problems.push(Problem::new(None, Phase::Remove, Failure { message, no_space: true }));
         self.barred = true;

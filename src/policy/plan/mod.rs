@@ -36,7 +36,7 @@ pub struct Planner<'a> {
     input: Input<'a>,
     live: Live<'a>,
     states: Vec<ImageState>,
-    /// What was passed over in a sweep, and why.
+    /// What was passed over in a space pass, and why.
     passed_over: Vec<Option<String>>,
     /// The candidates in the order of their turns.
     order: Vec<ImageIx>,
@@ -75,7 +75,7 @@ enum ImageState {
 enum Stage {
     Named { next: usize },
     Age { next: usize },
-    Space { filesystem: usize, sweep: Option<Box<SpacePass>> },
+    Space { filesystem: usize, pass: Option<Box<SpacePass>> },
     Over,
 }
 
@@ -178,8 +178,8 @@ impl<'a> Planner<'a> {
             self.live.remove(self.input.inventory, Root::Image(at));
             self.keep_last_holders(at);
         }
-        if let Stage::Space { sweep: Some(sweep), .. } = &mut self.stage {
-            sweep.answered(&self.input, &self.live, &self.rank, at, went);
+        if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
+            pass.answered(&self.input, &self.live, &self.rank, at, went);
         }
     }
 
@@ -332,13 +332,13 @@ impl<'a> Planner<'a> {
             self.stage = Stage::Age { next: place + 1 };
             return Some(self.step(at, Cause::Age, self.filesystem_of(at), None, measured));
         }
-        self.stage = Stage::Space { filesystem: 0, sweep: None };
+        self.stage = Stage::Space { filesystem: 0, pass: None };
         None
     }
 
     fn next_for_space(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
         loop {
-            let Stage::Space { filesystem: position, sweep } = &mut self.stage else { return None };
+            let Stage::Space { filesystem: position, pass } = &mut self.stage else { return None };
             let Some(plan) = self.filesystems.get_mut(*position) else {
                 self.stage = Stage::Over;
                 return None;
@@ -351,7 +351,7 @@ impl<'a> Planner<'a> {
                     plan.invalid = Some(invalid.clone());
                     let mount = mount(&self.input, filesystem);
                     self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
-                    self.stage = Stage::Space { filesystem: *position + 1, sweep: None };
+                    self.stage = Stage::Space { filesystem: *position + 1, pass: None };
                     continue;
                 }
             };
@@ -361,15 +361,15 @@ impl<'a> Planner<'a> {
                 self.leave();
                 continue;
             }
-            let sweep = sweep.get_or_insert_with(|| {
+            let pass = pass.get_or_insert_with(|| {
                 Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
             });
             let open = |at: ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
-            let found = sweep.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
+            let found = pass.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
             match found {
                 // Kept by now: those that were to go with it are judged anew.
                 Some((at, _)) if !open(at) => {
-                    sweep.answered(&self.input, &self.live, &self.rank, at, false);
+                    pass.answered(&self.input, &self.live, &self.rank, at, false);
                 }
                 Some((at, group)) => {
                     return Some(self.step(at, Cause::Space, filesystem, group, measured));
@@ -384,17 +384,17 @@ impl<'a> Planner<'a> {
 
     /// Goes on to the next filesystem.
     fn leave(&mut self) {
-        let Stage::Space { filesystem, sweep } = &mut self.stage else { return };
+        let Stage::Space { filesystem, pass } = &mut self.stage else { return };
         let next = *filesystem + 1;
-        if let Some(sweep) = sweep.take() {
-            let mount = mount(&self.input, sweep.filesystem());
-            for at in sweep.passed_over() {
-                let bytes = gain_on(&self.input, &self.live, at, sweep.filesystem()).bytes;
+        if let Some(pass) = pass.take() {
+            let mount = mount(&self.input, pass.filesystem());
+            for at in pass.passed_over() {
+                let bytes = gain_on(&self.input, &self.live, at, pass.filesystem()).bytes;
                 let detail = format!("its deletion would free {bytes} bytes on {mount} now");
                 self.passed_over[at.get()] = Some(detail);
             }
         }
-        self.stage = Stage::Space { filesystem: next, sweep: None };
+        self.stage = Stage::Space { filesystem: next, pass: None };
     }
 
     fn step(
@@ -519,7 +519,7 @@ fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
             let at = ImageIx::from(at);
             let ages = input.ages(at);
             let image = &input.inventory.images[at.get()];
-            let exclusive = input.refs.weight(input.inventory, Root::Image(at)).exclusive.frees_bytes;
+            let exclusive = input.refs.sizes(input.inventory, Root::Image(at)).exclusive.frees_bytes;
             let key = (
                 ages.map(Ages::idle_since),
                 ages.map(|ages| ages.first_detected),

@@ -90,10 +90,10 @@ pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
         kind: row.kind,
         name: row.name,
         count: row.count,
-        bytes: row.weight.total.bytes,
-        exclusive_bytes: row.weight.exclusive.bytes,
-        reclaimable_bytes: row.weight.exclusive.frees_bytes,
-        inodes: row.weight.total.inodes,
+        bytes: row.sizes.total.bytes,
+        exclusive_bytes: row.sizes.exclusive.bytes,
+        reclaimable_bytes: row.sizes.exclusive.frees_bytes,
+        inodes: row.sizes.total.inodes,
     });
     UsageStoreDoc { store: store(scan, at), rows: rows.collect() }
 }
@@ -108,7 +108,7 @@ pub fn fair(scan: &Scan) -> Fair {
 pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
     let inventory = &scan.inventory;
     let image = &inventory.images[at.get()];
-    let weight = scan.refs.weight(inventory, Root::Image(at));
+    let sizes = scan.refs.sizes(inventory, Root::Image(at));
     // Of many images and many containers few belong together.
     let is_named = scan.refs.is_named(at);
     let containers = if is_named { &inventory.containers[..] } else { &[] };
@@ -146,11 +146,11 @@ pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
         pinned: !image.pinned_by.is_empty(),
         pinned_by: image.pinned_by.clone(),
         layers: image.layers.clone(),
-        total_bytes: weight.total.bytes,
-        shared_bytes: weight.shared.bytes,
-        exclusive_bytes: weight.exclusive.bytes,
+        total_bytes: sizes.total.bytes,
+        shared_bytes: sizes.shared.bytes,
+        exclusive_bytes: sizes.exclusive.bytes,
         fair_bytes: fair.of_image(at),
-        frees_bytes: weight.exclusive.frees_bytes,
+        frees_bytes: sizes.exclusive.frees_bytes,
         listed_bytes: image.listed_bytes,
     }
 }

@@ -136,9 +136,9 @@ fn of_holder(scan: &Scan, root: Root, holds: &[NodeIx], document: &mut ExplainDo
     if let Some(first) = holds.first() {
         document.path = inventory.nodes[first.get()].path.to_string_lossy().into_owned();
     }
-    let weight = scan.refs.weight(inventory, root);
-    document.bytes = weight.exclusive.bytes;
-    document.frees_bytes = weight.exclusive.frees_bytes;
+    let sizes = scan.refs.sizes(inventory, root);
+    document.bytes = sizes.exclusive.bytes;
+    document.frees_bytes = sizes.exclusive.frees_bytes;
     document.frees_differs = differences(scan, root);
 }
 

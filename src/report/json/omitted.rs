@@ -105,7 +105,7 @@ fn held(inventory: &Inventory, holds: &[NodeIx]) -> u64 {
 }
 
 fn image_bytes(scan: &Scan, at: ImageIx) -> u64 {
-    scan.refs.weight(&scan.inventory, Root::Image(at)).exclusive.bytes
+    scan.refs.sizes(&scan.inventory, Root::Image(at)).exclusive.bytes
 }
 
 /// The largest; of equal ones the first.

@@ -226,7 +226,7 @@ impl Filler<'_> {
 
     /// Makes a node of its own of one file that was measured as part of `host`.
     fn carve(&mut self, host: NodeIx, id: &str, path: &Path) -> Option<NodeIx> {
-        let (bytes, length) = self.within.weight(path).ok()?;
+        let (bytes, length) = self.within.size_of(path).ok()?;
         let tally = Tally { bytes, apparent_bytes: length, inodes: 1, ..Tally::default() };
         let filesystem = self.writer.inventory[host].filesystem;
         let cost = self.writer.areas.iter().find(|area| area.0 == filesystem);

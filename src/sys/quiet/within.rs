@@ -171,8 +171,8 @@ impl Within {
         super::born_of(self.open(path, HANDLE)?.as_fd())
     }
 
-    pub fn weight(&self, path: &Path) -> io::Result<(u64, u64)> {
-        Ok(super::weight_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
+    pub fn size_of(&self, path: &Path) -> io::Result<(u64, u64)> {
+        Ok(super::size_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
     }
 
     /// The newest of these times of `path` and all below it, mounts excepted; `None` where there are

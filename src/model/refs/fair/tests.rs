@@ -76,7 +76,7 @@ proptest! {
         let users: Vec<_> =
             roots_of(&inventory, 0.into()).filter(|root| !matches!(root, Root::Leak(_))).collect();
         for root in &users {
-            let weight = refs.weight(&inventory, *root);
+            let sizes = refs.sizes(&inventory, *root);
             // Exactly: the common denominator of at most 18 users.
             let common: u128 = (1..=18_u128).fold(1, |lcm, k| {
                 let (mut a, mut b) = (lcm, k);
@@ -88,7 +88,7 @@ proptest! {
             }).sum();
             let is = u128::from(share(*root));
             prop_assert!(is == exact / common || is == exact.div_ceil(common), "within a byte of its share");
-            prop_assert!(share(*root) <= weight.total.bytes);
+            prop_assert!(share(*root) <= sizes.total.bytes);
             for other in &users {
                 let same = |root: &Root| { let mut reached = refs.reach(*root).to_vec(); reached.sort_unstable(); reached };
                 if same(root) == same(other) {
@@ -97,7 +97,7 @@ proptest! {
             }
         }
         if let [only] = users.as_slice() {
-            prop_assert_eq!(share(*only), refs.weight(&inventory, *only).total.bytes);
+            prop_assert_eq!(share(*only), refs.sizes(&inventory, *only).total.bytes);
         }
     }
 }

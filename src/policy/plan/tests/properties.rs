@@ -126,8 +126,8 @@ proptest! {
         // What is predicted one by one is what the set frees.
         world.with(|input| {
             let set: Vec<_> = gone.iter().map(|at| Root::Image(*at)).collect();
-            let weight = input.refs.weight_of_set(input.inventory, &set);
-            prop_assert_eq!(plan.predicted_bytes(), weight.exclusive.frees_bytes);
+            let sizes = input.refs.sizes_of_set(input.inventory, &set);
+            prop_assert_eq!(plan.predicted_bytes(), sizes.exclusive.frees_bytes);
             Ok(())
         })?;
 

@@ -1,4 +1,4 @@
-//! What collecting through a runtime works with.
+//! What is asked of a collection of containers: its scope, its stages, and what it takes through a runtime.
 
 use crate::cri::{Client, StorePlace};
 use crate::node::places::KubeletPlaces;
@@ -33,7 +33,7 @@ impl Stage {
     }
 }
 
-/// All that a run works with.
+/// Which containers, sandboxes and logs to collect through a runtime, and with what.
 pub struct CriContainers<'a> {
     pub client: &'a Client,
     /// Which store it serves.
