@@ -63,6 +63,40 @@ fn every_user_is_named_and_every_byte_counts_once() {
     }
 }
 
+/// Its settings name other directories than the usual ones, which still have data.
+#[test]
+fn a_kubelet_that_was_moved_has_both_its_places() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 320 * MIB);
+    let root = disk.path();
+    small::still(&root.join("var/lib/containers/storage")).unmount();
+    write(&root.join("var/lib/kubelet/pods/11-22/volumes/left"), 5);
+    write(&root.join("data/kubelet/pods/33-44/volumes/x"), 4);
+    write(&root.join("var/log/pods/ns_web_11-22/main/0.log"), 3);
+    write(&root.join("data/pods/ns_db_33-44/main/0.log"), 2);
+    let kubelet = root.join("var/lib/kubelet");
+    std::fs::write(kubelet.join("kubeadm-flags.env"), "KUBELET_KUBEADM_ARGS=\"--root-dir=/data/kubelet\"\n")
+        .unwrap();
+    std::fs::write(kubelet.join("config.yaml"), "podLogsDir: /data/pods\n").unwrap();
+    disk.sync();
+    let report = self::report(&["--sysroot"], root);
+    let of = parts(&report);
+    for (kind, path, mib) in [
+        ("kubelet-volumes", "/var/lib/kubelet/pods", 5),
+        ("kubelet-volumes", "/data/kubelet/pods", 4),
+        ("logs", "/var/log/pods", 3),
+        ("logs", "/data/pods", 2),
+    ] {
+        assert!(is_about(of(kind, path), mib), "{kind} {path}: {}", of(kind, path));
+    }
+    for kind in ["/top/logs", "/top/pods"] {
+        let pods: Vec<_> = list(&report, kind).iter().map(|pod| text(pod, "/pod")).collect();
+        assert!(pods.contains(&"ns/web") && pods.contains(&"ns/db"), "{kind}: {pods:?}");
+    }
+}
+
 fn users(fs: Fs) {
     let disk = LoopFs::new(fs, 320 * MIB);
     let root = disk.path();
