@@ -19,7 +19,7 @@ use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
 use crate::policy::Answer;
 use crate::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
-    Listing, Runtime, RuntimeError,
+    Runtime, RuntimeError,
 };
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
@@ -44,10 +44,10 @@ pub fn run(
     remover: &mut dyn Remover,
     policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport), PreconditionError> {
-    let world = World::of(scan, proof_context, &RemoverFacts::now(scan, proof_context, remover)?)?;
+    let remover_facts = RemoverFacts::now(scan, proof_context, remover)?;
     let spaces = run.measure();
     let mut act = Act { run, images: Images::new(scan, *proof_context, &WAIVED, remover) };
-    Ok(world.collect(&mut act, scan, proof_context, policy, spaces))
+    collect(&mut act, scan, proof_context, &remover_facts, policy, spaces)
 }
 
 /// What [`run`] would do if every prediction holds, after something else has freed `made`.
@@ -61,11 +61,10 @@ pub fn plan(
     remover_facts: &RemoverFacts,
     policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport, Vec<Measured>), PreconditionError> {
-    let world = World::of(scan, proof_context, remover_facts)?;
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
-    let (plan, report) = world.collect(&mut Predict, scan, proof_context, policy, then);
+    let (plan, report) = collect(&mut Predict, scan, proof_context, remover_facts, policy, then)?;
     Ok((plan, report, before))
 }
 
@@ -123,60 +122,44 @@ impl KubeletWay for Act<'_, '_> {
     }
 }
 
-/// The state when the collector starts.
-struct World {
-    facts: ImageFacts,
-    listing: Listing,
-    /// Why our rules keep each image, if they do.
-    kept: Vec<Option<Ruling>>,
-}
-
-impl World {
-    fn of(
-        scan: &Scan,
-        proof_context: &ProofContext<'_>,
-        remover_facts: &RemoverFacts,
-    ) -> Result<Self, PreconditionError> {
-        let facts = ImageFacts::of(scan, proof_context, remover_facts);
-        let listing = remover_facts.listing.clone().ok_or_else(|| {
-            PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
-        })?;
-        let judge = Judge::new(facts.input(scan, proof_context.policy)).waiving(&WAIVED);
-        let kept = (0..scan.inventory.images.len()).map(|at| judge.kept(at.into())).collect();
-        Ok(Self { facts, listing, kept })
-    }
-
-    fn collect(
-        self,
-        way: &mut dyn KubeletWay,
-        scan: &Scan,
-        proof_context: &ProofContext<'_>,
-        policy: KubeletPolicy,
-        spaces: Vec<Measured>,
-    ) -> (Plan, CollectorReport) {
-        let listed = ListedNode::new(&scan.inventory, &scan.refs, &self.listing, spaces);
-        let mut manager = listed.manager(policy, &self.facts.input(scan, proof_context.policy));
-        let states = self.kept.into_iter().map(|kept| kept.map_or(ImageState::Open, ImageState::Kept));
-        let mut node = KubeletNode {
-            inventory: &scan.inventory,
-            filesystem: self.listing.filesystem_in(&scan.inventory).unwrap_or(0.into()),
-            listed,
-            way,
-            by_space: None,
-            states: states.collect(),
-            steps: Vec::new(),
-            problems: Vec::new(),
-        };
-        let report = match node.way.is_stopped() {
-            false => manager.garbage_collect(&mut node, self.facts.now),
-            true => CollectorReport::default(),
-        };
-        node.way.measure(&mut node.listed.spaces);
-        // Its own rule for recent use has its own clock.
-        let facts = self.facts.scanned_now();
-        let judge = Judge::new(facts.input(scan, proof_context.policy));
-        (node.plan(&report, policy, &judge), report)
-    }
+/// One run of the collector. What our rules keep is known to it from the start.
+fn collect(
+    way: &mut dyn KubeletWay,
+    scan: &Scan,
+    proof_context: &ProofContext<'_>,
+    remover_facts: &RemoverFacts,
+    policy: KubeletPolicy,
+    spaces: Vec<Measured>,
+) -> Result<(Plan, CollectorReport), PreconditionError> {
+    let inventory = &scan.inventory;
+    let listing = remover_facts.listing.as_ref().ok_or_else(|| {
+        PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
+    })?;
+    let facts = ImageFacts::of(scan, proof_context, remover_facts);
+    let input = facts.input(scan, proof_context.policy);
+    let judge = Judge::new(input).waiving(&WAIVED);
+    let state = |at: usize| judge.kept(at.into()).map_or(ImageState::Open, ImageState::Kept);
+    let listed = ListedNode::new(inventory, &scan.refs, listing, spaces);
+    let mut manager = listed.manager(policy, &input);
+    let mut node = KubeletNode {
+        inventory,
+        filesystem: listing.filesystem_in(inventory).unwrap_or(0.into()),
+        listed,
+        way,
+        by_space: None,
+        states: (0..inventory.images.len()).map(state).collect(),
+        steps: Vec::new(),
+        problems: Vec::new(),
+    };
+    let report = match node.way.is_stopped() {
+        false => manager.garbage_collect(&mut node, facts.now),
+        true => CollectorReport::default(),
+    };
+    node.way.measure(&mut node.listed.spaces);
+    // Its own rule for recent use has its own clock.
+    let facts = facts.scanned_now();
+    let judge = Judge::new(facts.input(scan, proof_context.policy));
+    Ok((node.plan(&report, policy, &judge), report))
 }
 
 /// State of an image in the plan.
