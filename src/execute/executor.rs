@@ -167,12 +167,6 @@ impl<'a> Run<'a> {
         self.gauges.measure()
     }
 
-    /// What was deleted so far, in order.
-    #[must_use]
-    pub fn deletions(&self) -> &[Deletion] {
-        &self.deletions
-    }
-
     /// Whether the run ends here.
     pub fn is_stopped(&mut self) -> bool {
         if self.stopped.is_none() && self.stop.load(Ordering::Relaxed) {

@@ -516,12 +516,6 @@ impl Plan {
         sum(self.steps.iter().flat_map(|step| step.gains.iter().copied()))
     }
 
-    /// How many steps have a reason.
-    #[must_use]
-    pub fn count(&self, reason: Reason) -> usize {
-        self.steps.iter().filter(|step| step.cause.reason() == reason).count()
-    }
-
     /// Moves something from what is deleted to what stays.
     pub fn spare(&mut self, target: Target, rule: Rule, detail: String) {
         self.steps.retain(|step| (step.target.kind, &step.target.id) != (target.kind, &target.id));

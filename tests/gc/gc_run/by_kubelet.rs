@@ -168,7 +168,8 @@ fn by_age() {
     let mut policy = policy(99, 98);
     policy.max_age = Some(jiff::SignedDuration::from_hours(24 * 28));
     let (ran, report) = node.by_kubelet(&policy, &mut Told::default(), &GO_ON).unwrap();
-    assert_eq!(ran.plan.count(Reason::Age), IMAGES - 1);
+    assert_eq!(ran.plan.steps.len(), IMAGES - 1);
+    assert!(ran.plan.steps.iter().all(|step| step.cause.reason() == Reason::Age));
     assert_eq!((report.freed.freed_bytes, report.wanted_bytes, report.failure), (0, None, None));
     assert_eq!((ran.plan.trigger.age, ran.plan.trigger.space), (true, false));
     assert_eq!(ran.plan.outcome, OutcomeKind::Reached);

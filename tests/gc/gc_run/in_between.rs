@@ -162,8 +162,8 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
     let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told, &GO_ON);
     let means = ProofContext { request: &request, policy: &policy, context: &Marking(&node) };
     let task = Task::Named(&[oldest.into()]);
-    images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();
-    assert_eq!(run.deletions().len(), 1);
+    let plan = images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();
+    assert_eq!(run.finish(plan, Vec::new()).deletions.len(), 1);
     let calls = node.server.take_calls();
     let place = |name: &str| calls.iter().position(|call| call.starts_with(name));
     let (listed, removed) = (place("ListImages"), place("RemoveImage"));

@@ -229,7 +229,8 @@ fn check(expect: &Expect, plan: &Plan, attempted: &[String], images: &[Image]) -
         same("outcome", outcome, &plan.outcome.as_str().to_owned())?;
     }
     if let Some(counters) = &expect.counters {
-        let found = Counters { age: plan.count(Reason::Age), space: plan.count(Reason::Space) };
+        let count = |reason| plan.steps.iter().filter(|step| step.cause.reason() == reason).count();
+        let found = Counters { age: count(Reason::Age), space: count(Reason::Space) };
         same("counters", counters, &found)?;
     }
     if let Some(kept) = &expect.kept {
