@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::report::text::acts_on_terminal;
@@ -23,9 +24,8 @@ use crate::report::text::acts_on_terminal;
 /// If the document cannot be written as JSON.
 pub fn page(document: &impl Serialize) -> serde_json::Result<String> {
     let json = serde_json::to_string(document)?;
-    // What the page says without its script needs a few fields only, but their types are the document's
-    // business; reading them back keeps this module independent of it.
-    let head: plain::Head = serde_json::from_str(&json)?;
+    // The page reads its document as its script does: by the names of the fields.
+    let read: Value = serde_json::from_str(&json)?;
     let (library, script) = (assets::LIBRARY, assets::script());
     let policy = format!(
         "default-src 'none'; script-src {} {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -36,9 +36,9 @@ pub fn page(document: &impl Serialize) -> serde_json::Result<String> {
     Ok(fill(assets::PAGE, |name| match name {
         "policy" => policy.as_str().into(),
         "version" => env!("CARGO_PKG_VERSION").into(),
-        "title" => plain::title(&head).into(),
-        "generated" => plain::escape(&head.generated_at).into(),
-        "plain" => plain::summary(&head).into(),
+        "title" => plain::title(&read).into(),
+        "generated" => plain::generated(&read).into(),
+        "plain" => plain::summary(&read).into(),
         "style" => assets::STYLE.into(),
         "document" => embeddable(&json).into(),
         "library" => library.into(),

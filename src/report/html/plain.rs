@@ -2,64 +2,20 @@
 
 use std::fmt::Write as _;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::report::text::{bytes, safe};
 
-/// The fields of the document that the page itself needs.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Head {
-    pub(super) generated_at: String,
-    host: Option<String>,
-    sysroot: Option<String>,
-    verdict: Verdict,
-    filesystems: Vec<Filesystem>,
+fn text<'a>(of: &'a Value, field: &str) -> &'a str {
+    of[field].as_str().unwrap_or_default()
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Verdict {
-    urgency: String,
-    headline: String,
-    steps: Vec<PlainStep>,
-    sentences: Vec<String>,
-    causes: Vec<Cause>,
+fn number(of: &Value, field: &str) -> u64 {
+    of[field].as_u64().unwrap_or_default()
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PlainStep {
-    command: Option<String>,
-    text: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cause {
-    text: String,
-    bytes: u64,
-    path: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Filesystem {
-    mount: String,
-    capacity_bytes: u64,
-    used_bytes: u64,
-    available_bytes: u64,
-    inodes: u64,
-    inodes_free: u64,
-    parts: Vec<FilesystemPart>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct FilesystemPart {
-    label: String,
-    bytes: u64,
-    path: Option<String>,
+fn list<'a>(of: &'a Value, field: &str) -> &'a [Value] {
+    of[field].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A foreign text as text of the page.
@@ -79,66 +35,77 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// The title of the window.
-pub(super) fn title(head: &Head) -> String {
-    let place = head.host.as_deref().or(head.sysroot.as_deref());
+pub(super) fn title(document: &Value) -> String {
+    let place = document["host"].as_str().or(document["sysroot"].as_str());
     let place = place.map(|place| format!(" of {}", escape(place))).unwrap_or_default();
-    let day = head.generated_at.get(..10).unwrap_or_default();
+    let day = text(document, "generated_at").get(..10).unwrap_or_default();
     format!("layersweep report{place}, {}", escape(day))
 }
 
+/// When the document was made.
+pub(super) fn generated(document: &Value) -> String {
+    escape(text(document, "generated_at"))
+}
+
 /// Summary, findings and filesystems as plain markup.
-pub(super) fn summary(head: &Head) -> String {
+pub(super) fn summary(document: &Value) -> String {
     let mut out = String::new();
-    let verdict = &head.verdict;
+    let verdict = &document["verdict"];
     // Writing to a String cannot fail.
-    if !verdict.headline.is_empty() {
-        let (urgency, headline) = (escape(&verdict.urgency), escape(&verdict.headline));
+    if !text(verdict, "headline").is_empty() {
+        let (urgency, headline) = (escape(text(verdict, "urgency")), escape(text(verdict, "headline")));
         let _ = writeln!(out, "<p><strong>{urgency}: {headline}</strong></p>");
     }
-    if !verdict.steps.is_empty() {
+    if !list(verdict, "steps").is_empty() {
         out.push_str("<ol>\n");
-        for step in &verdict.steps {
-            let command =
-                step.command.as_deref().map(|command| format!("<code>{}</code>: ", escape(command)));
-            let _ = writeln!(out, "<li>{}{}</li>", command.unwrap_or_default(), escape(&step.text));
+        for step in list(verdict, "steps") {
+            let command = step["command"].as_str();
+            let command = command.map(|command| format!("<code>{}</code>: ", escape(command)));
+            let _ = writeln!(out, "<li>{}{}</li>", command.unwrap_or_default(), escape(text(step, "text")));
         }
         out.push_str("</ol>\n");
     }
-    for sentence in &head.verdict.sentences {
-        let _ = writeln!(out, "<p>{}</p>", escape(sentence));
+    for sentence in list(verdict, "sentences") {
+        let _ = writeln!(out, "<p>{}</p>", escape(sentence.as_str().unwrap_or_default()));
     }
-    if !head.verdict.causes.is_empty() {
+    if !list(verdict, "causes").is_empty() {
         let _ = writeln!(out, "<h2>Findings</h2>\n<ul>");
-        for cause in &head.verdict.causes {
-            let path = cause.path.as_deref().map(|path| format!(" ({})", escape(path)));
-            let (text, path) = (escape(&cause.text), path.unwrap_or_default());
-            let _ = writeln!(out, "<li>{}: {text}{path}</li>", bytes(cause.bytes));
+        for cause in list(verdict, "causes") {
+            let path = cause["path"].as_str().map(|path| format!(" ({})", escape(path)));
+            let (text, path) = (escape(text(cause, "text")), path.unwrap_or_default());
+            let _ = writeln!(out, "<li>{}: {text}{path}</li>", bytes(number(cause, "bytes")));
         }
         out.push_str("</ul>\n");
     }
-    for filesystem in &head.filesystems {
+    list(document, "filesystems").iter().for_each(|one| filesystem(&mut out, one));
+    out
+}
+
+fn filesystem(out: &mut String, filesystem: &Value) {
+    let inodes = number(filesystem, "inodes");
+    let _ = writeln!(
+        out,
+        "<h2>{}</h2>\n<p>Of {}, {} used, {} available.{}</p>\n<table>",
+        escape(text(filesystem, "mount")),
+        bytes(number(filesystem, "capacity_bytes")),
+        bytes(number(filesystem, "used_bytes")),
+        bytes(number(filesystem, "available_bytes")),
+        match inodes {
+            0 => String::new(),
+            all => {
+                let used = all.saturating_sub(number(filesystem, "inodes_free"));
+                format!(" Of {all} inodes, {used} used.")
+            }
+        },
+    );
+    for part in list(filesystem, "parts") {
         let _ = writeln!(
             out,
-            "<h2>{}</h2>\n<p>Of {}, {} used, {} available.{}</p>\n<table>",
-            escape(&filesystem.mount),
-            bytes(filesystem.capacity_bytes),
-            bytes(filesystem.used_bytes),
-            bytes(filesystem.available_bytes),
-            match filesystem.inodes {
-                0 => String::new(),
-                all => format!(" Of {all} inodes, {} used.", all.saturating_sub(filesystem.inodes_free)),
-            },
+            "<tr><th scope=\"row\">{}</th><td class=\"num\">{}</td><td>{}</td></tr>",
+            escape(text(part, "label")),
+            bytes(number(part, "bytes")),
+            escape(text(part, "path")),
         );
-        for part in &filesystem.parts {
-            let _ = writeln!(
-                out,
-                "<tr><th scope=\"row\">{}</th><td class=\"num\">{}</td><td>{}</td></tr>",
-                escape(&part.label),
-                bytes(part.bytes),
-                part.path.as_deref().map(escape).unwrap_or_default(),
-            );
-        }
-        out.push_str("</table>\n");
     }
-    out
+    out.push_str("</table>\n");
 }
