@@ -191,10 +191,9 @@ impl Examination<'_> {
     }
 
     fn records_failed(&mut self, object: String, failure: &Error) {
-        let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
         let remedy =
             "use the layersweep version that wrote it, or name another state directory with --state-dir";
-        self.error(RECORDS, object, format!("{failure}{cause}"), remedy);
+        self.error(RECORDS, object, failure.line(), remedy);
     }
 
     /// It is only counted: whoever reads it sets aside what is no scan.
