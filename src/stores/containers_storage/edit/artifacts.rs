@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use jiff::SignedDuration;
 use rustix::fs::{Mode, OFlags};
@@ -127,7 +126,6 @@ struct Session<'e> {
     editor: &'e Editor,
     top: Directory,
     held: HeldLocks,
-    since: Instant,
     index: Index,
     documents: HashMap<String, Option<Document>>,
     evidence: Evidence,
@@ -149,11 +147,7 @@ impl<'e> Session<'e> {
         let blobs = [top.path().join(BLOBS)];
         let mut evidence = Evidence::of_directories(&blobs, Read::Mounts, trusts_namespace)?;
         editor.step("looked");
-        let held = HeldLocks::take(vec![Lock::new(None, path, lock)], editor.options.patience)?;
-        let since = Instant::now();
-        editor.step("locked");
-        held.prove_current(&editor.places.within())?;
-        editor.prove_in_place()?;
+        let held = editor.lock(vec![Lock::new(None, path, lock)])?;
         evidence.is_current(&[])?;
         let damaged =
             |message: &str| Refusal::Damaged { path: top.path().join(INDEX), message: message.into() };
@@ -166,7 +160,6 @@ impl<'e> Session<'e> {
             editor,
             top,
             held,
-            since,
             index,
             documents: HashMap::new(),
             evidence,
@@ -360,9 +353,8 @@ impl<'e> Session<'e> {
 
     /// Releases the lock, and then unlinks what was moved to the trash, which may take long.
     fn finish(self, result: Result<(), Error>) -> Result<Deleted, Error> {
-        let Self { editor, top, held, since, quarantined, mut done, .. } = self;
-        drop(held);
-        done.locked_for = since.elapsed();
+        let Self { editor, top, held, quarantined, mut done, .. } = self;
+        done.locked_for = held.release();
         editor.step("unlocked");
         for name in quarantined {
             done.note(top.remove_tree(&name));

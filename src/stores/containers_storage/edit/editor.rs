@@ -10,8 +10,9 @@ use jiff::Timestamp;
 
 use super::deleted::Deleted;
 use super::directory::Directory;
-use super::error::{Fault, Refusal};
+use super::error::{Error, Fault, Refusal};
 use super::links::Links;
+use super::locks::{HeldLocks, Lock};
 use super::outside::{LookOutside, OutsideNeeds};
 use super::reserve_file::ReserveFile;
 use super::store_directory::{StoreDirectory, prove_ours};
@@ -117,6 +118,15 @@ impl Editor {
         }
         prove_ours(places)?;
         Ok(Self { places: places.clone(), options, links: Mutex::default() })
+    }
+
+    /// Takes the locks of the store, and proves that store and locks are still those that are at their paths.
+    pub(super) fn lock(&self, locks: Vec<Lock>) -> Result<HeldLocks, Error> {
+        let held = HeldLocks::take(locks, self.options.patience)?;
+        self.step("locked");
+        held.prove_current(&self.places.within())?;
+        self.prove_in_place()?;
+        Ok(held)
     }
 
     /// The open directories must still be at their paths: a store that was renamed is not

@@ -117,6 +117,7 @@ pub(super) fn noise64() -> u64 {
 #[derive(Debug)]
 pub(super) struct HeldLocks {
     locks: Vec<Lock>,
+    since: Instant,
 }
 
 impl HeldLocks {
@@ -128,7 +129,7 @@ impl HeldLocks {
                 return Err(Error::Interrupted);
             }
             let Some(missing) = take_all(&locks, started, patience)? else {
-                return Ok(Self { locks });
+                return Ok(Self { locks, since: Instant::now() });
             };
             let waited = started.elapsed();
             if waited >= patience {
@@ -150,6 +151,13 @@ impl HeldLocks {
             }
         }
         Ok(())
+    }
+
+    /// Releases them; how long they were held.
+    pub(super) fn release(self) -> Duration {
+        let since = self.since;
+        drop(self);
+        since.elapsed()
     }
 
     /// Writes new tokens into the locks that guard these records. A store that is split has two

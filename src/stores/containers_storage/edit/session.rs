@@ -1,6 +1,6 @@
 //! A session under the store's locks: the current records and the operations that change them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::StatxFlags;
@@ -41,7 +41,6 @@ pub(super) struct Session<'e> {
     pub(super) records: LockedRecords,
     pub(super) done: Deleted,
     held: HeldLocks,
-    since: Instant,
     trashes: Vec<PlaceTrash>,
     evidence: Evidence,
     intent: Option<Intent>,
@@ -72,11 +71,7 @@ impl<'e> Session<'e> {
         editor.refresh_links(&places)?;
         let mut evidence = Evidence::of_store(&places, read, editor.options.trust_pid_namespace)?;
         editor.step("looked");
-        let held = HeldLocks::take(store_directory::locks(&places)?, editor.options.patience)?;
-        let since = Instant::now();
-        editor.step("locked");
-        held.prove_current(&editor.places.within())?;
-        editor.prove_in_place()?;
+        let held = editor.lock(store_directory::locks(&places)?)?;
         if !evidence.is_current(&places)? {
             return Ok(None);
         }
@@ -92,7 +87,6 @@ impl<'e> Session<'e> {
             records,
             done,
             held,
-            since,
             trashes: Vec::new(),
             evidence,
             intent: None,
@@ -152,9 +146,8 @@ impl<'e> Session<'e> {
 
     /// Releases the locks, then removes what was moved to the trash.
     pub(super) fn finish(self, mut result: Result<(), Error>) -> (Deleted, Result<(), Error>) {
-        let Self { editor, places, mut done, held, since, trashes, intent, .. } = self;
-        drop(held);
-        done.locked_for = since.elapsed();
+        let Self { editor, places, mut done, held, trashes, intent, .. } = self;
+        done.locked_for = held.release();
         editor.step("unlocked");
         for PlaceTrash { place, trash, .. } in trashes {
             let Some(trash) = trash else { continue };
