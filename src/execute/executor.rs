@@ -115,8 +115,6 @@ pub struct Run<'a> {
     pub(super) repaired: Vec<Target>,
     problems: Vec<Problem>,
     pub(super) stopped: Option<Stopped>,
-    /// Why the store of the last step was skipped, if it was.
-    pub(super) skipped_store: Option<Failure>,
     /// The last removal failed although it was answered with success.
     pub(super) was_answered: bool,
 }
@@ -156,7 +154,6 @@ impl<'a> Run<'a> {
             repaired: Vec::new(),
             problems: Vec::new(),
             stopped: None,
-            skipped_store: None,
             was_answered: false,
         }
     }
@@ -208,25 +205,25 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Deletes one target, and adds what came of it to `plan`; whether it is deleted now.
-    pub(super) fn carry_out(&mut self, step: Step, handler: &mut dyn Handler, plan: &mut Plan) -> bool {
-        match self.step(&step, handler) {
-            Answer::Removed => {
-                plan.steps.push(step);
-                return true;
+    /// Deletes one target that is no image, and adds what came of it to `plan`.
+    pub(super) fn carry_out(&mut self, step: Step, handler: &mut dyn Handler, plan: &mut Plan) -> Answer {
+        let answer = self.step(&step, handler);
+        match answer.clone() {
+            Answer::Removed => plan.steps.push(step),
+            Answer::Kept(Ruling { rule, detail, .. }) => {
+                plan.kept.push(Kept { target: step.target, rule, detail });
             }
-            Answer::Kept(Ruling { rule, detail, .. }) => match &self.skipped_store {
-                Some(why) => plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why.clone())),
-                None => plan.kept.push(Kept { target: step.target, rule, detail }),
-            },
+            Answer::StoreSkipped(why) => {
+                plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why));
+            }
             Answer::AlreadyGone | Answer::NotTried | Answer::Failed(_) => {}
         }
-        false
+        answer
     }
 
     /// Deletes one target.
     pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
-        (self.skipped_store, self.was_answered) = (None, false);
+        self.was_answered = false;
         if self.is_stopped() && !handler.is_done(step) {
             return Answer::NotTried;
         }
@@ -314,10 +311,7 @@ impl<'a> Run<'a> {
                 self.stopped = Some(Stopped::Closed(what.clone()));
                 Answer::NotTried
             }
-            RemovalAnswer::StoreUnavailable(what) => {
-                self.skipped_store = Some(what.clone());
-                Answer::Kept(Ruling::keeps(Rule::OutOfReach, &what.message))
-            }
+            RemovalAnswer::StoreUnavailable(what) => Answer::StoreSkipped(what.clone()),
             RemovalAnswer::Kept(ruling) => Answer::Kept(ruling.clone()),
             _ => return None,
         };

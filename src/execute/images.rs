@@ -63,7 +63,9 @@ pub fn run(
     while planner.has_more_along() || !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
-        skipped.extend(run.skipped_store.take());
+        if let Answer::StoreSkipped(why) = &answer {
+            skipped.push(why.clone());
+        }
         stop_without_space(run, &answer);
         planner.answer(answer);
     }

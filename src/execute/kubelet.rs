@@ -69,7 +69,7 @@ pub fn plan(
 }
 
 /// How a removal requested by the kubelet's collector is carried out.
-trait KubeletWay {
+trait StepRunner {
     fn delete(&mut self, step: &Step) -> Answer;
     /// The object stayed although the runtime reported success.
     fn was_answered(&self) -> bool {
@@ -87,7 +87,7 @@ trait KubeletWay {
 
 struct Predict;
 
-impl KubeletWay for Predict {
+impl StepRunner for Predict {
     fn delete(&mut self, _: &Step) -> Answer {
         Answer::Removed
     }
@@ -98,7 +98,7 @@ struct Act<'a, 'r> {
     images: Images<'a>,
 }
 
-impl KubeletWay for Act<'_, '_> {
+impl StepRunner for Act<'_, '_> {
     fn delete(&mut self, step: &Step) -> Answer {
         let answer = self.run.step(step, &mut self.images);
         stop_without_space(self.run, &answer);
@@ -124,7 +124,7 @@ impl KubeletWay for Act<'_, '_> {
 
 /// One run of the collector. What our rules keep is known to it from the start.
 fn collect(
-    way: &mut dyn KubeletWay,
+    runner: &mut dyn StepRunner,
     scan: &Scan,
     proof_context: &ProofContext<'_>,
     remover_facts: &RemoverFacts,
@@ -145,17 +145,17 @@ fn collect(
         inventory,
         filesystem: listing.filesystem_in(inventory).unwrap_or(0.into()),
         listed,
-        way,
+        runner,
         by_space: None,
         states: (0..inventory.images.len()).map(state).collect(),
         steps: Vec::new(),
         problems: Vec::new(),
     };
-    let report = match node.way.is_stopped() {
+    let report = match node.runner.is_stopped() {
         false => manager.garbage_collect(&mut node, facts.now),
         true => CollectorReport::default(),
     };
-    node.way.measure(&mut node.listed.spaces);
+    node.runner.measure(&mut node.listed.spaces);
     // Its own rule for recent use has its own clock.
     let facts = facts.scanned_now();
     let judge = Judge::new(facts.input(scan, proof_context.policy));
@@ -175,7 +175,7 @@ struct KubeletNode<'a, 's> {
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     listed: ListedNode<'s>,
-    way: &'a mut dyn KubeletWay,
+    runner: &'a mut dyn StepRunner,
     /// What the filesystem said when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
     states: Vec<ImageState>,
@@ -188,7 +188,7 @@ impl KubeletNode<'_, '_> {
     fn went(&mut self, at: ImageIx, gains: &[Gain]) {
         self.states[at.get()] = ImageState::Gone;
         self.listed.went(at, gains);
-        self.way.measure(&mut self.listed.spaces);
+        self.runner.measure(&mut self.listed.spaces);
     }
 
     fn remove(&mut self, at: ImageIx) -> Result<(), RuntimeError> {
@@ -198,7 +198,7 @@ impl KubeletNode<'_, '_> {
         }
         let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
         let step = self.listed.step(at, cause, self.filesystem);
-        match self.way.delete(&step) {
+        match self.runner.delete(&step) {
             Answer::Removed => {
                 self.went(at, &step.gains);
                 self.steps.push(step);
@@ -209,19 +209,23 @@ impl KubeletNode<'_, '_> {
                 Ok(())
             }
             Answer::NotTried => Err(RuntimeError("the run was stopped".into())),
-            Answer::Kept(ruling) => {
-                let detail = format!("since the run began: {}", ruling.detail);
-                self.states[at.get()] = ImageState::Kept(Ruling { detail: detail.clone(), ..ruling });
-                Err(RuntimeError(detail))
-            }
+            Answer::Kept(ruling) => self.stays(at, ruling),
+            Answer::StoreSkipped(why) => self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message)),
             Answer::Failed(problem) => {
                 let message = problem.message.clone();
                 self.problems.push(problem);
                 self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
                 // The kubelet trusts the runtime's answer.
-                if self.way.was_answered() { Ok(()) } else { Err(RuntimeError(message)) }
+                if self.runner.was_answered() { Ok(()) } else { Err(RuntimeError(message)) }
             }
         }
+    }
+
+    fn stays(&mut self, at: ImageIx, ruling: Ruling) -> Result<(), RuntimeError> {
+        let ruling = ruling.since_run_began();
+        let detail = ruling.detail.clone();
+        self.states[at.get()] = ImageState::Kept(ruling);
+        Err(RuntimeError(detail))
     }
 
     fn plan(mut self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
@@ -230,7 +234,7 @@ impl KubeletNode<'_, '_> {
             let mount = self.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
-        if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.way.stopped() {
+        if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.runner.stopped() {
             self.problems.push(Problem::new(None, Phase::Prove, what.clone()));
         }
         if let Some(failure) = &report.failure {
@@ -287,7 +291,7 @@ impl KubeletNode<'_, '_> {
     }
 
     fn kept(&self, report: &CollectorReport, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
-        let ended = self.way.stopped().is_some() || part.end == PassEnd::Open;
+        let ended = self.runner.stopped().is_some() || part.end == PassEnd::Open;
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
             match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
@@ -339,7 +343,7 @@ impl Runtime for KubeletNode<'_, '_> {
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        self.way.measure(&mut self.listed.spaces);
+        self.runner.measure(&mut self.listed.spaces);
         let space = self.listed.space(self.filesystem);
         self.by_space = Some(space.clone());
         match space {
@@ -351,7 +355,7 @@ impl Runtime for KubeletNode<'_, '_> {
     }
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        if self.way.is_stopped() {
+        if self.runner.is_stopped() {
             return Err(RuntimeError("the run was ended".into()));
         }
         match self.listed.find(id, handler)? {

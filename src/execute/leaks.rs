@@ -10,6 +10,7 @@ use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
 use crate::model::plan::{Action, Failure, Phase, Problem, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
+use crate::policy::Answer;
 use crate::stores::containers_storage::edit::{OrphanAt, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
@@ -33,8 +34,9 @@ pub fn run(
             plan.problems.push(Problem::new(Some(step.target.id.clone()), Phase::Lock, why.clone()));
             continue;
         }
-        run.carry_out(step.clone(), &mut leaks, &mut plan);
-        locked.extend(store.zip(run.skipped_store.take()));
+        if let Answer::StoreSkipped(why) = run.carry_out(step.clone(), &mut leaks, &mut plan) {
+            locked.extend(store.map(|store| (store, why)));
+        }
     }
     plan.outcome = match () {
         () if !locked.is_empty() => OutcomeKind::Refused,

@@ -8,7 +8,7 @@ use crate::model::plan::{Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, LabelsOf, OutcomeKind, Plan};
 use crate::policy::rules::Judge;
-use crate::policy::{Input, Policy};
+use crate::policy::{Answer, Input, Policy};
 use crate::stores::Scan;
 
 /// Rules that keep an image for what would be lost with it. With a name nothing is.
@@ -72,7 +72,7 @@ pub fn run(
     for untag in untags {
         let step = untag.step(scan);
         let id = step.target.id.clone();
-        if run.carry_out(step, &mut names, &mut plan) {
+        if run.carry_out(step, &mut names, &mut plan) == Answer::Removed {
             for name in &untag.names {
                 tracing::info!(id, "untagged {name:?}");
             }

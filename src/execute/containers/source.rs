@@ -7,6 +7,7 @@ use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{Phase, Problem, Step};
 use crate::model::{OutcomeKind, Plan};
+use crate::policy::Answer;
 
 /// A backend that lists and removes containers.
 pub(super) trait ContainerSource: Handler {
@@ -63,7 +64,7 @@ pub(super) fn run<S: ContainerSource>(
         for step in steps {
             // What stands in its way may have gone since.
             let step = account.predicted_now(step);
-            if run.carry_out(step, source, &mut plan)
+            if run.carry_out(step, source, &mut plan) == Answer::Removed
                 && let Some(step) = plan.steps.last()
             {
                 account.remove(step);

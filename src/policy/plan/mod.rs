@@ -161,9 +161,10 @@ impl<'a> Planner<'a> {
             }
             // Another process deleted it: neither our deletion nor an error.
             Answer::AlreadyGone | Answer::NotTried => {}
-            Answer::Kept(ruling) => {
-                let detail = format!("since the run began: {}", ruling.detail);
-                self.states[at.get()] = ImageState::Kept(Ruling { detail, ..ruling });
+            Answer::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
+            Answer::StoreSkipped(why) => {
+                let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
+                self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
             }
             Answer::Failed(problem) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {

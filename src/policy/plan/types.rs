@@ -1,7 +1,7 @@
 //! Tasks and answers of a planner.
 
 use crate::model::ImageIx;
-use crate::model::plan::Problem;
+use crate::model::plan::{Failure, Problem};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::StillToFree;
 
@@ -44,6 +44,8 @@ pub enum Answer {
     AlreadyGone,
     /// A rule keeps it now; it was not touched.
     Kept(Ruling),
+    /// Nothing in its store can be proven or changed for now; it was not touched.
+    StoreSkipped(Failure),
     /// It was not touched, and the run ends here.
     NotTried,
     /// The attempt failed, and the target is still there.
