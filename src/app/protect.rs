@@ -10,7 +10,7 @@ use crate::model::{Finding, Image, Inventory, LabelsOf};
 use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
-use crate::policy::input::{NamedBy, Protect, Quadlet, Scope};
+use crate::policy::input::{NamedBy, Protect, Quadlet, StoreSelection};
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
 use crate::stores::{self, ScanRequest};
 use crate::sys::root::{Root, Who};
@@ -123,14 +123,14 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
     let own = |user: &UserStores| roots(&mut user.stores.iter().map(|store| &store.graphroot));
     let all: Vec<PathBuf> = users.iter().flat_map(own).collect();
     let mut places = Vec::new();
-    let mut add = |path: PathBuf, foreign: bool, stores: &Arc<Scope>| {
+    let mut add = |path: PathBuf, foreign: bool, stores: &Arc<StoreSelection>| {
         places.push((UnitDirectory { path, foreign }, Arc::clone(stores)));
     };
-    let of_root = Arc::new(Scope::Except(all.clone()));
+    let of_root = Arc::new(StoreSelection::Except(all.clone()));
     // What a user may not read of root's stops nobody: root's stores are not that user's to delete.
     let is_root = environment.uid == 0;
     SYSTEM.iter().for_each(|path| add(path.into(), !is_root, &of_root));
-    let of_users = Arc::new(Scope::Only(all));
+    let of_users = Arc::new(StoreSelection::Only(all));
     for user in &users {
         // What it borrows from counts as far as the user can read it: nobody keeps others' images.
         let can_read = |root: &PathBuf| {
@@ -144,7 +144,7 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
                 .flat_map(|store| store.additional_image_stores.iter().chain(&store.imagestore)),
         );
         additional.retain(can_read);
-        let scope = Arc::new(Scope::Only([own(user), additional].concat()));
+        let scope = Arc::new(StoreSelection::Only([own(user), additional].concat()));
         let foreign = user.uid != environment.uid;
         add(user.config.join("containers/systemd"), foreign, &scope);
         add(format!("/run/user/{}/containers/systemd", user.uid).into(), foreign, &scope);
@@ -156,7 +156,7 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
     // Where stores are named, nothing else is deleted: whoever has no business there is not asked.
     let asked = asked(request);
     places.retain(|(_, stores)| match (&asked, stores.as_ref()) {
-        (Some(asked), Scope::Only(_)) => asked.iter().any(|root| stores.has(root)),
+        (Some(asked), StoreSelection::Only(_)) => asked.iter().any(|root| stores.has(root)),
         _ => true,
     });
     let (mut found, mut findings) = (Vec::new(), Vec::new());

@@ -34,7 +34,7 @@ impl Moment {
 /// Why `first_detected` is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rule {
+pub enum AgeRule {
     /// The latest thing of it that the disk says was made.
     Making,
     /// Its first container; the disk says of no part of it when it was made.
@@ -53,7 +53,7 @@ pub enum Rule {
 /// What the first sight of an image gave; stored with it and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstSight {
-    pub rule: Rule,
+    pub rule: AgeRule,
     /// All that the disk said then, by the node's wall clock.
     pub found: Vec<Evidence>,
 }
@@ -64,12 +64,12 @@ impl FirstSight {
     pub fn deciding(&self) -> Option<Evidence> {
         let plausible = self.found.iter().filter(|one| is_plausible(one.at));
         match self.rule {
-            Rule::Making => plausible.filter(|one| one.what.is_making()).max_by_key(|one| one.at).copied(),
-            Rule::Container => {
+            AgeRule::Making => plausible.filter(|one| one.what.is_making()).max_by_key(|one| one.at).copied(),
+            AgeRule::Container => {
                 plausible.filter(|one| !one.what.is_making()).min_by_key(|one| one.at).copied()
             }
-            Rule::FutureEvidence => plausible.max_by_key(|one| one.at).copied(),
-            Rule::FirstScan | Rule::AbsentBefore | Rule::Lost => None,
+            AgeRule::FutureEvidence => plausible.max_by_key(|one| one.at).copied(),
+            AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Lost => None,
         }
     }
 }
@@ -90,21 +90,21 @@ pub fn first_sight(
     let making = plausible().filter(|one| one.what.is_making()).map(|one| now.placed(one.at)).max();
     let container = plausible().filter(|one| !one.what.is_making()).map(|one| now.placed(one.at)).min();
     let (mut first, mut rule) = match (making, container) {
-        (Some(at), _) => (at, Rule::Making),
-        (None, Some(at)) => (at, Rule::Container),
-        (None, None) => (now.record_time, Rule::FirstScan),
+        (Some(at), _) => (at, AgeRule::Making),
+        (None, Some(at)) => (at, AgeRule::Container),
+        (None, None) => (now.record_time, AgeRule::FirstScan),
     };
     // As exactly as the records keep it, so that recording it does not change it.
     first = Timestamp::from_microsecond(first.as_microsecond()).unwrap_or(first);
     if first > now.record_time {
-        (first, rule) = (now.record_time, Rule::FutureEvidence);
+        (first, rule) = (now.record_time, AgeRule::FutureEvidence);
     }
     if let Some(absent_at) = absent_at
         && first <= absent_at
     {
         // The moment after, since it was not there at that moment.
         let after = absent_at.saturating_add(SignedDuration::from_micros(1)).unwrap_or(absent_at);
-        (first, rule) = (after.min(now.record_time), Rule::AbsentBefore);
+        (first, rule) = (after.min(now.record_time), AgeRule::AbsentBefore);
     }
     (first, FirstSight { rule, found: evidence.to_vec() })
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::files::{DATABASE, beside};
-use super::lock::{Holder, RUN_LOCK};
+use super::lock::{RUN_LOCK, StateLockHolder};
 use super::state_directory::StateDirectory;
 use crate::sys::quiet;
 
@@ -66,15 +66,16 @@ pub fn waiting(place: &StateDirectory) -> io::Result<(usize, Option<PathBuf>)> {
 /// The running garbage collection: the process that locks the state directory, as the kernel lists locks (on
 /// btrfs it lists them under another device than `stat` gives, and none is found). It
 /// is not tried, since another run may want it at that moment.
-pub fn run_under_way(place: &StateDirectory) -> io::Result<Option<Holder>> {
+pub fn run_under_way(place: &StateDirectory) -> io::Result<Option<StateLockHolder>> {
     let Ok(facts) = std::fs::metadata(&place.dir) else { return Ok(None) };
     let text = std::fs::read_to_string("/proc/locks")?;
     let Some(pid) = locked_by(&text, facts.dev(), facts.ino()) else { return Ok(None) };
-    let signed = File::open(place.dir.join(RUN_LOCK)).map(|file| Holder::of(&file)).unwrap_or_default();
+    let signed =
+        File::open(place.dir.join(RUN_LOCK)).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
     // The name in the file may be that of an earlier run.
     Ok(Some(match signed.pid == pid {
         true => signed,
-        false => Holder { pid, ..Holder::default() },
+        false => StateLockHolder { pid, ..StateLockHolder::default() },
     }))
 }
 

@@ -168,7 +168,7 @@ pub(super) struct ScannedStore<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scanned {
+pub(super) struct ScanMoment {
     /// In record time.
     pub(super) at: Timestamp,
     /// By the wall clock.
@@ -182,7 +182,7 @@ pub(super) struct Scanned {
 /// Remembers what a scan found, unless a later one has been here before.
 pub(super) fn record(
     tx: &Transaction<'_>,
-    scanned: &Scanned,
+    scanned: &ScanMoment,
     stores: &[ScannedStore<'_>],
 ) -> rusqlite::Result<()> {
     for seen in stores {

@@ -10,7 +10,7 @@ use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use super::lock::{Holder, LockError};
+use super::lock::{LockError, StateLockHolder};
 
 /// Free bytes below which a failing write is put down to a full disk: XFS and btrfs refuse
 /// before the last block is gone.
@@ -38,7 +38,7 @@ pub enum Degraded {
     Locked {
         /// The lock file or database.
         path: PathBuf,
-        holder: Holder,
+        holder: StateLockHolder,
     },
     /// No space or no inodes are left, or a quota is used up.
     DiskFull { path: PathBuf },
@@ -176,7 +176,7 @@ impl Degraded {
         match failure.code {
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Some(Self::corrupt(database, cause)),
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
-                Some(Self::Locked { path: database.to_path_buf(), holder: Holder::default() })
+                Some(Self::Locked { path: database.to_path_buf(), holder: StateLockHolder::default() })
             }
             ErrorCode::DiskFull => Some(Self::DiskFull { path }),
             ErrorCode::ReadOnly

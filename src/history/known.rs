@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::ages::{self, Basis, Before, FirstSight, ImageAge, InventoryAges, Moment, Rule};
+use super::ages::{self, AgeRule, Basis, Before, FirstSight, ImageAge, InventoryAges, Moment};
 use super::clock::ClockState;
 use super::values::{damaged, maybe_store, moment};
 use crate::model::path_text;
@@ -213,7 +213,7 @@ fn life(row: &Row<'_>, store: StoreId) -> rusqlite::Result<Life> {
         image_id: row.get(2)?,
         age: ImageAge {
             first_detected,
-            sight: sight.unwrap_or(FirstSight { rule: Rule::Lost, found: Vec::new() }),
+            sight: sight.unwrap_or(FirstSight { rule: AgeRule::Lost, found: Vec::new() }),
             last_used,
             use_count: count(row.get(10)?),
             life: row.get(3)?,

@@ -48,7 +48,7 @@ pub(super) fn remove_idle(dir: &Path) -> bool {
 
 /// Who holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct StateLockHolder {
     /// Process id; `None`: not known.
     pub pid: Option<u32>,
     /// Its command line, cut short.
@@ -57,7 +57,7 @@ pub struct Holder {
     pub since: Option<Timestamp>,
 }
 
-impl Holder {
+impl StateLockHolder {
     fn ourselves() -> Self {
         let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let command: String = words.join(" ").chars().filter(|c| !c.is_control()).take(100).collect();
@@ -77,7 +77,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for StateLockHolder {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.pid, self.since) {
             (Some(pid), Some(since)) => write!(to, "process {pid} since {since:.0} (`{}`)", self.command),
@@ -94,7 +94,7 @@ pub enum LockError {
     Held {
         path: PathBuf,
         /// Who has it, as far as known.
-        holder: Holder,
+        holder: StateLockHolder,
     },
     /// The file cannot be made or locked.
     #[error("locking {}: {source}", path.display())]
@@ -190,7 +190,8 @@ impl RunLock {
         let Ok(directory) = File::open(state_dir) else { return false };
         let path = state_dir.join(RUN_LOCK);
         let file = File::open(&path).ok();
-        let ours = || file.as_ref().is_some_and(|file| Holder::of(file).pid == Some(std::process::id()));
+        let ours =
+            || file.as_ref().is_some_and(|file| StateLockHolder::of(file).pid == Some(std::process::id()));
         let free = |file: &File| file.try_lock_shared().is_ok();
         (free(&directory) && file.as_ref().is_none_or(free)) || ours()
     }
@@ -205,7 +206,7 @@ impl RunLock {
             if !is_held(&error) {
                 return Err(failed(error));
             }
-            let holder = File::open(&path).map(|file| Holder::of(&file)).unwrap_or_default();
+            let holder = File::open(&path).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
             return Err(LockError::Held { path, holder });
         }
         // From here on nobody removes it: that takes the same lock.
@@ -248,7 +249,7 @@ fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
         }
         let left = patience.saturating_sub(start.elapsed());
         if left.is_zero() {
-            return Err(LockError::Held { path: path.to_path_buf(), holder: Holder::of(&file) });
+            return Err(LockError::Held { path: path.to_path_buf(), holder: StateLockHolder::of(&file) });
         }
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(100));
@@ -275,7 +276,7 @@ fn is_same(file: &File, theirs: io::Result<Metadata>) -> bool {
 
 /// Writes our name into the file. The lock holds without it, so a full disk does not matter.
 fn sign(file: &File) {
-    let mut record = serde_json::to_vec(&Holder::ourselves()).unwrap_or_default();
+    let mut record = serde_json::to_vec(&StateLockHolder::ourselves()).unwrap_or_default();
     if record.len() >= RECORD {
         record.clear();
     }
@@ -349,7 +350,7 @@ mod tests {
         let path = dir.path().join(RUN_LOCK);
         std::fs::write(&path, "{\"pid\": 1").unwrap();
         let file = File::open(&path).unwrap();
-        assert_eq!(Holder::of(&file), Holder::default());
+        assert_eq!(StateLockHolder::of(&file), StateLockHolder::default());
         RunLock::acquire(dir.path()).unwrap();
     }
 }

@@ -41,7 +41,7 @@ pub use db::{Access, Opened, PATIENCE, Records};
 pub use error::Error;
 pub use files::DATABASE;
 pub use health::Degraded;
-pub use lock::{Holder, LockError, MetricsLock, RunLock};
+pub use lock::{LockError, MetricsLock, RunLock, StateLockHolder};
 pub use pending::{Note, Pending, Queue};
 pub use save::{Saved, apply_waiting, save};
 pub use state_directory::{Caller, SYSTEM, StateDirectory, place};

@@ -15,7 +15,7 @@ pub use crate::model::OutcomeKind;
 pub use crate::model::plan::{Reason, TargetKind};
 pub use confirm::{Confirmation, confirm};
 pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
-pub use thin::{Disposition, Horizons, disposition, thin};
+pub use thin::{Disposition, RunHorizons, disposition, thin};
 pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};
 
 use super::values::{json, micros, place, signed};

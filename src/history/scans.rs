@@ -42,7 +42,7 @@ pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<R
     let observed = observe(to, &scan.record)?;
     let at = observed.record_time;
     usage::record(to, at, &scan.record.filesystems)?;
-    let scanned = figures::Scanned {
+    let scanned = figures::ScanMoment {
         at,
         wall: scan.record.taken_at,
         seconds: scan.seconds,

@@ -66,7 +66,7 @@ pub fn identify<'a>(known: &'a [KnownFilesystem], seen: &Filesystem) -> Option<&
 
 /// Until when points of each span are rolled up, and until when they are forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Horizons {
+pub struct SeriesHorizons {
     /// Single readings before this become hours.
     pub single: Timestamp,
     /// Hours before this become days.
@@ -75,7 +75,7 @@ pub struct Horizons {
     pub days: Timestamp,
 }
 
-impl Horizons {
+impl SeriesHorizons {
     /// Seen from `now`. Only whole hours and days become due.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
@@ -150,7 +150,7 @@ fn know(tx: &Transaction<'_>, at: Timestamp, seen: &Filesystem) -> rusqlite::Res
 
 /// Rolls up and forgets what is due. Cheap where nothing is.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
-    let horizons = Horizons::at(now);
+    let horizons = SeriesHorizons::at(now);
     let ids = tx
         .prepare_cached("SELECT id FROM filesystems")?
         .query_map([], |row| row.get(0))?

@@ -14,7 +14,7 @@ pub enum OutcomeKind {
     Done,
     /// Something could not be read: figures are lower bounds.
     Incomplete,
-    /// A dry run.
+    /// Leaks were listed, and nothing was to be deleted.
     Reported,
     /// No deletion was needed.
     NotNeeded,

@@ -111,4 +111,10 @@ impl Ruling {
     pub fn keeps(rule: Rule, detail: impl Into<String>) -> Self {
         Self { rule, stays: true, detail: detail.into() }
     }
+
+    /// The same, of what was to be deleted when the run began.
+    #[must_use]
+    pub fn since_run_began(self) -> Self {
+        Self { detail: format!("since the run began: {}", self.detail), ..self }
+    }
 }

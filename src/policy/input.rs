@@ -58,7 +58,7 @@ pub struct Quadlet {
     /// What it names; a short name means what podman may take it for: any registry's.
     pub named: NamedBy,
     /// Roots of those stores.
-    pub stores: Arc<Scope>,
+    pub stores: Arc<StoreSelection>,
     /// It may name any image: there is more than is read of a user.
     pub any: bool,
 }
@@ -75,14 +75,14 @@ impl Quadlet {
 
 /// Stores of containers/storage, by their roots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum StoreSelection {
     /// Only these.
     Only(Vec<PathBuf>),
     /// All but these.
     Except(Vec<PathBuf>),
 }
 
-impl Scope {
+impl StoreSelection {
     /// Whether the store at `root` is one of them.
     #[must_use]
     pub fn has(&self, root: &Path) -> bool {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::support;
 use jiff::Timestamp;
 use layersweep::history::Records;
-use layersweep::history::ages::{Basis, Moment, Rule};
+use layersweep::history::ages::{AgeRule, Basis, Moment};
 use layersweep::history::known::{self, Life};
 use layersweep::history::observe::Observed;
 use layersweep::history::scan_record::ScanRecord;
@@ -61,7 +61,7 @@ fn a_life_from_first_sight_to_its_end_and_the_next() {
     assert_eq!((seen.images_come, seen.images_gone), (1, 0));
     let first = rig.life(1).unwrap();
     assert_eq!(first.age.first_detected, at(-10 * HOUR));
-    assert_eq!(first.age.sight.rule, Rule::Making);
+    assert_eq!(first.age.sight.rule, AgeRule::Making);
     assert_eq!(first.age.sight.found, image(1, -10 * HOUR).evidence);
     assert_eq!((first.age.last_used, first.age.use_count, first.age.life), (None, 0, 1));
     assert_eq!((first.age.basis, first.age.counted_from), (Basis::Records, at(-10 * HOUR)));
@@ -106,7 +106,7 @@ fn a_life_from_first_sight_to_its_end_and_the_next() {
     let lives = rig.lives(1);
     assert_eq!(lives.len(), 2);
     assert_eq!((lives[0].age.life, lives[0].age.use_count, lives[0].age.last_used), (2, 0, None));
-    assert_eq!(lives[0].age.sight.rule, Rule::AbsentBefore);
+    assert_eq!(lives[0].age.sight.rule, AgeRule::AbsentBefore);
     assert!(lives[0].age.first_detected > at(20 * MINUTE), "it was proven not to be there");
     assert_eq!((lives[1].gone_since, lives[1].last_seen), (Some(at(1200)), at(900)));
     assert_eq!(lives[1].age.first_detected, at(-10 * HOUR));
@@ -155,7 +155,7 @@ fn only_a_complete_listing_proves_an_absence() {
             seen.images.push(image(3, -HOUR));
             seen.stores[0].consistency = doubt;
         });
-        assert_eq!(rig.life(3).unwrap().age.sight.rule, Rule::AbsentBefore);
+        assert_eq!(rig.life(3).unwrap().age.sight.rule, AgeRule::AbsentBefore);
         assert!(rig.life(3).unwrap().age.first_detected > at(0));
         let life = rig.life(1).unwrap();
         assert_eq!((life.age.life, life.age.use_count, life.last_seen), (1, 1, at(1200)));
@@ -237,7 +237,7 @@ fn a_leap_of_record_time_ages_only_what_it_should() {
         seen.containers = vec![container(9, 0, Some(1))];
     });
     let fresh = rig.life(3).unwrap().age;
-    assert_eq!((fresh.first_detected, fresh.sight.rule), (at(60), Rule::FirstScan));
+    assert_eq!((fresh.first_detected, fresh.sight.rule), (at(60), AgeRule::FirstScan));
     let now = rig.see(0, |seen| {
         boot(seen, 360, at(72 * HOUR), true);
         seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(3, -NOON_SECONDS)];
@@ -310,7 +310,7 @@ fn rows_that_make_no_sense_take_no_others_with_them() {
         })
         .unwrap();
     let life = rig.life(1).unwrap();
-    assert_eq!((life.age.sight.rule, life.names.len()), (Rule::Lost, 0));
+    assert_eq!((life.age.sight.rule, life.names.len()), (AgeRule::Lost, 0));
     assert_eq!(life.age.first_detected, at(-HOUR));
     rig.see(600, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR)];

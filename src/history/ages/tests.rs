@@ -14,7 +14,7 @@ const NOW: &str = "2026-03-01T12:00:00Z";
 
 /// Name, evidence, when it was not there, first detected, rule.
 type Sight =
-    (&'static str, &'static [(EvidenceKind, &'static str)], Option<&'static str>, &'static str, Rule);
+    (&'static str, &'static [(EvidenceKind, &'static str)], Option<&'static str>, &'static str, AgeRule);
 
 /// A moment of a node whose clock is right.
 fn right(now: Timestamp) -> Moment {
@@ -29,56 +29,56 @@ fn first_sight_takes_the_latest_that_is_proven() {
             &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-02-01T00:00:00Z")],
             None,
             "2026-02-01T00:00:00Z",
-            Rule::Making,
+            AgeRule::Making,
         ),
         (
             "a container says less than a making",
             &[(ImageRecord, "2025-06-01T00:00:00Z"), (Container, "2025-07-01T00:00:00Z")],
             None,
             "2025-06-01T00:00:00Z",
-            Rule::Making,
+            AgeRule::Making,
         ),
         (
             "no making: the container",
             &[(TopLayer, "1970-01-01T00:00:09Z"), (Container, "2025-07-01T00:00:00Z")],
             None,
             "2025-07-01T00:00:00Z",
-            Rule::Container,
+            AgeRule::Container,
         ),
-        ("nothing", &[], None, NOW, Rule::FirstScan),
-        ("Go's zero time", &[(TopLayer, "0001-01-01T00:00:00Z")], None, NOW, Rule::FirstScan),
-        ("just before 2015", &[(TopLayer, "2014-12-31T23:59:59Z")], None, NOW, Rule::FirstScan),
-        ("2015", &[(TopLayer, "2015-01-01T00:00:00Z")], None, "2015-01-01T00:00:00Z", Rule::Making),
+        ("nothing", &[], None, NOW, AgeRule::FirstScan),
+        ("Go's zero time", &[(TopLayer, "0001-01-01T00:00:00Z")], None, NOW, AgeRule::FirstScan),
+        ("just before 2015", &[(TopLayer, "2014-12-31T23:59:59Z")], None, NOW, AgeRule::FirstScan),
+        ("2015", &[(TopLayer, "2015-01-01T00:00:00Z")], None, "2015-01-01T00:00:00Z", AgeRule::Making),
         (
             "one part from the future",
             &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-03-01T12:00:01Z")],
             None,
             NOW,
-            Rule::FutureEvidence,
+            AgeRule::FutureEvidence,
         ),
         (
             "a container from the future",
             &[(Container, "2031-01-01T00:00:00Z")],
             None,
             NOW,
-            Rule::FutureEvidence,
+            AgeRule::FutureEvidence,
         ),
-        ("now", &[(TopLayer, NOW)], None, NOW, Rule::Making),
+        ("now", &[(TopLayer, NOW)], None, NOW, AgeRule::Making),
         (
             "it was not there at the last scan",
             &[(TopLayer, "2025-01-01T00:00:00Z")],
             Some("2026-02-28T00:00:00Z"),
             "2026-02-28T00:00:00.000001Z",
-            Rule::AbsentBefore,
+            AgeRule::AbsentBefore,
         ),
         (
             "it came after the last scan, and says so",
             &[(TopLayer, "2026-02-28T00:05:00Z")],
             Some("2026-02-28T00:00:00Z"),
             "2026-02-28T00:05:00Z",
-            Rule::Making,
+            AgeRule::Making,
         ),
-        ("absent until now", &[(TopLayer, "2025-01-01T00:00:00Z")], Some(NOW), NOW, Rule::AbsentBefore),
+        ("absent until now", &[(TopLayer, "2025-01-01T00:00:00Z")], Some(NOW), NOW, AgeRule::AbsentBefore),
     ];
     for (name, found, absent, expected, rule) in rows {
         let now = right(at(NOW));
@@ -87,9 +87,11 @@ fn first_sight_takes_the_latest_that_is_proven() {
         assert_eq!((first, sight.rule), (at(expected), *rule), "{name}");
         assert_eq!(sight.found, found, "{name}: all of it is kept");
         match rule {
-            Rule::Making | Rule::Container => assert_eq!(sight.deciding().unwrap().at, first, "{name}"),
-            Rule::FutureEvidence => assert!(sight.deciding().unwrap().at > first, "{name}"),
-            Rule::FirstScan | Rule::AbsentBefore | Rule::Lost => assert_eq!(sight.deciding(), None, "{name}"),
+            AgeRule::Making | AgeRule::Container => assert_eq!(sight.deciding().unwrap().at, first, "{name}"),
+            AgeRule::FutureEvidence => assert!(sight.deciding().unwrap().at > first, "{name}"),
+            AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Lost => {
+                assert_eq!(sight.deciding(), None, "{name}")
+            }
         }
         let json = serde_json::to_string(&sight).unwrap();
         assert_eq!(serde_json::from_str::<FirstSight>(&json).unwrap(), sight, "{name}");
@@ -106,7 +108,7 @@ fn evidence_is_placed_in_record_time() {
     // Made before the clock was set back: the wall clock has yet to get there.
     let found = evidence(&[(TopLayer, "2026-03-01T11:30:00Z")]);
     let (first, sight) = first_sight(&found, None, &now);
-    assert_eq!((first, sight.rule), (at(NOW), Rule::FutureEvidence));
+    assert_eq!((first, sight.rule), (at(NOW), AgeRule::FutureEvidence));
     // The wall clock is ahead: its times are taken as they are, which is later than true.
     let now = Moment { record_time: at(NOW), wall: at("2026-03-01T13:00:00Z") };
     let found = evidence(&[(TopLayer, "2026-03-01T11:50:00Z")]);

@@ -32,7 +32,7 @@ fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u
         .map(|(root, layers)| (key(root), Figures { layers: *layers, ..Figures::default() }))
         .collect();
     let seen: Vec<_> = found.iter().map(|(key, figures)| ScannedStore { key, figures }).collect();
-    let scanned = Scanned { at: at(seconds), wall: at(seconds + 1), seconds: 0.5, all };
+    let scanned = ScanMoment { at: at(seconds), wall: at(seconds + 1), seconds: 0.5, all };
     let tx = connection.transaction().unwrap();
     record(&tx, &scanned, &seen).unwrap();
     tx.commit().unwrap();

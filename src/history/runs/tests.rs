@@ -50,7 +50,7 @@ fn all() -> Query {
 
 #[test]
 fn dispositions() {
-    let horizons = Horizons::at(at("2026-11-21T13:37:00Z"));
+    let horizons = RunHorizons::at(at("2026-11-21T13:37:00Z"));
     for (started, quiet, deleted, expected) in [
         ("2026-11-21T13:00:00Z", true, false, Disposition::Keep),
         ("2026-11-14T00:00:00Z", true, false, Disposition::Keep),
@@ -325,7 +325,7 @@ fn two_years_of_five_minutes() {
     let series = usage::series(&connection, None, Some("/var")).unwrap();
     let points = &series[0].points;
     // No reading within the two years is lost, and no low and no high of any day.
-    let first_day = usage::Horizons::at(now).days.duration_since(start).as_secs() / 86_400;
+    let first_day = usage::SeriesHorizons::at(now).days.duration_since(start).as_secs() / 86_400;
     assert_eq!(first_day, 9);
     let readings: u64 = points.iter().map(|point| point.readings).sum();
     assert!(readings.abs_diff((DAYS - first_day).unsigned_abs() * 288) <= 288, "{readings}");

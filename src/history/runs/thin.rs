@@ -33,7 +33,7 @@ pub enum Disposition {
 
 /// Until when runs are summed up and forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Horizons {
+pub struct RunHorizons {
     /// Quiet runs before this are summed up.
     pub quiet: Timestamp,
     /// Runs that deleted nothing but are not quiet (failures) before this too.
@@ -42,7 +42,7 @@ pub struct Horizons {
     pub all: Timestamp,
 }
 
-impl Horizons {
+impl RunHorizons {
     /// Seen from `now`. Only whole days of UTC become due.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
@@ -57,7 +57,7 @@ pub fn disposition(
     started: Timestamp,
     quiet: bool,
     deleted_something: bool,
-    horizons: &Horizons,
+    horizons: &RunHorizons,
 ) -> Disposition {
     if started < horizons.all {
         Disposition::Forget
@@ -70,7 +70,7 @@ pub fn disposition(
 
 /// Sums up and forgets what is due. Cheap where nothing is.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
-    let mut horizons = Horizons::at(now);
+    let mut horizons = RunHorizons::at(now);
     let newest: i64 =
         tx.prepare_cached("SELECT coalesce(max(id), 0) FROM runs")?.query_row([], |row| row.get(0))?;
     if newest % LOOK == 0 {
@@ -85,7 +85,7 @@ pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
 
 /// Moves the horizons nearer, or forgets the oldest acts, where there is too much of
 /// something.
-fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> {
+fn bound(tx: &Transaction<'_>, horizons: &mut RunHorizons) -> rusqlite::Result<()> {
     let crowd: Option<Timestamp> = tx
         .prepare_cached(
             "SELECT started FROM runs WHERE summed = 1 AND deletions = 0 ORDER BY started DESC LIMIT 1 OFFSET ?1",
@@ -122,7 +122,7 @@ struct Row {
     runs: u64,
 }
 
-fn sum_up(tx: &Transaction<'_>, horizons: &Horizons) -> rusqlite::Result<()> {
+fn sum_up(tx: &Transaction<'_>, horizons: &RunHorizons) -> rusqlite::Result<()> {
     let mut due = Vec::new();
     for (quiet, until) in [(true, horizons.quiet), (false, horizons.idle)] {
         let found = tx

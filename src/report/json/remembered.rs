@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::ImageDoc;
-use crate::history::ages::{Basis, ImageAge, Rule};
+use crate::history::ages::{AgeRule, Basis, ImageAge};
 use crate::history::known::Life;
 use crate::model::{Evidence, EvidenceKind};
 
@@ -82,14 +82,14 @@ fn basis(basis: Basis) -> &'static str {
 }
 
 /// Why `first_detected` is what it is.
-fn rule(rule: Rule) -> &'static str {
+fn rule(rule: AgeRule) -> &'static str {
     match rule {
-        Rule::Making => "making",
-        Rule::Container => "container",
-        Rule::FirstScan => "first-scan",
-        Rule::FutureEvidence => "future-evidence",
-        Rule::AbsentBefore => "absent-before",
-        Rule::Lost => "lost",
+        AgeRule::Making => "making",
+        AgeRule::Container => "container",
+        AgeRule::FirstScan => "first-scan",
+        AgeRule::FutureEvidence => "future-evidence",
+        AgeRule::AbsentBefore => "absent-before",
+        AgeRule::Lost => "lost",
     }
 }
 

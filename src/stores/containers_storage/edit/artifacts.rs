@@ -42,7 +42,7 @@ impl Editor {
 
     /// Deletes an artifact with all its names, and the blobs that no other one needs.
     pub(super) fn delete_artifact(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
-        let mut session = Session::open(self)?;
+        let mut session = ArtifactSession::open(self)?;
         let result = session.delete(planned);
         session.finish(result)
     }
@@ -53,7 +53,7 @@ impl Editor {
         planned: &PlannedImage,
         names: &[String],
     ) -> Result<Deleted, Error> {
-        let mut session = Session::open(self)?;
+        let mut session = ArtifactSession::open(self)?;
         let result = session.remove_names(planned, names);
         session.finish(result)
     }
@@ -65,7 +65,7 @@ impl Editor {
         min_age: SignedDuration,
     ) -> Result<Reclaimed, Error> {
         let mut reclaimed = Reclaimed::default();
-        let mut session = Session::open(self)?;
+        let mut session = ArtifactSession::open(self)?;
         let needed = session.needed_without("")?;
         for (at, orphan) in orphans.iter().enumerate() {
             if let Err(error) = session.reclaim(orphan, &needed, min_age) {
@@ -122,7 +122,7 @@ impl Index {
 }
 
 /// The store under its lock.
-struct Session<'e> {
+struct ArtifactSession<'e> {
     editor: &'e Editor,
     top: Directory,
     held: HeldLocks,
@@ -135,7 +135,7 @@ struct Session<'e> {
     done: Deleted,
 }
 
-impl<'e> Session<'e> {
+impl<'e> ArtifactSession<'e> {
     fn open(editor: &'e Editor) -> Result<Self, Error> {
         let graphroot = Directory::top(&editor.places.graphroot)?;
         let unknown =

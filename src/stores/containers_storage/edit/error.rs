@@ -24,7 +24,7 @@ pub enum Error {
     Locked {
         path: PathBuf,
         /// Who holds it, if the kernel shows it.
-        holder: Option<Holder>,
+        holder: Option<StoreLockHolder>,
         /// How long we waited.
         waited: Duration,
     },
@@ -137,14 +137,14 @@ impl std::error::Error for Fault {}
 
 /// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct StoreLockHolder {
     /// Its process id in our namespace; `None` for a lock that belongs to an open file (another
     /// layersweep) or a process that we do not see.
     pub pid: Option<u32>,
     pub command: Option<String>,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for StoreLockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.pid, &self.command) {
             (Some(pid), Some(command)) => write!(f, "{command} (pid {pid})"),

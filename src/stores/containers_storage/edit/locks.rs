@@ -16,7 +16,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use rustix::io::Errno;
 
-use super::error::{Error, Fault, Holder, Refusal};
+use super::error::{Error, Fault, Refusal, StoreLockHolder};
 use crate::stores::containers_storage::locks::whole_file;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::quiet::Within;
@@ -67,7 +67,7 @@ impl Lock {
     }
 
     /// Who is in our way now.
-    fn holder(&self) -> Option<Holder> {
+    fn holder(&self) -> Option<StoreLockHolder> {
         let mut lock = whole_file(libc::F_WRLCK);
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
         if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
@@ -76,7 +76,7 @@ impl Lock {
         // 0 or -1: a process of another namespace, or the lock of an open file.
         let pid = u32::try_from(lock.l_pid).ok().filter(|&pid| pid > 0);
         let command = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
-        Some(Holder { pid, command: command.map(|command| command.trim().to_owned()) })
+        Some(StoreLockHolder { pid, command: command.map(|command| command.trim().to_owned()) })
     }
 
     /// Writes a new token: processes that read the records before see that they have changed.
@@ -219,7 +219,7 @@ mod tests {
         let Error::Locked { path, holder, .. } = error else { panic!("{error}") };
         assert_eq!(path, second);
         // The lock of an open file belongs to no process.
-        assert_eq!(holder, Some(Holder { pid: None, command: None }));
+        assert_eq!(holder, Some(StoreLockHolder { pid: None, command: None }));
         // The first was released.
         assert!(lock(&first).try_exclusive().unwrap());
         drop(other);

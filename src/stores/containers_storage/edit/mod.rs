@@ -39,7 +39,7 @@ mod write;
 
 pub use deleted::Deleted;
 pub use editor::{Editor, Marking, Observer, Options};
-pub use error::{Error, Fault, Holder, Refusal};
+pub use error::{Error, Fault, Refusal, StoreLockHolder};
 pub use image::PlannedImage;
 pub use orphans::{OrphanAt, Reclaimed};
 pub use outside::{LookOutside, OutsideNeeds, Watch};
