@@ -1,20 +1,25 @@
 //! What a deletion through CRI costs beside the deletion itself: one `gc` run over 24 of 168
-//! images on a real containerd, against `crictl rmi` of as many images one by one. `cargo bench
-//! --bench removal` as root. Where there is no `crictl`, the peer makes its calls: RemoveImage
-//! one by one on one connection.
+//! images on a real CRI-O and a real containerd, against `crictl rmi` of as many images one by one.
+//! `cargo bench --bench removal` as root. Where there is no `crictl`, the peer makes its calls:
+//! RemoveImage one by one on one connection, without the start of a program for each.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
 
+mod crio;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use crio::CrioNode;
 use layersweep::cri::{Client, Endpoint, Options};
 use support::containerd_node::{ContainerdNode, full, image};
 use support::loopfs::{Fs, MIB};
+use support::past;
+use support::program::Run;
 
 const IMAGES: usize = 168;
 const REMOVED: usize = 24;
@@ -39,37 +44,49 @@ fn name(at: usize) -> String {
 
 fn compare() -> Result<()> {
     let images: Vec<_> = (0..IMAGES).map(|at| image(&[&name(at)], &name(at), 0)).collect();
-    let Some(node) = ContainerdNode::new(Fs::Ext4, 1024 * MIB, &images) else {
-        println!("removal: containerd or mkfs.ext4 is missing; not measured");
-        return Ok(());
-    };
-    node.run(&["scan", "-q"]).expect_code(0);
-    (0..REMOVED).for_each(|at| node.set_first_detected(&name(at), 30));
+    match CrioNode::new(&images)? {
+        Some(node) => {
+            compare_on("CRI-O", &node.socket(), &node.state(), &|words| node.run(words))?;
+        }
+        None => println!("removal: crio or one of its programs is not in PATH; not measured on CRI-O"),
+    }
+    match ContainerdNode::new(Fs::Ext4, 1024 * MIB, &images) {
+        Some(node) => compare_on("containerd", &node.rig.socket(), &node.state, &|words| node.run(words)),
+        None => {
+            println!("removal: containerd or mkfs.ext4 is missing; not measured on containerd");
+            Ok(())
+        }
+    }
+}
+
+fn compare_on(runtime: &str, socket: &Path, state: &Path, run: &dyn Fn(&[&str]) -> Run) -> Result<()> {
+    run(&["scan", "-q"]).expect_code(0);
+    (0..REMOVED).for_each(|at| past::set_first_detected(state, &full(&name(at)), 30));
     let gc = ["gc", "--only", "images", "--max-age", "20d", "--high", "99", "--low", "98"];
     // Scan and plan, without the deletions.
     let started = Instant::now();
-    node.run(&[&gc[..], &["--dry-run", "-q"]].concat()).expect_code(0);
+    run(&[&gc[..], &["--dry-run", "-q"]].concat()).expect_code(0);
     let planned = started.elapsed();
     let started = Instant::now();
-    let document = node.json(0, &[&gc[..], &["-y"]].concat());
+    let document = run(&[&gc[..], &["-y", "--format", "json"]].concat()).expect_code(0).json();
     let whole = started.elapsed();
     let deleted = document["deleted"].as_array().map_or(0, Vec::len);
     anyhow::ensure!(deleted == REMOVED, "gc deleted {deleted} of {REMOVED} images");
 
     let others: Vec<_> = (REMOVED..2 * REMOVED).map(|at| full(&name(at))).collect();
-    let client = Client::connect(Endpoint::at(&node.rig.socket())?, Options::default())?;
+    let client = Client::connect(Endpoint::at(socket)?, Options::default())?;
     let listed = client.images()?;
     let id = |name: &String| listed.iter().find(|image| image.tags.contains(name)).map(|image| &image.id);
     let ids: Vec<_> = others.iter().filter_map(id).cloned().collect();
     anyhow::ensure!(ids.len() == REMOVED, "the runtime lists {} of {REMOVED} images", ids.len());
-    let socket = format!("unix://{}", node.rig.socket().display());
+    let socket = format!("unix://{}", socket.display());
     let (peer, took) = match crictl(&socket, &ids) {
-        Some(took) => ("crictl rmi", took?),
+        Some(took) => ("crictl rmi one by one", took?),
         None => ("RemoveImage one by one", one_by_one(&client, &ids)?),
     };
     let ours = whole.saturating_sub(planned);
     let allowed = peer_allows(took);
-    println!("\n{REMOVED} of {IMAGES} images on containerd, milliseconds");
+    println!("\n{REMOVED} of {IMAGES} images on {runtime}, milliseconds");
     println!("{:<40} {:>8.0}", "gc, scan and plan aside", millis(ours));
     println!("{:<40} {:>8.0}", "gc, the whole run", millis(whole));
     println!("{:<40} {:>8.0}", peer, millis(took));
@@ -92,14 +109,13 @@ fn millis(time: Duration) -> f64 {
 /// `None` where there is no `crictl`.
 fn crictl(socket: &str, ids: &[String]) -> Option<Result<Duration>> {
     Command::new("crictl").arg("--version").output().ok()?;
+    let remove = |id: &String| -> Result<()> {
+        let ended = Command::new("crictl").args(["--runtime-endpoint", socket, "rmi", id]).output()?;
+        anyhow::ensure!(ended.status.success(), "crictl rmi: {}", String::from_utf8_lossy(&ended.stderr));
+        Ok(())
+    };
     let started = Instant::now();
-    let ended = Command::new("crictl").args(["--runtime-endpoint", socket, "rmi"]).args(ids).output();
-    let took = started.elapsed();
-    Some(match ended {
-        Ok(output) if output.status.success() => Ok(took),
-        Ok(output) => Err(anyhow::anyhow!("crictl rmi: {}", String::from_utf8_lossy(&output.stderr))),
-        Err(error) => Err(error.into()),
-    })
+    Some(ids.iter().try_for_each(remove).map(|()| started.elapsed()))
 }
 
 fn one_by_one(client: &Client, ids: &[String]) -> Result<Duration> {
