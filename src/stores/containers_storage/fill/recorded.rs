@@ -10,7 +10,6 @@ use super::Filler;
 use crate::model::{Consistency, Finding, ImageIx, LeakClass, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
-use crate::stores::containers_storage::inspect::mountpoints;
 use crate::stores::containers_storage::leaks::{self, Presence};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::is_id;
@@ -119,7 +118,7 @@ impl Filler<'_> {
             // What is missing was taken out of the directory.
             let in_directory = || changed.or_else(|| self.changed(path.parent()?));
             let (id, since, host) = match *of {
-                FaultOf::StrayName => (&*name, changed, self.metadata),
+                FaultOf::StrayName => (&*name, changed, self.short_names),
                 FaultOf::Layer(at) => {
                     let record = &snapshot.layers[at];
                     (record.id.as_str(), changed.or(record.created), None)
@@ -180,15 +179,12 @@ impl Filler<'_> {
 
     /// What the library believes to be mounted, and what is.
     fn mount_tables(&mut self) {
+        let Some(mounted) = self.mounted.take() else { return };
         let places = &self.snapshot.places;
-        if places.foreign || places.driver != "overlay" {
-            return;
-        }
-        let Some(tables) = mountpoints::read(places).filter(|tables| tables.is_kept) else { return };
         let mut by_layer: HashMap<String, PathBuf> = HashMap::new();
         for area in places.areas() {
             let driver = places.layer_directories(area);
-            for mount in &tables.mounts {
+            for mount in self.writer.mounts {
                 let first = mount.strip_prefix(&driver).ok().and_then(|below| below.components().next());
                 let id = first.and_then(|part| part.as_os_str().to_str()).filter(|id| is_id(id));
                 if let Some(id) = id {
@@ -196,7 +192,7 @@ impl Filler<'_> {
                 }
             }
         }
-        let recorded: HashSet<&str> = tables.recorded.iter().map(|one| one.layer.as_str()).collect();
+        let recorded: HashSet<&str> = mounted.iter().map(|one| one.layer.as_str()).collect();
         // In another mount namespace another store may lie at the same path, as in a container that runs podman.
         let is_leaked = |id: &str| self.layer_at.contains_key(id) && !recorded.contains(id);
         let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| is_leaked(id)).collect();
@@ -208,7 +204,7 @@ impl Filler<'_> {
         }
         let volumes: Vec<_> = recorded.iter().filter(|id| by_layer.contains_key(**id)).copied().collect();
         self.unused_volumes(&volumes, &by_layer);
-        for entry in &tables.recorded {
+        for entry in &mounted {
             let is_merged = entry.path.file_name() == Some(OsStr::new("merged"));
             // Another graphroot may have the same runroot.
             let ours = self.layer_at.contains_key(entry.layer.as_str())

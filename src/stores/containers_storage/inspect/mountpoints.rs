@@ -32,10 +32,8 @@ pub(crate) struct Mounted {
 /// What the library says and what the kernel says, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTables {
-    /// The library keeps such a file here.
-    pub(crate) is_kept: bool,
-    /// Their entries with a count above 0.
-    pub(crate) recorded: Vec<Mounted>,
+    /// Entries with a count above 0; `None` where the library keeps no such file.
+    pub(crate) recorded: Option<Vec<Mounted>>,
     /// Mount points below the store, of all mount namespaces that we may look into.
     pub(crate) mounts: Vec<PathBuf>,
 }
@@ -52,8 +50,11 @@ pub(crate) fn counted(places: &StorePlaces) -> Vec<Mounted> {
     found
 }
 
-/// Reads both; `None` where the library kept mounting, or something cannot be read.
+/// Reads both; `None` where the library kept mounting, something cannot be read, or it mounts nothing here.
 pub(crate) fn read(places: &StorePlaces) -> Option<MountTables> {
+    if places.foreign || places.driver != "overlay" {
+        return None;
+    }
     for _ in 0..TRIES {
         match read_once(places) {
             Ok(Some(tables)) => return Some(tables),
@@ -79,8 +80,7 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
             let entries =
                 parse(&content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
-            tables.recorded.extend(entries.into_iter().map(of_file));
-            tables.is_kept = true;
+            tables.recorded.get_or_insert_default().extend(entries.into_iter().map(of_file));
         }
     }
     let areas: Vec<_> = places.areas().map(|root| root.to_path_buf()).collect();
