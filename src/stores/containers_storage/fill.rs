@@ -9,6 +9,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::inspect::mountpoints::Mounted;
 use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
@@ -61,7 +62,7 @@ pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<String> + 'a;
 
 /// What [`fill`] made of a store.
 #[derive(Clone, Debug, Default)]
-pub struct Filled {
+pub(super) struct Filled {
     /// The node of each unit.
     pub nodes: Vec<NodeIx>,
     /// For stores that read from this one.
@@ -69,13 +70,14 @@ pub struct Filled {
 }
 
 /// Adds one store's nodes, images, containers, leaks and findings to the inventory.
-/// `tallies` belong to `units` one by one, `files` to the layers of the records. Layers and images may
-/// come from the stores `additional`; `pinned_by` says which configuration keeps an image with these
-/// names and digests.
-pub fn fill(
+/// `tallies` belong to `units` one by one, `files` to the layers of the records; `mounted` is what the
+/// library says it has mounted, of the time of the writer's mounts. Layers and images may come from the
+/// stores `additional`; `pinned_by` says which configuration keeps an image with these names and digests.
+pub(super) fn fill(
     writer: InventoryWriter<'_>,
     (snapshot, units, files): (&Snapshot, Vec<Unit>, &[FilesOfLayer]),
     tallies: &[Tally],
+    mounted: Option<Vec<Mounted>>,
     additional: &[&Ids],
     pinned_by: &PinnedBy<'_>,
 ) -> Filled {
@@ -91,6 +93,7 @@ pub fn fill(
         containers: vec![None; snapshot.containers.len()],
         contents: HashMap::new(),
         files,
+        mounted,
         orphans: Vec::new(),
         metadata: None,
         processes: OnceCell::new(),
@@ -158,6 +161,7 @@ struct Filler<'a> {
     contents: HashMap<usize, u64>,
     /// By position of the layer.
     files: &'a [FilesOfLayer],
+    mounted: Option<Vec<Mounted>>,
     orphans: Vec<(Orphan, Unit, NodeIx)>,
     /// The store's bookkeeping.
     metadata: Option<NodeIx>,
@@ -199,7 +203,9 @@ impl Filler<'_> {
             StorageUnit::Container(_) => NodeKind::ContainerMetadata,
             StorageUnit::Orphan(Orphan::VarTmp) => NodeKind::TemporaryFile,
             StorageUnit::Orphan(_) => NodeKind::Orphan,
-            StorageUnit::Metadata | StorageUnit::ReserveFile => NodeKind::StoreMetadata,
+            StorageUnit::Metadata | StorageUnit::ReserveFile => {
+                NodeKind::StoreMetadata
+            }
             StorageUnit::Records => NodeKind::StoreRecords,
             StorageUnit::Other(_) => NodeKind::Other,
         };

@@ -10,6 +10,7 @@ use super::config::pinned_by;
 use super::edit::Watch;
 use super::fill;
 use super::inspect::inspect;
+use super::inspect::mountpoints::{self, MountTables};
 use super::needs;
 use super::places::StorePlaces;
 use super::records::LayerRecord;
@@ -168,12 +169,16 @@ impl Store for Graphroot {
         let leaks = filling.request.measure.finds_leaks();
         // Only containers and leaks are ever in use by a mount.
         let has_containers = !self.snapshot.containers.is_empty();
-        let mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
-            true => mounts_below(&areas_of_store, &mut filling.inventory.findings, || {
-                self.units.iter().map(|unit| unit.path.clone()).collect()
-            }),
-            false => Vec::new(),
-        };
+        let tables = if leaks { mountpoints::read(&self.snapshot.places) } else { None };
+        let MountTables { recorded, mounts } = tables.unwrap_or_else(|| {
+            let mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
+                true => mounts_below(&areas_of_store, &mut filling.inventory.findings, || {
+                    self.units.iter().map(|unit| unit.path.clone()).collect()
+                }),
+                false => Vec::new(),
+            };
+            MountTables { recorded: None, mounts }
+        });
         let writer = InventoryWriter {
             inventory: filling.inventory,
             store,
@@ -185,8 +190,14 @@ impl Store for Graphroot {
         };
         let pinned_by = |names: &[String], digests: &[String]| pinned_by(filling.pins, names, digests);
         let units = std::mem::take(&mut self.units);
-        let filled =
-            fill::fill(writer, (&self.snapshot, units, &self.files), tallies, &additional, &pinned_by);
+        let filled = fill::fill(
+            writer,
+            (&self.snapshot, units, &self.files),
+            tallies,
+            recorded,
+            &additional,
+            &pinned_by,
+        );
         filling.ids.insert((graphroot, driver), filled.ids);
         filled.nodes
     }
