@@ -1,5 +1,5 @@
-//! Sizes of finished layers that earlier scans measured, and when one of them may be used.
-//! Data and rules alone; who stores it is unknown.
+//! Sizes of finished layers (and of what else changes with its stamp) that earlier scans measured, and
+//! when one of them may be used. Data and rules alone; who stores it is unknown.
 //!
 //! The size of a layer is cached if the layer is finished, was read without errors and shares
 //! nothing. It is valid as long as the layer's record and its [`stamp`](super::stamp) are unchanged. Each

@@ -45,8 +45,8 @@ pub(super) trait Store: Debug {
     /// All units, in an order that only a new reading changes.
     fn units(&self) -> Vec<UnitView<'_>>;
 
-    /// For each unit a fingerprint of its record, if nothing but a deletion changes the unit
-    /// any more: its size may then come from an earlier scan. Units behind the end have none.
+    /// For each unit a fingerprint of its record, if its files stay as they are while its stamp does:
+    /// its size may then come from an earlier scan. Units behind the end have none.
     fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
         Vec::new()
     }

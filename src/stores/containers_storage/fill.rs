@@ -95,7 +95,7 @@ pub(super) fn fill(
         files,
         mounted,
         orphans: Vec::new(),
-        metadata: None,
+        short_names: None,
         processes: OnceCell::new(),
         layer_at: snapshot.layers.iter().enumerate().map(|(at, layer)| (layer.id.as_str(), at)).collect(),
     };
@@ -163,8 +163,7 @@ struct Filler<'a> {
     files: &'a [FilesOfLayer],
     mounted: Option<Vec<Mounted>>,
     orphans: Vec<(Orphan, Unit, NodeIx)>,
-    /// The store's bookkeeping.
-    metadata: Option<NodeIx>,
+    short_names: Option<NodeIx>,
     /// Read when somebody asks; `None` where they cannot be read.
     processes: OnceCell<Option<Processes>>,
     layer_at: HashMap<&'a str, usize>,
@@ -203,7 +202,7 @@ impl Filler<'_> {
             StorageUnit::Container(_) => NodeKind::ContainerMetadata,
             StorageUnit::Orphan(Orphan::VarTmp) => NodeKind::TemporaryFile,
             StorageUnit::Orphan(_) => NodeKind::Orphan,
-            StorageUnit::Metadata | StorageUnit::ReserveFile => {
+            StorageUnit::Metadata | StorageUnit::ShortNames | StorageUnit::ReserveFile => {
                 NodeKind::StoreMetadata
             }
             StorageUnit::Records => NodeKind::StoreRecords,
@@ -211,8 +210,8 @@ impl Filler<'_> {
         };
         let id = if let StorageUnit::Other(name) = &unit.what { name.clone() } else { unit.id };
         let node = self.writer.add(kind, id, area, unit.path, size);
-        if unit.what == StorageUnit::Metadata {
-            self.metadata.get_or_insert(node);
+        if unit.what == StorageUnit::ShortNames {
+            self.short_names.get_or_insert(node);
         }
         match unit.what {
             StorageUnit::Image(at) => self.images[at] = Some(node),

@@ -220,9 +220,10 @@ pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Sn
     Ok(snapshot)
 }
 
-/// For each unit a fingerprint of its record, if it is a layer that is no longer written to. A finished
-/// layer has a digest or a length of its tar; both are written when its content is complete, and
-/// containers' layers have neither (container-libs, `storage/layers.go`).
+/// For each unit whose files stay as they are while its stamp does: a fingerprint of its record. That is a
+/// layer that is no longer written to: it has a digest or a length of its tar, both written when its
+/// content is complete, and containers' layers have neither (container-libs, `storage/layers.go`). And
+/// it is the directory of short names: no symlink changes without it.
 fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
     let writable: HashSet<&str> =
         snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect();
@@ -231,6 +232,7 @@ fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>>
             let layer = snapshot.layers.get(at)?;
             (is_finished(layer) && !writable.contains(layer.id.as_str())).then(|| fingerprint(layer))
         }
+        StorageUnit::ShortNames => Some(Fingerprinter::new("short names, 1").finish()),
         _ => None,
     };
     units.par_iter().map(of).collect()

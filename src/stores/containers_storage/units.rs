@@ -39,6 +39,8 @@ pub enum StorageUnit {
     Orphan(Orphan),
     /// The store's bookkeeping.
     Metadata,
+    /// The overlay driver's directory of short names, a symlink for each layer.
+    ShortNames,
     /// Record files, which every deletion rewrites.
     Records,
     /// Our own reserve file: see [`super::edit::ReserveFile`].
@@ -59,6 +61,7 @@ impl UnitKind for StorageUnit {
             Self::Container(_) => "container",
             Self::Orphan(orphan) => orphan.class().as_str(),
             Self::Metadata => "metadata",
+            Self::ShortNames => "short names",
             Self::Records => "records",
             Self::ReserveFile => "reserve",
             Self::Other(_) => "other",
@@ -293,7 +296,7 @@ impl<'a> Sorter<'a> {
             }
             // Marker files and whatever else the driver keeps are never a layer.
             match (entry.name.to_str(), entry.kind) {
-                (Some("l"), FileKind::Directory) => self.metadata(path, TreeScope::Whole),
+                (Some("l"), FileKind::Directory) => self.whole(StorageUnit::ShortNames, "short names", path),
                 (Some("staging"), FileKind::Directory) => {
                     self.metadata(path.clone(), TreeScope::EntryOnly);
                     for (id, _, path) in self.entries(&path) {

@@ -118,7 +118,7 @@ impl Filler<'_> {
             // What is missing was taken out of the directory.
             let in_directory = || changed.or_else(|| self.changed(path.parent()?));
             let (id, since, host) = match *of {
-                FaultOf::StrayName => (&*name, changed, self.metadata),
+                FaultOf::StrayName => (&*name, changed, self.short_names),
                 FaultOf::Layer(at) => {
                     let record = &snapshot.layers[at];
                     (record.id.as_str(), changed.or(record.created), None)

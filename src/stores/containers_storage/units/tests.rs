@@ -155,7 +155,7 @@ fn an_overlay_store() {
         ("vfs", "nothing"),
         ("vfs-layers", "nothing"),
         ("overlay alone", "Metadata"),
-        ("overlay/l", "Metadata"),
+        ("overlay/l", "ShortNames"),
         ("overlay/staging alone", "Metadata"),
         ("overlay/staging/111", "staging-dead"),
         ("overlay/tempdirs/lock-7", "tempdirs-dead"),
