@@ -5,10 +5,10 @@ use crate::execute::gauges::Gauges;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::model::outcome::Stopped;
-use crate::model::plan::{self, Failure, Gain, Phase, Problem, Step};
-use crate::model::rules::Ruling;
+use crate::model::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
+use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
-use crate::model::{Image, ImageIx, OutcomeKind, Plan};
+use crate::model::{Image, ImageIx, Inventory, OutcomeKind, Plan, StoreIx};
 use crate::policy::compare::{Comparison, compare};
 use crate::policy::plan::{Answer, Planner, Task};
 use crate::policy::rules::Judge;
@@ -173,6 +173,12 @@ impl Handler for Images<'_> {
             return Ok(Proof::Kept(Ruling { detail, ..ruling }));
         }
         let image: &Image = &fresh.inventory.images[at.get()];
+        if step.cause == Cause::Request
+            && let Some(name) = unasked(step, &fresh.inventory, store)
+        {
+            let detail = format!("there is the name {name} now, which was not asked for");
+            return Ok(Proof::Kept(Ruling::keeps(Rule::NotProven, detail)));
+        }
         step.target.names.clone_from(&image.names);
         self.fresh = Some(Fresh { scan: fresh, at, along, is_removed: false, is_gone: false });
         Ok(Proof::MayGo)
@@ -209,6 +215,15 @@ impl Handler for Images<'_> {
     fn byproduct(&self) -> Vec<Gain> {
         self.remover.byproduct(&self.scan.inventory, &self.scan.refs)
     }
+}
+
+/// A name that one of the images has now and did not have when the names were looked up: its owner may
+/// want to keep it.
+fn unasked<'a>(step: &Step, inventory: &'a Inventory, store: StoreIx) -> Option<&'a String> {
+    std::iter::once(&step.target).chain(&step.along).find_map(|target| {
+        let image = &inventory.images[proof::find(inventory, store, &target.id)?.get()];
+        image.names.iter().find(|name| !target.names.contains(name))
+    })
 }
 
 fn damaged(step: &Step) -> PreconditionError {

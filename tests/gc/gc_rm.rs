@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::process::Stdio;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 use crate::cri_server;
 use crate::support;
@@ -102,19 +103,52 @@ fn on_terminal(node: &GcNode, words: &[&str], answer: &str) -> Run {
 
 /// The same with something more for the shell behind the command.
 fn typed(node: &GcNode, words: &[&str], answer: &str, behind: &str) -> Run {
+    let input = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(input.path(), answer).unwrap();
+    let mut command = terminal(node, words, behind);
+    // Typed once the question is there: what comes before is typed ahead, as with a person.
+    command.stdin(Stdio::from(std::fs::File::open(input.path()).unwrap()));
+    Running::start(&mut command).end().expect_no_crash()
+}
+
+fn terminal(node: &GcNode, words: &[&str], behind: &str) -> Command {
     let line = node.command(words);
     let quote = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy());
     let mut all = vec![quote(line.get_program())];
     all.extend(line.get_args().map(quote));
-    let input = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(input.path(), answer).unwrap();
-    let mut command = std::process::Command::new("script");
+    let mut command = Command::new("script");
     program::hermetic(&mut command);
     let inner = format!("stty cols 120; {} {behind}", all.join(" "));
     command.args(["-qec", &inner, "/dev/null"]);
-    // Typed once the question is there: what comes before is typed ahead, as with a person.
-    command.stdin(Stdio::from(std::fs::File::open(input.path()).unwrap()));
-    Running::start(&mut command).end().expect_no_crash()
+    command
+}
+
+#[test]
+fn a_name_given_while_a_person_thinks_keeps_the_image() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    if !support::require_program("script") {
+        return;
+    }
+    node.age();
+    let words = ["rm", &name(0), "--no-progress", "--color", "never"];
+    let mut child = terminal(&node, &words, "").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut screen, mut from) = (Vec::new(), child.stdout.take().unwrap());
+    let mut chunk = [0; 1024];
+    while !String::from_utf8_lossy(&screen).contains("[y/N]") {
+        let length = from.read(&mut chunk).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&screen));
+        screen.extend_from_slice(&chunk[..length]);
+    }
+    node.store.podman(["tag", &name(0), "reg.local/later:1"]);
+    child.stdin.take().unwrap().write_all(b"y\n").unwrap();
+    from.read_to_end(&mut screen).unwrap();
+    let screen = String::from_utf8_lossy(&screen);
+    assert_eq!(child.wait().unwrap().code(), Some(5), "{screen}");
+    assert!(screen.contains("reg.local/later:1"), "{screen}");
+    assert_eq!(node.removals(), 0, "{screen}");
+    // Asked for with the new name it goes, and the history has both.
+    let both = node.json(0, &["rm", &name(0), "reg.local/later:1"]);
+    assert_eq!(list(&both, "/deleted/0/names").len(), 2, "{both:#}");
 }
 
 #[test]
