@@ -89,6 +89,7 @@ pub fn deleted(
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
          ON CONFLICT (run, position) DO UPDATE SET
              at = iif(outcome = 'unknown', excluded.at, at),
+             names = iif(outcome = 'unknown', excluded.names, names),
              error = iif(outcome = 'unknown', excluded.error, error),
              outcome = iif(outcome = 'unknown', excluded.outcome, outcome),
              measured_bytes = coalesce(excluded.measured_bytes, measured_bytes),

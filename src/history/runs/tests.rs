@@ -113,6 +113,12 @@ fn a_run_comes_back_as_it_was_recorded() {
     let (found, _) = list(&tx, &all()).unwrap();
     assert_eq!((found[0].ended, found[0].outcome, found[0].quiet), (None, None, false), "killed here");
 
+    let begun = DeletionRow {
+        names: vec!["named/when:planned".into()],
+        certainty: Certainty::Unknown,
+        ..deletion(middle, TargetKind::Image)
+    };
+    deleted(&tx, run, 0, &begun).unwrap();
     deleted(&tx, run, 0, &deletion(middle, TargetKind::Image)).unwrap();
     let failed = DeletionRow { error: Some("busy".into()), ..deletion(middle, TargetKind::Leak) };
     deleted(&tx, run, 1, &failed).unwrap();
