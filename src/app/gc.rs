@@ -24,7 +24,7 @@ use super::rm::{self, Requested};
 use super::run::CommandRun;
 use super::runtime;
 use super::scan::{self, ScanResult};
-use super::state::{Purpose, State, read_clocks};
+use super::state::{Purpose, State, pins_now, read_clocks};
 use super::via;
 use crate::config::{Config, Via};
 use crate::cri::Options;
@@ -180,7 +180,10 @@ impl<'a> Gc<'a> {
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
-        if !was_locked && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
+        // A person may have pinned something while being asked.
+        let pins = pins_now(self.asked.request);
+        let pins = pins.as_ref().unwrap_or(planned.scanned.state.pins());
+        if !was_locked && resumed(self.asked.request, &planned.editors, pins) {
             self.resumed = true;
             return Err(PreconditionError::stale("an interrupted run was finished first").into());
         }
@@ -510,7 +513,9 @@ impl<'a> Gc<'a> {
         let (mut plan, kubelet, policy, targets) = match deleted {
             Ok((plan, report)) => (plan, report, result.policy, result.targets),
             // What was deleted before is gone all the same, and that is told.
-            Err(error) if !before_images.is_empty() => {
+            Err(error)
+                if before_images.iter().any(|plan| !(plan.steps.is_empty() && plan.problems.is_empty())) =>
+            {
                 (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
             }
             Err(error) => return Err(error.into()),

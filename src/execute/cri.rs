@@ -382,7 +382,11 @@ impl Remover for CriRemover {
                 Err(error) if matches!(error.problem, CriProblem::NotFound(_)) => {
                     missing.get_or_insert_with(|| error.to_string());
                 }
-                Err(error) => return what_came(&error, touched),
+                Err(error) => {
+                    let came = what_came(&error, touched);
+                    self.collected |= touched || matches!(came, RemovalAnswer::InDoubt(_));
+                    return came;
+                }
             }
         }
         if let Some(message) = missing.filter(|_| !touched) {

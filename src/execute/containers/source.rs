@@ -47,11 +47,11 @@ pub(super) fn run<S: ContainerSource>(
     account: &mut Account<'_>,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
-    for stage in Stage::ALL.into_iter().filter(|stage| stage.is_in(scope)) {
+    for (at, stage) in Stage::ALL.into_iter().filter(|stage| stage.is_in(scope)).enumerate() {
         // What the stage before has removed is gone by now, what could not be removed is still there.
         let seen = match source.look() {
             Ok(seen) => seen,
-            Err(error) if stage == Stage::ALL[0] => return Err(error),
+            Err(error) if at == 0 => return Err(error),
             Err(error) => {
                 run.stop_unproven(error.what);
                 break;
