@@ -226,7 +226,7 @@ fn unasked<'a>(step: &Step, inventory: &'a Inventory, store: StoreIx) -> Option<
     })
 }
 
-fn damaged(step: &Step) -> PreconditionError {
+pub(super) fn damaged(step: &Step) -> PreconditionError {
     let root = step.target.store_root();
     PreconditionError::new(format!("the records of the store {root} can no longer be read in full"))
 }

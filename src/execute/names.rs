@@ -1,6 +1,7 @@
 //! Removes names from images that keep other names: nothing is freed, and the image stays.
 
 use crate::execute::executor::{Handler, Proof, Run};
+use crate::execute::images::damaged;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::model::outcome::Stopped;
@@ -108,7 +109,11 @@ impl Handler for Names<'_> {
         let store = proof::find_store(store, &fresh.inventory)?;
         self.fresh = None;
         let Some(at) = proof::find(&fresh.inventory, store, &step.target.id) else {
-            return Ok(Proof::MayGo);
+            return match proof::is_damaged(&fresh.inventory, store) {
+                true => Err(damaged(step)),
+                // Whoever asked for it is told.
+                false => Ok(Proof::MayGo),
+            };
         };
         let facts = ImageFacts::with(&fresh.inventory, context, &facts_of, extra);
         if let Some(ruling) = judge(&fresh, &facts, policy, at, &step.target.names) {
