@@ -115,8 +115,6 @@ pub struct Run<'a> {
     pub(super) repaired: Vec<Target>,
     problems: Vec<Problem>,
     pub(super) stopped: Option<Stopped>,
-    /// The last removal failed although it was answered with success.
-    pub(super) was_answered: bool,
 }
 
 impl std::fmt::Debug for Run<'_> {
@@ -154,7 +152,6 @@ impl<'a> Run<'a> {
             repaired: Vec::new(),
             problems: Vec::new(),
             stopped: None,
-            was_answered: false,
         }
     }
 
@@ -216,14 +213,13 @@ impl<'a> Run<'a> {
             Answer::StoreSkipped(why) => {
                 plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why));
             }
-            Answer::AlreadyGone | Answer::NotTried | Answer::Failed(_) => {}
+            Answer::AlreadyGone | Answer::NotTried | Answer::Failed(_) | Answer::StillThere(_) => {}
         }
         answer
     }
 
     /// Deletes one target.
     pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
-        self.was_answered = false;
         if self.is_stopped() && !handler.is_done(step) {
             return Answer::NotTried;
         }
@@ -327,7 +323,10 @@ impl<'a> Run<'a> {
         handler: &dyn Handler,
         gauged: &Gauged,
     ) -> Answer {
-        self.was_answered = matches!(removed, RemovalAnswer::Answered);
+        let answer = match removed {
+            RemovalAnswer::Answered => Answer::StillThere,
+            _ => Answer::Failed,
+        };
         let problem = match removed {
             RemovalAnswer::LeftOver(failure) => {
                 let part = self.freed(step.clone(), gauged, handler, false);
@@ -355,7 +354,7 @@ impl<'a> Run<'a> {
         if !step.target.is_image() {
             self.problems.push(problem.clone());
         }
-        Answer::Failed(problem)
+        answer(problem)
     }
 
     /// The filesystems on which something is expected to be freed, and their room now.

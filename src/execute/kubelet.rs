@@ -71,10 +71,6 @@ pub fn plan(
 /// How a removal requested by the kubelet's collector is carried out.
 trait StepRunner {
     fn delete(&mut self, step: &Step) -> Answer;
-    /// The object stayed although the runtime reported success.
-    fn was_answered(&self) -> bool {
-        false
-    }
     fn is_stopped(&mut self) -> bool {
         false
     }
@@ -103,10 +99,6 @@ impl StepRunner for Act<'_, '_> {
         let answer = self.run.step(step, &mut self.images);
         stop_without_space(self.run, &answer);
         answer
-    }
-
-    fn was_answered(&self) -> bool {
-        self.run.was_answered
     }
 
     fn is_stopped(&mut self) -> bool {
@@ -211,14 +203,20 @@ impl KubeletNode<'_, '_> {
             Answer::NotTried => Err(RuntimeError("the run was stopped".into())),
             Answer::Kept(ruling) => self.stays(at, ruling),
             Answer::StoreSkipped(why) => self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message)),
-            Answer::Failed(problem) => {
-                let message = problem.message.clone();
-                self.problems.push(problem);
-                self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
-                // The kubelet trusts the runtime's answer.
-                if self.runner.was_answered() { Ok(()) } else { Err(RuntimeError(message)) }
+            Answer::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),
+            // The kubelet trusts the runtime's answer.
+            Answer::StillThere(problem) => {
+                self.failed(at, problem);
+                Ok(())
             }
         }
+    }
+
+    fn failed(&mut self, at: ImageIx, problem: Problem) -> String {
+        let message = problem.message.clone();
+        self.problems.push(problem);
+        self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+        message
     }
 
     fn stays(&mut self, at: ImageIx, ruling: Ruling) -> Result<(), RuntimeError> {

@@ -14,7 +14,6 @@ use crate::model::rules::Rule;
 use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Ages, ExternalFacts, Input, Policy, rules};
-use crate::stores::containers_storage::artifacts;
 use crate::stores::{self, Measure, Scan, ScanRequest};
 use crate::sys::stop;
 
@@ -211,7 +210,7 @@ pub(super) fn is_there(
 ) -> Result<Option<bool>, PreconditionError> {
     let image = &scan.inventory.images[at.get()];
     let store = &scan.inventory.stores[image.store.get()];
-    if store.driver != artifacts::DRIVER {
+    if !store.is_of_artifacts() {
         let request = ScanRequest { measure: Measure::Records, ..request.clone() };
         return stores::has_image(&request, scan, image).map_err(|error| {
             let root = store.root.display();

@@ -166,7 +166,7 @@ impl<'a> Planner<'a> {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
                 self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
             }
-            Answer::Failed(problem) => {
+            Answer::Failed(problem) | Answer::StillThere(problem) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {
                     self.states[at.get()] =
                         ImageState::Kept(Ruling::keeps(Rule::Refused, problem.message.clone()));

@@ -50,6 +50,8 @@ pub enum Answer {
     NotTried,
     /// The attempt failed, and the target is still there.
     Failed(Problem),
+    /// It was reported as removed, and is still there.
+    StillThere(Problem),
 }
 
 /// What the first deletion in a store has to do.
