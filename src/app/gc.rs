@@ -180,10 +180,7 @@ impl<'a> Gc<'a> {
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
-        // A person may have pinned something while being asked.
-        let pins = pins_now(self.asked.request);
-        let pins = pins.as_ref().unwrap_or(planned.scanned.state.pins());
-        if !was_locked && resumed(self.asked.request, &planned.editors, pins) {
+        if !was_locked && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
             self.resumed = true;
             return Err(PreconditionError::stale("an interrupted run was finished first").into());
         }
@@ -508,14 +505,13 @@ impl<'a> Gc<'a> {
         let gauges = Gauges::open(&scan.inventory, logs);
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder, flag());
         let before = run.measure();
+        let has_acted = |plan: &Plan| !(plan.steps.is_empty() && plan.problems.is_empty());
         let mut before_images = Vec::new();
         let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut before_images);
         let (mut plan, kubelet, policy, targets) = match deleted {
             Ok((plan, report)) => (plan, report, result.policy, result.targets),
             // What was deleted before is gone all the same, and that is told.
-            Err(error)
-                if before_images.iter().any(|plan| !(plan.steps.is_empty() && plan.problems.is_empty())) =>
-            {
+            Err(error) if before_images.iter().any(has_acted) => {
                 (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
             }
             Err(error) => return Err(error.into()),
@@ -690,7 +686,9 @@ fn resumed(request: &Request, editors: &Editors, pins: &Pins) -> bool {
     if direct::check_namespace(request).is_err() {
         return false;
     }
-    let (resumed, problems) = direct::resume(editors, pins);
+    // A person may have pinned something while being asked.
+    let now = pins_now(request);
+    let (resumed, problems) = direct::resume(editors, now.as_ref().unwrap_or(pins));
     if resumed > 0 {
         tracing::warn!("finished an interrupted run: {resumed} images and layers");
     }

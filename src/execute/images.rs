@@ -176,7 +176,7 @@ impl Handler for Images<'_> {
         if step.cause == Cause::Request
             && let Some(name) = unasked(step, &fresh.inventory, store)
         {
-            let detail = format!("there is the name {name} now, which was not asked for");
+            let detail = format!("it has the name {name}, too: give both");
             return Ok(Proof::Kept(Ruling::keeps(Rule::NotProven, detail)));
         }
         step.target.names.clone_from(&image.names);

@@ -111,6 +111,7 @@ fn typed(node: &GcNode, words: &[&str], answer: &str, behind: &str) -> Run {
     Running::start(&mut command).end().expect_no_crash()
 }
 
+/// The program on a terminal, not started yet.
 fn terminal(node: &GcNode, words: &[&str], behind: &str) -> Command {
     let line = node.command(words);
     let quote = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy());
@@ -149,6 +150,7 @@ fn a_name_given_while_a_person_thinks_keeps_the_image() {
     // Asked for with the new name it goes, and the history has both.
     let both = node.json(0, &["rm", &name(0), "reg.local/later:1"]);
     assert_eq!(list(&both, "/deleted/0/names").len(), 2, "{both:#}");
+    assert_recorded(&node.history()[0], &both);
 }
 
 #[test]

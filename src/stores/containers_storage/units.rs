@@ -61,7 +61,7 @@ impl UnitKind for StorageUnit {
             Self::Container(_) => "container",
             Self::Orphan(orphan) => orphan.class().as_str(),
             Self::Metadata => "metadata",
-            Self::ShortNames => "short names",
+            Self::ShortNames => "short-names",
             Self::Records => "records",
             Self::ReserveFile => "reserve",
             Self::Other(_) => "other",
