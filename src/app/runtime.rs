@@ -99,7 +99,7 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
         Which::Several => {
             let names: Vec<_> = runtimes
                 .iter()
-                .map(|(_, client)| format!("{} at {}", client.version().name, client.endpoint()))
+                .map(|(_, client)| format!("{} at {}", client.version().runtime_name, client.endpoint()))
                 .collect();
             Err(refused(format!("several container runtimes answer: {}", names.join(", ")), name_it))
         }

@@ -9,15 +9,11 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::connection::{Call, CallKind};
-use super::convert;
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
 use super::error::{CriError, CriProblem, one_line};
 use super::first_bytes;
-use super::types::{
-    ContainerDetails, ImageFilesystems, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStatus,
-    RuntimeVersion,
-};
+use super::types::{self, ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};
 use crate::model::reference::bare_id;
 
 /// What CRI calls its own version in a request for a version (`Version` ignores it).
@@ -29,7 +25,7 @@ const KUBELET_API_VERSION: &str = "0.1.0";
 pub struct Client {
     endpoint: Endpoint,
     options: Options,
-    version: RuntimeVersion,
+    version: v1::VersionResponse,
 }
 
 impl Client {
@@ -40,7 +36,7 @@ impl Client {
     /// [`CriProblem::NotGrpc`], [`CriProblem::NoCri`] and [`CriProblem::OldApi`] for what is no runtime with
     /// CRI v1.
     pub fn connect(endpoint: Endpoint, options: Options) -> Result<Self, CriError> {
-        let mut client = Self { endpoint, options, version: RuntimeVersion::default() };
+        let mut client = Self { endpoint, options, version: v1::VersionResponse::default() };
         client.version = client.ask_version()?;
         Ok(client)
     }
@@ -58,7 +54,7 @@ impl Client {
 
     /// The version that the runtime reported when we connected.
     #[must_use]
-    pub fn version(&self) -> &RuntimeVersion {
+    pub fn version(&self) -> &v1::VersionResponse {
         &self.version
     }
 
@@ -68,10 +64,10 @@ impl Client {
     }
 
     /// The runtime's status, the verbose part included.
-    pub fn status(&self) -> Result<RuntimeStatus, CriError> {
+    pub fn status(&self) -> Result<v1::StatusResponse, CriError> {
         let ask =
             |channel| async move { self.runtime(channel).status(v1::StatusRequest { verbose: true }).await };
-        self.query("Status", self.options.asking, ask).map(convert::status)
+        self.query("Status", self.options.asking, ask)
     }
 
     /// All images.
@@ -84,7 +80,7 @@ impl Client {
             self.image(channel).list_images(v1::ListImagesRequest { filter: None }).await
         };
         let answer = self.query("ListImages", self.options.listing, ask)?;
-        convert::images(answer).map_err(|problem| self.error("ListImages", problem))
+        types::images(answer).map_err(|problem| self.error("ListImages", problem))
     }
 
     /// All containers in every state, without sandboxes. CRI-O leaves out those that are
@@ -97,7 +93,7 @@ impl Client {
             self.runtime(channel).list_containers(v1::ListContainersRequest { filter: None }).await
         };
         let answer = self.query("ListContainers", self.options.listing, ask)?;
-        convert::containers(answer).map_err(|problem| self.error("ListContainers", problem))
+        types::containers(answer).map_err(|problem| self.error("ListContainers", problem))
     }
 
     /// Details that only the status of a container has: its exit, its mounts. `None` if the
@@ -113,7 +109,7 @@ impl Client {
         let request = v1::ContainerStatusRequest { container_id: id.into(), verbose: false };
         let ask = |channel| async move { self.runtime(channel).container_status(request).await };
         match self.call(CALL, kind, self.options.asking, ask) {
-            Ok(answer) => convert::details(id, answer).map(Some).map_err(|problem| self.error(CALL, problem)),
+            Ok(answer) => types::details(id, answer).map(Some).map_err(|problem| self.error(CALL, problem)),
             Err(CriError { problem: CriProblem::NotFound(_), .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -143,13 +139,13 @@ impl Client {
             self.runtime(channel).list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }).await
         };
         let answer = self.call("ListPodSandbox", kind, self.options.listing, ask)?;
-        convert::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
+        types::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
     }
 
     /// Where the runtime reports its images to be stored. Its byte counts are not measurements.
-    pub fn image_filesystems(&self) -> Result<ImageFilesystems, CriError> {
+    pub fn image_filesystems(&self) -> Result<v1::ImageFsInfoResponse, CriError> {
         let ask = |channel| async move { self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await };
-        self.query("ImageFsInfo", self.options.listing, ask).map(convert::filesystems)
+        self.query("ImageFsInfo", self.options.listing, ask)
     }
 
     /// Asks for the removal of an image, all of its names with it. Success proves nothing:
@@ -220,13 +216,13 @@ impl Client {
         self.action(CALL, self.options.removing, ask).map(drop)
     }
 
-    fn ask_version(&self) -> Result<RuntimeVersion, CriError> {
+    fn ask_version(&self) -> Result<v1::VersionResponse, CriError> {
         const CALL: &str = "Version";
         let version = String::from(KUBELET_API_VERSION);
         let request = v1::VersionRequest { version: version.clone() };
         let ask = |channel| async move { self.runtime(channel).version(request).await };
         let error = match self.query(CALL, self.options.asking, ask) {
-            Ok(answer) => return Ok(convert::version(answer)),
+            Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         let words = match error.problem {

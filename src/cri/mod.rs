@@ -8,7 +8,6 @@
 
 mod client;
 mod connection;
-mod convert;
 mod deadlines;
 pub mod discover;
 mod endpoint;
@@ -23,7 +22,4 @@ pub use deadlines::Options;
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use error::{CriError, CriProblem};
 pub use place::{StorePlace, StoreType};
-pub use types::{
-    Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, RuntimeContainer, RuntimeImage,
-    RuntimeSandbox, RuntimeStatus, RuntimeVersion,
-};
+pub use types::{ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};

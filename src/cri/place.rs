@@ -10,12 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use k8s_cri::v1;
 use serde_json::Value;
 
 use super::client::Client;
 use super::endpoint::Endpoint;
 use super::error::CriError;
-use super::types::{ImageFilesystems, RuntimeStatus};
 
 /// containerd keeps each plugin's data in a directory of this kind of name.
 const CONTAINERD_PLUGIN: &str = "io.containerd.";
@@ -80,7 +80,7 @@ impl StorePlace {
 }
 
 /// containerd's verbose status.
-fn of_status(status: &RuntimeStatus) -> Option<StorePlace> {
+fn of_status(status: &v1::StatusResponse) -> Option<StorePlace> {
     let config: Value = serde_json::from_str(status.info.get("config")?).ok()?;
     let path = |key: &str| absolute(config.get(key)?.as_str()?);
     // `rootDir` is CRI's own directory in the root.
@@ -112,8 +112,12 @@ fn of_info(info: &str) -> Option<StorePlace> {
 }
 
 /// The directory that a runtime names as its image filesystem, by its name.
-fn of_filesystems(filesystems: &ImageFilesystems) -> Option<StorePlace> {
-    let directory = absolute(&filesystems.images.first()?.directory)?;
+fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<StorePlace> {
+    // A directory of the store, in spite of its name. The byte counts beside it are no measurements: CRI-O
+    // counts only its records of images, containerd leaves out the content store.
+    let directory = |of: &[v1::FilesystemUsage]| absolute(&of.first()?.fs_id.as_ref()?.mountpoint);
+    let containers = directory(&filesystems.container_filesystems);
+    let directory = directory(&filesystems.image_filesystems)?;
     let name = directory.file_name()?.to_str()?;
     let origin = || "the runtime's ImageFsInfo".to_owned();
     if let Some(root) = plugin_parent(&directory) {
@@ -133,7 +137,6 @@ fn of_filesystems(filesystems: &ImageFilesystems) -> Option<StorePlace> {
         Some((directory.parent()?.to_path_buf(), driver.to_owned()))
     };
     let (images, driver) = graph(&directory)?;
-    let containers = filesystems.containers.first().and_then(|one| absolute(&one.directory));
     let containers = containers.and_then(|directory| graph(&directory)).map(|(root, _)| root);
     let root = containers.unwrap_or_else(|| images.clone());
     Some(StorePlace {
@@ -181,7 +184,6 @@ fn http_info(endpoint: &Endpoint, deadline: Duration) -> std::io::Result<String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::ImageFilesystem;
     use super::*;
 
     fn brief(place: Option<StorePlace>) -> Option<(StoreType, String, Option<String>, Option<String>)> {
@@ -202,7 +204,7 @@ mod tests {
     fn what_status_tells() {
         let of = |config: &str| {
             let info = [("config".to_owned(), config.to_owned())].into();
-            brief(of_status(&RuntimeStatus { info, ..RuntimeStatus::default() }))
+            brief(of_status(&v1::StatusResponse { info, ..v1::StatusResponse::default() }))
         };
         let containerd = StoreType::Containerd;
         assert_eq!(
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(of("{\"sandboxImage\": \"pause\"}"), None, "CRI-O");
         assert_eq!(of("{\"containerdRootDir\": \"c\"}"), None);
         assert_eq!(of("no JSON"), None);
-        assert_eq!(brief(of_status(&RuntimeStatus::default())), None);
+        assert_eq!(brief(of_status(&v1::StatusResponse::default())), None);
     }
 
     #[test]
@@ -238,13 +240,13 @@ mod tests {
     #[test]
     fn what_filesystems_tell() {
         let of = |images: &str, containers: &str| {
-            let one = |directory: &str| ImageFilesystem {
-                directory: directory.into(),
-                ..ImageFilesystem::default()
+            let one = |directory: &str| v1::FilesystemUsage {
+                fs_id: Some(v1::FilesystemIdentifier { mountpoint: directory.into() }),
+                ..v1::FilesystemUsage::default()
             };
-            brief(of_filesystems(&ImageFilesystems {
-                images: vec![one(images)],
-                containers: vec![one(containers)],
+            brief(of_filesystems(&v1::ImageFsInfoResponse {
+                image_filesystems: vec![one(images)],
+                container_filesystems: vec![one(containers)],
             }))
         };
         let storage = StoreType::ContainersStorage;
@@ -260,6 +262,6 @@ mod tests {
         for other in ["/var/lib/docker", "", "overlay-images", "/"] {
             assert_eq!(of(other, ""), None, "{other}");
         }
-        assert_eq!(brief(of_filesystems(&ImageFilesystems::default())), None);
+        assert_eq!(brief(of_filesystems(&v1::ImageFsInfoResponse::default())), None);
     }
 }

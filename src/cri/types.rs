@@ -1,45 +1,18 @@
-//! The runtime's answers as plain types. Texts are untrusted and unchanged; times are
-//! the runtime's clock; ids are compared as a whole, never by prefix.
+//! What is taken from the runtime's listings. Texts are untrusted and unchanged; times are the runtime's
+//! clock; ids are compared as a whole, never by prefix. Every inconsistency in a listing is an error, so
+//! that an empty list proves that there is nothing.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use jiff::Timestamp;
+use k8s_cri::v1;
 
+use super::error::CriProblem;
 use crate::model::ContainerState;
 
 /// The kubelet's label with a pod's uid (`pkg/kubelet/types/labels.go`).
-pub(super) const POD_UID: &str = "io.kubernetes.pod.uid";
-
-/// Name and version of a runtime.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuntimeVersion {
-    /// Its name, for example `containerd` or `cri-o`.
-    pub name: String,
-    /// Its version, for example `1.6.20` or `v2.3.4`.
-    pub version: String,
-    /// Its CRI version, for example `v1`.
-    pub api_version: String,
-}
-
-/// One condition of a runtime, for example `RuntimeReady`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
-    pub kind: String,
-    pub holds: bool,
-    /// A word for why, empty if it holds.
-    pub reason: String,
-    pub message: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuntimeStatus {
-    /// `RuntimeReady`, `NetworkReady`, ….
-    pub conditions: Vec<Condition>,
-    /// The verbose part, specific to the runtime, mostly JSON.
-    pub info: BTreeMap<String, String>,
-    /// Runtime handlers; runtimes older than CRI 0.30 name none.
-    pub handlers: Vec<String>,
-}
+const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// An image as a runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,8 +29,6 @@ pub struct RuntimeImage {
     /// The runtime calls it pinned. containerd before 1.6.25 and 1.7.10 says false of images
     /// that are.
     pub pinned: bool,
-    /// `spec.image`, empty in most runtimes.
-    pub spec_image: String,
     /// The runtime handler that it was pulled for; goes back to the runtime with a removal.
     pub runtime_handler: String,
 }
@@ -85,40 +56,18 @@ pub struct RuntimeContainer {
     pub state: ContainerState,
     /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
-    pub labels: BTreeMap<String, String>,
-    pub annotations: BTreeMap<String, String>,
-}
-
-/// A mount of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mount {
-    pub container_path: String,
-    /// What is mounted there; empty for an image.
-    pub host_path: String,
-    /// The image that is mounted there as a volume, as it was asked for; empty if none is.
-    pub image: String,
 }
 
 /// Details that only the status of one container has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerDetails {
-    pub id: String,
     pub state: ContainerState,
-    /// When it was made, started, ended; `None` where that has not happened.
+    /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
-    /// When it was started; of one that ends at once, containerd notes the start after the end.
-    pub started: Option<Timestamp>,
     /// When it ended: its death, from which its age as a dead container counts.
     pub finished: Option<Timestamp>,
-    /// Its exit code, meaningful once it has ended.
-    pub exit_code: i32,
-    /// `image_id` (empty in runtimes that do not fill it).
-    pub image_id: String,
-    /// `image_ref`: in containerd a repo digest here, unlike in the listing.
-    pub image_ref: String,
-    pub image_asked: String,
-    /// Mounts, image volumes among them.
-    pub mounts: Vec<Mount>,
+    /// The images that are mounted into it as volumes, as they were asked for.
+    pub image_volumes: Vec<String>,
     /// Where its log is, empty if it has none.
     pub log_path: String,
 }
@@ -133,42 +82,191 @@ pub struct RuntimeSandbox {
     pub namespace: String,
     /// The pod's uid.
     pub uid: String,
-    /// How often it was recreated.
-    pub attempt: u32,
+    /// The same from the kubelet's label; empty where there is none (crictl).
+    pub pod_uid: String,
     /// Ready: it runs.
     pub ready: bool,
     /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
-    pub labels: BTreeMap<String, String>,
-    pub annotations: BTreeMap<String, String>,
     /// The runtime handler it runs with.
     pub runtime_handler: String,
 }
 
-impl RuntimeSandbox {
-    /// The pod's uid from the kubelet's label; empty where there is none (crictl).
-    #[must_use]
-    pub fn pod_uid(&self) -> &str {
-        self.labels.get(POD_UID).map_or("", String::as_str)
+/// Images, each once and in order of their ids. One id may stand for several handlers. CRI-O lists an
+/// image that an additional image store has too once for each store: an exact repetition contradicts
+/// nothing.
+pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>, CriProblem> {
+    let image = |one: v1::Image| RuntimeImage {
+        id: one.id,
+        tags: one.repo_tags,
+        digests: one.repo_digests,
+        listed_bytes: one.size,
+        pinned: one.pinned,
+        runtime_handler: one.spec.unwrap_or_default().runtime_handler,
+    };
+    each_once("an image", answer.images, image, |one| {
+        let handler = one.spec.as_ref().map(|spec| spec.runtime_handler.clone());
+        (one.id.clone(), handler.unwrap_or_default())
+    })
+}
+
+pub(super) fn containers(answer: v1::ListContainersResponse) -> Result<Vec<RuntimeContainer>, CriProblem> {
+    let container = |mut one: v1::Container| {
+        let metadata = one.metadata.unwrap_or_default();
+        let image = one.image.unwrap_or_default();
+        RuntimeContainer {
+            state: container_state(one.state),
+            id: one.id,
+            sandbox_id: one.pod_sandbox_id,
+            name: metadata.name,
+            attempt: metadata.attempt,
+            pod_uid: one.labels.remove(POD_UID).unwrap_or_default(),
+            image_id: one.image_id,
+            image_ref: one.image_ref,
+            image_asked: image.image,
+            user_image: image.user_specified_image,
+            created: moment(one.created_at),
+        }
+    };
+    each_once("a container", answer.containers, container, |one| (one.id.clone(), String::new()))
+}
+
+pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<RuntimeSandbox>, CriProblem> {
+    let sandbox = |mut one: v1::PodSandbox| {
+        let ready = one.state() == v1::PodSandboxState::SandboxReady;
+        let metadata = one.metadata.unwrap_or_default();
+        RuntimeSandbox {
+            id: one.id,
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            pod_uid: one.labels.remove(POD_UID).unwrap_or_default(),
+            ready,
+            created: moment(one.created_at),
+            runtime_handler: one.runtime_handler,
+        }
+    };
+    each_once("a sandbox", answer.items, sandbox, |one| (one.id.clone(), String::new()))
+}
+
+/// The status of the container `id`.
+pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<ContainerDetails, CriProblem> {
+    let Some(status) = answer.status else {
+        return Err(CriProblem::Contradiction("an empty status".into()));
+    };
+    if status.id != id {
+        return Err(CriProblem::Contradiction(format!("asked for container {id}, got {:?}", status.id)));
+    }
+    let volumes = status.mounts.into_iter().filter_map(|mount| Some(mount.image?.image));
+    Ok(ContainerDetails {
+        state: container_state(status.state),
+        created: moment(status.created_at),
+        finished: moment(status.finished_at),
+        image_volumes: volumes.filter(|image| !image.is_empty()).collect(),
+        log_path: status.log_path,
+    })
+}
+
+/// `all` in order of their keys (an id first), if each has an id and no key stands for two different things.
+fn each_once<W: PartialEq, T>(
+    what: &str,
+    all: Vec<W>,
+    convert: impl Fn(W) -> T,
+    key: impl Fn(&W) -> (String, String),
+) -> Result<Vec<T>, CriProblem> {
+    // containerd lists in another order each time.
+    let mut kept: BTreeMap<(String, String), W> = BTreeMap::new();
+    for one in all {
+        match kept.entry(key(&one)) {
+            Entry::Vacant(new) if new.key().0.is_empty() => {
+                return Err(CriProblem::Contradiction(format!("it has {what} without an id")));
+            }
+            Entry::Vacant(new) => drop(new.insert(one)),
+            Entry::Occupied(known) if *known.get() == one => {}
+            Entry::Occupied(known) => {
+                let message = format!("it has {what} twice, and differently: {}", known.key().0);
+                return Err(CriProblem::Contradiction(message));
+            }
+        }
+    }
+    Ok(kept.into_values().map(convert).collect())
+}
+
+fn container_state(state: i32) -> ContainerState {
+    match v1::ContainerState::try_from(state) {
+        Ok(v1::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(v1::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(v1::ContainerState::ContainerExited) => ContainerState::Exited,
+        Ok(v1::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
     }
 }
 
-/// Where a runtime reports its images to be stored, and how much they use.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImageFilesystem {
-    /// A directory of the store, in spite of its name in CRI: `mountpoint`.
-    pub directory: String,
-    /// As the runtime reports it. **Not a measurement**: CRI-O counts only its image records,
-    /// containerd leaves out the content store.
-    pub claimed_bytes: Option<u64>,
-    /// Likewise for inodes.
-    pub claimed_inodes: Option<u64>,
+/// Nanoseconds since 1970. What has not happened is 0, or Go's zero time, which is negative.
+fn moment(nanoseconds: i64) -> Option<Timestamp> {
+    if nanoseconds <= 0 {
+        return None;
+    }
+    Timestamp::from_nanosecond(i128::from(nanoseconds)).ok()
 }
 
-/// The image filesystems of a runtime.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImageFilesystems {
-    pub images: Vec<ImageFilesystem>,
-    /// Of containers' writable layers; empty where the runtime does not tell.
-    pub containers: Vec<ImageFilesystem>,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(id: &str, tag: &str, handler: &str) -> v1::Image {
+        let spec = v1::ImageSpec { runtime_handler: handler.into(), ..v1::ImageSpec::default() };
+        v1::Image { id: id.into(), repo_tags: vec![tag.into()], spec: Some(spec), ..v1::Image::default() }
+    }
+
+    fn listed(all: &[v1::Image]) -> Result<usize, String> {
+        let answer = v1::ListImagesResponse { images: all.to_vec() };
+        images(answer).map(|images| images.len()).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn listings_that_count() {
+        assert_eq!(listed(&[]), Ok(0));
+        assert_eq!(listed(&[image("a", "x:1", ""), image("b", "y:1", "")]), Ok(2));
+        assert_eq!(listed(&[image("a", "x:1", ""), image("a", "x:1", "kata")]), Ok(2), "two handlers");
+        assert_eq!(listed(&[image("a", "x:1", ""), image("a", "x:1", "")]), Ok(1), "a repetition");
+    }
+
+    #[test]
+    fn listings_that_cannot_be_trusted() {
+        let twice = listed(&[image("a", "x:1", ""), image("b", "y:1", ""), image("a", "y:2", "")]);
+        assert!(twice.unwrap_err().contains("image twice, and differently: a"));
+        assert!(listed(&[image("", "x:1", "")]).unwrap_err().contains("an image without an id"));
+
+        let nameless = v1::ListContainersResponse { containers: vec![v1::Container::default()] };
+        let error = containers(nameless).unwrap_err().to_string();
+        assert!(error.contains("a container without an id"), "{error}");
+        let nameless = v1::ListPodSandboxResponse { items: vec![v1::PodSandbox::default()] };
+        assert!(sandboxes(nameless).unwrap_err().to_string().contains("a sandbox without an id"));
+
+        let other = v1::ContainerStatus { id: "b".into(), ..v1::ContainerStatus::default() };
+        let other = v1::ContainerStatusResponse { status: Some(other), ..Default::default() };
+        assert!(details("a", other).unwrap_err().to_string().contains("got \"b\""));
+        assert!(details("a", v1::ContainerStatusResponse::default()).is_err());
+    }
+
+    #[test]
+    fn moments() {
+        assert_eq!(moment(0), None);
+        assert_eq!(moment(-6_795_364_578_871_345_152), None, "Go's zero time");
+        assert_eq!(moment(1_700_000_000_000_000_001).unwrap().as_nanosecond(), 1_700_000_000_000_000_001);
+    }
+
+    #[test]
+    fn states() {
+        let known = [
+            ContainerState::Created,
+            ContainerState::Running,
+            ContainerState::Exited,
+            ContainerState::Unknown,
+            ContainerState::Unknown,
+        ];
+        for (number, state) in (0..).zip(known) {
+            assert_eq!(container_state(number), state);
+        }
+    }
 }

@@ -146,8 +146,7 @@ impl CriRemover {
                 continue;
             }
             if let Some(details) = self.client.container(id)? {
-                let images = details.mounts.into_iter().map(|mount| mount.image);
-                self.mounted.insert(id.clone(), images.filter(|image| !image.is_empty()).collect());
+                self.mounted.insert(id.clone(), details.image_volumes);
             }
         }
         Ok(())

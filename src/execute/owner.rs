@@ -75,14 +75,14 @@ impl Owners {
             Ok((client, Some(place))) => match owned(&place, inventory) {
                 Some(root) => {
                     let version = client.version();
-                    let runtime = format!("{} {}", version.name, version.version);
+                    let runtime = format!("{} {}", version.runtime_name, version.runtime_version);
                     Err(Presence::Answers { runtime, endpoint: client.endpoint().to_string(), root })
                 }
                 None => Ok(()),
             },
             Ok((client, None)) => Err(Presence::Unsure(format!(
                 "{} at {} does not report where its images are stored",
-                client.version().name,
+                client.version().runtime_name,
                 client.endpoint()
             ))),
         }

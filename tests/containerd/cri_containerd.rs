@@ -41,7 +41,11 @@ fn containerd_with_pods() {
     let options = Options { connecting: Duration::from_millis(500), ..Options::default() };
     let client = Client::connect(endpoint, options.clone()).unwrap();
     let version = client.version().clone();
-    assert_eq!((version.name.as_str(), version.api_version.as_str()), ("containerd", "v1"), "{version:?}");
+    assert_eq!(
+        (version.runtime_name.as_str(), version.runtime_api_version.as_str()),
+        ("containerd", "v1"),
+        "{version:?}"
+    );
 
     where_its_images_lie(&client, &root);
     what_it_lists(&client, &rig);
@@ -58,7 +62,7 @@ fn where_its_images_lie(client: &Client, root: &std::path::Path) {
     assert_eq!((place.store_type, place.root.as_path()), (StoreType::Containerd, root));
     assert_eq!((place.driver.as_deref(), place.origin.as_str()), (Some("overlayfs"), "the runtime's Status"));
     let filesystems = client.image_filesystems().unwrap();
-    let directory = &filesystems.images[0].directory;
+    let directory = &filesystems.image_filesystems[0].fs_id.as_ref().unwrap().mountpoint;
     assert_eq!(*directory, root.join("io.containerd.snapshotter.v1.overlayfs").display().to_string());
 }
 
@@ -106,7 +110,7 @@ fn what_it_lists(client: &Client, rig: &Rig) {
     let details = client.container(&ended).unwrap().unwrap();
     // Not after it started: of one that ends at once, containerd notes the start later.
     assert!(details.finished.unwrap() >= details.created.unwrap(), "{details:?}");
-    assert_eq!((details.exit_code, details.state), (0, ContainerState::Exited));
+    assert_eq!(details.state, ContainerState::Exited);
     let running = client.container(&rig.noted("pods", "ctr1")).unwrap().unwrap();
     assert_eq!(running.finished, None, "{running:?}");
     assert_eq!(client.container(&"0".repeat(64)), Ok(None));
@@ -127,7 +131,7 @@ fn pins_are_not_to_be_believed(client: &Client, rig: &Rig, root: &std::path::Pat
     std::thread::sleep(Duration::from_millis(300)); // newer ones see it within milliseconds
     let images = client.images().unwrap();
     let shown = image(&images, "reg.local/app-c:1").pinned;
-    let version = client.version().version.trim_start_matches('v');
+    let version = client.version().runtime_version.trim_start_matches('v');
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     let number: [u32; 3] = std::array::from_fn(|_| numbers.next().unwrap_or_default());
     let tells = number >= [1, 7, 10] || (number[..2] == [1, 6] && number >= [1, 6, 25]);
@@ -209,8 +213,7 @@ fn long_listings(client: &Client, rig: &Rig) {
     };
     let mut made = make(3, 0);
     let containers = client.containers().unwrap();
-    let long = containers.iter().filter(|one| one.annotations.values().any(|text| text.len() == 2 << 20));
-    let long: Vec<_> = long.collect();
+    let long = containers.iter().filter(|one| one.name.starts_with("long")).collect::<Vec<_>>();
     assert_eq!(long.len(), 3, "6 MiB");
     assert!(long.iter().all(|one| one.state == ContainerState::Created && made.contains(&one.id)));
 

@@ -106,10 +106,10 @@ fn listing_problem<T: std::fmt::Debug>(result: Result<T, CriError>) -> CriProble
 fn an_honest_runtime() {
     let Some(setup) = Setup::new() else { return };
     let client = &setup.client;
-    assert_eq!(client.version().name, "cri-o");
-    assert_eq!(client.version().api_version, "v1");
-    let status = client.status().unwrap();
-    assert!(status.conditions.iter().all(|condition| condition.holds), "{status:?}");
+    assert_eq!(client.version().runtime_name, "cri-o");
+    assert_eq!(client.version().runtime_api_version, "v1");
+    let status = client.status().unwrap().status.unwrap();
+    assert!(status.conditions.iter().all(|condition| condition.status), "{status:?}");
 
     // Where its images lie: it says so over HTTP on the same socket.
     let place = client.store_place().unwrap().unwrap();
@@ -117,7 +117,15 @@ fn an_honest_runtime() {
     assert_eq!(place.root, setup.store.root().canonicalize().unwrap());
     assert_eq!((place.driver.as_deref(), place.origin.as_str()), (Some("overlay"), "CRI-O's /info"));
     let filesystems = client.image_filesystems().unwrap();
-    assert!(filesystems.images[0].directory.ends_with("graphroot/overlay-images"), "{filesystems:?}");
+    assert!(
+        filesystems.image_filesystems[0]
+            .fs_id
+            .as_ref()
+            .unwrap()
+            .mountpoint
+            .ends_with("graphroot/overlay-images"),
+        "{filesystems:?}"
+    );
 
     setup.behave(|behaviour| behaviour.pinned = vec![PAUSE.into()]);
     let images = client.images().unwrap();

@@ -45,7 +45,8 @@ impl Examination<'_> {
         let answers = discover::ask(candidates, &Options::default());
         for (candidate, client) in &answers.runtimes {
             let version = client.version();
-            let message = format!("{} {} answers ({})", version.name, version.version, candidate.origin);
+            let runtime = format!("{} {}", version.runtime_name, version.runtime_version);
+            let message = format!("{runtime} answers ({})", candidate.origin);
             self.ok("socket", client.endpoint().to_string(), message);
         }
         for (candidate, error) in &answers.silent {

@@ -38,7 +38,7 @@ fn container(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> C
 fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
     Sandbox {
         id: listed.id.clone(),
-        pod: listed.pod_uid().to_owned(),
+        pod: listed.pod_uid.clone(),
         uid: listed.uid.clone(),
         created: listed.created,
         ready: listed.ready,
@@ -149,10 +149,10 @@ impl<'a> CriLook<'a> {
     ) -> Result<Pods, String> {
         let CriContainers { request, places, .. } = *self.asked;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
-        let running = sandboxes.iter().filter(|one| one.ready).map(RuntimeSandbox::pod_uid);
+        let running = sandboxes.iter().filter(|one| one.ready).map(|one| one.pod_uid.as_str());
         known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;
-        let names: HashMap<&str, &str> = sandboxes.iter().map(|one| (one.pod_uid(), &*one.name)).collect();
-        let of_sandboxes = sandboxes.iter().map(|one| (one.pod_uid(), &*one.name));
+        let names: HashMap<&str, &str> = sandboxes.iter().map(|one| (&*one.pod_uid, &*one.name)).collect();
+        let of_sandboxes = sandboxes.iter().map(|one| (&*one.pod_uid, &*one.name));
         let of_containers = containers.iter().map(|one| {
             let uid = one.pod_uid.as_str();
             (uid, names.get(uid).copied().unwrap_or_default())
