@@ -16,7 +16,8 @@ pub mod values;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::quiet::FileKind;
+use crate::sys::sysroot::Sysroot;
 use source::Sources;
 
 pub use fragment::{Textfile, Via};
@@ -81,7 +82,7 @@ fn files_to_read(
         Ok(entries) => files.extend(entries.into_iter().filter_map(|entry| {
             let name = entry.name.to_str()?;
             let is_ours = name.ends_with(".toml") && !name.starts_with('.');
-            let is_file = matches!(entry.kind, EntryKind::File | EntryKind::Symlink);
+            let is_file = matches!(entry.kind, FileKind::File | FileKind::Symlink);
             (is_ours && is_file).then(|| (Path::new(DROP_INS).join(name), true))
         })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -11,8 +11,9 @@ use walkdir::WalkDir;
 
 use super::places::KubeletPlaces;
 use crate::sys::processes::Processes;
+use crate::sys::quiet::FileKind;
 use crate::sys::readlink::Untraced;
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::sysroot::Sysroot;
 
 /// The directory of a pod's logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,10 +58,7 @@ pub fn directories(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Log
         let size = measure(&path);
         LogDirectory { name, path, size }
     };
-    Ok(entries
-        .filter(|entry| entry.kind == EntryKind::Directory)
-        .map(|entry| directory(entry.name))
-        .collect())
+    Ok(entries.filter(|entry| entry.kind == FileKind::Directory).map(|entry| directory(entry.name)).collect())
 }
 
 /// Lists the links to logs, in order of their names. None if the directory does not exist.
@@ -72,7 +70,7 @@ pub fn links(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Link>> {
     });
     let entries = root.list(&places.container_logs)?.into_iter();
     let mut links = Vec::new();
-    for entry in entries.filter(|entry| entry.kind == EntryKind::Symlink) {
+    for entry in entries.filter(|entry| entry.kind == FileKind::Symlink) {
         let path = place.join(&entry.name);
         let target = match &untraced {
             Ok(untraced) => untraced.target(&entry.name).map(PathBuf::from),

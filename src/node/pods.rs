@@ -13,7 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::places::KubeletPlaces;
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::quiet::FileKind;
+use crate::sys::sysroot::Sysroot;
 
 /// The kubelet reads no longer manifest.
 const MAX_MANIFEST_BYTES: u64 = 10 << 20;
@@ -88,7 +89,7 @@ impl KnownPods {
         let files = match root.list(place) {
             Ok(entries) => entries
                 .into_iter()
-                .filter(|entry| matches!(entry.kind, EntryKind::File | EntryKind::Symlink))
+                .filter(|entry| matches!(entry.kind, FileKind::File | FileKind::Symlink))
                 .map(|entry| place.join(entry.name))
                 .collect(),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => vec![place.to_path_buf()],

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use super::kubelet::is_absent;
 use super::{ImageNamers, NamedImage, Unreadable, manifest};
 use crate::model::Finding;
+use crate::sys::quiet::FileKind;
 use crate::sys::root::Root;
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::sysroot::Sysroot;
 
 /// Where root's units are.
 pub const SYSTEM: [&str; 3] =
@@ -134,7 +135,7 @@ impl Reader<'_> {
             if OF_USERS.iter().any(|users| Path::new(users) == path) && name.iter().all(u8::is_ascii_digit) {
                 continue;
             }
-            if entry.kind == EntryKind::Symlink && self.foreign {
+            if entry.kind == FileKind::Symlink && self.foreign {
                 if is_unit(&below) && !self.is_too_much() {
                     self.finding(&below, "is a user's symlink; not followed".into());
                 }
@@ -149,7 +150,7 @@ impl Reader<'_> {
                     return Ok(());
                 }
                 self.file(&below)?;
-            } else if entry.kind != EntryKind::File && depth < DEEPEST {
+            } else if entry.kind != FileKind::File && depth < DEEPEST {
                 self.directory(&below, depth + 1)?;
             }
         }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use super::kubelet::{Kubelet, is_absent};
 use super::{ImageNamers, NamedImage, Unreadable, manifest};
 use crate::model::Finding;
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::quiet::FileKind;
+use crate::sys::sysroot::Sysroot;
 
 /// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).
 const MAX_FILE_BYTES: u64 = 10 << 20;
@@ -114,9 +115,9 @@ impl Reader<'_> {
             Ok(entries) => {
                 for entry in entries {
                     let hidden = entry.name.as_bytes().starts_with(b".");
-                    let readable = matches!(entry.kind, EntryKind::File | EntryKind::Symlink);
+                    let readable = matches!(entry.kind, FileKind::File | FileKind::Symlink);
                     if !hidden && readable {
-                        self.file(&place.join(&entry.name), entry.kind == EntryKind::Symlink)?;
+                        self.file(&place.join(&entry.name), entry.kind == FileKind::Symlink)?;
                     }
                 }
                 Ok(())

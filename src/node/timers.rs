@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::quiet::FileKind;
+use crate::sys::sysroot::Sysroot;
 
 pub const SCAN: &str = "layersweep-scan.timer";
 /// The timer that deletes.
@@ -100,7 +101,7 @@ pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
     let runs = |name: &OsStr| {
         name.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
     };
-    for job in jobs.iter().filter(|job| job.kind != EntryKind::Directory && runs(job.name.as_ref())) {
+    for job in jobs.iter().filter(|job| job.kind != FileKind::Directory && runs(job.name.as_ref())) {
         let path = Path::new(CRON).join(&job.name);
         // Somebody else's job that cannot be read is not ours.
         if root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(scans)) {

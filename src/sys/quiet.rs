@@ -72,7 +72,7 @@ fn open(path: &Path, extra: OFlags) -> io::Result<OwnedFd> {
     }
 }
 
-fn not_regular() -> io::Error {
+pub(super) fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
@@ -80,10 +80,11 @@ fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
+/// All of a file of at most `limit` bytes.
+pub(super) fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let too_long =
-        || io::Error::new(io::ErrorKind::FileTooLarge, format!("is longer than the limit of {limit} bytes"));
+        || io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than the limit of {limit} bytes"));
     if length > limit {
         return Err(too_long());
     }
@@ -105,7 +106,7 @@ pub fn list(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
 }
 
 /// What the directory holds; `kind` is for filesystems that do not say it beside the name.
-fn entries(
+pub(super) fn entries(
     directory: OwnedFd,
     kind: impl Fn(&OsString) -> io::Result<FileKind>,
 ) -> io::Result<Vec<DirectoryEntry>> {
@@ -134,6 +135,11 @@ fn entries(
 /// When it does not exist or its directory cannot be searched.
 pub fn facts(path: &Path) -> io::Result<InodeFacts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AS_IT_IS)?))
+}
+
+/// What an entry of an open directory is.
+pub(super) fn kind_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<FileKind> {
+    Ok(facts_of(&rustix::fs::statat(directory, name, AS_IT_IS)?).kind)
 }
 
 /// When an inode was created; `None` where the filesystem does not remember. Nothing can set

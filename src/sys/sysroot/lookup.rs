@@ -3,12 +3,9 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// As many symlinks as the kernel follows in one lookup (path_resolution(7)).
@@ -16,19 +13,6 @@ const MAX_SYMLINKS: usize = 40;
 
 /// Linux limits a path to this many bytes; what symlinks add up to may not exceed it either.
 const MAX_PATH_BYTES: usize = 4096;
-
-/// Places `path` below `root`. The kernel does it where it can (`openat2`, Linux 5.6), because
-/// it cannot be raced; else component by component.
-pub(super) fn in_root(root: &Path, path: &Path) -> io::Result<PathBuf> {
-    match by_kernel(root, path) {
-        // ENOSYS: old kernel. EPERM: a seccomp filter that does not know the call.
-        // EAGAIN: a rename raced with `..`. ESTALE: see `by_kernel`.
-        Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN | Errno::STALE) => {
-            by_components(path, |inside| below(root, inside))
-        }
-        other => Ok(other?),
-    }
-}
 
 /// Where `inside`, absolute inside the root, lies if nothing is special about the root.
 pub(super) fn below(root: &Path, inside: &Path) -> PathBuf {
@@ -40,26 +24,8 @@ pub(super) fn join(base: &Path, rest: &Path) -> PathBuf {
     if rest.as_os_str().is_empty() { base.to_path_buf() } else { base.join(rest) }
 }
 
-fn by_kernel(root: &Path, path: &Path) -> Result<PathBuf, Errno> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root_fd = rustix::fs::openat(CWD, root, flags | OFlags::DIRECTORY, Mode::empty())?;
-    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = rustix::fs::openat2(&root_fd, path, flags, Mode::empty(), how)?;
-    path_of(&found).ok_or(Errno::STALE)
-}
-
-/// The path of an open file, if it still leads to that file (it need not: the file may have
-/// been moved or removed meanwhile, or `/proc` may not be there).
-fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
-    let there = std::fs::symlink_metadata(&path).ok()?;
-    let here = rustix::fs::fstat(fd).ok()?;
-    (there.dev() == here.st_dev && there.ino() == here.st_ino).then_some(path)
-}
-
 /// Places `path` by looking at each of its components, where `place` says where a path inside
-/// the root that holds no symlinks lies for us. For kernels without `openat2`, and for roots
-/// whose parts are in different places.
+/// the root that holds no symlinks lies for us: the parts of a root may be in different places.
 pub(super) fn by_components(path: &Path, place: impl Fn(&Path) -> PathBuf) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT.into());

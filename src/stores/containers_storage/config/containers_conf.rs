@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::files::{Files, with_file};
 use super::storage_conf::{config_home, is_conf};
 use super::types::{Environment, Problems};
-use crate::sys::sysroot::{EntryKind, SysrootEntry};
+use crate::sys::quiet::{DirectoryEntry, FileKind};
 
 /// The directories that any of the files names. Podman takes the last one; what an earlier one names may
 /// hold what podman knew before.
@@ -22,7 +22,7 @@ pub(super) fn static_dirs(
         named.push(directory.join("containers.conf"));
         let drop_ins = directory.join("containers.conf.d");
         let entries = files.list(&drop_ins);
-        let is_read = |entry: &&SysrootEntry| entry.kind != EntryKind::Directory && is_conf(entry);
+        let is_read = |entry: &&DirectoryEntry| entry.kind != FileKind::Directory && is_conf(entry);
         let mut names: Vec<_> =
             entries.iter().flatten().filter(is_read).map(|entry| entry.name.clone()).collect();
         names.sort();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::files::{Files, Table, with_file};
 use super::paths::{absolute, driver, layer_stores, read_only};
 use super::types::{Pin, Problems, Sourced, StoreConfig};
-use crate::sys::sysroot::EntryKind;
+use crate::sys::quiet::FileKind;
 
 const DIRECTORY: &str = "/etc/crio";
 const MAIN_FILE: &str = "/etc/crio/crio.conf";
@@ -214,7 +214,7 @@ fn collect(
     };
     for entry in entries {
         let path = directory.join(&entry.name);
-        if entry.kind == EntryKind::Directory {
+        if entry.kind == FileKind::Directory {
             collect(all, &path, depth + 1, files, problems);
         } else {
             // Symlinks are followed when they are read; Walk does not enter those to directories.

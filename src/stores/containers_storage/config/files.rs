@@ -18,7 +18,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::types::{Problems, Settings, Strings};
-use crate::sys::sysroot::{Sysroot, SysrootEntry};
+use crate::sys::quiet::DirectoryEntry;
+use crate::sys::sysroot::Sysroot;
 
 /// No configuration file is longer than this; what is, is none.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -33,7 +34,7 @@ type Once<K, V> = RefCell<HashMap<K, Rc<V>>>;
 pub(super) struct Files<'a> {
     pub(super) sysroot: &'a Sysroot,
     places: Once<PathBuf, io::Result<PathBuf>>,
-    listings: Once<PathBuf, io::Result<Vec<SysrootEntry>>>,
+    listings: Once<PathBuf, io::Result<Vec<DirectoryEntry>>>,
     texts: Once<PathBuf, io::Result<String>>,
     settings: Once<Vec<PathBuf>, (Settings, Problems)>,
 }
@@ -80,7 +81,7 @@ impl<'a> Files<'a> {
     }
 
     /// What is in a directory ([`Sysroot::list`]).
-    pub(super) fn list(&self, path: &Path) -> Rc<io::Result<Vec<SysrootEntry>>> {
+    pub(super) fn list(&self, path: &Path) -> Rc<io::Result<Vec<DirectoryEntry>>> {
         once(&self.listings, path, || match &*self.place(path) {
             Err(error) if is_not_found(error) => Err(io::ErrorKind::NotFound.into()),
             _ => self.sysroot.list(path),

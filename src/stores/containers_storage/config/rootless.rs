@@ -8,7 +8,7 @@ use super::files::Files;
 use super::paths::{Defaults, Owner};
 use super::storage_conf;
 use super::types::{Environment, Problems, Settings, StoreConfig};
-use crate::sys::sysroot::EntryKind;
+use crate::sys::quiet::FileKind;
 
 /// A longer `/etc/passwd` is none.
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
@@ -42,7 +42,7 @@ pub(super) fn users(files: &Files<'_>, problems: &mut Problems) -> Vec<User> {
     // A home that is missing or may not be listed holds nothing that we could scan.
     for entry in files.list(Path::new("/home")).iter().flatten() {
         let home = Path::new("/home").join(&entry.name);
-        if entry.kind == EntryKind::Other || users.iter().any(|user: &User| user.home == home) {
+        if entry.kind == FileKind::Special || users.iter().any(|user: &User| user.home == home) {
             continue;
         }
         if let Some(metadata) = files.metadata(&home).filter(std::fs::Metadata::is_dir) {

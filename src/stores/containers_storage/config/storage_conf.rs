@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::files::{Files, Table, with_file};
 use super::types::{Environment, Problems, Settings, Sourced, Strings};
-use crate::sys::sysroot::{EntryKind, SysrootEntry};
+use crate::sys::quiet::{DirectoryEntry, FileKind};
 
 /// Where the vendor's and the administrator's files lie, the weaker first.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/share/containers", "/etc/containers"];
@@ -149,12 +149,12 @@ fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems)
 }
 
 /// As the library has it: a symlink is not a drop-in, whatever it leads to.
-fn is_drop_in(entry: &SysrootEntry) -> bool {
-    entry.kind == EntryKind::File && is_conf(entry)
+fn is_drop_in(entry: &DirectoryEntry) -> bool {
+    entry.kind == FileKind::File && is_conf(entry)
 }
 
 /// Whether its name ends as those of configuration files do.
-pub(super) fn is_conf(entry: &SysrootEntry) -> bool {
+pub(super) fn is_conf(entry: &DirectoryEntry) -> bool {
     entry.name.as_encoded_bytes().ends_with(b".conf")
 }
 
