@@ -12,8 +12,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::metadata::{
-    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, Labels, LeaseRecord, Namespace, SandboxRecord,
-    SnapshotRecord,
+    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, Labels, LeaseRecord, Namespace, SnapshotRecord,
 };
 
 const ROOT: &str = "containerd.io/gc.root";
@@ -57,65 +56,64 @@ pub enum Term {
 #[derive(Debug)]
 pub struct Graph<'a> {
     namespace: &'a Namespace,
-    images: HashMap<&'a str, &'a ImageRecord>,
     blobs: HashMap<&'a str, &'a BlobRecord>,
-    ingests: HashMap<&'a str, &'a IngestRecord>,
-    snapshots: HashMap<(&'a str, &'a str), &'a SnapshotRecord>,
+    /// Where the edges of each thing lead that has a record, whether or not anything is there.
+    edges: HashMap<Ref<'a>, Vec<Ref<'a>>>,
     /// An image whose time is over is not a root (containerd 2.0 and later).
     images_expire: bool,
-    /// Edges that stand at their target.
-    back: HashMap<Ref<'a>, Vec<Ref<'a>>>,
 }
 
 impl<'a> Graph<'a> {
     /// The edges of `namespace`.
     #[must_use]
     pub fn new(namespace: &'a Namespace, images_expire: bool) -> Self {
-        let mut graph = Self {
-            namespace,
-            images: namespace.images.iter().map(|image| (image.name.as_str(), image)).collect(),
-            blobs: namespace.blobs.iter().map(|blob| (blob.digest.as_str(), blob)).collect(),
-            ingests: namespace.ingests.iter().map(|ingest| (ingest.key.as_str(), ingest)).collect(),
-            snapshots: namespace.snapshots.iter().map(|one| (key_of(one), one)).collect(),
-            images_expire,
-            back: HashMap::new(),
-        };
+        let mut edges: HashMap<Ref<'a>, Vec<Ref<'a>>> = HashMap::new();
+        let mut labelled = Vec::new();
         for blob in &namespace.blobs {
-            graph.back_edges(Ref::Content(&blob.digest), &blob.labels);
+            let this = Ref::Content(&blob.digest);
+            edges.insert(this, label_edges(&blob.labels).collect());
+            labelled.push((this, &blob.labels));
         }
         for snapshot in &namespace.snapshots {
-            let (snapshotter, key) = key_of(snapshot);
-            graph.back_edges(Ref::Snapshot(snapshotter, key), &snapshot.labels);
+            let parent = snapshot.parent.iter().map(|parent| Ref::Snapshot(&snapshot.snapshotter, parent));
+            edges.insert(snapshot.into(), parent.chain(label_edges(&snapshot.labels)).collect());
+            labelled.push((snapshot.into(), &snapshot.labels));
         }
         for image in &namespace.images {
-            graph.back_edges(Ref::Image(&image.name), &image.labels);
+            let this = Ref::Image(&image.name);
+            let target = std::iter::once(Ref::Content(&image.target));
+            edges.insert(this, target.chain(label_edges(&image.labels)).collect());
+            labelled.push((this, &image.labels));
         }
-        graph
+        for ingest in &namespace.ingests {
+            let expected = ingest.expected.iter().map(|digest| Ref::Content(digest));
+            edges.insert(Ref::Ingest(&ingest.key), expected.collect());
+        }
+        // A pod's sandbox is recorded in both places, under one id.
+        for container in namespace.containers.iter().chain(&namespace.sandboxes) {
+            let snapshot = container.snapshotter.as_deref().zip(container.snapshot_key.as_deref());
+            let snapshot = snapshot.map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
+            let of_container = edges.entry(Ref::Container(&container.id)).or_default();
+            of_container.extend(label_edges(&container.labels).chain(snapshot));
+        }
+        for (child, labels) in labelled {
+            for holder in labels.iter().filter_map(|(label, value)| back_edge(label, value)) {
+                if let Some(edges) = edges.get_mut(&holder) {
+                    edges.push(child);
+                }
+            }
+        }
+        let blobs = namespace.blobs.iter().map(|blob| (blob.digest.as_str(), blob)).collect();
+        Self { namespace, blobs, edges, images_expire }
     }
 
     /// When an image expired, if it has: its record waits for the next
     /// collection.
     #[must_use]
     pub fn expired(&self, image: &ImageRecord, now: Timestamp) -> Option<Timestamp> {
-        match term_of(&image.labels, now) {
+        match term(&image.labels, now) {
             Term::Expired(end) if self.images_expire => Some(end),
             _ => None,
-        }
-    }
-
-    fn back_edges(&mut self, child: Ref<'a>, labels: &'a Labels) {
-        for (label, value) in labels {
-            let Some(rest) = label.strip_prefix(BACK) else { continue };
-            let (kind, detail) = rest.split_once('.').unwrap_or((rest, ""));
-            let kind = kind.split('/').next().unwrap_or(kind);
-            let holder = match kind {
-                "content" => Ref::Content(value),
-                "image" => Ref::Image(value),
-                "container" => Ref::Container(value),
-                "snapshot" => Ref::Snapshot(before_slash(detail), value),
-                _ => continue,
-            };
-            self.back.entry(holder).or_default().push(child);
         }
     }
 
@@ -125,33 +123,22 @@ impl<'a> Graph<'a> {
         self.blobs.get(digest).copied()
     }
 
-    /// The record of a snapshot.
-    #[must_use]
-    pub fn snapshot(&self, snapshotter: &str, key: &str) -> Option<&'a SnapshotRecord> {
-        self.snapshots.get(&(snapshotter, key)).copied()
-    }
-
     /// What an image holds.
     #[must_use]
     pub fn image(&self, image: &'a ImageRecord) -> Vec<Ref<'a>> {
         self.reach(self.edges(Ref::Image(&image.name)))
     }
 
-    /// What a container holds: its writable snapshot, and what its labels name.
+    /// What a container or sandbox holds: its writable snapshot, and what its labels name.
     #[must_use]
     pub fn container(&self, container: &'a ContainerRecord) -> Vec<Ref<'a>> {
-        let mut start = label_edges(&container.labels);
-        if let (Some(snapshotter), Some(key)) = (&container.snapshotter, &container.snapshot_key) {
-            start.push(Ref::Snapshot(snapshotter, key));
-        }
-        start.extend(self.back.get(&Ref::Container(&container.id)).into_iter().flatten());
-        self.reach(start)
+        self.reach(self.edges(Ref::Container(&container.id)))
     }
 
-    /// What a sandbox of containerd's own sandbox store holds.
+    /// Where labels alone lead.
     #[must_use]
-    pub fn sandbox(&self, sandbox: &'a SandboxRecord) -> Vec<Ref<'a>> {
-        self.reach(label_edges(&sandbox.labels))
+    pub fn labelled(&self, labels: &'a Labels) -> Vec<Ref<'a>> {
+        self.reach(label_edges(labels))
     }
 
     /// What a lease holds. A flat lease holds what it lists and no more; snapshots bring
@@ -170,34 +157,28 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// What a blob holds that is a root by its label, itself included; empty if it is none.
+    /// What a blob or snapshot (`this`) holds that is a root by its label, itself included; empty if it
+    /// is none.
     #[must_use]
-    pub fn rooted_blob(&self, blob: &'a BlobRecord) -> Vec<Ref<'a>> {
-        if is_root(&blob.labels) { self.reach(vec![Ref::Content(&blob.digest)]) } else { Vec::new() }
-    }
-
-    /// What a snapshot holds that is a root by its label; empty if it is none.
-    #[must_use]
-    pub fn rooted_snapshot(&self, snapshot: &'a SnapshotRecord) -> Vec<Ref<'a>> {
-        let (snapshotter, key) = key_of(snapshot);
-        if is_root(&snapshot.labels) { self.reach(vec![Ref::Snapshot(snapshotter, key)]) } else { Vec::new() }
+    pub fn rooted(&self, this: Ref<'a>, labels: &Labels) -> Vec<Ref<'a>> {
+        // By the exact name, whatever its value: containerd looks no further.
+        if labels.contains_key(ROOT) { self.reach([this]) } else { Vec::new() }
     }
 
     /// What a download holds that keeps itself until a time to come; empty if it does not.
     #[must_use]
     pub fn ingest(&self, ingest: &'a IngestRecord, now: Timestamp) -> Vec<Ref<'a>> {
         match ingest.expires {
-            Some(expires) if expires > now => self.reach(vec![Ref::Ingest(&ingest.key)]),
+            Some(expires) if expires > now => self.reach([Ref::Ingest(&ingest.key)]),
             _ => Vec::new(),
         }
     }
 
     /// What a snapshot cannot do without: its parent first, then what its labels name.
     #[must_use]
-    pub fn needs(&self, snapshot: &'a SnapshotRecord) -> Vec<Ref<'a>> {
-        let (snapshotter, key) = key_of(snapshot);
-        let mut needs = self.reach(self.edges(Ref::Snapshot(snapshotter, key)));
-        needs.retain(|need| *need != Ref::Snapshot(snapshotter, key));
+    pub fn needs(&self, snapshot: Ref<'a>) -> Vec<Ref<'a>> {
+        let mut needs = self.reach(self.edges(snapshot));
+        needs.retain(|need| *need != snapshot);
         needs
     }
 
@@ -205,91 +186,63 @@ impl<'a> Graph<'a> {
     /// Expired leases are no roots, and expired images are none where images expire.
     #[must_use]
     pub fn marked(&self, now: Timestamp) -> HashSet<Ref<'a>> {
-        let namespace = self.namespace;
+        let Namespace { images, containers, sandboxes, blobs, snapshots, ingests, leases, .. } =
+            self.namespace;
         let mut roots: Vec<Ref<'a>> = Vec::new();
-        let images = namespace.images.iter().filter(|image| self.expired(image, now).is_none());
-        roots.extend(images.flat_map(|image| self.image(image)));
-        roots.extend(namespace.containers.iter().flat_map(|container| self.container(container)));
-        roots.extend(namespace.sandboxes.iter().flat_map(|sandbox| self.sandbox(sandbox)));
-        roots.extend(namespace.blobs.iter().flat_map(|blob| self.rooted_blob(blob)));
-        roots.extend(namespace.snapshots.iter().flat_map(|snapshot| self.rooted_snapshot(snapshot)));
-        roots.extend(namespace.ingests.iter().flat_map(|ingest| self.ingest(ingest, now)));
-        let alive = namespace.leases.iter().filter(|lease| !matches!(term(lease, now), Term::Expired(_)));
+        let alive = images.iter().filter(|image| self.expired(image, now).is_none());
+        roots.extend(alive.flat_map(|image| self.image(image)));
+        roots.extend(containers.iter().chain(sandboxes).flat_map(|container| self.container(container)));
+        roots.extend(blobs.iter().flat_map(|blob| self.rooted(Ref::Content(&blob.digest), &blob.labels)));
+        roots.extend(snapshots.iter().flat_map(|one| self.rooted(one.into(), &one.labels)));
+        roots.extend(ingests.iter().flat_map(|ingest| self.ingest(ingest, now)));
+        let alive = leases.iter().filter(|lease| !matches!(term(&lease.labels, now), Term::Expired(_)));
         roots.extend(alive.flat_map(|lease| self.lease(lease)));
         let mut marked = HashSet::new();
         while let Some(next) = roots.pop() {
-            if marked.insert(next)
-                && let Ref::Snapshot(snapshotter, key) = next
-                && let Some(snapshot) = self.snapshot(snapshotter, key)
-            {
-                roots.extend(self.needs(snapshot));
+            if marked.insert(next) && matches!(next, Ref::Snapshot(..)) {
+                roots.extend(self.needs(next));
             }
         }
         marked
     }
 
-    fn exists(&self, one: Ref<'_>) -> bool {
-        match one {
-            Ref::Content(digest) => self.blobs.contains_key(digest),
-            Ref::Snapshot(snapshotter, key) => self.snapshots.contains_key(&(snapshotter, key)),
-            Ref::Ingest(key) => self.ingests.contains_key(key),
-            Ref::Image(name) => self.images.contains_key(name),
-            Ref::Container(_) => false,
-        }
+    /// Whether it has a record. Labels may name what was never fetched.
+    #[must_use]
+    pub fn exists(&self, one: Ref<'_>) -> bool {
+        self.edges.contains_key(&one)
     }
 
     /// Everything that exists and is reached from `start`, up to and including the first
     /// snapshot on each way, in the order found.
-    fn reach(&self, start: Vec<Ref<'a>>) -> Vec<Ref<'a>> {
+    fn reach(&self, start: impl IntoIterator<Item = Ref<'a>>) -> Vec<Ref<'a>> {
         let mut seen = HashSet::new();
         let mut reached = Vec::new();
-        let mut waiting: Vec<_> = start.into_iter().rev().collect();
+        let mut waiting: Vec<_> = start.into_iter().collect();
+        waiting.reverse();
         while let Some(next) = waiting.pop() {
-            // Labels may name what was never fetched: an edge into nothing is normal.
             if !self.exists(next) || !seen.insert(next) {
                 continue;
             }
             reached.push(next);
             if !matches!(next, Ref::Snapshot(..)) {
-                waiting.extend(self.edges(next).into_iter().rev());
+                let at = waiting.len();
+                waiting.extend(self.edges(next));
+                waiting[at..].reverse();
             }
         }
         reached
     }
 
     /// Where the edges of one thing lead.
-    fn edges(&self, from: Ref<'a>) -> Vec<Ref<'a>> {
-        let mut edges = Vec::new();
-        match from {
-            Ref::Content(digest) => {
-                edges.extend(self.blobs.get(digest).map(|blob| label_edges(&blob.labels)));
-            }
-            Ref::Snapshot(snapshotter, key) => {
-                if let Some(snapshot) = self.snapshots.get(&(snapshotter, key)) {
-                    let parent = snapshot.parent.iter().map(|parent| Ref::Snapshot(snapshotter, parent));
-                    edges.push(parent.collect());
-                    edges.push(label_edges(&snapshot.labels));
-                }
-            }
-            Ref::Ingest(key) => {
-                let expected = self.ingests.get(key).and_then(|ingest| ingest.expected.as_ref());
-                edges.push(expected.into_iter().map(|digest| Ref::Content(digest)).collect());
-            }
-            Ref::Image(name) => {
-                if let Some(image) = self.images.get(name) {
-                    edges.push(vec![Ref::Content(&image.target)]);
-                    edges.push(label_edges(&image.labels));
-                }
-            }
-            Ref::Container(_) => {}
-        }
-        edges.extend(self.back.get(&from).cloned());
-        edges.into_iter().flatten().collect()
+    fn edges(&self, from: Ref<'a>) -> impl Iterator<Item = Ref<'a>> {
+        self.edges.get(&from).into_iter().flatten().copied()
     }
 }
 
-fn key_of(snapshot: &SnapshotRecord) -> (&str, &str) {
-    (&snapshot.snapshotter, &snapshot.key)
+impl<'a> From<&'a SnapshotRecord> for Ref<'a> {
+    fn from(snapshot: &'a SnapshotRecord) -> Self {
+        Self::Snapshot(&snapshot.snapshotter, &snapshot.key)
+    }
 }
 
 fn before_slash(text: &str) -> &str {
@@ -297,8 +250,8 @@ fn before_slash(text: &str) -> &str {
 }
 
 /// Where labels lead: digests and snapshots in their values.
-fn label_edges(labels: &Labels) -> Vec<Ref<'_>> {
-    labels.iter().filter_map(|(label, value)| label_edge(label, value)).collect()
+fn label_edges(labels: &Labels) -> impl Iterator<Item = Ref<'_>> {
+    labels.iter().filter_map(|(label, value)| label_edge(label, value))
 }
 
 fn label_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
@@ -320,18 +273,23 @@ fn label_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     Some(Ref::Snapshot(before_slash(snapshotter), key))
 }
 
-/// The label by its exact name, whatever its value: containerd looks no further.
-fn is_root(labels: &Labels) -> bool {
-    labels.contains_key(ROOT)
+/// What holds the thing that has this label.
+fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
+    let rest = label.strip_prefix(BACK)?;
+    let (kind, detail) = rest.split_once('.').unwrap_or((rest, ""));
+    Some(match before_slash(kind) {
+        "content" => Ref::Content(value),
+        "image" => Ref::Image(value),
+        "container" => Ref::Container(value),
+        "snapshot" => Ref::Snapshot(before_slash(detail), value),
+        _ => return None,
+    })
 }
 
-/// How long a lease holds. An expiry that is not a time counts as none, as containerd has it.
+/// How long a lease, or an image, holds by its labels. An expiry that is not a time counts as none, as
+/// containerd has it.
 #[must_use]
-pub fn term(lease: &LeaseRecord, now: Timestamp) -> Term {
-    term_of(&lease.labels, now)
-}
-
-fn term_of(labels: &Labels, now: Timestamp) -> Term {
+pub fn term(labels: &Labels, now: Timestamp) -> Term {
     match labels.get(EXPIRE).and_then(|text| text.parse::<Timestamp>().ok()) {
         None => Term::Unlimited,
         Some(expires) if expires > now => Term::Until(expires),

@@ -58,7 +58,7 @@ impl<'a> Filler<'a> {
             let mut marked = None;
             for lease in &namespace.leases {
                 let mut refs = graph.lease(lease);
-                let term = term(lease, self.writer.present.now());
+                let term = term(&lease.labels, self.writer.present.now());
                 if matches!(term, Term::Expired(_)) {
                     // It holds nothing any more; what nothing else holds waits with it for
                     // the next collection.
@@ -164,16 +164,16 @@ impl<'a> Filler<'a> {
     pub(super) fn labelled_roots(&mut self) {
         let used = self.reached_by_images_and_containers();
         for (namespace, graph) in self.graphs {
-            let blobs = namespace
-                .blobs
-                .iter()
-                .map(|blob| (LeakClass::ContentGcRoot, &blob.digest, blob.created, graph.rooted_blob(blob)));
+            let blobs = namespace.blobs.iter().map(|blob| {
+                let this = Ref::Content(&blob.digest);
+                (LeakClass::ContentGcRoot, &blob.digest, blob.created, this, &blob.labels)
+            });
             let snapshots = namespace
                 .snapshots
                 .iter()
-                .map(|one| (LeakClass::SnapshotGcRoot, &one.key, one.created, graph.rooted_snapshot(one)));
-            for (class, id, since, refs) in blobs.chain(snapshots) {
-                let holds = self.nodes(namespace, &refs);
+                .map(|one| (LeakClass::SnapshotGcRoot, &one.key, one.created, one.into(), &one.labels));
+            for (class, id, since, this, labels) in blobs.chain(snapshots) {
+                let holds = self.nodes(namespace, &graph.rooted(this, labels));
                 // The labelled thing itself is the first that it holds.
                 let Some(first) = holds.first().copied() else { continue };
                 if used.contains(&first) {
@@ -216,10 +216,10 @@ impl<'a> Filler<'a> {
             let blobs = namespace.blobs.iter().map(|blob| {
                 (LeakClass::ContentUnreferenced, &blob.digest, blob.created, Ref::Content(&blob.digest))
             });
-            let snapshots = namespace.snapshots.iter().map(|one| {
-                let node = Ref::Snapshot(&one.snapshotter, &one.key);
-                (LeakClass::SnapshotUnreferenced, &one.key, one.created, node)
-            });
+            let snapshots = namespace
+                .snapshots
+                .iter()
+                .map(|one| (LeakClass::SnapshotUnreferenced, &one.key, one.created, one.into()));
             for (class, id, since, one) in blobs.chain(snapshots) {
                 let Some(node) = self.node(namespace, one) else { continue };
                 let made = &self.writer.inventory[node];

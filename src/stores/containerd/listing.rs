@@ -1,28 +1,17 @@
 //! Lists the directories of a root.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::metadata::Metadata;
 use super::places::{CONTENT, CRI, ContainerdPlaces, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
-use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing};
-use crate::model::Finding;
+use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing, Snapshot};
+use crate::model::Consistency;
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, InodeFacts, Within};
 
 /// Longer than any reference of a download.
 const REF_BYTES: u64 = 64 << 10;
-
-/// What the directories hold.
-#[derive(Debug)]
-pub struct Listed {
-    within: Within,
-    pub listing: Listing,
-    pub blobs: BTreeMap<String, Option<BlobFile>>,
-    pub ingests: Vec<IngestDirectory>,
-    pub findings: Vec<Finding>,
-    /// A directory of the store is a symlink.
-    pub damaged: bool,
-}
 
 /// The snapshotters by name: those below the root, those that were configured to be elsewhere, and
 /// those that run beside containerd and have a database. Without what their databases say.
@@ -65,76 +54,82 @@ fn directories(places: &ContainerdPlaces, root: &[DirectoryEntry]) -> Vec<(Strin
     found.into_iter().collect()
 }
 
-/// Lists all of the root that is not inside a layer, and examines blobs' files on request.
-///
-/// # Errors
-/// When the root itself cannot be listed.
-pub fn list(places: &ContainerdPlaces, examine_blobs: bool) -> io::Result<Listed> {
-    let within = places.within();
-    let root = within.list(&places.root)?;
-    let snapshotters = snapshotters(places, &root);
-    let mut listed = Listed {
-        within,
-        listing: Listing::new(),
-        blobs: BTreeMap::new(),
-        ingests: Vec::new(),
-        findings: Vec::new(),
-        damaged: false,
-    };
-    for entry in &root {
-        let snapshotter = entry.name.to_str().is_some_and(|name| name.starts_with(SNAPSHOTTER));
-        if snapshotter && entry.kind == FileKind::Symlink {
-            listed.directory(&places.root.join(&entry.name));
-        }
-    }
-    listed.listing.insert(places.root.clone(), root);
-    listed.content(&places.root.join(CONTENT), examine_blobs);
-    for Backend { directory, data, .. } in snapshotters {
-        if data != directory {
-            listed.directory(&directory);
-        }
-        for entry in listed.directory(&data) {
-            if matches!(entry.name.to_str(), Some("snapshots" | "active" | "view"))
-                && may_be_directory(&entry)
-            {
-                listed.directory(&data.join(&entry.name));
+impl Snapshot {
+    /// Lists all of the root that is not inside a layer, and examines blobs' files on request.
+    ///
+    /// # Errors
+    /// When the root itself cannot be listed.
+    pub(super) fn list(places: &ContainerdPlaces, examine_blobs: bool) -> io::Result<Self> {
+        let within = places.within();
+        let root = within.list(&places.root)?;
+        let mut listed = Self {
+            backends: snapshotters(places, &root),
+            places: places.clone(),
+            within,
+            metadata: Metadata::default(),
+            listing: Listing::new(),
+            blobs: BTreeMap::new(),
+            ingests: Vec::new(),
+            documents: HashMap::new(),
+            cached_layers: HashMap::new(),
+            more_cached_layers: false,
+            states: HashMap::new(),
+            unknown_since: HashMap::new(),
+            consistency: Consistency::Consistent,
+            findings: Vec::new(),
+            databases: Vec::new(),
+            transactions: Vec::new(),
+        };
+        for entry in &root {
+            let snapshotter = entry.name.to_str().is_some_and(|name| name.starts_with(SNAPSHOTTER));
+            if snapshotter && entry.kind == FileKind::Symlink {
+                listed.directory(&places.root.join(&entry.name));
             }
         }
-    }
-    for cache in &places.layer_caches {
-        for algorithm in listed.directory(cache).into_iter().filter(may_be_directory) {
-            let of_algorithm = cache.join(&algorithm.name);
-            for prefix in listed.directory(&of_algorithm).into_iter().filter(may_be_directory) {
-                listed.directory(&of_algorithm.join(&prefix.name));
+        listed.listing.insert(places.root.clone(), root);
+        listed.content(&places.root.join(CONTENT), examine_blobs);
+        let of_snapshotters = listed.backends.iter().map(|one| (one.directory.clone(), one.data.clone()));
+        for (directory, data) in of_snapshotters.collect::<Vec<_>>() {
+            if data != directory {
+                listed.directory(&directory);
+            }
+            for entry in listed.directory(&data) {
+                if matches!(entry.name.to_str(), Some("snapshots" | "active" | "view"))
+                    && may_be_directory(&entry)
+                {
+                    listed.directory(&data.join(&entry.name));
+                }
             }
         }
-    }
-    for (top, below) in [(CRI, ["containers", "sandboxes"].as_slice()), (TMP_MOUNTS, &[]), (TASKS, &[])] {
-        for entry in listed.directory(&places.root.join(top)) {
-            let known = entry.name.to_str().is_some_and(|name| below.contains(&name)) || top == TASKS;
-            if known && may_be_directory(&entry) {
-                listed.directory(&places.root.join(top).join(&entry.name));
+        for cache in &places.layer_caches {
+            for algorithm in listed.directory(cache).into_iter().filter(may_be_directory) {
+                let of_algorithm = cache.join(&algorithm.name);
+                for prefix in listed.directory(&of_algorithm).into_iter().filter(may_be_directory) {
+                    listed.directory(&of_algorithm.join(&prefix.name));
+                }
             }
         }
+        for (top, below) in [(CRI, ["containers", "sandboxes"].as_slice()), (TMP_MOUNTS, &[]), (TASKS, &[])] {
+            for entry in listed.directory(&places.root.join(top)) {
+                let known = entry.name.to_str().is_some_and(|name| below.contains(&name)) || top == TASKS;
+                if known && may_be_directory(&entry) {
+                    listed.directory(&places.root.join(top).join(&entry.name));
+                }
+            }
+        }
+        Ok(listed)
     }
-    Ok(listed)
-}
 
-/// A symlink is not followed; trying to list it says so.
-fn may_be_directory(entry: &DirectoryEntry) -> bool {
-    matches!(entry.kind, FileKind::Directory | FileKind::Symlink)
-}
-
-impl Listed {
     /// Lists one directory; one that is not there is empty.
     fn directory(&mut self, path: &Path) -> Vec<DirectoryEntry> {
         let entries = match self.within.list(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
-                let message = format!("listing it: {error}; its contents are not counted");
-                self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: true });
-                self.damaged |= quiet::is_symlink(&error);
+                self.finding(path, format!("listing it: {error}; its contents are not counted"), true);
+                if quiet::is_symlink(&error) {
+                    self.consistency = Consistency::Damaged;
+                }
                 return Vec::new();
             }
         };
@@ -171,6 +166,11 @@ impl Listed {
             }
         }
     }
+}
+
+/// A symlink is not followed; trying to list it says so.
+fn may_be_directory(entry: &DirectoryEntry) -> bool {
+    matches!(entry.kind, FileKind::Directory | FileKind::Symlink)
 }
 
 /// A blob's file, if it is there.

@@ -2,7 +2,7 @@
 //! `meta.db`, since objects are created in this order and deleted in the opposite one. So an object
 //! without a record when the databases are read was not just being created.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::content::{self, Document};
-use super::listing::{self, Listed};
+use super::listing;
 use super::metadata::{Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, ContainerdPlaces, digest_of_cached};
 use super::read_cache::ReadCache;
@@ -66,7 +66,7 @@ pub fn read(places: &ContainerdPlaces, patience: ReadPatience, cache: &ReadCache
         }
         let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
         for path in both {
-            let modified = places.within().facts(&path).ok().and_then(|facts| facts.modified);
+            let modified = snapshot.within.facts(&path).ok().and_then(|facts| facts.modified);
             snapshot.unknown_since.insert(path, modified);
         }
     }
@@ -155,26 +155,8 @@ fn transactions(places: &ContainerdPlaces) -> io::Result<Transactions> {
 /// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
 /// the records lead to. Where no `leaks` are looked for, nobody asks how long a blob's file is.
 fn read_once(places: &ContainerdPlaces, leaks: bool, cache: &ReadCache) -> io::Result<Snapshot> {
-    let Listed { listing, blobs, ingests, findings, damaged, .. } = listing::list(places, leaks)?;
-    let mut snapshot = Snapshot {
-        places: places.clone(),
-        metadata: Metadata::default(),
-        backends: Vec::new(),
-        listing,
-        blobs,
-        ingests,
-        documents: HashMap::new(),
-        cached_layers: HashMap::new(),
-        more_cached_layers: false,
-        states: HashMap::new(),
-        unknown_since: HashMap::new(),
-        consistency: if damaged { Consistency::Damaged } else { Consistency::Consistent },
-        findings,
-        databases: Vec::new(),
-        transactions: Vec::new(),
-    };
-    let root = snapshot.entries(&places.root).to_vec();
-    for backend in listing::snapshotters(places, &root) {
+    let mut snapshot = Snapshot::list(places, leaks)?;
+    for backend in std::mem::take(&mut snapshot.backends) {
         snapshot.backend(backend, cache);
     }
     if !places.layer_caches.is_empty() {
@@ -200,7 +182,7 @@ fn cached_blob(within: &Within, snapshot: &Path) -> Option<PathBuf> {
 }
 
 impl Snapshot {
-    fn finding(&mut self, path: &Path, message: String, incomplete: bool) {
+    pub(super) fn finding(&mut self, path: &Path, message: String, incomplete: bool) {
         self.findings.push(Finding { path: path.to_path_buf(), message, incomplete });
     }
 
@@ -212,7 +194,7 @@ impl Snapshot {
     }
 
     fn describe(&mut self, path: &Path, database: &Database, oddities: &[Oddity]) {
-        if let Ok(facts) = self.places.within().facts(path) {
+        if let Ok(facts) = self.within.facts(path) {
             self.databases.push((path.to_path_buf(), database.used_bytes(), facts.length));
         }
         if let Some(damage) = database.damage() {
@@ -233,7 +215,7 @@ impl Snapshot {
     /// Adds a snapshotter, with what its database says.
     fn backend(&mut self, mut backend: Backend, cache: &ReadCache) {
         let path = backend.data.join("metadata.db");
-        match database(&self.places.within(), &path, cache) {
+        match database(&self.within, &path, cache) {
             Ok(None) => {}
             Ok(Some(database)) => {
                 let (snapshots, oddities) = snapshotter::read(&database);
@@ -249,14 +231,15 @@ impl Snapshot {
     /// Which layers the erofs snapshotter has in a cache: containerd 2.4 has a label with the path, its
     /// betas a symlink. Neither is followed: the name of the file is the layer's diffID.
     fn cached_layers(&mut self) {
-        let within = self.places.within();
         for (at, backend) in self.backends.iter().enumerate().filter(|(_, backend)| backend.name == "erofs") {
             for found in &backend.snapshots {
                 let directory = backend.data.join("snapshots").join(found.id.to_string());
-                let link = within.facts(&directory.join(EROFS_LAYER));
+                let link = self.within.facts(&directory.join(EROFS_LAYER));
                 let target = match (&found.cached_blob, link) {
                     (Some(path), _) => Some(PathBuf::from(path)),
-                    (None, Ok(facts)) if facts.kind == FileKind::Symlink => cached_blob(&within, &directory),
+                    (None, Ok(facts)) if facts.kind == FileKind::Symlink => {
+                        cached_blob(&self.within, &directory)
+                    }
                     (None, Err(error)) if error.kind() != io::ErrorKind::NotFound => None,
                     (None, _) => continue,
                 };
@@ -270,7 +253,7 @@ impl Snapshot {
 
     fn meta_db(&mut self, cache: &ReadCache) -> io::Result<()> {
         let path = self.places.meta_db();
-        match database(&self.places.within(), &path, cache) {
+        match database(&self.within, &path, cache) {
             Ok(Some(database)) => {
                 self.metadata = Metadata::read(&database);
                 let oddities = std::mem::take(&mut self.metadata.oddities);
@@ -294,13 +277,12 @@ impl Snapshot {
 
     /// Blobs that came between the listing and the records.
     fn late_blobs(&mut self) {
-        let within = self.places.within();
         let mut late: Vec<(String, Option<BlobFile>)> = Vec::new();
         for blob in self.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
             if self.blobs.contains_key(&blob.digest) {
                 continue;
             }
-            let file = self.blob_path(&blob.digest).and_then(|path| listing::blob_file(&within, &path));
+            let file = self.blob_path(&blob.digest).and_then(|path| listing::blob_file(&self.within, &path));
             late.extend(file.map(|file| (blob.digest.clone(), Some(file))));
         }
         self.blobs.extend(late);
@@ -308,7 +290,6 @@ impl Snapshot {
 
     /// Reads the indexes and manifests that names lead to.
     fn documents(&mut self, cache: &ReadCache) {
-        let within = self.places.within();
         let images = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.images);
         let mut waiting: Vec<(String, usize)> = images.map(|image| (image.target.clone(), 0)).collect();
         while let Some((digest, depth)) = waiting.pop() {
@@ -318,7 +299,7 @@ impl Snapshot {
             let Some(path) = self.blob_path(&digest) else { continue };
             let document = match cache.document(&digest) {
                 Some(document) => document,
-                None => match within.read(&path, DOCUMENT_BYTES) {
+                None => match self.within.read(&path, DOCUMENT_BYTES) {
                     Ok(bytes) => {
                         let Some(document) = content::parse(&bytes).map(Arc::new) else { continue };
                         cache.put_document(&digest, &document);
@@ -343,10 +324,9 @@ impl Snapshot {
     /// Reads CRI's status files: when a container was started and when it ended.
     fn states(&mut self) {
         let containers = self.places.root.join(CRI).join("containers");
-        let within = self.places.within();
         for entry in self.entries(&containers).to_vec() {
             let path = containers.join(&entry.name).join("status");
-            let status = within.read(&path, STATUS_BYTES);
+            let status = self.within.read(&path, STATUS_BYTES);
             if let Err(error) = &status
                 && quiet::is_symlink(error)
             {

@@ -11,7 +11,7 @@ use super::metadata::Metadata;
 use super::metadata::snapshotter::BackendSnapshot;
 use super::places::{CONTENT, ContainerdPlaces};
 use crate::model::{Consistency, ContainerState, Finding};
-use crate::sys::quiet::DirectoryEntry;
+use crate::sys::quiet::{DirectoryEntry, Within};
 
 /// Entries of each directory that was listed, by its path.
 pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
@@ -57,6 +57,8 @@ pub struct Backend {
 pub struct Snapshot {
     /// Where it was read.
     pub places: ContainerdPlaces,
+    /// Its directories, held open.
+    pub(super) within: Within,
     /// The records of `meta.db`.
     pub metadata: Metadata,
     /// The snapshotters, by name.

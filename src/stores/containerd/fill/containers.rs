@@ -8,21 +8,28 @@ use super::volumes::Volumes;
 use super::{Filler, qualified};
 use crate::model::reference::bare_id;
 use crate::model::{Container, ContainerState, Owner};
-use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
+use crate::stores::containerd::metadata::Namespace;
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
     pub(crate) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
         for (namespace, graph) in self.graphs {
             let pods = namespaces_of_pods(namespace);
-            for record in &namespace.containers {
-                let refs = graph.container(record);
+            // Sandboxes that another sandboxer than containerd's own has made: `sandboxer = "shim"` of a
+            // runtime in containerd 2.
+            let bare = namespace.bare_sandboxes().map(|record| (record, true));
+            let containers = namespace.containers.iter().map(|record| (record, false));
+            for (record, is_bare) in containers.chain(bare) {
                 let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
-                holds.extend(self.nodes(namespace, &refs));
+                holds.extend(self.nodes(namespace, &graph.container(record)));
                 let group = groups.of(&namespace.name, record);
                 let cri = record.cri.as_ref();
                 let recorded = cri.and_then(|cri| cri.image_ref.as_deref()).map(bare_id);
-                let named = recorded.or(record.image.as_deref()).map(str::to_owned);
+                let asked = cri.and_then(|cri| cri.image_asked.as_deref());
+                let named = recorded.or(record.image.as_deref()).or(asked).map(str::to_owned);
+                let sandbox_id =
+                    if is_bare { Some(&record.id) } else { cri.and_then(|cri| cri.sandbox_id.as_ref()) };
+                let pod = cri.and_then(|_| pods.get(sandbox_id.unwrap_or(&record.id).as_str()));
                 self.writer.inventory.containers.push(Container {
                     id: qualified(&namespace.name, &record.id).into(),
                     store: self.writer.store,
@@ -33,14 +40,10 @@ impl<'a> Filler<'a> {
                     volumes: volumes.of(&namespace.name, &record.id),
                     created: record.created,
                     state: self.state(namespace, &record.id),
-                    sandbox: cri.is_some_and(|cri| cri.sandbox),
-                    sandbox_id: cri.and_then(|cri| cri.sandbox_id.clone()),
+                    sandbox: is_bare || cri.is_some_and(|cri| cri.sandbox),
+                    sandbox_id: sandbox_id.cloned(),
                     namespace: Some(
-                        cri.and_then(|cri| pods.get(cri.sandbox_id.as_deref().unwrap_or(&record.id)))
-                            .map_or_else(
-                                || format!("containerd:{}", namespace.name),
-                                |pod| (*pod).to_owned(),
-                            ),
+                        pod.map_or_else(|| format!("containerd:{}", namespace.name), |pod| (*pod).to_owned()),
                     ),
                     listed_bytes: None,
                     holds,
@@ -48,43 +51,10 @@ impl<'a> Filler<'a> {
             }
             // Edges of containerd's own sandbox store; nothing of ours deletes those.
             for sandbox in &namespace.sandboxes {
-                let held = self.nodes(namespace, &graph.sandbox(sandbox));
+                let held = self.nodes(namespace, &graph.labelled(&sandbox.labels));
                 self.writer.inventory.anchored.extend(held);
             }
-            for sandbox in namespace.bare_sandboxes() {
-                self.bare_sandbox(namespace, sandbox, groups, volumes);
-            }
         }
-    }
-
-    /// A sandbox that another sandboxer than containerd's own has made: `sandboxer = "shim"` of a
-    /// runtime in containerd 2.
-    fn bare_sandbox(
-        &mut self,
-        namespace: &Namespace,
-        record: &SandboxRecord,
-        groups: &Groups<'a>,
-        volumes: &Volumes<'a>,
-    ) {
-        let cri = record.cri.as_ref();
-        let asked = cri.and_then(|cri| cri.image_asked.as_deref());
-        let group = asked.and_then(|name| groups.named(&namespace.name, name));
-        self.writer.inventory.containers.push(Container {
-            id: qualified(&namespace.name, &record.id).into(),
-            store: self.writer.store,
-            name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
-            owner: Owner::Containerd,
-            image_id: group.map(|group| group.id.clone()).or(asked.map(str::to_owned)).map(Into::into),
-            image: group.map(|group| group.image),
-            volumes: volumes.of(&namespace.name, &record.id),
-            created: record.created,
-            state: self.state(namespace, &record.id),
-            sandbox: true,
-            sandbox_id: Some(record.id.clone()),
-            namespace: cri.and_then(|cri| cri.namespace.clone()),
-            listed_bytes: None,
-            holds: self.containers.get(&record.id).cloned().unwrap_or_default(),
-        });
     }
 
     /// What CRI noted; a mounted root filesystem proves more than that it was created.

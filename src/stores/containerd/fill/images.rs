@@ -53,12 +53,11 @@ impl<'a> Groups<'a> {
             cri.and_then(|cri| cri.image_ref.as_deref()),
             cri.and_then(|cri| cri.image_asked.as_deref()),
         ];
-        let by_name = || names.into_iter().flatten().find_map(|name| self.by_name.get(&(namespace, name)));
-        let at = by_config.or_else(by_name);
-        at.map(|at| &self.all[*at])
+        let by_config = by_config.map(|at| &self.all[*at]);
+        by_config.or_else(|| names.into_iter().flatten().find_map(|name| self.named(namespace, name)))
     }
 
-    /// The image that a configured reference means.
+    /// The image of this name, which may be short, as in a configuration.
     pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&ImageGroup<'a>> {
         let full = reference::full(name);
         let at = [name, &full].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
@@ -242,7 +241,7 @@ fn labels(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &Resolved) -> L
         return Labels::Unknown(format!("its configuration {:?} is not a digest", config.digest));
     };
     let recorded = names.iter().flat_map(|name| &name.labels);
-    match snapshot.places.within().read(&path, MOST_CONFIG_BYTES) {
+    match snapshot.within.read(&path, MOST_CONFIG_BYTES) {
         Ok(bytes) => {
             Labels::of_configuration(&bytes).and(recorded.map(|(key, value)| (key.clone(), value.clone())))
         }

@@ -98,7 +98,7 @@ impl<'a> Filler<'a> {
         for (namespace, graph) in self.graphs {
             for record in &namespace.snapshots {
                 let key = (namespace.name.as_str(), record.snapshotter.as_str(), record.key.as_str());
-                let needs = self.nodes(namespace, &graph.needs(record));
+                let needs = self.nodes(namespace, &graph.needs(record.into()));
                 if let Some(node) = self.snapshots.get(&key) {
                     self.writer.inventory[*node].needs = needs;
                 }

@@ -12,7 +12,6 @@ use super::images::Groups;
 use super::{Filler, KUBERNETES, qualified};
 use crate::model::display::shell_word;
 use crate::model::{ImageIx, LeakClass};
-use crate::stores::containerd::gc::Ref;
 use crate::stores::containerd::metadata::{Namespace, SnapshotRecord};
 use crate::stores::containerd::places::CRI;
 use crate::sys::quiet;
@@ -74,7 +73,7 @@ impl<'a> Filler<'a> {
                 continue;
             }
             let key = volume.record.key.as_str();
-            let node = self.node(volume.namespace, Ref::Snapshot(&volume.record.snapshotter, key));
+            let node = self.node(volume.namespace, volume.record.into());
             let is_mounted = self.writer.mounts.iter().any(|mount| mount == Path::new(key));
             let namespace = &volume.namespace.name;
             let [of_key, of_namespace, of_lease] = [key, namespace, volume.sandbox].map(shell_word);

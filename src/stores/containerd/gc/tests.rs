@@ -66,7 +66,7 @@ fn an_image_reaches_its_blobs_and_its_top_snapshot() {
     let expected =
         [expected.as_slice(), &[Ref::Snapshot("overlayfs", "top"), Ref::Content("layer")]].concat();
     assert_eq!(graph.image(&namespace.images[0]), expected);
-    assert_eq!(graph.needs(&namespace.snapshots[0]), [Ref::Snapshot("overlayfs", "base")]);
+    assert_eq!(graph.needs((&namespace.snapshots[0]).into()), [Ref::Snapshot("overlayfs", "base")]);
     let marked = graph.marked(now());
     assert!(marked.contains(&Ref::Snapshot("overlayfs", "base")), "through its child");
     assert!(!marked.contains(&Ref::Content("alone")));
@@ -104,7 +104,7 @@ fn edges_that_stand_at_their_target() {
     ]);
     namespace.containers.push(ContainerRecord { id: "c1".into(), ..ContainerRecord::default() });
     let graph = Graph::new(&namespace, false);
-    assert_eq!(graph.needs(&namespace.snapshots[1]), [Ref::Content("alone")]);
+    assert_eq!(graph.needs((&namespace.snapshots[1]).into()), [Ref::Content("alone")]);
     assert_eq!(graph.container(&namespace.containers[0]), [Ref::Content("alone")]);
 }
 
@@ -128,7 +128,7 @@ fn leases_hold_until_they_expire() {
         (Some("2026-01-01T00:00:00+02:00"), Term::Expired(at("2025-12-31T22:00:00Z"))),
     ];
     for (expire, expected) in table {
-        assert_eq!(term(&lease(expire, false), now()), expected);
+        assert_eq!(term(&lease(expire, false).labels, now()), expected);
         let mut namespace = namespace();
         namespace.images.clear();
         namespace.leases.push(lease(expire, false));

@@ -72,7 +72,8 @@ impl<'a> Filler<'a> {
             })
             .map(|layer| layer.digest.clone())
             .collect();
-        let unpacked = group.tops.iter().any(|(snapshotter, key)| graph.snapshot(snapshotter, key).is_some());
+        let unpacked =
+            group.tops.iter().any(|(snapshotter, key)| graph.exists(Ref::Snapshot(snapshotter, key)));
         if !lost.is_empty() {
             let effect = if unpacked {
                 "its snapshots exist, so containers can run on it; it cannot be pushed or unpacked again"
@@ -116,7 +117,7 @@ impl<'a> Filler<'a> {
                 let known = self.snapshot.backends.iter().find(|backend| backend.name == record.snapshotter);
                 // Of a snapshotter whose database we do not have we cannot tell.
                 let Some(backend) = known.filter(|backend| backend.known) else { continue };
-                let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
+                let node = self.node(namespace, record.into());
                 let Some(node) = node.map(|node| &self.writer.inventory[node]) else { continue };
                 let is_plain = PLAIN.contains(&backend.name.as_str());
                 if node.kind != NodeKind::Snapshot || node.size.inodes > 0 || !is_plain {
@@ -167,7 +168,7 @@ impl<'a> Filler<'a> {
         for namespace in &self.snapshot.metadata.namespaces {
             let mut by_snapshotter: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
             for record in &namespace.snapshots {
-                let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
+                let node = self.node(namespace, record.into());
                 let of_this = by_snapshotter.entry(&record.snapshotter).or_default();
                 of_this.0 += 1;
                 of_this.1 += node.map_or(0, |node| self.writer.inventory[node].size.bytes);

@@ -83,7 +83,7 @@ impl<'a> Filler<'a> {
     /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
     pub(crate) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
         let path = self.writer.inventory[node].path.clone();
-        let since = self.snapshot.places.within().facts(&path).ok().and_then(|facts| facts.modified);
+        let since = self.snapshot.within.facts(&path).ok().and_then(|facts| facts.modified);
         let evidence = "no snapshot of this containerd uses this file of a layer cache; containerd never \
                         deletes from the cache, and another machine or program may use the file";
         let judged = self.judged(LeakClass::ErofsCacheUnused, since, evidence);

@@ -14,8 +14,7 @@ pub mod values;
 pub use cri::CriContainer;
 pub use fields::{Labels, Oddity};
 pub use records::{
-    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SandboxRecord,
-    SnapshotRecord,
+    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SnapshotRecord,
 };
 
 use crate::stores::bolt::Database;

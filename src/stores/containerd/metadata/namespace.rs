@@ -3,8 +3,7 @@
 use super::cri::{self, KIND_LABEL};
 use super::fields::{Fields, Oddity, buckets, text};
 use super::records::{
-    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SandboxRecord,
-    SnapshotRecord,
+    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SnapshotRecord,
 };
 use super::values;
 use crate::stores::bolt::{Bucket, BucketEntry};
@@ -157,12 +156,13 @@ fn lease(fields: &mut Fields<'_, '_>, id: String) -> LeaseRecord {
     }
 }
 
-fn sandbox(fields: &mut Fields<'_, '_>, id: String) -> SandboxRecord {
+fn sandbox(fields: &mut Fields<'_, '_>, id: String) -> ContainerRecord {
     let labels = fields.labels("labels");
-    SandboxRecord {
+    ContainerRecord {
         id,
         created: fields.time("createdat"),
         cri: cri::read_sandbox(fields, labels.get(KIND_LABEL).map(String::as_str)),
         labels,
+        ..ContainerRecord::default()
     }
 }

@@ -24,7 +24,7 @@ pub struct Namespace {
     pub leases: Vec<LeaseRecord>,
     /// Sandboxes of containerd 2's own store: all of CRI's. Those of another sandboxer than
     /// `podsandbox` (the shim, say) have no record among the containers.
-    pub sandboxes: Vec<SandboxRecord>,
+    pub sandboxes: Vec<ContainerRecord>,
 }
 
 /// A name and what it stands for.
@@ -82,6 +82,7 @@ pub struct SnapshotRecord {
     pub labels: Labels,
 }
 
+/// A container, or a sandbox of containerd 2's sandbox store, which has neither image nor snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {
     pub id: String,
@@ -116,18 +117,6 @@ pub struct LeaseRecord {
     pub images: Vec<String>,
 }
 
-/// A sandbox of containerd 2's sandbox store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SandboxRecord {
-    pub id: String,
-    /// When it was created.
-    pub created: Option<Timestamp>,
-    /// Labels: edges, as on containers.
-    pub labels: Labels,
-    /// What CRI has written of it.
-    pub cri: Option<CriContainer>,
-}
-
 impl Namespace {
     /// Whether a sandbox of that id is recorded, by CRI or by containerd's own sandbox store.
     pub fn has_pod(&self, id: &str) -> bool {
@@ -135,7 +124,7 @@ impl Namespace {
     }
 
     /// Sandboxes that are not among the containers.
-    pub fn bare_sandboxes(&self) -> impl Iterator<Item = &SandboxRecord> {
+    pub fn bare_sandboxes(&self) -> impl Iterator<Item = &ContainerRecord> {
         let containers: HashSet<_> = self.containers.iter().map(|one| one.id.as_str()).collect();
         self.sandboxes.iter().filter(move |sandbox| !containers.contains(sandbox.id.as_str()))
     }
