@@ -12,7 +12,7 @@ use super::connection::{Call, CallKind};
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
 use super::error::{CriError, CriProblem, one_line};
-use super::first_bytes;
+use super::raw;
 use super::types::{self, ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};
 use crate::model::reference::bare_id;
 
@@ -228,7 +228,7 @@ impl Client {
         let words = match error.problem {
             CriProblem::Unimplemented(words) => words,
             CriProblem::HungUp(_) => {
-                let foreign = first_bytes::foreign(&self.endpoint);
+                let foreign = raw::foreign(&self.endpoint);
                 let not_grpc = |words| CriProblem::NotGrpc(format!("it begins with {words:?}"));
                 return Err(CriError { problem: foreign.map_or(error.problem, not_grpc), ..error });
             }

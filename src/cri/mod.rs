@@ -12,9 +12,9 @@ mod deadlines;
 pub mod discover;
 mod endpoint;
 mod error;
-mod first_bytes;
 pub mod in_use;
 mod place;
+mod raw;
 mod types;
 
 pub use client::Client;

@@ -5,10 +5,8 @@
 //! with its graphroot (`InspectInfoEndpoint` in `server/inspect.go`). Both name a directory of
 //! the store in `ImageFsInfo`.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_cri::v1;
 use serde_json::Value;
@@ -16,13 +14,14 @@ use serde_json::Value;
 use super::client::Client;
 use super::endpoint::Endpoint;
 use super::error::CriError;
+use super::raw;
 
 /// containerd keeps each plugin's data in a directory of this kind of name.
 const CONTAINERD_PLUGIN: &str = "io.containerd.";
 /// Before the name of a snapshotter in its directory's name.
 const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
 /// No answer of `/info` is longer.
-const MAX_INFO_BYTES: u64 = 1 << 20;
+const MAX_INFO_BYTES: usize = 1 << 20;
 
 /// What kind of store a runtime keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,9 +56,8 @@ impl Client {
         if let Some(place) = of_status(&self.status()?) {
             return Ok(Some(place.resolved()));
         }
-        if let Ok(info) = http_info(self.endpoint(), self.options().asking)
-            && let Some(place) = of_info(&info)
-        {
+        let info = http_info(self.endpoint(), self.options().asking);
+        if let Some(place) = info.and_then(|info| of_info(&info)) {
             return Ok(Some(place.resolved()));
         }
         match self.image_filesystems() {
@@ -160,26 +158,13 @@ fn absolute(path: &str) -> Option<PathBuf> {
 }
 
 /// `GET /info`, in HTTP 1.0 so that the answer ends where the connection does.
-fn http_info(endpoint: &Endpoint, deadline: Duration) -> std::io::Result<String> {
-    let end = Instant::now() + deadline;
-    let mut stream = UnixStream::connect(endpoint.path())?;
-    stream.set_write_timeout(Some(deadline))?;
-    stream.write_all(b"GET /info HTTP/1.0\r\nHost: crio\r\n\r\n")?;
-    let mut answer = Vec::new();
-    let mut piece = [0; 4096];
-    while answer.len() as u64 <= MAX_INFO_BYTES {
-        let left = end.saturating_duration_since(Instant::now());
-        // Zero would mean no deadline at all.
-        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        match stream.read(&mut piece)? {
-            0 => break,
-            length => answer.extend_from_slice(&piece[..length]),
-        }
-    }
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+fn http_info(endpoint: &Endpoint, deadline: Duration) -> Option<String> {
+    let question = b"GET /info HTTP/1.0\r\nHost: crio\r\n\r\n";
+    let answer = raw::ask(endpoint, question, MAX_INFO_BYTES, deadline);
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n")?;
     let ok = head.split_whitespace().nth(1) == Some("200") && head.starts_with("HTTP/1.");
-    if ok { Ok(body.to_owned()) } else { Err(std::io::Error::other("no answer to /info")) }
+    ok.then(|| body.to_owned())
 }
 
 #[cfg(test)]
