@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::scalars;
 use crate::sys::processes::Processes;
+use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
 /// Size limit of a settings file; a larger one is ignored.
@@ -272,8 +273,4 @@ impl Kubelet {
         paths.sort();
         paths
     }
-}
-
-pub(super) fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -14,12 +14,14 @@ pub mod thresholds;
 pub mod timers;
 mod yaml;
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
 pub use scalars::top_level;
 
 use crate::model::names::names;
+use crate::sys::quiet::is_absent;
+use crate::sys::sysroot::Sysroot;
 
 /// An image that a file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,4 +49,21 @@ pub struct Unreadable {
     /// Who names images there.
     pub names: ImageNamers,
     pub source: io::Error,
+}
+
+/// The content of a file that may name images. The inner error: there is no regular file of at most `limit`
+/// bytes, so it names none.
+fn content(root: &Sysroot, path: &Path, limit: u64) -> io::Result<Result<Vec<u8>, io::Error>> {
+    match root.read_bytes(path, limit) {
+        Err(error)
+            if is_absent(&error)
+                || matches!(
+                    error.kind(),
+                    ErrorKind::IsADirectory | ErrorKind::InvalidInput | ErrorKind::FileTooLarge
+                ) =>
+        {
+            Ok(Err(error))
+        }
+        other => other.map(Ok),
+    }
 }

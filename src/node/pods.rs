@@ -13,11 +13,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::places::KubeletPlaces;
-use crate::sys::quiet::FileKind;
+use super::{content, static_pods};
+use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
-
-/// The kubelet reads no longer manifest.
-const MAX_MANIFEST_BYTES: u64 = 10 << 20;
 
 /// The pods that the kubelet knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,30 +83,12 @@ impl KnownPods {
     }
 
     fn manifests(&mut self, root: &Sysroot, place: &Path) -> Result<(), Unknown> {
-        let unreadable = |source| Unknown::Unreadable { path: place.to_path_buf(), source };
-        let files = match root.list(place) {
-            Ok(entries) => entries
-                .into_iter()
-                .filter(|entry| matches!(entry.kind, FileKind::File | FileKind::Symlink))
-                .map(|entry| place.join(entry.name))
-                .collect(),
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => vec![place.to_path_buf()],
-            Err(error) if is_absent(&error) => return Ok(()),
-            Err(error) => return Err(unreadable(error)),
-        };
-        for path in files {
-            match root.read_bytes(&path, MAX_MANIFEST_BYTES) {
-                Ok(bytes) => self.manifest_names.extend(names_in(&String::from_utf8_lossy(&bytes))),
-                // The kubelet runs nothing from these.
-                Err(error)
-                    if is_absent(&error)
-                        || matches!(
-                            error.kind(),
-                            io::ErrorKind::InvalidInput
-                                | io::ErrorKind::IsADirectory
-                                | io::ErrorKind::FileTooLarge
-                        ) => {}
-                Err(source) => return Err(Unknown::Unreadable { path, source }),
+        let unreadable = |path: &Path, source| Unknown::Unreadable { path: path.to_path_buf(), source };
+        for (path, _) in static_pods::files(root, place).map_err(|source| unreadable(place, source))? {
+            let bytes = content(root, &path, static_pods::MAX_FILE_BYTES);
+            // The kubelet runs nothing from what is no such file.
+            if let Ok(bytes) = bytes.map_err(|source| unreadable(&path, source))? {
+                self.manifest_names.extend(names_in(&String::from_utf8_lossy(&bytes)));
             }
         }
         Ok(())
@@ -161,10 +141,6 @@ fn names_in(text: &str) -> impl Iterator<Item = String> + '_ {
         let end = value.find(|c: char| c.is_whitespace() || quotes.contains(&c)).unwrap_or(value.len());
         (end > 0).then(|| value[..end].to_owned())
     })
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 #[cfg(test)]

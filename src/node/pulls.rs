@@ -15,6 +15,7 @@ use super::NamedImage;
 use super::kubelet::Kubelet;
 use super::places;
 use crate::model::Finding;
+use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
 /// An intent is a few hundred bytes.
@@ -101,7 +102,7 @@ impl Pulls {
     fn below(&mut self, root: &Sysroot, directory: &Path) {
         let entries = match root.list(directory) {
             Ok(entries) => entries,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return,
+            Err(error) if is_absent(&error) => return,
             Err(error) => return self.finding(directory, &error.to_string()),
         };
         // One that is being written has another name.

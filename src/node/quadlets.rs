@@ -6,10 +6,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::kubelet::is_absent;
-use super::{ImageNamers, NamedImage, Unreadable, manifest};
+use super::{ImageNamers, NamedImage, Unreadable, content, manifest};
 use crate::model::Finding;
-use crate::sys::quiet::FileKind;
+use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::root::Root;
 use crate::sys::sysroot::Sysroot;
 
@@ -120,9 +119,7 @@ impl Reader<'_> {
         }
         let entries = match self.root.list(path) {
             Ok(entries) => entries,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(());
-            }
+            Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return self.unreadable(path, error),
         };
         for entry in entries {
@@ -226,24 +223,19 @@ impl Reader<'_> {
     /// The content of a file that there is.
     fn bytes(&mut self, path: &Path) -> Result<Option<Vec<u8>>, Unreadable> {
         let limit = if self.foreign { self.bytes_left.min(MAX_FILE_BYTES) } else { MAX_FILE_BYTES };
-        match self.root.read_bytes(path, limit) {
-            Ok(bytes) => {
+        match content(self.root, path, limit) {
+            Ok(Ok(bytes)) => {
                 self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
-                Ok(Some(bytes))
+                return Ok(Some(bytes));
             }
-            Err(error) if self.foreign && limit < MAX_FILE_BYTES && is_too_large(&error) => {
+            Ok(Err(error)) if is_absent(&error) => {}
+            Ok(Err(error)) if limit < MAX_FILE_BYTES && error.kind() == io::ErrorKind::FileTooLarge => {
                 self.found.names_more = true;
-                Ok(None)
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
-                io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => {
-                    self.finding(path, format!("{error}; it is taken to name no image"));
-                    Ok(None)
-                }
-                _ => self.unreadable(path, error).map(|()| None),
-            },
+            Ok(Err(error)) => self.finding(path, format!("{error}; it is taken to name no image")),
+            Err(error) => self.unreadable(path, error)?,
         }
+        Ok(None)
     }
 
     fn unreadable(&mut self, path: &Path, source: io::Error) -> Result<(), Unreadable> {
@@ -257,10 +249,6 @@ impl Reader<'_> {
     fn finding(&mut self, path: &Path, message: String) {
         self.found.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
     }
-}
-
-fn is_too_large(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::FileTooLarge
 }
 
 /// Units that can name images; others (networks, pods) name none.

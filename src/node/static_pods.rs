@@ -5,14 +5,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::kubelet::{Kubelet, is_absent};
-use super::{ImageNamers, NamedImage, Unreadable, manifest};
+use super::kubelet::Kubelet;
+use super::{ImageNamers, NamedImage, Unreadable, content, manifest};
 use crate::model::Finding;
-use crate::sys::quiet::FileKind;
+use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::sysroot::Sysroot;
 
 /// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).
-const MAX_FILE_BYTES: u64 = 10 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 const NAMES: ImageNamers = ImageNamers::StaticPods;
 
@@ -47,6 +47,23 @@ pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: &Path) -> Result<Stat
         reader.place(&place)?;
     }
     Ok(reader.found)
+}
+
+/// The manifests in a place, which may be a directory or a single file, as for the kubelet. A place that
+/// does not exist has none.
+pub(super) fn files(root: &Sysroot, place: &Path) -> io::Result<Vec<(PathBuf, FileKind)>> {
+    match root.list(place) {
+        Ok(entries) => {
+            let entries = entries.into_iter();
+            let files = entries.filter(|entry| matches!(entry.kind, FileKind::File | FileKind::Symlink));
+            Ok(files.map(|entry| (place.join(entry.name), entry.kind)).collect())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            Ok(vec![(place.to_path_buf(), FileKind::File)])
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 struct Reader<'a> {
@@ -111,49 +128,31 @@ impl Reader<'_> {
             return Ok(());
         }
         self.seen.push(placed);
-        match self.root.list(place) {
-            Ok(entries) => {
-                for entry in entries {
-                    let hidden = entry.name.as_bytes().starts_with(b".");
-                    let readable = matches!(entry.kind, FileKind::File | FileKind::Symlink);
-                    if !hidden && readable {
-                        self.file(&place.join(&entry.name), entry.kind == FileKind::Symlink)?;
-                    }
-                }
-                Ok(())
+        for (path, kind) in files(self.root, place).map_err(unreadable)? {
+            let is_hidden = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+            if !is_hidden || path == place {
+                self.file(&path, kind == FileKind::Symlink)?;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => self.file(place, false),
-            // Removed just now.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(unreadable(error)),
         }
+        Ok(())
     }
 
     fn file(&mut self, path: &Path, symlink: bool) -> Result<(), Unreadable> {
-        let bytes = match self.root.read_bytes(path, MAX_FILE_BYTES) {
+        let unreadable = |source| Unreadable { path: path.to_path_buf(), names: NAMES, source };
+        let bytes = match content(self.root, path, MAX_FILE_BYTES).map_err(unreadable)? {
             Ok(bytes) => bytes,
-            Err(error) => match error.kind() {
-                // The kubelet passes over these as well, and runs nothing from them.
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                    if symlink {
-                        self.finding(path, "is a dangling symlink; it is taken to name no image".into());
-                    }
-                    return Ok(());
-                }
-                io::ErrorKind::IsADirectory => return Ok(()),
-                io::ErrorKind::InvalidInput => {
-                    self.finding(path, format!("{error}; it is taken to name no image"));
-                    return Ok(());
-                }
-                io::ErrorKind::FileTooLarge => {
-                    self.finding(
-                        path,
-                        format!("{error}, which the kubelet does not read; it is taken to name no image"),
-                    );
-                    return Ok(());
-                }
-                _ => return Err(Unreadable { path: path.to_path_buf(), names: NAMES, source: error }),
-            },
+            // The kubelet passes over these as well, and runs nothing from them.
+            Err(error) => {
+                let what = match error.kind() {
+                    io::ErrorKind::IsADirectory => return Ok(()),
+                    io::ErrorKind::FileTooLarge => format!("{error}, which the kubelet does not read"),
+                    io::ErrorKind::InvalidInput => error.to_string(),
+                    _ if symlink => "is a dangling symlink".to_owned(),
+                    _ => return Ok(()),
+                };
+                self.finding(path, format!("{what}; it is taken to name no image"));
+                return Ok(());
+            }
         };
         let manifest = manifest::read(&bytes);
         let count = manifest.images.len();

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::sys::quiet::FileKind;
+use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::sysroot::Sysroot;
 
 pub const SCAN: &str = "layersweep-scan.timer";
@@ -126,7 +126,7 @@ pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
 fn entry(root: &Sysroot, dir: &Path, name: &str) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
     match root.list(dir) {
         Ok(entries) => Ok(entries.iter().any(|entry| entry.name == name).then(|| dir.join(name))),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err((dir.to_path_buf(), error)),
     }
 }
