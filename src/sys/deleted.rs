@@ -1,12 +1,13 @@
 //! Deleted files that still use space because a process holds them open.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::helper;
-use super::processes::read::{ProcRecord, ProcessFacts, WrittenLies};
+pub use super::processes::read::Lies;
+use super::processes::read::{ProcRecord, ProcessFacts};
 
 /// A deleted file that a process holds open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,24 +23,6 @@ pub struct DeletedFile {
     pub holder: String,
 }
 
-/// What the bytes of a file are on whose device number tells nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lies {
-    /// The upper directory of an overlay, as whoever mounted it has it: it may be relative.
-    Upper(PathBuf),
-    /// The source of its mount: `/dev/vda4`.
-    Source(String),
-}
-
-impl From<WrittenLies> for Lies {
-    fn from(lies: WrittenLies) -> Self {
-        match lies {
-            WrittenLies::Upper(path) => Self::Upper(OsString::from_vec(path).into()),
-            WrittenLies::Source(source) => Self::Source(source),
-        }
-    }
-}
-
 /// The deleted files that processes hold open, each once, the largest first. Processes that we
 /// may not look into are skipped, and so are files on filesystems that wait for a server or
 /// a process: asking for their size may take for ever.
@@ -49,7 +32,7 @@ pub fn files() -> io::Result<Vec<DeletedFile>> {
         if let ProcRecord::Deleted { id, name, device, bytes, lies } = record {
             let path = PathBuf::from(OsStr::from_bytes(body));
             let holder = format!("{name} (pid {id})");
-            found.push(DeletedFile { device, lies: lies.map(Lies::from), bytes, path, holder });
+            found.push(DeletedFile { device, lies, bytes, path, holder });
         }
     })?;
     found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));

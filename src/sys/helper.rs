@@ -45,15 +45,17 @@ pub(super) fn command(argument: &str) -> Option<Command> {
     Some(command)
 }
 
-/// What a helper does: reads what its arguments ask for and writes it to stdout.
+/// What a helper does: reads what its argument asks for and writes it to stdout.
 #[must_use]
 pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // Nobody reads what is written after the death of who asked.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    let words: Vec<_> = arguments.filter_map(|word| word.into_string().ok()).collect();
     let own = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let wanted = ProcessFacts::from_words(&words);
+    let wanted = arguments.filter_map(|word| word.into_string().ok()).next();
+    let Some(wanted) = wanted.and_then(|facts| serde_json::from_str(&facts).ok()) else {
+        return ExitCode::FAILURE;
+    };
     let done = read::all(wanted, own, &mut |record, body| write(&mut out, &record, body));
     match done.and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -73,7 +75,7 @@ pub(super) fn ask(wanted: ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8]))
             Ok(())
         });
     };
-    command.args(wanted.words());
+    command.arg(serde_json::to_string(&wanted)?);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let result = receive(&mut child, Instant::now() + DEADLINE, each);
     leave(child);

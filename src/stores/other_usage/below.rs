@@ -57,7 +57,7 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Pr
                 within.extend(Within::new([&root]));
                 plan.add_outside(at, places, &within, &mut findings);
             }
-            Err(error) => findings.push(unread(&at.path, &format!("opening it: {error}"))),
+            Err(error) => findings.push(not_counted(&at.path, &format!("opening it: {error}"))),
         }
     }
     let options = WalkOptions {
@@ -70,7 +70,11 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Pr
         ..WalkOptions::default()
     };
     let measured = measure(&plan.roots, &plan.trees, &options);
-    note_errors(&measured, &at.path, &mut findings);
+    findings.extend(unread(&measured, &at.path, "not counted"));
+    if measured.mounts.iter().any(|(_, path)| *path == at.path) {
+        let message = "a filesystem is mounted there: what it shows is not counted".to_owned();
+        findings.push(Finding { path: at.path.clone(), message, incomplete: false });
+    }
     let (inventory, outside) = divided(scan, measured, plan.outside);
     Below { refs: Refs::new(&inventory), inventory, outside, findings }
 }
@@ -215,7 +219,7 @@ impl<'a> WalkPlan<'a> {
     ) {
         let entries = match within.list(&user.path) {
             Ok(entries) => entries,
-            Err(error) => return findings.push(unread(&user.path, &format!("listing it: {error}"))),
+            Err(error) => return findings.push(not_counted(&user.path, &format!("listing it: {error}"))),
         };
         for entry in entries {
             let path = user.path.join(&entry.name);
@@ -262,21 +266,21 @@ fn divided(scan: &Scan, measured: Measured, mut outside: Vec<OutsideUse>) -> (In
     (inventory, outside)
 }
 
-fn note_errors(measured: &Measured, at: &Path, findings: &mut Vec<Finding>) {
+/// What a walk could not read, and what that means for its bytes.
+pub(super) fn unread<'m>(
+    measured: &'m Measured,
+    top: &'m Path,
+    so: &'m str,
+) -> impl Iterator<Item = Finding> + 'm {
     /// More say nothing more.
     const MOST: usize = 10;
     let errors = measured.errors.iter().filter(|error| !error.vanished);
-    findings.extend(errors.clone().take(MOST).map(|error| unread(&error.path, &error.message)));
-    let more = errors.count().saturating_sub(MOST);
-    if more > 0 {
-        findings.push(unread(at, &format!("{more} more could not be read")));
-    }
-    if measured.mounts.iter().any(|(_, path)| path == at) {
-        let message = "a filesystem is mounted there: what it shows is not counted".to_owned();
-        findings.push(Finding { path: at.to_path_buf(), message, incomplete: false });
-    }
+    let finding = |path: &Path, message| Finding { path: path.to_path_buf(), message, incomplete: true };
+    let more = errors.clone().count().saturating_sub(MOST);
+    let more = (more > 0).then(|| finding(top, format!("{more} more could not be read; {so}")));
+    errors.take(MOST).map(move |error| finding(&error.path, format!("{}; {so}", error.message))).chain(more)
 }
 
-fn unread(path: &Path, what: &str) -> Finding {
+fn not_counted(path: &Path, what: &str) -> Finding {
     Finding { path: path.to_path_buf(), message: format!("{what}; not counted"), incomplete: true }
 }

@@ -32,6 +32,8 @@ struct Unit {
     /// The pod whose share this is.
     pod: Option<String>,
     path: PathBuf,
+    /// Whose it is, where the kind does not say.
+    holder: Option<String>,
 }
 
 /// Measures other users of the scanned filesystems.
@@ -69,9 +71,10 @@ fn of_filesystem(
         user: facts.mount.clone(),
         pod: None,
         path: facts.mount.clone(),
+        holder: None,
     };
-    let below = match mounts::below(&facts.mount) {
-        Ok(below) => below,
+    let mounted = match mounts::below(&facts.mount) {
+        Ok(mounted) => mounted,
         Err(error) => {
             let message =
                 format!("the mounts below it are unknown ({error}): its other users are counted as `other`");
@@ -80,18 +83,17 @@ fn of_filesystem(
         }
     };
     if known.most_inodes.is_none_or(|most| inodes_outside(scan, at).is_some_and(|inodes| inodes <= most)) {
-        add(&mut units, &mut trees, 0, top, &below, all);
+        add(&mut units, &mut trees, 0, top, &mounted, all);
     }
     for place in &here {
         roots.push(place.path.clone());
-        let unit = Unit { kind: place.kind, user: place.path.clone(), pod: None, path: place.path.clone() };
-        match place.is_store {
-            true => {}
-            false if place.by_pod => add(&mut units, &mut trees, roots.len() - 1, unit, &below, all),
-            false => {
-                trees.push(tree(roots.len() - 1, PathBuf::new(), units.len(), TreeScope::Whole));
-                units.push(unit);
-            }
+        let KnownUse { kind, path, holder, .. } = (*place).clone();
+        let unit = Unit { kind, user: path.clone(), pod: None, path, holder };
+        if kind.is_by_pod() {
+            add(&mut units, &mut trees, roots.len() - 1, unit, &mounted, all);
+        } else if !place.is_store {
+            trees.push(tree(roots.len() - 1, PathBuf::new(), units.len(), TreeScope::Whole));
+            units.push(unit);
         }
     }
     let apart: Vec<usize> = (1..roots.len()).collect();
@@ -105,13 +107,9 @@ fn of_filesystem(
     };
     let measured = walk(&roots, &trees, &options);
     all.inodes += measured.units.iter().map(|unit| unit.inodes).sum::<u64>();
-    note_errors(&measured, &facts.mount, all);
+    all.findings.extend(below::unread(&measured, &facts.mount, "counted as `other`"));
     let bytes = bytes_by_unit(&measured, units.len());
     gather(at, units, &bytes, all);
-    for user in &mut all.other_users {
-        let place = here.iter().find(|place| place.holder.is_some() && place.path == user.path);
-        user.holder = user.holder.take().or_else(|| place?.holder.clone());
-    }
 }
 
 /// How many inodes of a filesystem are in use, besides those of the stores; `None` where it has no fixed
@@ -151,7 +149,7 @@ fn add(
         trees.push(tree(root, PathBuf::from(&entry.name), units.len(), TreeScope::Whole));
         units.push(match unit.kind {
             OtherUserKind::Directory => {
-                Unit { kind: places::kind_on_top(&entry), user: path.clone(), path, pod: None }
+                Unit { kind: places::kind_on_top(&entry), user: path.clone(), path, ..unit.clone() }
             }
             _ => Unit { pod: Some(places::pod_name(&entry.name)), path, ..unit.clone() },
         });
@@ -201,26 +199,9 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut O
                 filesystem,
                 path: unit.user,
                 bytes: *bytes,
-                holder: None,
+                holder: unit.holder,
             }),
         }
-    }
-}
-
-fn note_errors(measured: &Measured, mount: &Path, all: &mut OtherUsers) {
-    /// More say nothing more.
-    const MOST: usize = 10;
-    let unread = measured.errors.iter().filter(|error| !error.vanished);
-    let finding = |error: &crate::disk::WalkError| Finding {
-        path: error.path.clone(),
-        message: format!("{}; its contents are counted as `other`", error.message),
-        incomplete: true,
-    };
-    all.findings.extend(unread.clone().take(MOST).map(finding));
-    let more = unread.count().saturating_sub(MOST);
-    if more > 0 {
-        let message = format!("{more} more could not be read; they are counted as `other`");
-        all.findings.push(Finding { path: mount.to_path_buf(), message, incomplete: true });
     }
 }
 
@@ -257,7 +238,7 @@ fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
         filesystems.iter().position(|one| number(one) == Some(file.device)).map(FilesystemIx::from)
     };
     match &file.lies {
-        Some(Lies::Upper(upper)) if upper.is_absolute() => filesystem_of(scan, upper),
+        Some(Lies::Upper(upper)) if Path::new(upper).is_absolute() => filesystem_of(scan, Path::new(upper)),
         // Storage drivers mount from within their own directory, since options are short.
         Some(Lies::Upper(upper)) => {
             let stores = scan.inventory.stores.iter();

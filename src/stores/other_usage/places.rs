@@ -17,33 +17,33 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
-    let mut add = |kind, path: PathBuf, by_pod, is_store, holder: Option<String>| {
+    let mut add = |kind, path: PathBuf, is_store, holder: Option<String>| {
         if seen.insert(path.clone()) {
             let filesystem = filesystem_of(scan, &path);
-            places.push(KnownUse { kind, path, filesystem, by_pod, is_store, holder });
+            places.push(KnownUse { kind, path, filesystem, is_store, holder });
         }
     };
     let roots = scan.inventory.stores.iter().map(|store| store.root.clone());
     for directory in roots.chain(scan.areas.iter().flatten().cloned()) {
         // The kind of a store's place says nothing.
-        add(OtherUserKind::Directory, directory, false, true, None);
+        add(OtherUserKind::Directory, directory, true, None);
     }
     for (name, directory) in scan.snapshotters.iter().cloned() {
-        add(OtherUserKind::Snapshotter, directory, false, false, Some(name));
+        add(OtherUserKind::Snapshotter, directory, false, Some(name));
     }
-    let kubelet = known.places.data_directories().map(|root| (KubeletVolumes, root.join("pods"), true));
-    let pod_logs = known.places.log_directories().map(|path| (PodLogs, path.to_path_buf(), true));
+    let kubelet = known.places.data_directories().map(|root| (KubeletVolumes, root.join("pods")));
+    let pod_logs = known.places.log_directories().map(|path| (PodLogs, path.to_path_buf()));
     let usual = [
-        (Journal, "/var/log/journal".into(), false),
-        (Logs, known.places.container_logs.clone(), false),
-        (Logs, "/var/log".into(), false),
-        (VarTmp, "/var/tmp".into(), false),
-        (CoreDumps, "/var/lib/systemd/coredump".into(), false),
-        (CoreDumps, "/var/crash".into(), false),
-        (Layersweep, known.state_dir.clone(), false),
-        (Swap, "/swap".into(), false),
+        (Journal, "/var/log/journal".into()),
+        (Logs, known.places.container_logs.clone()),
+        (Logs, "/var/log".into()),
+        (VarTmp, "/var/tmp".into()),
+        (CoreDumps, "/var/lib/systemd/coredump".into()),
+        (CoreDumps, "/var/crash".into()),
+        (Layersweep, known.state_dir.clone()),
+        (Swap, "/swap".into()),
     ];
-    for (kind, path, by_pod) in kubelet.chain(pod_logs).chain(usual) {
+    for (kind, path) in kubelet.chain(pod_logs).chain(usual) {
         // What a server keeps is on none of these disks, and it need never answer.
         let found = match scan.sysroot.is_foreign() {
             true => scan.sysroot.resolve(&path),
@@ -61,7 +61,7 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
             quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::FileKind::Directory);
         // Swap files are on the top: see `kind_on_top`.
         if is_directory {
-            add(kind, resolved, by_pod, false, None);
+            add(kind, resolved, false, None);
         }
     }
     places

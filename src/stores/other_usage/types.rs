@@ -29,6 +29,13 @@ pub enum OtherUserKind {
     Directory,
 }
 
+impl OtherUserKind {
+    /// Whether each entry of such a place is a pod's.
+    pub(super) fn is_by_pod(self) -> bool {
+        matches!(self, Self::PodLogs | Self::KubeletVolumes)
+    }
+}
+
 /// A use of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherUser {
@@ -108,8 +115,6 @@ pub(super) struct KnownUse {
     pub(super) path: PathBuf,
     /// Its filesystem, if it is one of the scan's.
     pub(super) filesystem: Option<FilesystemIx>,
-    /// Each entry is a pod's.
-    pub(super) by_pod: bool,
     /// A store, which the scan has measured.
     pub(super) is_store: bool,
     /// Whose it is, where the kind does not say.

@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,7 +54,8 @@ const MOST_FILES_OF_A_USER: usize = 1 << 18;
 /// `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessFacts {
     pub(crate) mounts: bool,
     /// What they have open.
@@ -63,20 +64,6 @@ pub(crate) struct ProcessFacts {
     pub(crate) deleted: bool,
     /// The arguments of kubelets.
     pub(crate) arguments: bool,
-}
-
-const WORDS: [&str; 4] = ["mounts", "files", "deleted", "arguments"];
-
-impl ProcessFacts {
-    pub(crate) fn words(self) -> impl Iterator<Item = &'static str> {
-        let Self { mounts, files, deleted, arguments } = self;
-        WORDS.into_iter().zip([mounts, files, deleted, arguments]).filter_map(|(word, is)| is.then_some(word))
-    }
-
-    pub(crate) fn from_words(words: &[String]) -> Self {
-        let has = |at: usize| words.iter().any(|word| word == WORDS[at]);
-        Self { mounts: has(0), files: has(1), deleted: has(2), arguments: has(3) }
-    }
 }
 
 /// What was read; the bytes beside it are said in brackets.
@@ -95,17 +82,19 @@ pub(crate) enum ProcRecord {
     /// What a process has open (paths, each with a NUL after it).
     Files { id: u32, is_complete: bool },
     /// A file without a name (what it was called).
-    Deleted { id: u32, name: String, device: u64, bytes: u64, lies: Option<WrittenLies> },
+    Deleted { id: u32, name: String, device: u64, bytes: u64, lies: Option<Lies> },
     /// The arguments of a kubelet (as in `/proc/PID/cmdline`).
     Arguments { id: u32 },
     /// Nothing is missing.
     End,
 }
 
-/// What the bytes of a file are on ([`super::super::deleted::Lies`]), with the path as bytes.
+/// What the bytes of a file are on whose device number tells nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum WrittenLies {
-    Upper(Vec<u8>),
+pub enum Lies {
+    /// The upper directory of an overlay, as whoever mounted it has it: it may be relative.
+    Upper(OsString),
+    /// The source of its mount: `/dev/vda4`.
     Source(String),
 }
 
@@ -458,8 +447,8 @@ fn deleted_of(one: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Delet
         let writes = flags.is_some_and(|flags| flags & 0o3 != 0);
         let lies = match (rustix::fs::major(facts.st_dev) == 0, local.fstype == "overlay") {
             (false, _) => None,
-            (true, false) => Some(WrittenLies::Source(local.source.clone())),
-            (true, true) if writes => local.upper.clone().map(WrittenLies::Upper),
+            (true, false) => Some(Lies::Source(local.source.clone())),
+            (true, true) if writes => local.upper.clone().map(OsString::from_vec).map(Lies::Upper),
             (true, true) => return None,
         };
         let record = ProcRecord::Deleted {
