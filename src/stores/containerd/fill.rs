@@ -101,36 +101,34 @@ impl<'a> Filler<'a> {
     fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let kind = match unit.what {
-            ContainerdUnit::Blob(_) => NodeKind::Blob,
+            ContainerdUnit::Blob => NodeKind::Blob,
             ContainerdUnit::Snapshot(..) => NodeKind::Snapshot,
-            ContainerdUnit::Container(_) => NodeKind::ContainerMetadata,
-            ContainerdUnit::CachedLayer(_) => NodeKind::CachedLayer,
+            ContainerdUnit::Container => NodeKind::ContainerMetadata,
+            ContainerdUnit::CachedLayer => NodeKind::CachedLayer,
             ContainerdUnit::Ingest(_) | ContainerdUnit::Orphan(_) => NodeKind::Orphan,
             ContainerdUnit::Metadata => NodeKind::StoreMetadata,
-            ContainerdUnit::Other(_) => NodeKind::Other,
+            ContainerdUnit::Other => NodeKind::Other,
         };
         let size = self.writer.size(area, tally);
         let node = self.writer.add(kind, &unit.id, area, &unit.path, size);
-        match &unit.what {
-            ContainerdUnit::Blob(digest) => {
-                if let Some((digest, _)) = self.snapshot.blobs.get_key_value(digest) {
+        match unit.what {
+            ContainerdUnit::Blob => {
+                if let Some((digest, _)) = self.snapshot.blobs.get_key_value(&unit.id) {
                     self.blobs.insert(digest, node);
                 }
             }
             ContainerdUnit::Snapshot(backend, entry) => {
-                self.directories.insert((*backend, *entry), node);
+                self.directories.insert((backend, entry), node);
             }
             ContainerdUnit::Ingest(at) => {
-                if let Some(backend_ref) = &self.snapshot.ingests[*at].backend_ref {
+                if let Some(backend_ref) = &self.snapshot.ingests[at].backend_ref {
                     self.ingests.insert(backend_ref, node);
                 }
             }
-            ContainerdUnit::CachedLayer(diff_id) => {
-                self.cached.entry(diff_id.clone()).or_default().push(node)
-            }
-            ContainerdUnit::Container(id) => self.containers.entry(id.clone()).or_default().push(node),
+            ContainerdUnit::CachedLayer => self.cached.entry(unit.id.clone()).or_default().push(node),
+            ContainerdUnit::Container => self.containers.entry(unit.id.clone()).or_default().push(node),
             ContainerdUnit::Orphan(_) => {}
-            ContainerdUnit::Metadata | ContainerdUnit::Other(_) => self.writer.inventory.anchored.push(node),
+            ContainerdUnit::Metadata | ContainerdUnit::Other => self.writer.inventory.anchored.push(node),
         }
         node
     }

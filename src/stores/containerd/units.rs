@@ -13,25 +13,25 @@ use crate::model::LeakClass;
 use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::FileKind;
 
-/// What a unit is. Numbers are positions in the snapshot's tables.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// What a unit is; its id says which. Numbers are positions in the snapshot's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerdUnit {
-    /// A blob that some namespace knows.
-    Blob(String),
+    /// A blob that some namespace knows, by its digest.
+    Blob,
     /// A snapshot's directory: snapshotter, position of its entry.
     Snapshot(usize, usize),
     /// A layer in a cache of the erofs snapshotter, by its diffID.
-    CachedLayer(String),
+    CachedLayer,
     /// A download that some namespace knows.
     Ingest(usize),
-    /// CRI's directory of a container or sandbox.
-    Container(String),
+    /// CRI's directory of a container or sandbox, by its id.
+    Container,
     /// Something without a record: the class that it is listed under.
     Orphan(LeakClass),
     /// The store's bookkeeping.
     Metadata,
     /// Something else, by name.
-    Other(String),
+    Other,
 }
 
 /// A unit of a containerd root. Its parts are below [`Snapshot::areas`].
@@ -48,14 +48,14 @@ impl ContainerdUnit {
 impl UnitKind for ContainerdUnit {
     fn tag(&self) -> &'static str {
         match self {
-            Self::Blob(_) => "blob",
+            Self::Blob => "blob",
             Self::Snapshot(..) => "snapshot",
-            Self::CachedLayer(_) => "cached-layer",
+            Self::CachedLayer => "cached-layer",
             Self::Ingest(_) => "ingest",
-            Self::Container(_) => "container",
+            Self::Container => "container",
             Self::Orphan(class) => class.as_str(),
             Self::Metadata => "metadata",
-            Self::Other(_) => "other",
+            Self::Other => "other",
         }
     }
 }
@@ -113,19 +113,15 @@ impl<'a> Sorter<'a> {
     }
 
     fn bookkeeping(&mut self, area: usize, path: PathBuf, scope: TreeScope) {
-        if let Some(at) = self.metadata {
-            self.units[at].parts.push((area, path, scope));
-            return;
+        let part = (area, path, scope);
+        match self.metadata {
+            Some(at) => self.units[at].parts.push(part),
+            None => {
+                self.metadata = Some(self.units.len());
+                let (what, id) = (ContainerdUnit::Metadata, "store metadata".to_owned());
+                self.units.push(Unit { what, id, path: self.areas[area].join(&part.1), parts: vec![part] });
+            }
         }
-        self.metadata = Some(self.units.len());
-        let absolute = self.areas[area].join(&path);
-        let parts = vec![(area, path, scope)];
-        self.units.push(Unit {
-            what: ContainerdUnit::Metadata,
-            id: "store metadata".into(),
-            path: absolute,
-            parts,
-        });
     }
 
     /// A directory alone; the names of its entries, with their path.
@@ -143,9 +139,7 @@ impl<'a> Sorter<'a> {
     fn root(&mut self) {
         for (name, kind, path) in self.directory(ROOT_AREA, Path::new("")) {
             match name.as_str() {
-                _ if kind != FileKind::Directory => {
-                    self.add(ContainerdUnit::Other(name.clone()), &name, ROOT_AREA, path)
-                }
+                _ if kind != FileKind::Directory => self.add(ContainerdUnit::Other, &name, ROOT_AREA, path),
                 CONTENT => {}
                 // A snapshotter that was configured to be here.
                 _ if self.areas.contains(&self.areas[ROOT_AREA].join(&path)) => {}
@@ -160,7 +154,7 @@ impl<'a> Sorter<'a> {
                 _ if name.starts_with("io.containerd.") => {
                     self.bookkeeping(ROOT_AREA, path, TreeScope::Whole)
                 }
-                _ => self.add(ContainerdUnit::Other(name.clone()), &name, ROOT_AREA, path),
+                _ => self.add(ContainerdUnit::Other, &name, ROOT_AREA, path),
             }
         }
     }
@@ -176,12 +170,7 @@ impl<'a> Sorter<'a> {
                 }
             };
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
-                let known = self.containers.contains(id.as_str());
-                let what = if known {
-                    ContainerdUnit::Container(id.clone())
-                } else {
-                    ContainerdUnit::Orphan(orphan)
-                };
+                let what = self.container(&id, orphan);
                 self.add(what, &id, ROOT_AREA, path);
             }
         }
@@ -190,16 +179,16 @@ impl<'a> Sorter<'a> {
     fn tasks(&mut self, path: &Path) {
         for (namespace, _, path) in self.directory(ROOT_AREA, path) {
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
-                let known = self.containers.contains(id.as_str());
-                let what = if known {
-                    ContainerdUnit::Container(id.clone())
-                } else {
-                    ContainerdUnit::Orphan(LeakClass::TaskDir)
-                };
-                let id = if known { id } else { format!("{namespace}/{id}") };
+                let what = self.container(&id, LeakClass::TaskDir);
+                let id = if what.is_orphan() { format!("{namespace}/{id}") } else { id };
                 self.add(what, &id, ROOT_AREA, path);
             }
         }
+    }
+
+    /// What a directory of this container's is.
+    fn container(&self, id: &str, orphan: LeakClass) -> ContainerdUnit {
+        if self.containers.contains(id) { ContainerdUnit::Container } else { ContainerdUnit::Orphan(orphan) }
     }
 
     fn content(&mut self) {
@@ -213,12 +202,12 @@ impl<'a> Sorter<'a> {
                         if kind == FileKind::Directory {
                             self.blobs(&name, &path);
                         } else {
-                            self.add(ContainerdUnit::Other(name.clone()), &name, CONTENT_AREA, path);
+                            self.add(ContainerdUnit::Other, &name, CONTENT_AREA, path);
                         }
                     }
                 }
                 "ingest" if kind == FileKind::Directory => self.ingests(&path),
-                _ => self.add(ContainerdUnit::Other(name.clone()), &name, CONTENT_AREA, path),
+                _ => self.add(ContainerdUnit::Other, &name, CONTENT_AREA, path),
             }
         }
     }
@@ -227,7 +216,7 @@ impl<'a> Sorter<'a> {
         for (name, _, path) in self.directory(CONTENT_AREA, path) {
             let digest = format!("{algorithm}:{name}");
             if self.blobs.contains(digest.as_str()) {
-                self.add(ContainerdUnit::Blob(digest.clone()), &digest, CONTENT_AREA, path);
+                self.add(ContainerdUnit::Blob, &digest, CONTENT_AREA, path);
             } else if self.snapshot.blobs.contains_key(&digest) {
                 self.add(ContainerdUnit::Orphan(LeakClass::OrphanBlob), &digest, CONTENT_AREA, path);
             } else {
@@ -275,7 +264,7 @@ impl<'a> Sorter<'a> {
             self.bookkeeping(area, PathBuf::new(), TreeScope::Whole);
         } else if used || backend.known {
             let name = format!("snapshotter {}", backend.name);
-            self.add(ContainerdUnit::Other(name.clone()), &name, area, PathBuf::new());
+            self.add(ContainerdUnit::Other, &name, area, PathBuf::new());
         } else {
             self.add(
                 ContainerdUnit::Orphan(LeakClass::ForeignSnapshotterDir),
@@ -293,7 +282,7 @@ impl<'a> Sorter<'a> {
             return self.bookkeeping(area, path, TreeScope::Whole);
         }
         let name = format!("snapshotter {}: {name}", backend.name);
-        self.add(ContainerdUnit::Other(name.clone()), &name, area, path);
+        self.add(ContainerdUnit::Other, &name, area, path);
     }
 
     /// A directory with layers for the erofs snapshotter.
@@ -301,13 +290,13 @@ impl<'a> Sorter<'a> {
         let mut found = Vec::new();
         for (algorithm, kind, path) in self.directory(area, Path::new("")) {
             if kind != FileKind::Directory {
-                self.add(ContainerdUnit::Other(algorithm.clone()), &algorithm, area, path);
+                self.add(ContainerdUnit::Other, &algorithm, area, path);
                 continue;
             }
             for (prefix, kind, path) in self.directory(area, &path) {
                 match kind {
                     FileKind::Directory => found.extend(self.directory(area, &path)),
-                    _ => self.add(ContainerdUnit::Other(prefix.clone()), &prefix, area, path),
+                    _ => self.add(ContainerdUnit::Other, &prefix, area, path),
                 }
             }
         }
@@ -318,14 +307,14 @@ impl<'a> Sorter<'a> {
         for (_, _, path) in layers {
             let Some(diff_id) = digest_of_cached(&path) else { continue };
             by_path.insert(path.clone(), self.units.len());
-            self.add(ContainerdUnit::CachedLayer(diff_id.clone()), &diff_id, area, path);
+            self.add(ContainerdUnit::CachedLayer, &diff_id, area, path);
         }
         for (name, kind, path) in others {
             // `<hex>.erofs.dmverity` goes with its layer.
             let layer = by_path.get(&path.with_extension("")).filter(|_| kind == FileKind::File);
             match layer.copied() {
                 Some(layer) => self.units[layer].parts.push((area, path, TreeScope::Whole)),
-                None => self.add(ContainerdUnit::Other(name.clone()), &name, area, path),
+                None => self.add(ContainerdUnit::Other, &name, area, path),
             }
         }
     }
@@ -356,7 +345,7 @@ impl<'a> Sorter<'a> {
                 let id = format!("{}/{name}", backend.name);
                 let what = match by_id.get(&name) {
                     Some(entry) => ContainerdUnit::Snapshot(at, *entry),
-                    None if kind != FileKind::Directory => ContainerdUnit::Other(id.clone()),
+                    None if kind != FileKind::Directory => ContainerdUnit::Other,
                     None if name.starts_with("new-") => ContainerdUnit::Orphan(LeakClass::OrphanNewDir),
                     None if name.starts_with("rm-") => ContainerdUnit::Orphan(LeakClass::OrphanRmDir),
                     None => ContainerdUnit::Orphan(LeakClass::OrphanSnapshotDir),

@@ -72,7 +72,9 @@ fn by_the_types(json: &Value) -> Option<Document> {
     };
     let all = |list: &[image::Descriptor]| list.iter().map(descriptor).collect();
     if json.get("manifests").is_some_and(Value::is_array) {
-        return image::ImageIndex::deserialize(json).ok().map(|index| Document::Index(all(index.manifests())));
+        return image::ImageIndex::deserialize(json)
+            .ok()
+            .map(|index| Document::Index(all(index.manifests())));
     }
     let manifest = image::ImageManifest::deserialize(json).ok()?;
     Some(Document::Manifest { config: descriptor(manifest.config()), layers: all(manifest.layers()) })
