@@ -5,8 +5,8 @@ use std::time::Duration;
 use k8s_cri::v1::image_service_client::ImageServiceClient;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use k8s_cri::{v1, v1alpha2};
-use tonic::Status;
 use tonic::transport::Channel;
+use tonic::{Response, Status};
 
 use super::connection::{Call, CallKind};
 use super::deadlines::Options;
@@ -65,9 +65,9 @@ impl Client {
 
     /// The runtime's status, the verbose part included.
     pub fn status(&self) -> Result<v1::StatusResponse, CriError> {
-        let ask =
-            |channel| async move { self.runtime(channel).status(v1::StatusRequest { verbose: true }).await };
-        self.query("Status", self.options.asking, ask)
+        let request = v1::StatusRequest { verbose: true };
+        let ask = async |channel| self.runtime(channel).status(request).await;
+        self.call("Status", CallKind::Query, self.options.asking, ask)
     }
 
     /// All images.
@@ -76,10 +76,9 @@ impl Client {
     /// When the call fails, or the listing contradicts itself: then it is discarded.
     pub fn images(&self) -> Result<Vec<RuntimeImage>, CriError> {
         // No filter: containerd ignores it, so an answer to a filter proves nothing.
-        let ask = |channel| async move {
-            self.image(channel).list_images(v1::ListImagesRequest { filter: None }).await
-        };
-        let answer = self.query("ListImages", self.options.listing, ask)?;
+        let request = v1::ListImagesRequest { filter: None };
+        let ask = async |channel| self.image(channel).list_images(request).await;
+        let answer = self.call("ListImages", CallKind::Query, self.options.listing, ask)?;
         types::images(answer).map_err(|problem| self.error("ListImages", problem))
     }
 
@@ -89,10 +88,9 @@ impl Client {
     /// # Errors
     /// When the call fails, or the listing contradicts itself: then it is discarded.
     pub fn containers(&self) -> Result<Vec<RuntimeContainer>, CriError> {
-        let ask = |channel| async move {
-            self.runtime(channel).list_containers(v1::ListContainersRequest { filter: None }).await
-        };
-        let answer = self.query("ListContainers", self.options.listing, ask)?;
+        let request = v1::ListContainersRequest { filter: None };
+        let ask = async |channel| self.runtime(channel).list_containers(request).await;
+        let answer = self.call("ListContainers", CallKind::Query, self.options.listing, ask)?;
         types::containers(answer).map_err(|problem| self.error("ListContainers", problem))
     }
 
@@ -107,7 +105,7 @@ impl Client {
         const CALL: &str = "ContainerStatus";
         self.whole_id(CALL, id)?;
         let request = v1::ContainerStatusRequest { container_id: id.into(), verbose: false };
-        let ask = |channel| async move { self.runtime(channel).container_status(request).await };
+        let ask = async |channel| self.runtime(channel).container_status(request).await;
         match self.call(CALL, kind, self.options.asking, ask) {
             Ok(answer) => types::details(id, answer).map(Some).map_err(|problem| self.error(CALL, problem)),
             Err(CriError { problem: CriProblem::NotFound(_), .. }) => Ok(None),
@@ -135,17 +133,16 @@ impl Client {
     }
 
     fn list_sandboxes(&self, kind: CallKind) -> Result<Vec<RuntimeSandbox>, CriError> {
-        let ask = |channel| async move {
-            self.runtime(channel).list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }).await
-        };
+        let request = v1::ListPodSandboxRequest { filter: None };
+        let ask = async |channel| self.runtime(channel).list_pod_sandbox(request).await;
         let answer = self.call("ListPodSandbox", kind, self.options.listing, ask)?;
         types::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
     }
 
     /// Where the runtime reports its images to be stored. Its byte counts are not measurements.
     pub fn image_filesystems(&self) -> Result<v1::ImageFsInfoResponse, CriError> {
-        let ask = |channel| async move { self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await };
-        self.query("ImageFsInfo", self.options.listing, ask)
+        let ask = async |channel| self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await;
+        self.call("ImageFsInfo", CallKind::Query, self.options.listing, ask)
     }
 
     /// Asks for the removal of an image, all of its names with it. Success proves nothing:
@@ -158,70 +155,60 @@ impl Client {
     /// [`CriProblem::InUse`] where the runtime refuses; [`CriProblem::Deadline`] and [`CriProblem::HungUp`]
     /// leave open whether it has happened, or still will.
     pub fn remove_image(&self, id: &str, handler: &str) -> Result<(), CriError> {
-        self.whole_id(REMOVE_IMAGE, id)?;
-        self.remove(id, handler)
+        self.remove(id, id, handler)
     }
 
     /// Asks CRI-O for the removal of an artifact: of the one entry that `reference`, a name with the
     /// digest of the manifest, means. By its id CRI-O removes none, and says that it has.
     pub fn remove_artifact(&self, reference: &str, handler: &str) -> Result<(), CriError> {
         let digest = reference.split_once('@').filter(|(name, _)| !name.is_empty());
-        self.whole_id(REMOVE_IMAGE, digest.map_or("", |(_, digest)| digest))?;
-        self.remove(reference, handler)
+        self.remove(reference, digest.map_or("", |(_, digest)| digest), handler)
     }
 
-    fn remove(&self, what: &str, handler: &str) -> Result<(), CriError> {
+    fn remove(&self, what: &str, id: &str, handler: &str) -> Result<(), CriError> {
         let image =
             v1::ImageSpec { image: what.into(), runtime_handler: handler.into(), ..v1::ImageSpec::default() };
         let request = v1::RemoveImageRequest { image: Some(image) };
-        let ask = |channel| async move { self.image(channel).remove_image(request).await };
-        self.action(REMOVE_IMAGE, self.options.removing, ask).map(drop)
+        let ask = async |channel| self.image(channel).remove_image(request).await;
+        self.act("RemoveImage", id, self.options.removing, ask)
     }
 
     /// Stops a container: politely for `grace`, then by force. A stopped one is fine.
     pub fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
-        const CALL: &str = "StopContainer";
-        self.whole_id(CALL, id)?;
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let request = v1::StopContainerRequest { container_id: id.into(), timeout };
-        let ask = |channel| async move { self.runtime(channel).stop_container(request).await };
-        self.action(CALL, self.options.asking.saturating_add(grace), ask).map(drop)
+        let ask = async |channel| self.runtime(channel).stop_container(request).await;
+        self.act("StopContainer", id, self.options.asking.saturating_add(grace), ask)
     }
 
     /// Removes a container, by force if it runs: the caller has made sure that it does not.
     pub fn remove_container(&self, id: &str) -> Result<(), CriError> {
-        const CALL: &str = "RemoveContainer";
-        self.whole_id(CALL, id)?;
         let request = v1::RemoveContainerRequest { container_id: id.into() };
-        let ask = |channel| async move { self.runtime(channel).remove_container(request).await };
-        self.action(CALL, self.options.removing, ask).map(drop)
+        let ask = async |channel| self.runtime(channel).remove_container(request).await;
+        self.act("RemoveContainer", id, self.options.removing, ask)
     }
 
     /// Stops a sandbox and gives its network back. A stopped one is fine.
     pub fn stop_sandbox(&self, id: &str) -> Result<(), CriError> {
-        const CALL: &str = "StopPodSandbox";
-        self.whole_id(CALL, id)?;
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.into() };
-        let ask = |channel| async move { self.runtime(channel).stop_pod_sandbox(request).await };
-        self.action(CALL, self.options.removing, ask).map(drop)
+        let ask = async |channel| self.runtime(channel).stop_pod_sandbox(request).await;
+        self.act("StopPodSandbox", id, self.options.removing, ask)
     }
 
     /// Removes a sandbox, and by force every container in it: the caller has made sure
     /// that there is none.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), CriError> {
-        const CALL: &str = "RemovePodSandbox";
-        self.whole_id(CALL, id)?;
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.into() };
-        let ask = |channel| async move { self.runtime(channel).remove_pod_sandbox(request).await };
-        self.action(CALL, self.options.removing, ask).map(drop)
+        let ask = async |channel| self.runtime(channel).remove_pod_sandbox(request).await;
+        self.act("RemovePodSandbox", id, self.options.removing, ask)
     }
 
     fn ask_version(&self) -> Result<v1::VersionResponse, CriError> {
         const CALL: &str = "Version";
         let version = String::from(KUBELET_API_VERSION);
         let request = v1::VersionRequest { version: version.clone() };
-        let ask = |channel| async move { self.runtime(channel).version(request).await };
-        let error = match self.query(CALL, self.options.asking, ask) {
+        let ask = async |channel| self.runtime(channel).version(request).await;
+        let error = match self.call(CALL, CallKind::Query, self.options.asking, ask) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
@@ -236,11 +223,10 @@ impl Client {
         };
         // A gRPC server; an old runtime answers to the old service name.
         let request = v1alpha2::VersionRequest { version };
-        let ask = |channel| async move {
-            let mut client = v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel);
-            client.version(request).await
+        let ask = async |channel| {
+            v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel).version(request).await
         };
-        let problem = match self.query(CALL, self.options.asking, ask) {
+        let problem = match self.call(CALL, CallKind::Query, self.options.asking, ask) {
             Ok(old) => {
                 let name = one_line(&format!("{} {}", old.runtime_name, old.runtime_version));
                 CriProblem::OldApi(name)
@@ -250,33 +236,25 @@ impl Client {
         Err(self.error(CALL, problem))
     }
 
-    fn query<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
-    where
-        F: FnOnce(Channel) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
-    {
-        self.call(call, CallKind::Query, deadline, ask)
+    /// Does something to the object with this id, and to nothing else.
+    fn act<T>(
+        &self,
+        call: &'static str,
+        id: &str,
+        deadline: Duration,
+        ask: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
+    ) -> Result<(), CriError> {
+        self.whole_id(call, id)?;
+        self.call(call, CallKind::Action, deadline, ask).map(drop)
     }
 
-    fn action<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
-    where
-        F: FnOnce(Channel) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
-    {
-        self.call(call, CallKind::Action, deadline, ask)
-    }
-
-    fn call<T, F, Fut>(
+    fn call<T>(
         &self,
         call: &'static str,
         kind: CallKind,
         deadline: Duration,
-        ask: F,
-    ) -> Result<T, CriError>
-    where
-        F: FnOnce(Channel) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
-    {
+        ask: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
+    ) -> Result<T, CriError> {
         let started = std::time::Instant::now();
         let run = Call { endpoint: &self.endpoint, options: &self.options, kind, deadline };
         let result = run.run(ask).map_err(|problem| self.error(call, problem));
@@ -305,8 +283,6 @@ impl Client {
         Err(self.error(call, CriProblem::BadRequest(format!("{id:?} is not a whole id"))))
     }
 }
-
-const REMOVE_IMAGE: &str = "RemoveImage";
 
 /// 64 hexadecimal digits, as every runtime makes its ids; containerd writes `sha256:` before those
 /// of images.

@@ -5,7 +5,6 @@
 //! restarted meanwhile is simply met anew, an error of connecting can never be taken for one of
 //! the call, and a call that is given up is hung up on, so that the runtime notices.
 
-use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::pin::pin;
@@ -51,11 +50,10 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     /// Connects and awaits what `ask` makes of the connection.
-    pub(super) fn run<T, F, Fut>(self, ask: F) -> Result<T, CriProblem>
-    where
-        F: FnOnce(Channel) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
-    {
+    pub(super) fn run<T>(
+        self,
+        ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, Status>,
+    ) -> Result<T, CriProblem> {
         if self.is_cancelled() {
             return Err(CriProblem::Cancelled);
         }
