@@ -38,7 +38,6 @@ impl Endpoint {
         Ok(Self { path: path.to_path_buf() })
     }
 
-    /// The socket's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

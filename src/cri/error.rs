@@ -93,7 +93,6 @@ pub enum CriProblem {
     Other {
         /// gRPC's code, for example `Unknown`.
         code: Code,
-        /// The runtime's message.
         message: String,
     },
 }

@@ -34,7 +34,6 @@ pub enum StoreType {
 /// Where a runtime keeps its images, as it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePlace {
-    /// The kind of store.
     pub store_type: StoreType,
     /// Its root: graphroot, or containerd's root. Symlinks are followed if it exists for us.
     pub root: PathBuf,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::helper;
-pub use super::processes::read::Lies;
+pub use super::processes::read::Backing;
 use super::processes::read::{ProcRecord, ProcessFacts};
 
 /// A deleted file that a process holds open.
@@ -15,7 +15,7 @@ pub struct DeletedFile {
     /// Device number as `stat` has it: that of an overlay or a subvolume is not a filesystem's.
     pub device: u64,
     /// Where that is none: what its bytes are on.
-    pub lies: Option<Lies>,
+    pub backing: Option<Backing>,
     pub bytes: u64,
     /// The name that it had, as its holder's mount namespace had it.
     pub path: PathBuf,
@@ -29,10 +29,10 @@ pub struct DeletedFile {
 pub fn files() -> io::Result<Vec<DeletedFile>> {
     let mut found = Vec::new();
     helper::ask(ProcessFacts { deleted: true, ..ProcessFacts::default() }, &mut |record, body| {
-        if let ProcRecord::Deleted { id, name, device, bytes, lies } = record {
+        if let ProcRecord::Deleted { id, name, device, bytes, backing } = record {
             let path = PathBuf::from(OsStr::from_bytes(body));
             let holder = format!("{name} (pid {id})");
-            found.push(DeletedFile { device, lies, bytes, path, holder });
+            found.push(DeletedFile { device, backing, bytes, path, holder });
         }
     })?;
     found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));

@@ -50,9 +50,7 @@ pub struct MountOfProcess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub pid: u32,
-    /// What it is called.
     pub name: String,
-    /// Why they cannot be read.
     pub why: String,
 }
 

@@ -214,7 +214,6 @@ fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     Ok((leaf.map_or(here, |(leaf, _)| leaf), path))
 }
 
-/// What one directory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryRights {
     /// Uid of its owner.

@@ -42,7 +42,6 @@ impl<'a> Filler<'a> {
         if self.in_flight(since) || !self.records_are_whole() { Verdict::Keep } else { Verdict::Report }
     }
 
-    /// With that verdict.
     pub(super) fn judged(
         &self,
         class: LeakClass,

@@ -75,7 +75,6 @@ impl ContainerdPlaces {
         Within::at(std::iter::once(self.root.as_path()).chain(configured).chain(proxies).chain(caches))
     }
 
-    /// The directory of the content store.
     #[must_use]
     pub fn content(&self) -> PathBuf {
         self.root.join(CONTENT)

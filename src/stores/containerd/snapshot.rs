@@ -19,7 +19,6 @@ pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 /// A blob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobFile {
-    /// Its length in bytes.
     pub length: u64,
     /// When it was last written.
     pub modified: Option<Timestamp>,
@@ -61,7 +60,6 @@ pub struct Snapshot {
     pub(super) within: Within,
     /// The records of `meta.db`.
     pub metadata: Metadata,
-    /// The snapshotters, by name.
     pub backends: Vec<Backend>,
     /// The directories.
     pub listing: Listing,

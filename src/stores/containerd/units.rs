@@ -38,7 +38,6 @@ pub enum ContainerdUnit {
 pub type Unit = unit::Unit<ContainerdUnit>;
 
 impl ContainerdUnit {
-    /// Whether it has no record.
     #[must_use]
     pub fn is_orphan(&self) -> bool {
         matches!(self, Self::Orphan(_))

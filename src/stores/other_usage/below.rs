@@ -22,7 +22,6 @@ pub struct Below {
     /// The scan's, with those bytes alone that are there.
     pub inventory: Inventory,
     pub refs: Refs,
-    /// What is in no store.
     pub outside: Vec<OutsideUse>,
     /// What could not be read.
     pub findings: Vec<Finding>,

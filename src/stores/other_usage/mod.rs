@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use super::Scan;
 use crate::disk::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::{Filesystem, FilesystemIx, Finding};
-use crate::sys::deleted::{self, DeletedFile, Lies};
+use crate::sys::deleted::{self, Backing, DeletedFile};
 use crate::sys::{mounts, quiet};
 
 pub use below::{Below, OutsideUse, below};
@@ -237,15 +237,17 @@ fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
         let number = |one: &Filesystem| quiet::facts(&one.mount).ok().map(|facts| facts.device);
         filesystems.iter().position(|one| number(one) == Some(file.device)).map(FilesystemIx::from)
     };
-    match &file.lies {
-        Some(Lies::Upper(upper)) if Path::new(upper).is_absolute() => filesystem_of(scan, Path::new(upper)),
+    match &file.backing {
+        Some(Backing::Upper(upper)) if Path::new(upper).is_absolute() => {
+            filesystem_of(scan, Path::new(upper))
+        }
         // Storage drivers mount from within their own directory, since options are short.
-        Some(Lies::Upper(upper)) => {
+        Some(Backing::Upper(upper)) => {
             let stores = scan.inventory.stores.iter();
             let mut places = stores.map(|store| store.root.join(&store.driver).join(upper));
             places.find_map(|place| filesystem_of(scan, &place))
         }
-        Some(Lies::Source(source)) => by_source(source).or_else(by_number),
+        Some(Backing::Source(source)) => by_source(source).or_else(by_number),
         None => by_number(),
     }
 }

@@ -39,7 +39,6 @@ impl OtherUserKind {
 /// A use of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherUser {
-    /// What kind.
     pub kind: OtherUserKind,
     pub filesystem: FilesystemIx,
     /// Its path as we see it; for deleted files the name that they had.
@@ -85,7 +84,6 @@ pub struct OtherUsers {
 pub struct OtherUsageRequest {
     /// Our own state directory, as a path inside the sysroot.
     pub state_dir: PathBuf,
-    /// The kubelet's places.
     pub places: KubeletPlaces,
     /// Threads; 0 for the default.
     pub threads: usize,

@@ -82,7 +82,7 @@ pub(crate) enum ProcRecord {
     /// What a process has open (paths, each with a NUL after it).
     Files { id: u32, is_complete: bool },
     /// A file without a name (what it was called).
-    Deleted { id: u32, name: String, device: u64, bytes: u64, lies: Option<Lies> },
+    Deleted { id: u32, name: String, device: u64, bytes: u64, backing: Option<Backing> },
     /// The arguments of a kubelet (as in `/proc/PID/cmdline`).
     Arguments { id: u32 },
     /// Nothing is missing.
@@ -91,7 +91,7 @@ pub(crate) enum ProcRecord {
 
 /// What the bytes of a file are on whose device number tells nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lies {
+pub enum Backing {
     /// The upper directory of an overlay, as whoever mounted it has it: it may be relative.
     Upper(OsString),
     /// The source of its mount: `/dev/vda4`.
@@ -445,10 +445,10 @@ fn deleted_of(one: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Delet
         let flags = field(&information, "flags").and_then(|text| u32::from_str_radix(text, 8).ok());
         // O_WRONLY or O_RDWR: opening has copied it up. Of an overlay only that is in its own layer.
         let writes = flags.is_some_and(|flags| flags & 0o3 != 0);
-        let lies = match (rustix::fs::major(facts.st_dev) == 0, local.fstype == "overlay") {
+        let backing = match (rustix::fs::major(facts.st_dev) == 0, local.fstype == "overlay") {
             (false, _) => None,
-            (true, false) => Some(Lies::Source(local.source.clone())),
-            (true, true) if writes => local.upper.clone().map(OsString::from_vec).map(Lies::Upper),
+            (true, false) => Some(Backing::Source(local.source.clone())),
+            (true, true) if writes => local.upper.clone().map(OsString::from_vec).map(Backing::Upper),
             (true, true) => return None,
         };
         let record = ProcRecord::Deleted {
@@ -456,7 +456,7 @@ fn deleted_of(one: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Delet
             name: one.name(None),
             device: facts.st_dev,
             bytes: u64::try_from(facts.st_blocks).unwrap_or(0).saturating_mul(512),
-            lies,
+            backing,
         };
         Some(Deleted { identity: (facts.st_dev, facts.st_ino), record, path: path.to_vec() })
     };

@@ -24,7 +24,6 @@ use crate::stores::bolt::Database;
 pub struct Metadata {
     /// Version of the schema: 3 in containerd 1.6 and 1.7, 4 from 2.0.
     pub version: Option<i64>,
-    /// The namespaces by name, ascending.
     pub namespaces: Vec<Namespace>,
     /// What could not be understood.
     pub oddities: Vec<Oddity>,

@@ -48,7 +48,6 @@ pub struct BlobRecord {
     pub digest: String,
     /// Its length in bytes, as recorded.
     pub size: Option<u64>,
-    /// When it came.
     pub created: Option<Timestamp>,
     /// Labels: the edges that the garbage collection follows, among others.
     pub labels: Labels,
@@ -77,7 +76,6 @@ pub struct SnapshotRecord {
     pub backend: Option<String>,
     /// Key of its parent, same snapshotter and namespace.
     pub parent: Option<String>,
-    /// When it was created.
     pub created: Option<Timestamp>,
     pub labels: Labels,
 }
@@ -92,7 +90,6 @@ pub struct ContainerRecord {
     pub snapshotter: Option<String>,
     /// Key of its writable snapshot.
     pub snapshot_key: Option<String>,
-    /// When it was created.
     pub created: Option<Timestamp>,
     pub labels: Labels,
     /// What CRI has written of it.
@@ -103,7 +100,6 @@ pub struct ContainerRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
     pub id: String,
-    /// When it was created.
     pub created: Option<Timestamp>,
     /// Labels; `containerd.io/gc.expire` ends it.
     pub labels: Labels,

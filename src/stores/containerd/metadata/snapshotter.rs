@@ -35,7 +35,6 @@ pub struct BackendSnapshot {
     pub kind: Option<SnapshotKind>,
     /// Key of its parent.
     pub parent: Option<String>,
-    /// When it was created.
     pub created: Option<Timestamp>,
     /// The file in a cache that has its content, of the erofs snapshotter.
     pub cached_blob: Option<String>,
