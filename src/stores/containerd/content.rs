@@ -1,6 +1,8 @@
 //! Parses the blobs of an image: index, manifest, configuration. Pure; the caller provides
 //! the bytes.
 
+use oci_spec::image;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// One entry of an index or manifest.
@@ -28,20 +30,47 @@ pub enum Document {
 
 /// Parses an index or manifest, of OCI's or Docker's format; `None` for anything else.
 ///
-/// Only the fields that count are looked at, whatever the others are: a type of the specification refuses a
-/// whole document for a descriptor without media type or size or an annotation that is null, and containerd
-/// runs images from such documents all the same.
+/// The specification's types refuse a whole document for one odd field: a descriptor without
+/// media type or size, a digest that is none, an annotation that is null. containerd runs images
+/// from such documents all the same, so what the types refuse is read field by field.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Option<Document> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
-    let list = |key: &str| Some(json.get(key)?.as_array()?.iter().filter_map(descriptor).collect());
-    if let Some(children) = list("manifests") {
-        return Some(Document::Index(children));
+    if json.get("manifests").is_some_and(Value::is_array) {
+        let index = image::ImageIndex::deserialize(&json).ok();
+        return index.map(|index| Document::Index(descriptors(index.manifests()))).or_else(|| odd(&json));
     }
-    Some(Document::Manifest { config: descriptor(json.get("config")?)?, layers: list("layers")? })
+    let Ok(manifest) = image::ImageManifest::deserialize(&json) else { return odd(&json) };
+    let (config, layers) = (Descriptor::from(manifest.config()), descriptors(manifest.layers()));
+    Some(Document::Manifest { config, layers })
 }
 
-fn descriptor(json: &Value) -> Option<Descriptor> {
+fn descriptors(all: &[image::Descriptor]) -> Vec<Descriptor> {
+    all.iter().map(Descriptor::from).collect()
+}
+
+impl From<&image::Descriptor> for Descriptor {
+    fn from(one: &image::Descriptor) -> Self {
+        let platform = |platform: &image::Platform| format!("{}/{}", platform.os(), platform.architecture());
+        Self {
+            digest: one.digest().to_string(),
+            size: Some(one.size()),
+            platform: one.platform().as_ref().map(platform),
+        }
+    }
+}
+
+/// The same by the few fields that count, whatever the others are.
+fn odd(json: &Value) -> Option<Document> {
+    let all = |list: &Vec<Value>| list.iter().filter_map(odd_descriptor).collect();
+    if let Some(manifests) = json.get("manifests").and_then(Value::as_array) {
+        return Some(Document::Index(all(manifests)));
+    }
+    let config = odd_descriptor(json.get("config")?)?;
+    Some(Document::Manifest { config, layers: json.get("layers").and_then(Value::as_array).map(all)? })
+}
+
+fn odd_descriptor(json: &Value) -> Option<Descriptor> {
     let of = |path: &str| json.pointer(path).and_then(Value::as_str);
     Some(Descriptor {
         digest: of("/digest")?.to_owned(),
