@@ -10,6 +10,7 @@ use super::observer::{Deleting, Observer};
 use super::policy_context::NodeContext;
 use super::run::CommandRun;
 use super::state::State;
+use crate::config::Via;
 use crate::disk;
 use crate::execute;
 use crate::history::journal::Journal;
@@ -41,7 +42,7 @@ pub(super) struct Recorder<'a> {
 pub(super) struct Beginning<'a> {
     /// `None` where a run goes by no policy.
     pub(super) policy: Option<PolicyKind>,
-    pub(super) via: &'static str,
+    pub(super) via: Via,
     pub(super) plan: &'a Plan,
     pub(super) usage_before_percent: Option<f64>,
 }
@@ -62,7 +63,7 @@ impl<'a> Recorder<'a> {
         let start = Start {
             run_id: run.id.clone(),
             policy: beginning.policy.filter(|_| by_policy).map(|policy| policy.to_string()),
-            via: Some(beginning.via.to_owned()),
+            via: Some(beginning.via.as_str().to_owned()),
             trigger_space: plan.trigger.space,
             trigger_age: plan.trigger.age,
             mount: mount.map(|mount| mount.to_string_lossy().into_owned()),
@@ -241,11 +242,11 @@ fn started(state: &State, began: Instant) -> Timestamp {
 }
 
 /// Records that a run was refused before it did anything.
-pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: &'static str, message: &str) {
+pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: Via, message: &str) {
     let CommandRun { command, observer, .. } = *run;
     let start = Start {
         run_id: run.id.clone(),
-        via: Some(via.to_owned()),
+        via: Some(via.as_str().to_owned()),
         ..Start::of(command, started(state, run.began))
     };
     let mut journal = Journal::begin(state.place(), start);

@@ -9,6 +9,7 @@ use super::recorder::{Beginning, Recorder};
 use super::request::Request;
 use super::run::CommandRun;
 use super::scan::{self, ScanResult};
+use crate::config::Via;
 use crate::execute::editors::{Editors, Keep};
 use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
@@ -151,7 +152,7 @@ impl<'a> Sweep<'a> {
         let ScanResult { scan, state, .. } = &planned.scanned;
         let inventory = &scan.inventory;
         let all = Plan { steps: steps.clone(), ..Plan::default() };
-        let beginning = Beginning { policy: None, via: "direct", plan: &all, usage_before_percent: None };
+        let beginning = Beginning { policy: None, via: Via::Direct, plan: &all, usage_before_percent: None };
         let mut recorder = Recorder::begin(&self.run, state, None, &beginning);
         let gauges = Gauges::open(inventory, None);
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder, flag());

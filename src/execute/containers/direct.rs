@@ -42,8 +42,8 @@ const SCOPE: Scope = Scope { containers: true, logs: false };
 pub struct DiskContainers<'a> {
     /// Those of the stores.
     pub editors: &'a Editors,
-    /// Asked before each removal; `None`: the owner may be at work, so nothing goes.
-    pub owners: Option<&'a Owners>,
+    /// Asked before each removal; where one may be at work, nothing is deleted.
+    pub owners: &'a Owners,
     /// How to rescan the disk.
     pub request: &'a ScanRequest,
     /// The kubelet's directories.
@@ -115,9 +115,7 @@ impl ContainerSource for DiskSource<'_> {
         let scan =
             proof::rescan(ScanRequest { measure: Measure::RecordsAndMounts, ..self.direct.request.clone() })?;
         let inventory = &scan.inventory;
-        if let Some(owners) = self.direct.owners {
-            owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
-        }
+        self.direct.owners.absent(inventory)?;
         let mut seen = DiskListing::default();
         for one in &inventory.containers {
             match one.owner {
@@ -227,7 +225,7 @@ impl<'a> DiskSource<'a> {
 
     /// The rule by which nothing of a store's goes.
     fn closed(&self, store: &Store) -> Option<Ruling> {
-        if self.direct.owners.is_none() {
+        if self.direct.owners.are_ignored() {
             let why =
                 "the runtime may be running (--while-runtime-runs) and has newer information: use --via cri";
             return Some(Ruling::keeps(Rule::OwnerAtWork, why));
