@@ -19,7 +19,6 @@ use crate::model::plan::{Phase, Plan, Problem};
 use crate::model::{Consistency, Inventory};
 use crate::policy::leaks::{Decision, LeakPlan, Wish};
 use crate::stores::Scan;
-use crate::sys::stop::flag;
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -155,7 +154,7 @@ impl<'a> Sweep<'a> {
         let beginning = Beginning { policy: None, via: Via::Direct, plan: &all, usage_before_percent: None };
         let mut recorder = Recorder::begin(&self.run, state, None, &beginning);
         let gauges = Gauges::open(inventory, None);
-        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder, flag());
+        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
         let mut done = leaks::run(&mut run, &steps, inventory, &planned.editors, self.asked.wish.min_age);
         done.problems.extend(std::mem::take(&mut planned.unfinished));

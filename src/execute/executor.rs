@@ -4,7 +4,6 @@
 //! a `Handler` does that. What was done is told to a [`RunObserver`] at once, so that a run that is
 //! killed has still recorded it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -106,8 +105,6 @@ pub(super) trait Handler {
 /// A run in progress.
 pub struct Run<'a> {
     observer: &'a mut dyn RunObserver,
-    /// Set by a signal: nothing more is begun.
-    stop: &'a AtomicBool,
     pub(super) gauges: Gauges,
     /// How long to wait for late frees.
     pub(super) patience: SettlePatience,
@@ -137,15 +134,9 @@ struct Gauged {
 
 impl<'a> Run<'a> {
     /// Measures on the filesystems of `gauges`.
-    pub fn new(
-        gauges: Gauges,
-        patience: SettlePatience,
-        observer: &'a mut dyn RunObserver,
-        stop: &'a AtomicBool,
-    ) -> Self {
+    pub fn new(gauges: Gauges, patience: SettlePatience, observer: &'a mut dyn RunObserver) -> Self {
         Self {
             observer,
-            stop,
             gauges,
             patience,
             deletions: Vec::new(),
@@ -161,9 +152,9 @@ impl<'a> Run<'a> {
         self.gauges.measure()
     }
 
-    /// Whether the run ends here.
+    /// Whether the run ends here: after a signal nothing more is begun.
     pub fn is_stopped(&mut self) -> bool {
-        if self.stopped.is_none() && self.stop.load(Ordering::Relaxed) {
+        if self.stopped.is_none() && stop::is_asked() {
             self.stopped = Some(Stopped::Signal);
         }
         self.stopped.is_some()

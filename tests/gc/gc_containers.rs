@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::pods;
@@ -79,9 +78,8 @@ fn run(
     places: &KubeletPlaces,
     told: &mut Told,
 ) -> Outcome {
-    let stop = AtomicBool::new(false);
     let gauges = Gauges::open(&scan.inventory, Some(&places.pod_logs));
-    let mut run = Run::new(gauges, SettlePatience::default(), told, &stop);
+    let mut run = Run::new(gauges, SettlePatience::default(), told);
     let before = run.measure();
     let plan = collector.run(&mut run, scan).unwrap();
     run.finish(plan, before)

@@ -18,7 +18,7 @@ use crate::model::plan::{Phase, Plan};
 use crate::policy::kubelet::CollectorReport;
 use crate::policy::space::Targets;
 use crate::stores::Scan;
-use crate::sys::stop::{flag, is_asked};
+use crate::sys::stop::is_asked;
 
 impl Gc<'_> {
     /// Carries out what was planned, and records it.
@@ -38,7 +38,7 @@ impl Gc<'_> {
         let mut recorder = Recorder::begin(&self.command_run, &scanned.state, Some(&context), &beginning);
         let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
         let gauges = Gauges::open(&scan.inventory, logs);
-        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder, flag());
+        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
         let has_acted = |plan: &Plan| !(plan.steps.is_empty() && plan.problems.is_empty());
         let mut before_images = Vec::new();

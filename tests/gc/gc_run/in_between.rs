@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::support::archive::{ImageSpec, LayerSpec};
 use super::support::loopfs::{Fs, MIB};
-use super::{ByName, GO_ON, IMAGES, IN_USE, Node, Told, name, policy};
+use super::{ByName, IMAGES, IN_USE, Node, Told, name, policy};
 
 /// The runtime, to which something happens at the first removal.
 struct Disturbed<'a> {
@@ -159,7 +159,7 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
     let (request, policy, scan) = (node.request(), policy(99, 98), node.scan());
     let oldest = scan.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
     let mut told = Told::default();
-    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told, &GO_ON);
+    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told);
     let means = ProofContext { request: &request, policy: &policy, context: &Marking(&node) };
     let task = Task::Named(&[oldest.into()]);
     let plan = images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();
