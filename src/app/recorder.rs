@@ -14,6 +14,7 @@ use crate::config::Via;
 use crate::disk;
 use crate::execute;
 use crate::history::journal::Journal;
+use crate::history::pins::Pins;
 use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
@@ -148,15 +149,12 @@ impl<'a> Recorder<'a> {
 }
 
 impl execute::RunObserver for Recorder<'_> {
-    fn begins(&mut self, step: &Step) {
+    fn begins(&mut self, step: &Step) -> Option<Pins> {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
         let along = step.along.iter().map(|target| Step::new(target.clone(), step.cause));
         let along = along.map(|step| self.row(&step, None)).collect();
-        let keep_list = self.journal.begins(self.row(step, None), along);
-        if let Some(context) = self.context {
-            context.keep_list_is(keep_list);
-        }
+        let pins = self.journal.begins(self.row(step, None), along);
         let (full, others): (Vec<_>, Vec<_>) = self
             .journal
             .take_degraded()
@@ -172,6 +170,7 @@ impl execute::RunObserver for Recorder<'_> {
             target: &step.target,
             freed_bytes: u64::try_from(self.freed_bytes).unwrap_or(0),
         });
+        pins.map(|pins| Pins::new(&pins))
     }
 
     fn spared(&mut self, _: &Step) {

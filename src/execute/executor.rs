@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Room, SettleEnd, SettlePatience};
 use crate::execute::remover::{PreconditionError, RemovalAnswer};
+use crate::history::pins::Pins;
 use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
 use crate::model::plan::{
     Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
@@ -31,8 +32,11 @@ const WORTH_WAITING: u64 = 4 << 20;
 
 /// Receives events of a run as they happen.
 pub trait RunObserver {
-    /// Something is about to be proven and then deleted at once.
-    fn begins(&mut self, _step: &Step) {}
+    /// Something is about to be proven and then deleted at once. Returns our keep-list for the proof, where
+    /// recording this has read it.
+    fn begins(&mut self, _step: &Step) -> Option<Pins> {
+        None
+    }
     /// No deletion of ours came of the last target: a rule keeps it now, somebody else has deleted it, or it
     /// was repaired.
     fn spared(&mut self, _step: &Step) {}
@@ -62,11 +66,12 @@ pub(super) trait Handler {
         "the runtime"
     }
 
-    /// Looks again at everything that may keep the target, and brings its names up to date.
+    /// Looks again at everything that may keep the target, and brings its names up to date. `pins`: our
+    /// keep-list where it has just been read.
     ///
     /// # Errors
     /// When that is not fully available: then nothing more is deleted.
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError>;
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError>;
 
     /// Whether it was deleted together with the target before it, and is only to be confirmed.
     fn is_done(&self, _step: &Step) -> bool {
@@ -215,11 +220,11 @@ impl<'a> Run<'a> {
             return Answer::NotTried;
         }
         let mut step = step.clone();
-        self.observer.begins(&step);
+        let pins = self.observer.begins(&step);
         let byproduct = handler.byproduct();
         let before = self.rooms(&step, &byproduct, handler);
         let mut gauged = Gauged { before, moved_bytes: 0, byproduct };
-        match handler.prove(&mut step) {
+        match handler.prove(&mut step, pins) {
             Ok(Proof::MayGo) => {}
             Ok(other) => {
                 self.observer.spared(&step);

@@ -4,6 +4,7 @@ use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
+use crate::history::pins::Pins;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
@@ -143,14 +144,14 @@ impl Handler for Images<'_> {
         self.remover.name()
     }
 
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError> {
         let ProofContext { request, policy, context } = self.proof_context;
         let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::AlreadyGone) };
         if let Some(at) = self.went_along(step) {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
             return Ok(Proof::MayGo);
         }
-        let facts_of = context.read_facts();
+        let facts_of = context.read_facts(pins);
         let ids = std::iter::once(id).chain(step.along.iter().map(|target| &target.id)).map(String::as_str);
         let (fresh, extra) = proof::look_together(request, &request.labels.only(ids), self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::history::pins::Pins;
 use crate::model::plan::{Action, Failure, Phase, Problem, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
@@ -54,7 +55,7 @@ struct Leaks<'a> {
 
 impl Handler for Leaks<'_> {
     /// The proof is the editor's, under the locks.
-    fn prove(&mut self, _: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, _: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
         Ok(Proof::MayGo)
     }
 

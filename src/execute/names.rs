@@ -4,6 +4,7 @@ use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::images::damaged;
 use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
+use crate::history::pins::Pins;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
@@ -101,10 +102,10 @@ struct Names<'a> {
 }
 
 impl Handler for Names<'_> {
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError> {
         let ProofContext { request, policy, context } = self.proof_context;
         let Some(store) = &step.target.store else { return Ok(Proof::AlreadyGone) };
-        let facts_of = context.read_facts();
+        let facts_of = context.read_facts(pins);
         let (fresh, extra) = proof::look_together(request, &LabelsOf::Nobody, self.remover)?;
         let store = proof::find_store(store, &fresh.inventory)?;
         self.fresh = None;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::disk::Progress;
-use crate::execute::context::{FactsOf, PolicyContext};
 use crate::execute::remover::{PreconditionError, Remover};
+use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::rules::Rule;
 use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
@@ -20,6 +20,25 @@ use crate::sys::stop;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Number of retries when disk and runtime show different moments.
 const ATTEMPTS: u32 = 5;
+
+/// Facts about images from outside the disk and the runtime: ages, pins and the like, whatever inventory the
+/// images are in, since each look at the disk makes a new one.
+pub trait PolicyContext {
+    /// One entry an image, in the order of the inventory.
+    fn ages(&self, inventory: &Inventory) -> Vec<Ages>;
+    /// Reads afresh what protects images, or begins to, while the disk is read. `pins`: our keep-list where it
+    /// has just been read. What comes of it answers for any inventory: between the last look at the disk and
+    /// a removal there is no time for reading files.
+    fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_>;
+    /// The present on the time line that [`Self::ages`] are on, which need not be that of the
+    /// wall clock.
+    fn now(&self) -> Timestamp;
+    /// When the scan began that the run goes by, on the same time line.
+    fn scanned(&self) -> Timestamp;
+}
+
+/// What protects the images of an inventory: one entry an image.
+pub type FactsOf<'a> = Box<dyn Fn(&Inventory) -> Vec<ExternalFacts> + 'a>;
 
 /// How to rescan the disk, and the policy to apply.
 #[derive(Clone, Copy)]
@@ -83,7 +102,7 @@ impl ImageFacts {
         Self::with(
             &scan.inventory,
             proof_context.context,
-            &proof_context.context.read_facts(),
+            &proof_context.context.read_facts(None),
             remover_facts.known.clone(),
         )
     }

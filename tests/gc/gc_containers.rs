@@ -15,6 +15,7 @@ use layersweep::disk::Progress;
 use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, Run, RunObserver};
+use layersweep::history::pins::Pins;
 use layersweep::model::plan::TargetKind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::KubeletPlaces;
@@ -51,12 +52,13 @@ struct Told {
 }
 
 impl RunObserver for Told {
-    fn begins(&mut self, step: &Step) {
+    fn begins(&mut self, step: &Step) -> Option<Pins> {
         if self.before.as_ref().is_some_and(|(id, _)| *id == step.target.id)
             && let Some((_, act)) = self.before.take()
         {
             act();
         }
+        None
     }
 
     fn deleted(&mut self, deletion: &Deletion) {

@@ -20,6 +20,7 @@ use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, PreconditionError, Run, RunObserver};
+use layersweep::history::pins::Pins;
 use layersweep::model::plan::{Cause, Phase};
 use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::KubeletPlaces;
@@ -134,10 +135,11 @@ impl Told {
 }
 
 impl RunObserver for Told {
-    fn begins(&mut self, _: &Step) {
+    fn begins(&mut self, _: &Step) -> Option<Pins> {
         if let Some(act) = self.first.take() {
             act();
         }
+        None
     }
 
     fn deleted(&mut self, deletion: &Deletion) {

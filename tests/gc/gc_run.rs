@@ -20,8 +20,10 @@ use layersweep::disk::Progress;
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
-    Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, RunObserver, images,
+    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, RunObserver,
+    images,
 };
+use layersweep::history::pins::Pins;
 use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::model::plan::Reason;
 use layersweep::model::space::Measured;
@@ -209,8 +211,8 @@ impl PolicyContext for ByName {
         inventory.images.iter().map(of).collect()
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
-        vec![ExternalFacts::default(); inventory.images.len()]
+    fn read_facts(&self, _: Option<Pins>) -> FactsOf<'_> {
+        Box::new(|inventory| vec![ExternalFacts::default(); inventory.images.len()])
     }
 
     fn now(&self) -> Timestamp {
@@ -241,13 +243,14 @@ impl RunObserver for Told {
         self.calls.push("unproven");
     }
 
-    fn begins(&mut self, step: &Step) {
+    fn begins(&mut self, step: &Step) -> Option<Pins> {
         self.calls.push("begins");
         if self.before.as_ref().is_some_and(|(name, _)| step.target.names.contains(name))
             && let Some((_, act)) = self.before.take()
         {
             act();
         }
+        None
     }
 
     fn deleted(&mut self, deletion: &Deletion) {

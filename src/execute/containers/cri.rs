@@ -14,6 +14,7 @@ use crate::execute::measure::SettlePatience;
 use crate::execute::proof;
 use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::execute::runtime_match::RuntimeStores;
+use crate::history::pins::Pins;
 use crate::model::plan::{Action, Cause, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
@@ -198,7 +199,7 @@ impl ContainerSource for CriSource<'_> {
 }
 
 impl Handler for CriSource<'_> {
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
         match step.target.kind {
             TargetKind::Container => self.prove_container(step),
             TargetKind::Sandbox => self.prove_sandbox(step),

@@ -12,6 +12,7 @@ use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
 use crate::execute::proof;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::plan::{Action, Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
@@ -144,7 +145,7 @@ impl ContainerSource for DiskSource<'_> {
 }
 
 impl Handler for DiskSource<'_> {
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
         let seen = self.look()?;
         let id = &step.target.id;
         let Plan { steps, kept, .. } = self.stage(step.target.kind, &seen, &[]);

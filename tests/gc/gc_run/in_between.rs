@@ -9,6 +9,7 @@ use layersweep::execute::{
     FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, RemovalAnswer, Remover, RemoverFacts,
     Run, images,
 };
+use layersweep::history::pins::Pins;
 use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
 use layersweep::model::{ImageIx, Inventory, Outcome, Stopped};
@@ -135,13 +136,9 @@ impl PolicyContext for Marking<'_> {
         ByName.ages(inventory)
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
-        ByName.known(inventory)
-    }
-
-    fn read_facts(&self) -> FactsOf<'_> {
+    fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_> {
         self.0.server.take_calls();
-        Box::new(|inventory| self.known(inventory))
+        ByName.read_facts(pins)
     }
 
     fn now(&self) -> Timestamp {
