@@ -1,12 +1,13 @@
 //! What comes before images when we work on the disk ourselves: the owner must be away, what
 //! killed runs began is finished, and on a full disk room is made to begin with.
 
+use super::database;
 use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
 use super::request::Request;
 use super::scan::ScanResult;
 use crate::config::{Config, Via};
-use crate::execute::editors::Editors;
+use crate::execute::editors::{Editors, Keep};
 use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
 use crate::model::plan::{Phase, Problem};
@@ -100,6 +101,11 @@ pub(super) fn leaks(
         true => Ok(Some(plan)),
         false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
     }
+}
+
+/// The editors of a scan's stores, for a reserve file that is used if it is there.
+pub(super) fn editors(request: &Request, scan: &Scan) -> Editors {
+    Editors::of(scan, &database::place(request).dir, Keep::Use, request.trust_pid_namespace)
 }
 
 /// What is to become of each leak of a scan.

@@ -7,7 +7,7 @@ use std::thread;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::database;
+use super::direct;
 use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::protect::FromNode;
@@ -16,7 +16,6 @@ use super::runtime;
 use super::scan::ScanResult;
 use super::state::{self, State};
 use crate::config::{Config, Via};
-use crate::execute::editors::{Editors, Keep};
 use crate::execute::{FactsOf, PolicyContext};
 use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
@@ -208,8 +207,7 @@ fn first_frees(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u6
     if scan.sysroot.is_foreign() || !is_direct {
         return vec![None; stores.len()];
     }
-    let dir = database::place(request).dir;
-    let editors = Editors::of(scan, &dir, Keep::Use, request.trust_pid_namespace);
+    let editors = direct::editors(request, scan);
     stores.iter().map(|store| editors.first_frees(store)).collect()
 }
 

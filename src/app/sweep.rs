@@ -1,7 +1,6 @@
 //! Leaks: listed, deleted and repaired. What changes anything is two calls, with the question
 //! between them: [`Sweep::plan`] and [`Sweep::act`].
 
-use super::database;
 use super::direct;
 use super::error::{Error, Exit};
 use super::observer::Observer;
@@ -10,7 +9,7 @@ use super::request::Request;
 use super::run::CommandRun;
 use super::scan::{self, ScanResult};
 use crate::config::Via;
-use crate::execute::editors::{Editors, Keep};
+use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
@@ -96,15 +95,14 @@ impl<'a> Sweep<'a> {
     /// When nothing can be planned, or another run holds the lock.
     pub fn plan(&mut self) -> Result<SweepResult, Error> {
         let request = self.asked.request;
-        let dir = database::place(request).dir;
         if !self.asked.changes() || self.asked.dry_run {
             let scanned = scan::scan(request, self.run.observer)?;
-            return Ok(self.planned(scanned, &dir, (0, Vec::new())));
+            return Ok(self.planned(scanned, (0, Vec::new())));
         }
         self.run.lock(request)?;
         direct::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
-        let editors = Editors::of(&scanned.scan, &dir, Keep::Use, request.trust_pid_namespace);
+        let editors = direct::editors(request, &scanned.scan);
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
@@ -113,17 +111,12 @@ impl<'a> Sweep<'a> {
         if resumed.0 > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
         }
-        Ok(self.planned(scanned, &dir, resumed))
+        Ok(self.planned(scanned, resumed))
     }
 
-    fn planned(
-        &self,
-        scanned: ScanResult,
-        dir: &std::path::Path,
-        (resumed, unfinished): (usize, Vec<Problem>),
-    ) -> SweepResult {
+    fn planned(&self, scanned: ScanResult, (resumed, unfinished): (usize, Vec<Problem>)) -> SweepResult {
         let SweepRequest { request, wish, delete, .. } = &self.asked;
-        let editors = Editors::of(&scanned.scan, dir, Keep::Use, request.trust_pid_namespace);
+        let editors = direct::editors(request, &scanned.scan);
         let mut plan = direct::plan_leaks(&scanned.scan, wish, &editors);
         if !delete && !wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
