@@ -19,7 +19,7 @@ use crate::model::plan::{
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, OutcomeKind};
-use crate::policy::Answer;
+use crate::policy::StepOutcome;
 use crate::sys::stop;
 
 /// A record may outlive the answer to a removal for a moment.
@@ -199,25 +199,33 @@ impl<'a> Run<'a> {
     }
 
     /// Deletes one target that is no image, and adds what came of it to `plan`.
-    pub(super) fn carry_out(&mut self, step: Step, handler: &mut dyn Handler, plan: &mut Plan) -> Answer {
+    pub(super) fn carry_out(
+        &mut self,
+        step: Step,
+        handler: &mut dyn Handler,
+        plan: &mut Plan,
+    ) -> StepOutcome {
         let answer = self.step(&step, handler);
         match answer.clone() {
-            Answer::Removed => plan.steps.push(step),
-            Answer::Kept(Ruling { rule, detail, .. }) => {
+            StepOutcome::Removed => plan.steps.push(step),
+            StepOutcome::Kept(Ruling { rule, detail, .. }) => {
                 plan.kept.push(Kept { target: step.target, rule, detail });
             }
-            Answer::StoreSkipped(why) => {
+            StepOutcome::StoreSkipped(why) => {
                 plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why));
             }
-            Answer::AlreadyGone | Answer::NotTried | Answer::Failed(_) | Answer::StillThere(_) => {}
+            StepOutcome::AlreadyGone
+            | StepOutcome::NotTried
+            | StepOutcome::Failed(_)
+            | StepOutcome::StillThere(_) => {}
         }
         answer
     }
 
     /// Deletes one target.
-    pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
+    pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> StepOutcome {
         if self.is_stopped() && !handler.is_done(step) {
-            return Answer::NotTried;
+            return StepOutcome::NotTried;
         }
         let mut step = step.clone();
         let pins = self.observer.begins(&step);
@@ -229,14 +237,14 @@ impl<'a> Run<'a> {
             Ok(other) => {
                 self.observer.spared(&step);
                 return match other {
-                    Proof::Kept(ruling) => Answer::Kept(ruling),
-                    Proof::AlreadyGone | Proof::MayGo => Answer::AlreadyGone,
+                    Proof::Kept(ruling) => StepOutcome::Kept(ruling),
+                    Proof::AlreadyGone | Proof::MayGo => StepOutcome::AlreadyGone,
                 };
             }
             Err(error) => {
                 self.observer.spared(&step);
                 self.stop_unproven(error.what);
-                return Answer::NotTried;
+                return StepOutcome::NotTried;
             }
         }
         gauged.moved_bytes = self.moved_bytes(&gauged.before, handler);
@@ -264,7 +272,7 @@ impl<'a> Run<'a> {
             Err(error) => {
                 self.observer.unproven(&step, &error.what);
                 self.stop_unproven(error.what.clone());
-                return Answer::Failed(step.problem(error.what));
+                return StepOutcome::Failed(step.problem(error.what));
             }
         };
         if !gone {
@@ -273,12 +281,12 @@ impl<'a> Run<'a> {
         if matches!(removed, RemovalAnswer::NotFound(_)) {
             // Another process has deleted it.
             self.observer.spared(&step);
-            return Answer::AlreadyGone;
+            return StepOutcome::AlreadyGone;
         }
         if step.action == Action::Repair {
             self.observer.spared(&step);
             self.repaired.push(step.target);
-            return Answer::Removed;
+            return StepOutcome::Removed;
         }
         if let RemovalAnswer::InPart(failure) = removed
             && !stop::is_asked()
@@ -289,22 +297,22 @@ impl<'a> Run<'a> {
         let deletion = self.freed(step, &gauged, handler, true);
         self.observer.deleted(&deletion);
         self.deletions.push(deletion);
-        Answer::Removed
+        StepOutcome::Removed
     }
 
     /// What follows from a removal that touched nothing; `None`: something may have been removed.
-    fn untouched(&mut self, step: &Step, removed: &RemovalAnswer) -> Option<Answer> {
+    fn untouched(&mut self, step: &Step, removed: &RemovalAnswer) -> Option<StepOutcome> {
         let answer = match removed {
             RemovalAnswer::NotAsked(what) => {
                 self.stop_unproven(what.clone());
-                Answer::NotTried
+                StepOutcome::NotTried
             }
             RemovalAnswer::Closed(what) => {
                 self.stopped = Some(Stopped::Closed(what.clone()));
-                Answer::NotTried
+                StepOutcome::NotTried
             }
-            RemovalAnswer::StoreUnavailable(what) => Answer::StoreSkipped(what.clone()),
-            RemovalAnswer::Kept(ruling) => Answer::Kept(ruling.clone()),
+            RemovalAnswer::StoreUnavailable(what) => StepOutcome::StoreSkipped(what.clone()),
+            RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
             _ => return None,
         };
         self.observer.spared(step);
@@ -318,10 +326,10 @@ impl<'a> Run<'a> {
         removed: RemovalAnswer,
         handler: &dyn Handler,
         gauged: &Gauged,
-    ) -> Answer {
+    ) -> StepOutcome {
         let answer = match removed {
-            RemovalAnswer::Answered => Answer::StillThere,
-            _ => Answer::Failed,
+            RemovalAnswer::Answered => StepOutcome::StillThere,
+            _ => StepOutcome::Failed,
         };
         let problem = match removed {
             RemovalAnswer::LeftOver(failure) => {
@@ -343,7 +351,7 @@ impl<'a> Run<'a> {
             // What was asked for may still happen.
             self.observer.unproven(step, &problem.message);
             self.stopped = Some(Stopped::Signal);
-            return Answer::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
+            return StepOutcome::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
         }
         self.observer.failed(step, &problem);
         // Images are reported by the plan.
@@ -472,12 +480,7 @@ fn is_gone(handler: &mut dyn Handler, step: &Step, within: Duration) -> Result<b
         if waited >= GONE_WITHIN {
             return match is_there {
                 Some(is_there) => Ok(!is_there),
-                None => {
-                    let root = step.target.store_root();
-                    Err(PreconditionError::new(format!(
-                        "the records of the store {root} can no longer be read in full"
-                    )))
-                }
+                None => Err(PreconditionError::damaged(&step.target)),
             };
         }
         std::thread::sleep(PAUSE);

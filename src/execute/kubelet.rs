@@ -16,7 +16,7 @@ use crate::model::plan::{
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Started, StillToFree};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
-use crate::policy::Answer;
+use crate::policy::StepOutcome;
 use crate::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
     Runtime, RuntimeError,
@@ -137,8 +137,8 @@ struct KubeletNode<'a, 'r, 's> {
 }
 
 impl KubeletNode<'_, '_, '_> {
-    fn delete(&mut self, step: &Step) -> Answer {
-        let Some(Act { run, images }) = &mut self.act else { return Answer::Removed };
+    fn delete(&mut self, step: &Step) -> StepOutcome {
+        let Some(Act { run, images }) = &mut self.act else { return StepOutcome::Removed };
         let answer = run.step(step, images);
         stop_without_space(run, &answer);
         answer
@@ -174,21 +174,21 @@ impl KubeletNode<'_, '_, '_> {
         let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
         let step = self.listed.step(at, cause, self.filesystem);
         match self.delete(&step) {
-            Answer::Removed => {
+            StepOutcome::Removed => {
                 self.went(at, &step.gains);
                 self.steps.push(step);
                 Ok(())
             }
-            Answer::AlreadyGone => {
+            StepOutcome::AlreadyGone => {
                 self.went(at, &[]);
                 Ok(())
             }
-            Answer::NotTried => Err(RuntimeError("the run was stopped".into())),
-            Answer::Kept(ruling) => self.stays(at, ruling),
-            Answer::StoreSkipped(why) => self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message)),
-            Answer::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),
+            StepOutcome::NotTried => Err(RuntimeError("the run was stopped".into())),
+            StepOutcome::Kept(ruling) => self.stays(at, ruling),
+            StepOutcome::StoreSkipped(why) => self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message)),
+            StepOutcome::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),
             // The kubelet trusts the runtime's answer.
-            Answer::StillThere(problem) => {
+            StepOutcome::StillThere(problem) => {
                 self.failed(at, problem);
                 Ok(())
             }

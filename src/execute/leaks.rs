@@ -11,7 +11,7 @@ use crate::history::pins::Pins;
 use crate::model::plan::{Action, Failure, Phase, Problem, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
-use crate::policy::Answer;
+use crate::policy::StepOutcome;
 use crate::stores::containers_storage::edit::{OrphanAt, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
@@ -35,7 +35,7 @@ pub fn run(
             plan.problems.push(Problem::new(Some(step.target.id.clone()), Phase::Lock, why.clone()));
             continue;
         }
-        if let Answer::StoreSkipped(why) = run.carry_out(step.clone(), &mut leaks, &mut plan) {
+        if let StepOutcome::StoreSkipped(why) = run.carry_out(step.clone(), &mut leaks, &mut plan) {
             locked.extend(store.map(|store| (store, why)));
         }
     }

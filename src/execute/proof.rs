@@ -10,6 +10,7 @@ use crate::disk::Progress;
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
+use crate::model::plan::Target;
 use crate::model::rules::Rule;
 use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
@@ -107,7 +108,7 @@ impl ImageFacts {
         )
     }
 
-    pub(super) fn with(
+    fn with(
         inventory: &Inventory,
         context: &dyn PolicyContext,
         facts_of: &FactsOf<'_>,
@@ -177,7 +178,7 @@ pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
 }
 
 /// Looks at the disk and asks the remover, and repeats that until both show the same moment.
-pub(super) fn look_together(
+fn look_together(
     request: &ScanRequest,
     labels: &LabelsOf,
     remover: &mut dyn Remover,
@@ -198,6 +199,40 @@ pub(super) fn look_together(
     }
 }
 
+/// An image as the stores, the runtime and the records have it right before its deletion.
+pub(super) struct FreshImage {
+    pub(super) scan: Scan,
+    pub(super) store: StoreIx,
+    pub(super) at: ImageIx,
+    pub(super) facts: ImageFacts,
+}
+
+/// Looks again at everything that says something of an image; `None`: it is gone. `labels` are read of the
+/// images that are to be judged.
+///
+/// # Errors
+/// When that cannot be had in full.
+pub(super) fn look_at(
+    target: &Target,
+    labels: &LabelsOf,
+    proof_context: &ProofContext<'_>,
+    pins: Option<Pins>,
+    remover: &mut dyn Remover,
+) -> Result<Option<FreshImage>, PreconditionError> {
+    let Some(store) = &target.store else { return Ok(None) };
+    let facts_of = proof_context.context.read_facts(pins);
+    let (scan, extra) = look_together(proof_context.request, labels, remover)?;
+    let store = find_store(store, &scan.inventory)?;
+    let Some(at) = find(&scan.inventory, store, &target.id) else {
+        return match is_damaged(&scan.inventory, store) {
+            true => Err(PreconditionError::damaged(target)),
+            false => Ok(None),
+        };
+    };
+    let facts = ImageFacts::with(&scan.inventory, proof_context.context, &facts_of, extra);
+    Ok(Some(FreshImage { scan, store, at, facts }))
+}
+
 /// A store's place in an inventory. Where it is not, nothing is known of its images.
 pub(super) fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, PreconditionError> {
     let found = inventory.stores.iter().position(|store| StoreId::of(store) == *key);
@@ -212,7 +247,7 @@ pub(super) fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<Im
 }
 
 /// Of damaged records nothing is proven by what they lack.
-pub(super) fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
+fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
     inventory.stores[store.get()].consistency == Consistency::Damaged
 }
 

@@ -11,7 +11,7 @@ use crate::model::plan::{self, Action, Kept, Phase, Problem, Step, Target, Targe
 use crate::model::refs::{Live, Root};
 use crate::model::{ContainerIx, Inventory, OutcomeKind, Plan, StoreId, StoreIx};
 use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, Verdicts, exact, kubelet};
-use crate::policy::{Answer, PolicyKind};
+use crate::policy::{PolicyKind, StepOutcome};
 use crate::stores::Scan;
 
 /// What to collect.
@@ -159,7 +159,7 @@ pub(super) fn run<S: ContainerSource>(
         for step in steps {
             // What stands in its way may have gone since.
             let step = account.predicted_now(step);
-            if run.carry_out(step, source, &mut plan) == Answer::Removed
+            if run.carry_out(step, source, &mut plan) == StepOutcome::Removed
                 && let Some(step) = plan.steps.last()
             {
                 account.remove(step);
