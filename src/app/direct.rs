@@ -1,16 +1,13 @@
 //! What comes before images when we work on the disk ourselves: the owner must be away, what
 //! killed runs began is finished, and on a full disk room is made to begin with.
 
-use std::sync::Arc;
-
+use super::database;
 use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
 use super::request::Request;
-use super::runtime;
 use super::scan::ScanResult;
 use crate::config::{Config, Via};
-use crate::cri::Options;
-use crate::execute::editors::Editors;
+use crate::execute::editors::{Editors, Keep};
 use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
 use crate::model::plan::{Phase, Problem};
@@ -18,21 +15,10 @@ use crate::model::{StoreIx, StoreKind};
 use crate::policy::leaks::{self, LeakPlan, Wish};
 use crate::stores::Scan;
 use crate::sys::namespaces;
-use crate::sys::stop::flag;
 
 /// What a deletion needs to begin: some record files written anew.
 const ROOM_BYTES: u64 = 8 << 20;
 const ROOM_INODES: u64 = 64;
-
-/// Who may be at work in the stores, unless that was said not to matter.
-pub(super) fn owners(request: &Request, while_runtime_runs: bool) -> Result<Option<Owners>, Error> {
-    if while_runtime_runs {
-        return Ok(None);
-    }
-    let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
-    let found = !request.has_stores();
-    Ok(Some(Owners::new(runtime::named(request)?, found, &options)))
-}
 
 /// Why nothing in a store itself may be deleted where not all processes are seen.
 const HIDDEN: &str = "not all processes of this machine are visible, and any of them may use the stores";
@@ -54,7 +40,7 @@ pub(super) fn check_namespace(request: &Request) -> Result<(), Error> {
 }
 
 /// Refuses while an owner is at work, and where there is nothing to edit.
-pub(super) fn check(owners: Option<&Owners>, scanned: &ScanResult, editors: &Editors) -> Result<(), Error> {
+pub(super) fn check(owners: &Owners, scanned: &ScanResult, editors: &Editors) -> Result<(), Error> {
     let inventory = &scanned.scan.inventory;
     if editors.is_empty() {
         let why = inventory.stores.first().map(|store| {
@@ -72,7 +58,6 @@ pub(super) fn check(owners: Option<&Owners>, scanned: &ScanResult, editors: &Edi
             },
         ));
     }
-    let Some(owners) = owners else { return Ok(()) };
     owners
         .absent(inventory)
         .map_err(|presence| Error::refused(format!("nothing was deleted: {presence}")).hint(hint(&presence)))
@@ -116,6 +101,11 @@ pub(super) fn leaks(
         true => Ok(Some(plan)),
         false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
     }
+}
+
+/// The editors of a scan's stores, for a reserve file that is used if it is there.
+pub(super) fn editors(request: &Request, scan: &Scan) -> Editors {
+    Editors::of(scan, &database::place(request).dir, Keep::Use, request.trust_pid_namespace)
 }
 
 /// What is to become of each leak of a scan.

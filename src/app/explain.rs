@@ -97,6 +97,6 @@ fn containers(request: &Request, config: &Config, scan: &Scan) -> Option<Plan> {
     let stores = request.stores().ok()?;
     let scope = Scope { containers: true, logs: false };
     let plan = CriRemover::new(client)
-        .and_then(|remover| Containers::of(config, scope, &remover).plan(None, &stores, scan));
+        .and_then(|remover| Containers::of(config, scope).by_cri(&remover, &stores).plan(scan));
     plan.map_err(|error| tracing::info!("whether gc would delete it is unknown: {error}")).ok()
 }

@@ -1,13 +1,13 @@
 //! What configuration, history and the node's own files say of images, as plans and proofs ask for it.
 
-use std::cell::{LazyCell, RefCell};
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::thread;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::database;
+use super::direct;
 use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::protect::FromNode;
@@ -16,10 +16,9 @@ use super::runtime;
 use super::scan::ScanResult;
 use super::state::{self, State};
 use crate::config::{Config, Via};
-use crate::execute::editors::{Editors, Keep};
 use crate::execute::{FactsOf, PolicyContext};
 use crate::history::ages::ImageAge;
-use crate::history::pins::{Pin, Pins};
+use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
 use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
@@ -38,8 +37,6 @@ pub struct NodeContext<'a> {
     back_offs: &'a HashMap<(StoreId, String), BackOff>,
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
-    /// Our keep-list as it was read right before the deletion that is to be proven next.
-    keep_list: RefCell<Option<Pins>>,
 }
 
 impl<'a> NodeContext<'a> {
@@ -51,13 +48,7 @@ impl<'a> NodeContext<'a> {
             state,
             back_offs: state.back_offs(),
             released: HashSet::new(),
-            keep_list: RefCell::default(),
         }
-    }
-
-    /// Our keep-list as of now, so that the next proof does not read it; `None` where that is unknown.
-    pub(super) fn keep_list_is(&self, pins: Option<Vec<Pin>>) {
-        *self.keep_list.borrow_mut() = pins.map(|pins| Pins::new(&pins));
     }
 
     pub(super) fn back_off(&self, store: &StoreId, id: &str) -> Option<&BackOff> {
@@ -216,8 +207,7 @@ fn first_frees(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u6
     if scan.sysroot.is_foreign() || !is_direct {
         return vec![None; stores.len()];
     }
-    let dir = database::place(request).dir;
-    let editors = Editors::of(scan, &dir, Keep::Use, request.trust_pid_namespace);
+    let editors = direct::editors(request, scan);
     stores.iter().map(|store| editors.first_frees(store)).collect()
 }
 
@@ -254,13 +244,9 @@ impl PolicyContext for NodeContext<'_> {
         (0..inventory.images.len()).map(age).collect()
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
-        self.read_facts()(inventory)
-    }
-
-    fn read_facts(&self) -> FactsOf<'_> {
+    fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_> {
         // Somebody may have added to them since the run began.
-        let pins = self.keep_list.take().or_else(|| state::pins_now(&self.request));
+        let pins = pins.or_else(|| state::pins_now(&self.request));
         // Read while the disk is: it takes about as long.
         let (request, config) = (Arc::clone(&self.request), Arc::clone(&self.config));
         let reading = thread::Builder::new().spawn(move || new_protection(&request, &config));

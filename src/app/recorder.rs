@@ -10,9 +10,11 @@ use super::observer::{Deleting, Observer};
 use super::policy_context::NodeContext;
 use super::run::CommandRun;
 use super::state::State;
+use crate::config::Via;
 use crate::disk;
 use crate::execute;
 use crate::history::journal::Journal;
+use crate::history::pins::Pins;
 use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
@@ -41,7 +43,7 @@ pub(super) struct Recorder<'a> {
 pub(super) struct Beginning<'a> {
     /// `None` where a run goes by no policy.
     pub(super) policy: Option<PolicyKind>,
-    pub(super) via: &'static str,
+    pub(super) via: Via,
     pub(super) plan: &'a Plan,
     pub(super) usage_before_percent: Option<f64>,
 }
@@ -62,7 +64,7 @@ impl<'a> Recorder<'a> {
         let start = Start {
             run_id: run.id.clone(),
             policy: beginning.policy.filter(|_| by_policy).map(|policy| policy.to_string()),
-            via: Some(beginning.via.to_owned()),
+            via: Some(beginning.via.as_str().to_owned()),
             trigger_space: plan.trigger.space,
             trigger_age: plan.trigger.age,
             mount: mount.map(|mount| mount.to_string_lossy().into_owned()),
@@ -147,15 +149,12 @@ impl<'a> Recorder<'a> {
 }
 
 impl execute::RunObserver for Recorder<'_> {
-    fn begins(&mut self, step: &Step) {
+    fn begins(&mut self, step: &Step) -> Option<Pins> {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
         let along = step.along.iter().map(|target| Step::new(target.clone(), step.cause));
         let along = along.map(|step| self.row(&step, None)).collect();
-        let keep_list = self.journal.begins(self.row(step, None), along);
-        if let Some(context) = self.context {
-            context.keep_list_is(keep_list);
-        }
+        let pins = self.journal.begins(self.row(step, None), along);
         let (full, others): (Vec<_>, Vec<_>) = self
             .journal
             .take_degraded()
@@ -171,6 +170,7 @@ impl execute::RunObserver for Recorder<'_> {
             target: &step.target,
             freed_bytes: u64::try_from(self.freed_bytes).unwrap_or(0),
         });
+        pins.map(|pins| Pins::new(&pins))
     }
 
     fn spared(&mut self, _: &Step) {
@@ -241,11 +241,11 @@ fn started(state: &State, began: Instant) -> Timestamp {
 }
 
 /// Records that a run was refused before it did anything.
-pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: &'static str, message: &str) {
+pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: Via, message: &str) {
     let CommandRun { command, observer, .. } = *run;
     let start = Start {
         run_id: run.id.clone(),
-        via: Some(via.to_owned()),
+        via: Some(via.as_str().to_owned()),
         ..Start::of(command, started(state, run.began))
     };
     let mut journal = Journal::begin(state.place(), start);

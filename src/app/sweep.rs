@@ -1,7 +1,6 @@
 //! Leaks: listed, deleted and repaired. What changes anything is two calls, with the question
 //! between them: [`Sweep::plan`] and [`Sweep::act`].
 
-use super::database;
 use super::direct;
 use super::error::{Error, Exit};
 use super::observer::Observer;
@@ -9,7 +8,8 @@ use super::recorder::{Beginning, Recorder};
 use super::request::Request;
 use super::run::CommandRun;
 use super::scan::{self, ScanResult};
-use crate::execute::editors::{Editors, Keep};
+use crate::config::Via;
+use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
@@ -18,7 +18,6 @@ use crate::model::plan::{Phase, Plan, Problem};
 use crate::model::{Consistency, Inventory};
 use crate::policy::leaks::{Decision, LeakPlan, Wish};
 use crate::stores::Scan;
-use crate::sys::stop::flag;
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -96,15 +95,14 @@ impl<'a> Sweep<'a> {
     /// When nothing can be planned, or another run holds the lock.
     pub fn plan(&mut self) -> Result<SweepResult, Error> {
         let request = self.asked.request;
-        let dir = database::place(request).dir;
         if !self.asked.changes() || self.asked.dry_run {
             let scanned = scan::scan(request, self.run.observer)?;
-            return Ok(self.planned(scanned, &dir, (0, Vec::new())));
+            return Ok(self.planned(scanned, (0, Vec::new())));
         }
         self.run.lock(request)?;
         direct::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
-        let editors = Editors::of(&scanned.scan, &dir, Keep::Use, request.trust_pid_namespace);
+        let editors = direct::editors(request, &scanned.scan);
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
@@ -113,17 +111,12 @@ impl<'a> Sweep<'a> {
         if resumed.0 > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
         }
-        Ok(self.planned(scanned, &dir, resumed))
+        Ok(self.planned(scanned, resumed))
     }
 
-    fn planned(
-        &self,
-        scanned: ScanResult,
-        dir: &std::path::Path,
-        (resumed, unfinished): (usize, Vec<Problem>),
-    ) -> SweepResult {
+    fn planned(&self, scanned: ScanResult, (resumed, unfinished): (usize, Vec<Problem>)) -> SweepResult {
         let SweepRequest { request, wish, delete, .. } = &self.asked;
-        let editors = Editors::of(&scanned.scan, dir, Keep::Use, request.trust_pid_namespace);
+        let editors = direct::editors(request, &scanned.scan);
         let mut plan = direct::plan_leaks(&scanned.scan, wish, &editors);
         if !delete && !wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
@@ -151,10 +144,10 @@ impl<'a> Sweep<'a> {
         let ScanResult { scan, state, .. } = &planned.scanned;
         let inventory = &scan.inventory;
         let all = Plan { steps: steps.clone(), ..Plan::default() };
-        let beginning = Beginning { policy: None, via: "direct", plan: &all, usage_before_percent: None };
+        let beginning = Beginning { policy: None, via: Via::Direct, plan: &all, usage_before_percent: None };
         let mut recorder = Recorder::begin(&self.run, state, None, &beginning);
         let gauges = Gauges::open(inventory, None);
-        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder, flag());
+        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
         let mut done = leaks::run(&mut run, &steps, inventory, &planned.editors, self.asked.wish.min_age);
         done.problems.extend(std::mem::take(&mut planned.unfinished));

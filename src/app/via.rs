@@ -1,19 +1,82 @@
-//! What removes images where `auto` leaves it open: the runtime that answers; we ourselves where no
+//! Who deletes. Where `auto` leaves it open: the runtime that answers; we ourselves where no
 //! runtime owns the stores; nobody where the owning runtime should answer and does not.
 
+use std::sync::Arc;
+
+use super::database;
 use super::error::Error;
+use super::gc_request::GcRequest;
 use super::request::Request;
+use super::reserve;
 use super::runtime;
 use crate::config::Via;
 use crate::cri::discover::Answers;
 use crate::cri::{Client, CriProblem, Options};
 use crate::disk::Progress;
+use crate::execute::Remover;
+use crate::execute::cri::CriRemover;
+use crate::execute::direct::DirectRemover;
+use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::model::{Inventory, Owner, StoreIx, StoreKind};
 use crate::node::kubelet::Kubelet;
 use crate::stores::containers_storage::config::crio_start;
 use crate::stores::{self, Measure};
+use crate::sys::stop::flag;
 use crate::sys::sysroot::Sysroot;
+
+/// Who deletes: chosen once a run, and asked by everything that plans and deletes.
+#[derive(Debug)]
+pub(super) enum Deleter {
+    /// The runtime.
+    Cri(Box<CriRemover>),
+    /// We do, in the stores themselves, while none of their owners runs.
+    Direct(Owners),
+}
+
+impl Deleter {
+    /// By the configuration.
+    ///
+    /// # Errors
+    /// When the runtime that should delete does not answer.
+    pub(super) fn choose(asked: &GcRequest<'_>) -> Result<Self, Error> {
+        let GcRequest { request, config, while_runtime_runs, dry_run, .. } = asked;
+        // A signal does not wait for a listing that may never come.
+        let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
+        let client = match config.via {
+            Via::Auto => choose(request, &options)?,
+            Via::Cri => Some(runtime::connect(request, &options)?),
+            Via::Direct => None,
+        };
+        let Some(client) = client else {
+            let owners = Owners::new(runtime::named(request)?, !request.has_stores(), &options);
+            return Ok(Self::Direct(if *while_runtime_runs { owners.ignored() } else { owners }));
+        };
+        let remover = CriRemover::new(client)?;
+        let place = database::place(request);
+        let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
+        Ok(Self::Cri(Box::new(remover.with_reserve_file(reserve))))
+    }
+
+    pub(super) fn via(&self) -> Via {
+        match self {
+            Self::Cri(_) => Via::Cri,
+            Self::Direct(_) => Via::Direct,
+        }
+    }
+
+    /// The remover of images, which `direct` holds where it is made for this.
+    pub(super) fn remover<'r, 'e: 'r>(
+        &'e mut self,
+        editors: &'e Editors,
+        direct: &'r mut Option<DirectRemover<'e>>,
+    ) -> &'r mut dyn Remover {
+        match self {
+            Self::Cri(remover) => remover.as_mut(),
+            Self::Direct(owners) => direct.insert(DirectRemover::new(editors, owners)),
+        }
+    }
+}
 
 /// The node's runtimes, as far as they are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +103,7 @@ fn decide(runtime: Runtime, stores: &[(StoreKind, bool)]) -> Option<Via> {
 ///
 /// # Errors
 /// The owner of a store should answer and does not, or nothing tells which of several runtimes it is.
-pub(super) fn choose(request: &Request, options: &Options) -> Result<Option<Client>, Error> {
+fn choose(request: &Request, options: &Options) -> Result<Option<Client>, Error> {
     if request.cri_endpoint.is_some() {
         return runtime::connect(request, options).map(Some);
     }

@@ -25,8 +25,8 @@ use crate::stores::containers_storage::edit::ReserveFile;
 pub struct CriRemover {
     client: Client,
     place: StorePlace,
-    /// What the runtime calls the images of the last look: our id to its ids and handlers.
-    handles: HashMap<String, Vec<(String, String)>>,
+    /// What the runtime calls the images of the last look, by our id.
+    handles: HashMap<String, Vec<Handle>>,
     /// What the runtime lists for the next look, while it is being asked.
     asked: Option<JoinHandle<Result<Lists, CriError>>>,
     /// What the runtime listed at the last look.
@@ -38,6 +38,13 @@ pub struct CriRemover {
     collected: bool,
     /// The reserve file, released if the runtime has no room to start.
     reserve_file: Option<ReserveFile>,
+}
+
+/// What the runtime calls an image: it removes it once for each runtime handler.
+#[derive(Clone, Debug)]
+struct Handle {
+    id: String,
+    runtime_handler: String,
 }
 
 /// All that the runtime lists.
@@ -97,12 +104,12 @@ impl CriRemover {
     }
 
     /// Removes by the runtime's id; once more where giving up the reserve file made room.
-    fn remove_one(&mut self, id: &str, handler: &str) -> Result<(), CriError> {
+    fn remove_one(&mut self, Handle { id, runtime_handler }: &Handle) -> Result<(), CriError> {
         // Only an artifact's handle has one.
         let is_reference = id.contains('@');
         let remove = |client: &Client| match is_reference {
-            true => client.remove_artifact(id, handler),
-            false => client.remove_image(id, handler),
+            true => client.remove_artifact(id, runtime_handler),
+            false => client.remove_image(id, runtime_handler),
         };
         let result = remove(&self.client);
         let Err(error) = &result else { return result };
@@ -186,7 +193,10 @@ impl CriRemover {
                 let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*place];
                 match is_artifact {
                     true => handles.extend(artifact_handles(image, runtime_handler)),
-                    false => handles.push((id.clone(), runtime_handler.clone())),
+                    false => {
+                        let (id, runtime_handler) = (id.clone(), runtime_handler.clone());
+                        handles.push(Handle { id, runtime_handler });
+                    }
                 }
                 facts.runtime_pins |= *pinned;
             }
@@ -265,8 +275,11 @@ fn name(container: &RuntimeContainer) -> &str {
 /// What CRI-O takes for an artifact. Given the id, it says that the artifact is deleted and does
 /// nothing (1.32 to 1.37): it looks for an image of that id, finds none, and that is no error. Once
 /// for each name, since each has an entry of its own.
-fn artifact_handles(artifact: &Image, handler: &str) -> Vec<(String, String)> {
-    let handle = |name: &String| (format!("{}@sha256:{}", repository(name), artifact.id), handler.to_owned());
+fn artifact_handles(artifact: &Image, runtime_handler: &str) -> Vec<Handle> {
+    let handle = |name: &String| Handle {
+        id: format!("{}@sha256:{}", repository(name), artifact.id),
+        runtime_handler: runtime_handler.to_owned(),
+    };
     artifact.names.iter().map(handle).collect()
 }
 
@@ -374,8 +387,8 @@ impl Remover for CriRemover {
             return RemovalAnswer::Refused("the runtime does not list it".into());
         };
         let (mut touched, mut missing) = (false, None);
-        for (id, handler) in &handles {
-            match self.remove_one(id, handler) {
+        for handle in &handles {
+            match self.remove_one(handle) {
                 Ok(()) => touched = true,
                 // The removal for another handler deletes the image as well, and so may another process.
                 Err(error) if matches!(error.problem, CriProblem::NotFound(_)) => {

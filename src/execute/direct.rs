@@ -16,8 +16,8 @@ use crate::stores::containers_storage::edit::{Error, PlannedImage};
 #[derive(Debug)]
 pub struct DirectRemover<'a> {
     editors: &'a Editors,
-    /// Checked before each removal; `None`: the user allowed a running owner (--while-runtime-runs).
-    owners: Option<&'a Owners>,
+    /// Checked before each removal.
+    owners: &'a Owners,
     /// Skipped stores, and why: each lock is waited for once.
     skipped: Vec<(StoreId, String)>,
 }
@@ -25,7 +25,7 @@ pub struct DirectRemover<'a> {
 impl<'a> DirectRemover<'a> {
     /// Uses `editors`. While an owner of `owners` is running, everything is refused.
     #[must_use]
-    pub fn new(editors: &'a Editors, owners: Option<&'a Owners>) -> Self {
+    pub fn new(editors: &'a Editors, owners: &'a Owners) -> Self {
         Self { editors, owners, skipped: Vec::new() }
     }
 
@@ -67,9 +67,7 @@ impl Remover for DirectRemover<'_> {
     }
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
-        if let Some(owners) = self.owners {
-            owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
-        }
+        self.owners.absent(inventory)?;
         let of_store = |store: &Store| ExternalFacts {
             out_of_reach: self.out_of_reach(store),
             first_frees: self.editors.first_frees(store),

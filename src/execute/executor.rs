@@ -4,7 +4,6 @@
 //! a `Handler` does that. What was done is told to a [`RunObserver`] at once, so that a run that is
 //! killed has still recorded it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,6 +11,7 @@ use jiff::Timestamp;
 use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Room, SettleEnd, SettlePatience};
 use crate::execute::remover::{PreconditionError, RemovalAnswer};
+use crate::history::pins::Pins;
 use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
 use crate::model::plan::{
     Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
@@ -19,7 +19,7 @@ use crate::model::plan::{
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, OutcomeKind};
-use crate::policy::Answer;
+use crate::policy::StepOutcome;
 use crate::sys::stop;
 
 /// A record may outlive the answer to a removal for a moment.
@@ -32,8 +32,11 @@ const WORTH_WAITING: u64 = 4 << 20;
 
 /// Receives events of a run as they happen.
 pub trait RunObserver {
-    /// Something is about to be proven and then deleted at once.
-    fn begins(&mut self, _step: &Step) {}
+    /// Something is about to be proven and then deleted at once. Returns our keep-list for the proof, where
+    /// recording this has read it.
+    fn begins(&mut self, _step: &Step) -> Option<Pins> {
+        None
+    }
     /// No deletion of ours came of the last target: a rule keeps it now, somebody else has deleted it, or it
     /// was repaired.
     fn spared(&mut self, _step: &Step) {}
@@ -63,11 +66,12 @@ pub(super) trait Handler {
         "the runtime"
     }
 
-    /// Looks again at everything that may keep the target, and brings its names up to date.
+    /// Looks again at everything that may keep the target, and brings its names up to date. `pins`: our
+    /// keep-list where it has just been read.
     ///
     /// # Errors
     /// When that is not fully available: then nothing more is deleted.
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError>;
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError>;
 
     /// Whether it was deleted together with the target before it, and is only to be confirmed.
     fn is_done(&self, _step: &Step) -> bool {
@@ -106,8 +110,6 @@ pub(super) trait Handler {
 /// A run in progress.
 pub struct Run<'a> {
     observer: &'a mut dyn RunObserver,
-    /// Set by a signal: nothing more is begun.
-    stop: &'a AtomicBool,
     pub(super) gauges: Gauges,
     /// How long to wait for late frees.
     pub(super) patience: SettlePatience,
@@ -137,15 +139,9 @@ struct Gauged {
 
 impl<'a> Run<'a> {
     /// Measures on the filesystems of `gauges`.
-    pub fn new(
-        gauges: Gauges,
-        patience: SettlePatience,
-        observer: &'a mut dyn RunObserver,
-        stop: &'a AtomicBool,
-    ) -> Self {
+    pub fn new(gauges: Gauges, patience: SettlePatience, observer: &'a mut dyn RunObserver) -> Self {
         Self {
             observer,
-            stop,
             gauges,
             patience,
             deletions: Vec::new(),
@@ -161,9 +157,9 @@ impl<'a> Run<'a> {
         self.gauges.measure()
     }
 
-    /// Whether the run ends here.
+    /// Whether the run ends here: after a signal nothing more is begun.
     pub fn is_stopped(&mut self) -> bool {
-        if self.stopped.is_none() && self.stop.load(Ordering::Relaxed) {
+        if self.stopped.is_none() && stop::is_asked() {
             self.stopped = Some(Stopped::Signal);
         }
         self.stopped.is_some()
@@ -203,44 +199,52 @@ impl<'a> Run<'a> {
     }
 
     /// Deletes one target that is no image, and adds what came of it to `plan`.
-    pub(super) fn carry_out(&mut self, step: Step, handler: &mut dyn Handler, plan: &mut Plan) -> Answer {
+    pub(super) fn carry_out(
+        &mut self,
+        step: Step,
+        handler: &mut dyn Handler,
+        plan: &mut Plan,
+    ) -> StepOutcome {
         let answer = self.step(&step, handler);
         match answer.clone() {
-            Answer::Removed => plan.steps.push(step),
-            Answer::Kept(Ruling { rule, detail, .. }) => {
+            StepOutcome::Removed => plan.steps.push(step),
+            StepOutcome::Kept(Ruling { rule, detail, .. }) => {
                 plan.kept.push(Kept { target: step.target, rule, detail });
             }
-            Answer::StoreSkipped(why) => {
+            StepOutcome::StoreSkipped(why) => {
                 plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why));
             }
-            Answer::AlreadyGone | Answer::NotTried | Answer::Failed(_) | Answer::StillThere(_) => {}
+            StepOutcome::AlreadyGone
+            | StepOutcome::NotTried
+            | StepOutcome::Failed(_)
+            | StepOutcome::StillThere(_) => {}
         }
         answer
     }
 
     /// Deletes one target.
-    pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
+    pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> StepOutcome {
         if self.is_stopped() && !handler.is_done(step) {
-            return Answer::NotTried;
+            return StepOutcome::NotTried;
         }
         let mut step = step.clone();
-        self.observer.begins(&step);
+        let pins = self.observer.begins(&step);
         let byproduct = handler.byproduct();
         let before = self.rooms(&step, &byproduct, handler);
         let mut gauged = Gauged { before, moved_bytes: 0, byproduct };
-        match handler.prove(&mut step) {
+        match handler.prove(&mut step, pins) {
             Ok(Proof::MayGo) => {}
             Ok(other) => {
                 self.observer.spared(&step);
                 return match other {
-                    Proof::Kept(ruling) => Answer::Kept(ruling),
-                    Proof::AlreadyGone | Proof::MayGo => Answer::AlreadyGone,
+                    Proof::Kept(ruling) => StepOutcome::Kept(ruling),
+                    Proof::AlreadyGone | Proof::MayGo => StepOutcome::AlreadyGone,
                 };
             }
             Err(error) => {
                 self.observer.spared(&step);
                 self.stop_unproven(error.what);
-                return Answer::NotTried;
+                return StepOutcome::NotTried;
             }
         }
         gauged.moved_bytes = self.moved_bytes(&gauged.before, handler);
@@ -268,7 +272,7 @@ impl<'a> Run<'a> {
             Err(error) => {
                 self.observer.unproven(&step, &error.what);
                 self.stop_unproven(error.what.clone());
-                return Answer::Failed(step.problem(error.what));
+                return StepOutcome::Failed(step.problem(error.what));
             }
         };
         if !gone {
@@ -277,12 +281,12 @@ impl<'a> Run<'a> {
         if matches!(removed, RemovalAnswer::NotFound(_)) {
             // Another process has deleted it.
             self.observer.spared(&step);
-            return Answer::AlreadyGone;
+            return StepOutcome::AlreadyGone;
         }
         if step.action == Action::Repair {
             self.observer.spared(&step);
             self.repaired.push(step.target);
-            return Answer::Removed;
+            return StepOutcome::Removed;
         }
         if let RemovalAnswer::InPart(failure) = removed
             && !stop::is_asked()
@@ -293,22 +297,22 @@ impl<'a> Run<'a> {
         let deletion = self.freed(step, &gauged, handler, true);
         self.observer.deleted(&deletion);
         self.deletions.push(deletion);
-        Answer::Removed
+        StepOutcome::Removed
     }
 
     /// What follows from a removal that touched nothing; `None`: something may have been removed.
-    fn untouched(&mut self, step: &Step, removed: &RemovalAnswer) -> Option<Answer> {
+    fn untouched(&mut self, step: &Step, removed: &RemovalAnswer) -> Option<StepOutcome> {
         let answer = match removed {
             RemovalAnswer::NotAsked(what) => {
                 self.stop_unproven(what.clone());
-                Answer::NotTried
+                StepOutcome::NotTried
             }
             RemovalAnswer::Closed(what) => {
                 self.stopped = Some(Stopped::Closed(what.clone()));
-                Answer::NotTried
+                StepOutcome::NotTried
             }
-            RemovalAnswer::StoreUnavailable(what) => Answer::StoreSkipped(what.clone()),
-            RemovalAnswer::Kept(ruling) => Answer::Kept(ruling.clone()),
+            RemovalAnswer::StoreUnavailable(what) => StepOutcome::StoreSkipped(what.clone()),
+            RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
             _ => return None,
         };
         self.observer.spared(step);
@@ -322,10 +326,10 @@ impl<'a> Run<'a> {
         removed: RemovalAnswer,
         handler: &dyn Handler,
         gauged: &Gauged,
-    ) -> Answer {
+    ) -> StepOutcome {
         let answer = match removed {
-            RemovalAnswer::Answered => Answer::StillThere,
-            _ => Answer::Failed,
+            RemovalAnswer::Answered => StepOutcome::StillThere,
+            _ => StepOutcome::Failed,
         };
         let problem = match removed {
             RemovalAnswer::LeftOver(failure) => {
@@ -347,7 +351,7 @@ impl<'a> Run<'a> {
             // What was asked for may still happen.
             self.observer.unproven(step, &problem.message);
             self.stopped = Some(Stopped::Signal);
-            return Answer::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
+            return StepOutcome::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
         }
         self.observer.failed(step, &problem);
         // Images are reported by the plan.
@@ -476,12 +480,7 @@ fn is_gone(handler: &mut dyn Handler, step: &Step, within: Duration) -> Result<b
         if waited >= GONE_WITHIN {
             return match is_there {
                 Some(is_there) => Ok(!is_there),
-                None => {
-                    let root = step.target.store_root();
-                    Err(PreconditionError::new(format!(
-                        "the records of the store {root} can no longer be read in full"
-                    )))
-                }
+                None => Err(PreconditionError::damaged(&step.target)),
             };
         }
         std::thread::sleep(PAUSE);

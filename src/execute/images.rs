@@ -2,15 +2,16 @@
 
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::gauges::Gauges;
-use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts, Waived};
+use crate::execute::proof::{self, FreshImage, ImageFacts, ProofContext, RemoverFacts, Waived};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
+use crate::history::pins::Pins;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::{Image, ImageIx, Inventory, OutcomeKind, Plan, StoreIx};
 use crate::policy::compare::{Comparison, compare};
-use crate::policy::plan::{Answer, Planner, Task};
+use crate::policy::plan::{Planner, StepOutcome, Task};
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
 
@@ -63,7 +64,7 @@ pub fn run(
     while planner.has_more_along() || !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
-        if let Answer::StoreSkipped(why) = &answer {
+        if let StepOutcome::StoreSkipped(why) = &answer {
             skipped.push(why.clone());
         }
         stop_without_space(run, &answer);
@@ -90,8 +91,8 @@ pub fn run(
 }
 
 /// After a failure for want of space the next one would fail likewise, and there may be thousands.
-pub(super) fn stop_without_space(run: &mut Run<'_>, answer: &Answer) {
-    if let Answer::Failed(Problem { message, no_space: true, .. }) = answer
+pub(super) fn stop_without_space(run: &mut Run<'_>, answer: &StepOutcome) {
+    if let StepOutcome::Failed(Problem { message, no_space: true, .. }) = answer
         && run.stopped.is_none()
     {
         run.stop_unproven(Failure { message: message.clone(), no_space: true });
@@ -143,25 +144,18 @@ impl Handler for Images<'_> {
         self.remover.name()
     }
 
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
-        let ProofContext { request, policy, context } = self.proof_context;
-        let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::AlreadyGone) };
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError> {
         if let Some(at) = self.went_along(step) {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
             return Ok(Proof::MayGo);
         }
-        let facts_of = context.read_facts();
-        let ids = std::iter::once(id).chain(step.along.iter().map(|target| &target.id)).map(String::as_str);
-        let (fresh, extra) = proof::look_together(request, &request.labels.only(ids), self.remover)?;
-        let store = proof::find_store(store, &fresh.inventory)?;
-        let Some(at) = proof::find(&fresh.inventory, store, id) else {
-            return match proof::is_damaged(&fresh.inventory, store) {
-                true => Err(damaged(step)),
-                false => Ok(Proof::AlreadyGone),
-            };
+        let ids = std::iter::once(&step.target).chain(&step.along).map(|target| target.id.as_str());
+        let labels = self.proof_context.request.labels.only(ids);
+        let looked = proof::look_at(&step.target, &labels, &self.proof_context, pins, self.remover)?;
+        let Some(FreshImage { scan: fresh, store, at, facts }) = looked else {
+            return Ok(Proof::AlreadyGone);
         };
-        let facts = ImageFacts::with(&fresh.inventory, context, &facts_of, extra);
-        let judge = Judge::new(facts.input(&fresh, policy)).waiving(self.waived);
+        let judge = Judge::new(facts.input(&fresh, self.proof_context.policy)).waiving(self.waived);
         if let Some(ruling) = judge.kept(at) {
             return Ok(Proof::Kept(ruling));
         }
@@ -198,7 +192,7 @@ impl Handler for Images<'_> {
     }
 
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
-        let Some(fresh) = &mut self.fresh else { return Err(damaged(step)) };
+        let Some(fresh) = &mut self.fresh else { return Err(PreconditionError::damaged(&step.target)) };
         let is_there = proof::is_there(self.proof_context.request, &fresh.scan, fresh.at)?;
         fresh.is_gone |= fresh.is_removed && is_there == Some(false);
         Ok(is_there)
@@ -224,9 +218,4 @@ fn unasked<'a>(step: &Step, inventory: &'a Inventory, store: StoreIx) -> Option<
         let image = &inventory.images[proof::find(inventory, store, &target.id)?.get()];
         image.names.iter().find(|name| !target.names.contains(name))
     })
-}
-
-pub(super) fn damaged(step: &Step) -> PreconditionError {
-    let root = step.target.store_root();
-    PreconditionError::new(format!("the records of the store {root} can no longer be read in full"))
 }

@@ -16,7 +16,7 @@ use crate::model::plan::{
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Started, StillToFree};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
-use crate::policy::Answer;
+use crate::policy::StepOutcome;
 use crate::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
     Runtime, RuntimeError,
@@ -46,8 +46,8 @@ pub fn run(
 ) -> Result<(Plan, CollectorReport), PreconditionError> {
     let remover_facts = RemoverFacts::now(scan, proof_context, remover)?;
     let spaces = run.measure();
-    let mut act = Act { run, images: Images::new(scan, *proof_context, &WAIVED, remover) };
-    collect(&mut act, scan, proof_context, &remover_facts, policy, spaces)
+    let act = Act { run, images: Images::new(scan, *proof_context, &WAIVED, remover) };
+    collect(Some(act), scan, proof_context, &remover_facts, policy, spaces)
 }
 
 /// What [`run`] would do if every prediction holds, after something else has freed `made`.
@@ -64,59 +64,19 @@ pub fn plan(
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut then = before.clone();
     plan::apply(made, &mut then);
-    let (plan, report) = collect(&mut Predict, scan, proof_context, remover_facts, policy, then)?;
+    let (plan, report) = collect(None, scan, proof_context, remover_facts, policy, then)?;
     Ok((plan, report, before))
 }
 
-/// How a removal requested by the kubelet's collector is carried out.
-trait StepRunner {
-    fn delete(&mut self, step: &Step) -> Answer;
-    fn is_stopped(&mut self) -> bool {
-        false
-    }
-    /// What the filesystems say now; after a prediction: what they will say.
-    fn measure(&self, _spaces: &mut Vec<Measured>) {}
-    fn stopped(&self) -> Option<&Stopped> {
-        None
-    }
-}
-
-struct Predict;
-
-impl StepRunner for Predict {
-    fn delete(&mut self, _: &Step) -> Answer {
-        Answer::Removed
-    }
-}
-
+/// What carries out the removals that the kubelet's collector asks for.
 struct Act<'a, 'r> {
     run: &'a mut Run<'r>,
     images: Images<'a>,
 }
 
-impl StepRunner for Act<'_, '_> {
-    fn delete(&mut self, step: &Step) -> Answer {
-        let answer = self.run.step(step, &mut self.images);
-        stop_without_space(self.run, &answer);
-        answer
-    }
-
-    fn is_stopped(&mut self) -> bool {
-        self.run.is_stopped()
-    }
-
-    fn measure(&self, spaces: &mut Vec<Measured>) {
-        *spaces = self.run.measure();
-    }
-
-    fn stopped(&self) -> Option<&Stopped> {
-        self.run.stopped.as_ref()
-    }
-}
-
-/// One run of the collector. What our rules keep is known to it from the start.
+/// One run of the collector. What our rules keep is known to it from the start. Without `act` it is a prediction.
 fn collect(
-    runner: &mut dyn StepRunner,
+    act: Option<Act<'_, '_>>,
     scan: &Scan,
     proof_context: &ProofContext<'_>,
     remover_facts: &RemoverFacts,
@@ -137,17 +97,17 @@ fn collect(
         inventory,
         filesystem: listing.filesystem_in(inventory).unwrap_or(0.into()),
         listed,
-        runner,
+        act,
         by_space: None,
         states: (0..inventory.images.len()).map(state).collect(),
         steps: Vec::new(),
         problems: Vec::new(),
     };
-    let report = match node.runner.is_stopped() {
+    let report = match node.is_stopped() {
         false => manager.garbage_collect(&mut node, facts.now),
         true => CollectorReport::default(),
     };
-    node.runner.measure(&mut node.listed.spaces);
+    node.measure();
     // Its own rule for recent use has its own clock.
     let facts = facts.scanned_now();
     let judge = Judge::new(facts.input(scan, proof_context.policy));
@@ -162,12 +122,13 @@ enum ImageState {
 }
 
 /// The node as the kubelet sees it.
-struct KubeletNode<'a, 's> {
+struct KubeletNode<'a, 'r, 's> {
     inventory: &'s Inventory,
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     listed: ListedNode<'s>,
-    runner: &'a mut dyn StepRunner,
+    /// `None`: every removal is taken to succeed.
+    act: Option<Act<'a, 'r>>,
     /// What the filesystem said when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
     states: Vec<ImageState>,
@@ -175,12 +136,34 @@ struct KubeletNode<'a, 's> {
     problems: Vec<Problem>,
 }
 
-impl KubeletNode<'_, '_> {
+impl KubeletNode<'_, '_, '_> {
+    fn delete(&mut self, step: &Step) -> StepOutcome {
+        let Some(Act { run, images }) = &mut self.act else { return StepOutcome::Removed };
+        let answer = run.step(step, images);
+        stop_without_space(run, &answer);
+        answer
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        self.act.as_mut().is_some_and(|act| act.run.is_stopped())
+    }
+
+    fn stopped(&self) -> Option<&Stopped> {
+        self.act.as_ref()?.run.stopped.as_ref()
+    }
+
+    /// What the filesystems say now; of a prediction that is known already.
+    fn measure(&mut self) {
+        if let Some(act) = &self.act {
+            self.listed.spaces = act.run.measure();
+        }
+    }
+
     /// Marks the image as deleted.
     fn went(&mut self, at: ImageIx, gains: &[Gain]) {
         self.states[at.get()] = ImageState::Gone;
         self.listed.went(at, gains);
-        self.runner.measure(&mut self.listed.spaces);
+        self.measure();
     }
 
     fn remove(&mut self, at: ImageIx) -> Result<(), RuntimeError> {
@@ -190,22 +173,22 @@ impl KubeletNode<'_, '_> {
         }
         let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
         let step = self.listed.step(at, cause, self.filesystem);
-        match self.runner.delete(&step) {
-            Answer::Removed => {
+        match self.delete(&step) {
+            StepOutcome::Removed => {
                 self.went(at, &step.gains);
                 self.steps.push(step);
                 Ok(())
             }
-            Answer::AlreadyGone => {
+            StepOutcome::AlreadyGone => {
                 self.went(at, &[]);
                 Ok(())
             }
-            Answer::NotTried => Err(RuntimeError("the run was stopped".into())),
-            Answer::Kept(ruling) => self.stays(at, ruling),
-            Answer::StoreSkipped(why) => self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message)),
-            Answer::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),
+            StepOutcome::NotTried => Err(RuntimeError("the run was stopped".into())),
+            StepOutcome::Kept(ruling) => self.stays(at, ruling),
+            StepOutcome::StoreSkipped(why) => self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message)),
+            StepOutcome::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),
             // The kubelet trusts the runtime's answer.
-            Answer::StillThere(problem) => {
+            StepOutcome::StillThere(problem) => {
                 self.failed(at, problem);
                 Ok(())
             }
@@ -232,7 +215,7 @@ impl KubeletNode<'_, '_> {
             let mount = self.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
-        if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.runner.stopped() {
+        if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.stopped() {
             self.problems.push(Problem::new(None, Phase::Prove, what.clone()));
         }
         if let Some(failure) = &report.failure {
@@ -289,7 +272,7 @@ impl KubeletNode<'_, '_> {
     }
 
     fn kept(&self, report: &CollectorReport, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
-        let ended = self.runner.stopped().is_some() || part.end == PassEnd::Open;
+        let ended = self.stopped().is_some() || part.end == PassEnd::Open;
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
             match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
@@ -326,7 +309,7 @@ fn used_percent(space: &Space) -> i128 {
     100 - i128::from(space.available_bytes) * 100 / i128::from(space.capacity_bytes.max(1))
 }
 
-impl Runtime for KubeletNode<'_, '_> {
+impl Runtime for KubeletNode<'_, '_, '_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
         let shown = |(image, at): &(ListedImage, Option<ImageIx>)| {
             // What lies in no store that we read (an OCI artifact) is not ours to judge.
@@ -341,7 +324,7 @@ impl Runtime for KubeletNode<'_, '_> {
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        self.runner.measure(&mut self.listed.spaces);
+        self.measure();
         let space = self.listed.space(self.filesystem);
         self.by_space = Some(space.clone());
         match space {
@@ -353,7 +336,7 @@ impl Runtime for KubeletNode<'_, '_> {
     }
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        if self.runner.is_stopped() {
+        if self.is_stopped() {
             return Err(RuntimeError("the run was ended".into()));
         }
         match self.listed.find(id, handler)? {

@@ -7,10 +7,11 @@ use jiff::SignedDuration;
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::history::pins::Pins;
 use crate::model::plan::{Action, Failure, Phase, Problem, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
-use crate::policy::Answer;
+use crate::policy::StepOutcome;
 use crate::stores::containers_storage::edit::{OrphanAt, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
@@ -34,7 +35,7 @@ pub fn run(
             plan.problems.push(Problem::new(Some(step.target.id.clone()), Phase::Lock, why.clone()));
             continue;
         }
-        if let Answer::StoreSkipped(why) = run.carry_out(step.clone(), &mut leaks, &mut plan) {
+        if let StepOutcome::StoreSkipped(why) = run.carry_out(step.clone(), &mut leaks, &mut plan) {
             locked.extend(store.map(|store| (store, why)));
         }
     }
@@ -54,7 +55,7 @@ struct Leaks<'a> {
 
 impl Handler for Leaks<'_> {
     /// The proof is the editor's, under the locks.
-    fn prove(&mut self, _: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, _: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
         Ok(Proof::MayGo)
     }
 

@@ -4,7 +4,6 @@
 //! decides, a [`Remover`] removes images, `proof` looks again, and a [`RunObserver`] records.
 
 pub mod containers;
-pub mod context;
 pub mod cri;
 pub mod direct;
 pub mod editors;
@@ -20,8 +19,7 @@ pub mod proof;
 pub mod remover;
 pub mod runtime_match;
 
-pub use context::{FactsOf, PolicyContext};
 pub use executor::{Run, RunObserver};
 pub use gauges::Gauges;
-pub use proof::{ProofContext, RemoverFacts};
+pub use proof::{FactsOf, PolicyContext, ProofContext, RemoverFacts};
 pub use remover::{PreconditionError, RemovalAnswer, Remover};

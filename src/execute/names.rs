@@ -1,15 +1,15 @@
 //! Removes names from images that keep other names: nothing is freed, and the image stays.
 
 use crate::execute::executor::{Handler, Proof, Run};
-use crate::execute::images::damaged;
-use crate::execute::proof::{self, ImageFacts, ProofContext, RemoverFacts};
+use crate::execute::proof::{self, FreshImage, ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
+use crate::history::pins::Pins;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, LabelsOf, OutcomeKind, Plan};
 use crate::policy::rules::Judge;
-use crate::policy::{Answer, Input, Policy};
+use crate::policy::{Input, Policy, StepOutcome};
 use crate::stores::Scan;
 
 /// Rules that keep an image for what would be lost with it. With a name nothing is.
@@ -73,7 +73,7 @@ pub fn run(
     for untag in untags {
         let step = untag.step(scan);
         let id = step.target.id.clone();
-        if run.carry_out(step, &mut names, &mut plan) == Answer::Removed {
+        if run.carry_out(step, &mut names, &mut plan) == StepOutcome::Removed {
             for name in &untag.names {
                 tracing::info!(id, "untagged {name:?}");
             }
@@ -101,25 +101,16 @@ struct Names<'a> {
 }
 
 impl Handler for Names<'_> {
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
-        let ProofContext { request, policy, context } = self.proof_context;
-        let Some(store) = &step.target.store else { return Ok(Proof::AlreadyGone) };
-        let facts_of = context.read_facts();
-        let (fresh, extra) = proof::look_together(request, &LabelsOf::Nobody, self.remover)?;
-        let store = proof::find_store(store, &fresh.inventory)?;
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError> {
         self.fresh = None;
-        let Some(at) = proof::find(&fresh.inventory, store, &step.target.id) else {
-            return match proof::is_damaged(&fresh.inventory, store) {
-                true => Err(damaged(step)),
-                // Whoever asked for it is told.
-                false => Ok(Proof::MayGo),
-            };
-        };
-        let facts = ImageFacts::with(&fresh.inventory, context, &facts_of, extra);
-        if let Some(ruling) = judge(&fresh, &facts, policy, at, &step.target.names) {
+        let looked =
+            proof::look_at(&step.target, &LabelsOf::Nobody, &self.proof_context, pins, self.remover)?;
+        // Where it is gone, whoever asked for it is told.
+        let Some(FreshImage { scan, at, facts, .. }) = looked else { return Ok(Proof::MayGo) };
+        if let Some(ruling) = judge(&scan, &facts, self.proof_context.policy, at, &step.target.names) {
             return Ok(Proof::Kept(ruling));
         }
-        self.fresh = Some((fresh, at));
+        self.fresh = Some((scan, at));
         Ok(Proof::MayGo)
     }
 

@@ -8,12 +8,15 @@ use std::path::PathBuf;
 
 use crate::cri::discover;
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, StorePlace, StoreType};
+use crate::execute::remover::PreconditionError;
 use crate::model::{Inventory, StoreKind};
 use crate::sys::sysroot::Sysroot;
 
 /// Where to look for owners.
 #[derive(Clone, Debug)]
 pub struct Owners {
+    /// An owner may run (`--while-runtime-runs`): nobody is asked.
+    ignored: bool,
     /// A socket that was named; the node's own are looked at as well.
     named: Option<Endpoint>,
     /// The stores were found and not named, so that a socket on this node is likely theirs.
@@ -37,13 +40,31 @@ pub enum Presence {
     Unsure(String),
 }
 
+impl From<Presence> for PreconditionError {
+    fn from(presence: Presence) -> Self {
+        Self::new(presence.to_string())
+    }
+}
+
 impl Owners {
     /// Owners at `named` and at the sockets that the node's files and usual places name. If
     /// `strict`, one of those that does not tell its store may be the owner; the one at `named`
     /// may in any case.
     #[must_use]
     pub fn new(named: Option<Endpoint>, strict: bool, options: &Options) -> Self {
-        Self { named, strict, options: options.probing() }
+        Self { ignored: false, named, strict, options: options.probing() }
+    }
+
+    /// Owners may run: `--while-runtime-runs`.
+    #[must_use]
+    pub fn ignored(self) -> Self {
+        Self { ignored: true, ..self }
+    }
+
+    /// Whether an owner may be at work.
+    #[must_use]
+    pub fn are_ignored(&self) -> bool {
+        self.ignored
     }
 
     /// Asks them now.
@@ -51,6 +72,9 @@ impl Owners {
     /// # Errors
     /// The first runtime that owns, or may own, one of the stores.
     pub fn absent(&self, inventory: &Inventory) -> Result<(), Presence> {
+        if self.ignored {
+            return Ok(());
+        }
         if let Some(named) = &self.named {
             self.is_no_owner(named.clone(), inventory)?;
         }

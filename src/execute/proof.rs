@@ -7,9 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::disk::Progress;
-use crate::execute::context::{FactsOf, PolicyContext};
 use crate::execute::remover::{PreconditionError, Remover};
+use crate::history::pins::Pins;
 use crate::model::display::with_causes;
+use crate::model::plan::Target;
 use crate::model::rules::Rule;
 use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
@@ -20,6 +21,25 @@ use crate::sys::stop;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Number of retries when disk and runtime show different moments.
 const ATTEMPTS: u32 = 5;
+
+/// Facts about images from outside the disk and the runtime: ages, pins and the like, whatever inventory the
+/// images are in, since each look at the disk makes a new one.
+pub trait PolicyContext {
+    /// One entry an image, in the order of the inventory.
+    fn ages(&self, inventory: &Inventory) -> Vec<Ages>;
+    /// Reads afresh what protects images, or begins to, while the disk is read. `pins`: our keep-list where it
+    /// has just been read. What comes of it answers for any inventory: between the last look at the disk and
+    /// a removal there is no time for reading files.
+    fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_>;
+    /// The present on the time line that [`Self::ages`] are on, which need not be that of the
+    /// wall clock.
+    fn now(&self) -> Timestamp;
+    /// When the scan began that the run goes by, on the same time line.
+    fn scanned(&self) -> Timestamp;
+}
+
+/// What protects the images of an inventory: one entry an image.
+pub type FactsOf<'a> = Box<dyn Fn(&Inventory) -> Vec<ExternalFacts> + 'a>;
 
 /// How to rescan the disk, and the policy to apply.
 #[derive(Clone, Copy)]
@@ -83,12 +103,12 @@ impl ImageFacts {
         Self::with(
             &scan.inventory,
             proof_context.context,
-            &proof_context.context.read_facts(),
+            &proof_context.context.read_facts(None),
             remover_facts.known.clone(),
         )
     }
 
-    pub(super) fn with(
+    fn with(
         inventory: &Inventory,
         context: &dyn PolicyContext,
         facts_of: &FactsOf<'_>,
@@ -158,7 +178,7 @@ pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
 }
 
 /// Looks at the disk and asks the remover, and repeats that until both show the same moment.
-pub(super) fn look_together(
+fn look_together(
     request: &ScanRequest,
     labels: &LabelsOf,
     remover: &mut dyn Remover,
@@ -179,6 +199,40 @@ pub(super) fn look_together(
     }
 }
 
+/// An image as the stores, the runtime and the records have it right before its deletion.
+pub(super) struct FreshImage {
+    pub(super) scan: Scan,
+    pub(super) store: StoreIx,
+    pub(super) at: ImageIx,
+    pub(super) facts: ImageFacts,
+}
+
+/// Looks again at everything that says something of an image; `None`: it is gone. `labels` are read of the
+/// images that are to be judged.
+///
+/// # Errors
+/// When that cannot be had in full.
+pub(super) fn look_at(
+    target: &Target,
+    labels: &LabelsOf,
+    proof_context: &ProofContext<'_>,
+    pins: Option<Pins>,
+    remover: &mut dyn Remover,
+) -> Result<Option<FreshImage>, PreconditionError> {
+    let Some(store) = &target.store else { return Ok(None) };
+    let facts_of = proof_context.context.read_facts(pins);
+    let (scan, extra) = look_together(proof_context.request, labels, remover)?;
+    let store = find_store(store, &scan.inventory)?;
+    let Some(at) = find(&scan.inventory, store, &target.id) else {
+        return match is_damaged(&scan.inventory, store) {
+            true => Err(PreconditionError::damaged(target)),
+            false => Ok(None),
+        };
+    };
+    let facts = ImageFacts::with(&scan.inventory, proof_context.context, &facts_of, extra);
+    Ok(Some(FreshImage { scan, store, at, facts }))
+}
+
 /// A store's place in an inventory. Where it is not, nothing is known of its images.
 pub(super) fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, PreconditionError> {
     let found = inventory.stores.iter().position(|store| StoreId::of(store) == *key);
@@ -193,7 +247,7 @@ pub(super) fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<Im
 }
 
 /// Of damaged records nothing is proven by what they lack.
-pub(super) fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
+fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
     inventory.stores[store.get()].consistency == Consistency::Damaged
 }
 

@@ -1,7 +1,7 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
 use crate::cri::CriError;
-use crate::model::plan::{Failure, Gain, TargetKind};
+use crate::model::plan::{Failure, Gain, Target, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, Inventory};
@@ -176,6 +176,13 @@ impl PreconditionError {
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), is_stale: false }
+    }
+
+    /// What damaged records lack proves nothing.
+    #[must_use]
+    pub(super) fn damaged(target: &Target) -> Self {
+        let root = target.store_root();
+        Self::new(format!("the records of the store {root} can no longer be read in full"))
     }
 
     /// An error that a new plan resolves.

@@ -20,7 +20,7 @@ pub mod space;
 pub mod thresholds;
 
 pub use input::{Ages, BackOff, ExternalFacts, Input, Policy, Protect};
-pub use plan::{Answer, Planner, Task};
+pub use plan::{Planner, StepOutcome, Task};
 pub use space::{FreeFloor, Targets, Thresholds};
 
 use crate::model::names::names;

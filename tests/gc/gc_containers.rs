@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::pods;
@@ -16,6 +15,7 @@ use layersweep::disk::Progress;
 use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, Run, RunObserver};
+use layersweep::history::pins::Pins;
 use layersweep::model::plan::TargetKind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::KubeletPlaces;
@@ -52,12 +52,13 @@ struct Told {
 }
 
 impl RunObserver for Told {
-    fn begins(&mut self, step: &Step) {
+    fn begins(&mut self, step: &Step) -> Option<Pins> {
         if self.before.as_ref().is_some_and(|(id, _)| *id == step.target.id)
             && let Some((_, act)) = self.before.take()
         {
             act();
         }
+        None
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
@@ -79,9 +80,8 @@ fn run(
     places: &KubeletPlaces,
     told: &mut Told,
 ) -> Outcome {
-    let stop = AtomicBool::new(false);
     let gauges = Gauges::open(&scan.inventory, Some(&places.pod_logs));
-    let mut run = Run::new(gauges, SettlePatience::default(), told, &stop);
+    let mut run = Run::new(gauges, SettlePatience::default(), told);
     let before = run.measure();
     let plan = collector.run(&mut run, scan).unwrap();
     run.finish(plan, before)

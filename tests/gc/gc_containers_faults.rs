@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::cri_server;
@@ -20,12 +20,14 @@ use layersweep::execute::containers::{CriContainers, Scope};
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, PreconditionError, Run, RunObserver};
+use layersweep::history::pins::Pins;
 use layersweep::model::plan::{Cause, Phase};
 use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::KubeletPlaces;
 use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::ContainerPolicy;
 use layersweep::stores::ScanRequest;
+use layersweep::sys::stop::flag;
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
@@ -73,12 +75,7 @@ impl Node {
         (sandbox, dead)
     }
 
-    fn run_with(
-        &self,
-        policy: &ContainerPolicy,
-        told: &mut Told,
-        stop: &AtomicBool,
-    ) -> Result<Outcome, PreconditionError> {
+    fn run_with(&self, policy: &ContainerPolicy, told: &mut Told) -> Result<Outcome, PreconditionError> {
         let request = ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
             runroot: Some(self.store.runroot()),
@@ -105,14 +102,14 @@ impl Node {
         };
         // This store lies on the machine's own disk, where others write: nothing is measured.
         let patience = SettlePatience { deadline: Duration::ZERO, ..SettlePatience::default() };
-        let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, stop);
+        let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told);
         let before = run.measure();
         let plan = collector.run(&mut run, &scan)?;
         Ok(run.finish(plan, before))
     }
 
     fn run(&self, told: &mut Told) -> Outcome {
-        self.run_with(&now(), told, &AtomicBool::new(false)).unwrap()
+        self.run_with(&now(), told).unwrap()
     }
 
     /// What the store still has, whatever the server says.
@@ -138,10 +135,11 @@ impl Told {
 }
 
 impl RunObserver for Told {
-    fn begins(&mut self, _: &Step) {
+    fn begins(&mut self, _: &Step) -> Option<Pins> {
         if let Some(act) = self.first.take() {
             act();
         }
+        None
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
@@ -305,7 +303,7 @@ fn a_listing_that_is_not_whole_takes_nothing_along() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 1);
     let before = node.standing();
-    let run = || node.run_with(&now(), &mut Told::default(), &AtomicBool::new(false));
+    let run = || node.run_with(&now(), &mut Told::default());
     for listing in [Listing::Error("no"), Listing::EmptyId] {
         node.server.behave(|behaviour| behaviour.containers = listing.clone());
         assert!(run().is_err(), "{listing:?}");
@@ -334,10 +332,9 @@ fn a_listing_that_is_not_whole_takes_nothing_along() {
 fn a_signal_lets_nothing_more_begin() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 2);
-    let stop = Arc::new(AtomicBool::new(false));
-    let signal = Arc::clone(&stop);
-    let mut told = Told::first(move || signal.store(true, Ordering::Relaxed));
-    let ran = node.run_with(&now(), &mut told, &stop).unwrap();
+    // The flag is the process's: each test has one of its own.
+    let mut told = Told::first(|| flag().store(true, Ordering::Relaxed));
+    let ran = node.run_with(&now(), &mut told).unwrap();
     assert_eq!(ran.stopped, Some(Stopped::Signal));
     assert_eq!(told.deleted, [dead[0].clone()]);
     assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
@@ -360,13 +357,13 @@ fn limits_by_both_policies() {
     // 4 of 5 may stay: one goes, where most stand.
     let four = ContainerPolicy { max_per_unit: None, max_total: Some(4), ..now() };
     let mut told = Told::default();
-    let ran = node.run_with(&four, &mut told, &AtomicBool::new(false)).unwrap();
+    let ran = node.run_with(&four, &mut told).unwrap();
     assert_eq!((told.deleted, ran.deletions[0].step.cause), (vec![a[0].clone()], Cause::Total));
     // The kubelet's floor: 3 over two units is one each.
     let kubelets =
         ContainerPolicy { decides: PolicyKind::Kubelet, max_total: Some(3), max_per_unit: None, ..now() };
     let mut told = Told::default();
-    node.run_with(&kubelets, &mut told, &AtomicBool::new(false)).unwrap();
+    node.run_with(&kubelets, &mut told).unwrap();
     told.deleted.sort();
     let mut expected = [a[1].clone(), b[0].clone()];
     expected.sort();

@@ -8,7 +8,7 @@ mod in_between;
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::cri_server;
@@ -20,8 +20,10 @@ use layersweep::disk::Progress;
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
-    Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, RunObserver, images,
+    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, RunObserver,
+    images,
 };
+use layersweep::history::pins::Pins;
 use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::model::plan::Reason;
 use layersweep::model::space::Measured;
@@ -33,6 +35,7 @@ use layersweep::policy::Targets;
 use layersweep::policy::Task;
 use layersweep::policy::Thresholds;
 use layersweep::stores::{Scan, ScanRequest};
+use layersweep::sys::stop;
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -163,7 +166,7 @@ impl Node {
         scan: &Scan,
     ) -> Result<Outcome, PreconditionError> {
         let patience = SettlePatience { still: Duration::from_millis(500), ..SettlePatience::default() };
-        let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told, &GO_ON);
+        let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told);
         self.run_in(&mut run, remover, policy, task, scan).map(|(plan, before)| run.finish(plan, before))
     }
 
@@ -208,8 +211,8 @@ impl PolicyContext for ByName {
         inventory.images.iter().map(of).collect()
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
-        vec![ExternalFacts::default(); inventory.images.len()]
+    fn read_facts(&self, _: Option<Pins>) -> FactsOf<'_> {
+        Box::new(|inventory| vec![ExternalFacts::default(); inventory.images.len()])
     }
 
     fn now(&self) -> Timestamp {
@@ -240,13 +243,14 @@ impl RunObserver for Told {
         self.calls.push("unproven");
     }
 
-    fn begins(&mut self, step: &Step) {
+    fn begins(&mut self, step: &Step) -> Option<Pins> {
         self.calls.push("begins");
         if self.before.as_ref().is_some_and(|(name, _)| step.target.names.contains(name))
             && let Some((_, act)) = self.before.take()
         {
             act();
         }
+        None
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
@@ -259,8 +263,6 @@ impl RunObserver for Told {
         self.refused.push(format!("{}: {}", step.target.names.join(" "), problem.message));
     }
 }
-
-static GO_ON: AtomicBool = AtomicBool::new(false);
 
 fn policy(high: u8, low: u8) -> Policy {
     Policy {
@@ -463,12 +465,11 @@ fn listings_that_are_not_whole_delete_nothing() {
 fn a_signal_lets_nothing_more_begin() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
-    let stop = Arc::new(AtomicBool::new(false));
-    let signal = Arc::clone(&stop);
-    let act = move || signal.store(true, std::sync::atomic::Ordering::Relaxed);
+    // The flag is the process's: each test has one of its own.
+    let act = || stop::flag().store(true, Ordering::Relaxed);
     let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
     let scan = node.scan();
-    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told, &stop);
+    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told);
     let done = node.run_in(&mut run, &mut node.remover(), &policy(75, 74), Task::Policy, &scan);
     let (plan, before) = done.unwrap();
     let ran = run.finish(plan, before);

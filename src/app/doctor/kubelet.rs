@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::containers;
 use super::examination::Examination;
-use super::thresholds::{Ours, thresholds as compare};
+use super::thresholds::thresholds as compare;
 use crate::disk::filesystem;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::node::kubelet::Kubelet;
@@ -57,12 +57,11 @@ impl Examination<'_> {
             false => format!("settings from {}", files.join(", ")),
         };
         self.ok(NAME, "", message);
-        let ours = Ours { targets: self.config.images.targets, max_age: self.config.images.max_age };
         let disks = match scan {
             Some(scan) => self.disks(kubelet, scan, own),
             None => self.nodefs_alone(kubelet).into_iter().collect(),
         };
-        self.checks.extend(compare(&thresholds, &ours, &disks));
+        self.checks.extend(compare(&thresholds, &self.config.images, &disks));
         let containers = &self.config.containers;
         let ours = containers.enabled.then_some(&containers.policy);
         self.checks.push(containers::containers(&thresholds, ours));

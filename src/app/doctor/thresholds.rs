@@ -6,22 +6,13 @@
 
 use crate::app::doctor::examination::{Check, Status};
 use crate::model::kubelet_thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
+use crate::policy::Policy;
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
-use jiff::SignedDuration;
 
 /// Less than this between collection and eviction, in percent of the disk, is too little to count
 /// on: a pull takes it in less than five minutes.
 const MARGIN: f64 = 5.0;
-
-/// What we go by.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ours {
-    /// When space collection starts.
-    pub targets: Targets,
-    /// Images idle for longer go.
-    pub max_age: Option<SignedDuration>,
-}
 
 /// A share in use at which something happens, and what says so.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +22,7 @@ struct Threshold {
 }
 
 /// All that the settings make of these disks.
-pub fn thresholds(kubelet: &KubeletThresholds, ours: &Ours, disks: &[Disk]) -> Vec<Check> {
+pub fn thresholds(kubelet: &KubeletThresholds, ours: &Policy, disks: &[Disk]) -> Vec<Check> {
     let mut checks = validity(kubelet);
     checks.push(dropped(kubelet));
     checks.extend(age(kubelet, ours));
@@ -118,7 +109,7 @@ fn dropped(kubelet: &KubeletThresholds) -> Check {
 }
 
 /// Collection by age on both sides.
-fn age(kubelet: &KubeletThresholds, ours: &Ours) -> Option<Check> {
+fn age(kubelet: &KubeletThresholds, ours: &Policy) -> Option<Check> {
     let theirs = &kubelet.max_age;
     if theirs.value.is_zero() || theirs.value.is_negative() {
         return None;
@@ -164,7 +155,7 @@ fn from(targets: &Targets, capacity_bytes: u64) -> Option<f64> {
 }
 
 /// The kubelet's image collection against eviction.
-fn order(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Check {
+fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
     const NAME: &str = "kubelet-order";
     let check = |status, message: String, remedy: String| {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
@@ -237,7 +228,7 @@ fn lower_ours(below: f64) -> String {
 }
 
 /// Our thresholds against both.
-fn our_bytes(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Check {
+fn our_bytes(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
     const NAME: &str = "our-marks";
     let check = |status, message: String, remedy: String| {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
@@ -281,7 +272,7 @@ fn our_bytes(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Check {
 
 /// Inodes, where their number is fixed. The kubelet never collects for want of inodes but by
 /// eviction.
-fn our_inodes(kubelet: &KubeletThresholds, ours: &Ours, disk: &Disk) -> Option<Check> {
+fn our_inodes(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Option<Check> {
     const NAME: &str = "our-inodes";
     if disk.inodes == 0 {
         return None;

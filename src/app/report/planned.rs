@@ -1,8 +1,8 @@
 //! Bytes that `gc` and `sweep --delete` would free now under the configured policy. Changes
 //! nothing.
 
-use crate::app::database;
 use crate::app::diagnosis::{FreedSpace, Planned};
+use crate::app::direct;
 use crate::app::error::Error;
 use crate::app::observer::Observer;
 use crate::app::policy_context;
@@ -10,7 +10,6 @@ use crate::app::request::Request;
 use crate::app::runtime;
 use crate::app::scan::ScanResult;
 use crate::config::Config;
-use crate::execute::editors::{Editors, Keep};
 use crate::model::Plan;
 use crate::model::plan::PassEnd;
 use crate::model::rules::Rule;
@@ -38,7 +37,7 @@ pub(super) fn plans(
 ) -> Result<Plans, Error> {
     let scan = &scanned.scan;
     let images = policy_context::plan(request, observer, config, scanned)?;
-    let editors = Editors::of(scan, &database::place(request).dir, Keep::Use, request.trust_pid_namespace);
+    let editors = direct::editors(request, scan);
     let closed = |store: StoreIx| {
         let store = &scan.inventory.stores[store.get()];
         match scan.sysroot.is_foreign() {

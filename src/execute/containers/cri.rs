@@ -5,18 +5,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::cri::{CriError, CriProblem};
-use crate::execute::containers::account::Account;
+use crate::execute::containers::collection::{self, Account, ContainerSource};
 use crate::execute::containers::files;
-use crate::execute::containers::look::{CriListing, CriLook};
-use crate::execute::containers::plan;
-use crate::execute::containers::request::{CriContainers, Stage};
-use crate::execute::containers::source::{self, ContainerSource};
+use crate::execute::containers::look::{CriContainers, CriListing, CriLook};
 use crate::execute::cri::runtime_stores;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::measure::SettlePatience;
 use crate::execute::proof;
 use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::execute::runtime_match::RuntimeStores;
+use crate::history::pins::Pins;
 use crate::model::plan::{Action, Cause, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
@@ -36,7 +34,7 @@ impl CriContainers<'_> {
     /// # Errors
     /// When the runtime cannot be asked.
     pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
-        source::plan(&mut CriSource::new(self), self.scope, &mut self.account(scan))
+        collection::plan(&mut CriSource::new(self), self.scope, &mut self.account(scan))
     }
 
     /// Carries out what the policy asks for, and returns the plan as it was carried out.
@@ -48,7 +46,7 @@ impl CriContainers<'_> {
         let patience =
             SettlePatience { still: run.patience.still.max(Duration::from_secs(5)), ..run.patience };
         let before = std::mem::replace(&mut run.patience, patience);
-        let plan = source::run(run, &mut CriSource::new(self), self.scope, &mut self.account(scan));
+        let plan = collection::run(run, &mut CriSource::new(self), self.scope, &mut self.account(scan));
         run.patience = before;
         plan
     }
@@ -89,10 +87,10 @@ impl<'a> CriSource<'a> {
         let asked = self.asked;
         let id = &step.target.id;
         let seen = self.look.look()?;
-        if !seen.containers.iter().any(|one| one.id == *id) {
+        let Some(listed) = seen.listing.containers.iter().find(|one| one.id == *id) else {
             return Ok(Proof::AlreadyGone);
-        }
-        let verdicts = plan::containers(asked, &seen);
+        };
+        let verdicts = seen.listing.verdicts(TargetKind::Container, asked.policy, &BTreeSet::new());
         // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
         let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
         if !(by_limit && asked.policy.decides == PolicyKind::Kubelet)
@@ -106,8 +104,7 @@ impl<'a> CriSource<'a> {
             ContainerState::Exited => {}
             ContainerState::Running => return Ok(kept(Rule::Running, "it is running now")),
             ContainerState::Created => {
-                let was = seen.containers.iter().find(|one| one.id == *id).map(|one| one.state);
-                if was != Some(ContainerState::Created) {
+                if listed.state != ContainerState::Created {
                     return Ok(kept(Rule::Running, "the runtime reports contradictory states"));
                 }
             }
@@ -134,10 +131,11 @@ impl<'a> CriSource<'a> {
         let asked = self.asked;
         let id = &step.target.id;
         let seen = self.look.look()?;
-        if !seen.sandboxes.iter().any(|one| one.id == *id) {
+        if !seen.listing.sandboxes.iter().any(|one| one.id == *id) {
             return Ok(Proof::AlreadyGone);
         }
-        if let Some(proof) = spared(&plan::sandboxes(asked, &seen, &BTreeSet::new()), id) {
+        let verdicts = seen.listing.verdicts(TargetKind::Sandbox, asked.policy, &BTreeSet::new());
+        if let Some(proof) = spared(&verdicts, id) {
             return Ok(proof);
         }
         if let Some(proof) = process_in(id) {
@@ -185,13 +183,23 @@ impl ContainerSource for CriSource<'_> {
         self.look.look()
     }
 
-    fn stage(&self, stage: Stage, seen: &CriListing, gone: &[Step]) -> Plan {
-        plan::of(self.asked, stage, seen, gone)
+    fn stage(&self, kind: TargetKind, seen: &CriListing, gone: &[Step]) -> Plan {
+        let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
+        if kind == TargetKind::Log {
+            let mut plan = Plan { notes: seen.listing.notes(), ..Plan::default() };
+            files::plan(self.asked, seen, &without, &mut plan);
+            return plan;
+        }
+        let mut plan = seen.listing.plan(kind, self.asked.policy, &without);
+        if kind == TargetKind::Container && self.asked.scope.logs {
+            files::with_containers(self.asked, seen, &mut plan);
+        }
+        plan
     }
 }
 
 impl Handler for CriSource<'_> {
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
         match step.target.kind {
             TargetKind::Container => self.prove_container(step),
             TargetKind::Sandbox => self.prove_sandbox(step),

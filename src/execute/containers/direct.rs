@@ -6,17 +6,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use jiff::Timestamp;
-
-use crate::execute::containers::account::Account;
-use crate::execute::containers::plan;
-use crate::execute::containers::request::{Scope, Stage};
-use crate::execute::containers::source::{self, ContainerSource};
+use crate::execute::containers::collection::{self, Account, ContainerSource, Listing, Scope};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
 use crate::execute::proof;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::plan::{Action, Cause, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
@@ -26,11 +22,7 @@ use crate::model::{
 use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
 use crate::policy::PolicyKind;
-use crate::policy::containers::Container;
-use crate::policy::containers::ContainerPolicy;
-use crate::policy::containers::Pods;
-use crate::policy::containers::Sandbox;
-use crate::policy::containers::exact;
+use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox};
 use crate::stores::containers_storage::cri_o::CrioMetadata;
 use crate::stores::{Measure, Scan, ScanRequest};
 
@@ -42,8 +34,8 @@ const SCOPE: Scope = Scope { containers: true, logs: false };
 pub struct DiskContainers<'a> {
     /// Those of the stores.
     pub editors: &'a Editors,
-    /// Asked before each removal; `None`: the owner may be at work, so nothing goes.
-    pub owners: Option<&'a Owners>,
+    /// Asked before each removal; where one may be at work, nothing is deleted.
+    pub owners: &'a Owners,
     /// How to rescan the disk.
     pub request: &'a ScanRequest,
     /// The kubelet's directories.
@@ -59,7 +51,7 @@ impl DiskContainers<'_> {
     /// When an owner is at work, or the disk cannot be read.
     pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
         let mut account = self.account(scan);
-        source::plan(&mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
+        collection::plan(&mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
     }
 
     /// Carries out what the policy asks for, and returns the plan as it was carried out.
@@ -68,7 +60,7 @@ impl DiskContainers<'_> {
     /// As [`Self::plan`]: then nothing was deleted.
     pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
         let mut account = self.account(scan);
-        source::run(run, &mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
+        collection::run(run, &mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
     }
 
     fn account<'s>(&self, scan: &'s Scan) -> Account<'s> {
@@ -94,10 +86,7 @@ struct DiskSource<'a> {
 
 #[derive(Default)]
 struct DiskListing {
-    containers: Vec<Container>,
-    sandboxes: Vec<Sandbox>,
-    names: HashMap<String, Vec<String>>,
-    pods: Pods,
+    listing: Listing,
     /// What stays whatever the policy says.
     barred: HashMap<String, Ruling>,
     /// Containers that are not CRI-O's.
@@ -115,9 +104,7 @@ impl ContainerSource for DiskSource<'_> {
         let scan =
             proof::rescan(ScanRequest { measure: Measure::RecordsAndMounts, ..self.direct.request.clone() })?;
         let inventory = &scan.inventory;
-        if let Some(owners) = self.direct.owners {
-            owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
-        }
+        self.direct.owners.absent(inventory)?;
         let mut seen = DiskListing::default();
         for one in &inventory.containers {
             match one.owner {
@@ -128,30 +115,15 @@ impl ContainerSource for DiskSource<'_> {
         }
         // The kubelet makes a pod's directory before all else, so that is looked at last.
         let pods = self.pods(&seen);
-        seen.pods = pods.unwrap_or_else(|why| Pods { unknown: Some(why), ..Pods::default() });
+        seen.listing.pods = pods.unwrap_or_else(|why| Pods { unknown: Some(why), ..Pods::default() });
         Ok(seen)
     }
 
-    fn stage(&self, stage: Stage, seen: &DiskListing, gone: &[Step]) -> Plan {
+    fn stage(&self, kind: TargetKind, seen: &DiskListing, gone: &[Step]) -> Plan {
         let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
-        let mut plan = Plan { notes: plan::pods_unknown(&seen.pods), ..Plan::default() };
-        let input = exact::Input {
-            containers: &seen.containers,
-            sandboxes: &seen.sandboxes,
-            pods: &seen.pods,
-            policy: self.direct.policy,
-            now: Timestamp::now(),
-        };
-        let names = |id: &str| seen.names.get(id).cloned().unwrap_or_default();
-        match stage {
-            Stage::Containers => {
-                plan::take(&mut plan, TargetKind::Container, &plan::containers_of(input), names);
-                plan.kept.extend(seen.others.iter().cloned());
-            }
-            Stage::Sandboxes => {
-                plan::take(&mut plan, TargetKind::Sandbox, &plan::sandboxes_of(input, &without), names);
-            }
-            Stage::Logs => {}
+        let mut plan = seen.listing.plan(kind, self.direct.policy, &without);
+        if kind == TargetKind::Container {
+            plan.kept.extend(seen.others.iter().cloned());
         }
         for stays in &mut plan.kept {
             if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&stays.target.id) {
@@ -159,7 +131,7 @@ impl ContainerSource for DiskSource<'_> {
             }
         }
         // Directories of pods that are not the kubelet's make everything else doubtful, too.
-        let unknown = seen.pods.unknown.as_ref().map(|why| Ruling::keeps(Rule::PodsUnknown, why));
+        let unknown = seen.listing.pods.unknown.as_ref().map(|why| Ruling::keeps(Rule::PodsUnknown, why));
         for step in plan.steps.clone() {
             if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
                 plan.spare(step.target, *rule, detail.clone());
@@ -173,15 +145,10 @@ impl ContainerSource for DiskSource<'_> {
 }
 
 impl Handler for DiskSource<'_> {
-    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
         let seen = self.look()?;
-        let stage = match step.target.kind {
-            TargetKind::Container => Stage::Containers,
-            TargetKind::Sandbox => Stage::Sandboxes,
-            _ => Stage::Logs,
-        };
         let id = &step.target.id;
-        let Plan { steps, kept, .. } = self.stage(stage, &seen, &[]);
+        let Plan { steps, kept, .. } = self.stage(step.target.kind, &seen, &[]);
         if steps.iter().any(|one| one.target.id == *id) {
             return Ok(Proof::MayGo);
         }
@@ -227,7 +194,7 @@ impl<'a> DiskSource<'a> {
 
     /// The rule by which nothing of a store's goes.
     fn closed(&self, store: &Store) -> Option<Ruling> {
-        if self.direct.owners.is_none() {
+        if self.direct.owners.are_ignored() {
             let why =
                 "the runtime may be running (--while-runtime-runs) and has newer information: use --via cri";
             return Some(Ruling::keeps(Rule::OwnerAtWork, why));
@@ -278,7 +245,7 @@ impl<'a> DiskSource<'a> {
             (false, false) if attempt == 0 => format!("{pod}/{name}"),
             (false, false) => format!("{pod}/{name} (attempt {attempt})"),
         };
-        seen.names.insert(one.id.to_string(), vec![shown]);
+        seen.listing.names.insert(one.id.to_string(), shown);
         if !pod_uid.is_empty() {
             seen.pod_names.insert(pod_uid.clone(), pod_name);
         }
@@ -289,7 +256,7 @@ impl<'a> DiskSource<'a> {
                 seen.running.push(pod_uid.clone());
             }
             let uid = pod_uid.clone();
-            seen.sandboxes.push(Sandbox {
+            seen.listing.sandboxes.push(Sandbox {
                 id: one.id.to_string(),
                 pod: pod_uid,
                 uid,
@@ -298,7 +265,7 @@ impl<'a> DiskSource<'a> {
             });
             return;
         }
-        seen.containers.push(Container {
+        seen.listing.containers.push(Container {
             id: one.id.to_string(),
             pod: pod_uid,
             name,

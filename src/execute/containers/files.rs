@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::execute::containers::look::{CriListing, CriLook};
-use crate::execute::containers::request::CriContainers;
+use crate::execute::containers::look::{CriContainers, CriListing, CriLook};
 use crate::execute::executor::Proof;
 use crate::execute::remover::PreconditionError;
 use crate::model::Plan;
@@ -86,7 +85,7 @@ fn directory_stays(
     let open = reader(seen, &directory.path);
     if asked.policy.decides == PolicyKind::Kubelet {
         // Two promises of ours hold for it as well: what is read stays, and what lives.
-        if !logs::kubelet_directory(name, &seen.pods) {
+        if !logs::kubelet_directory(name, &seen.listing.pods) {
             return Some(Ruling::keeps(Rule::PodKnown, "its pod may still exist"));
         }
         return is_read(open);
@@ -101,7 +100,7 @@ fn directory_stays(
         },
     };
     let now = jiff::Timestamp::now();
-    logs::exact_directory(&facts, &seen.pods, asked.policy.min_age, now)
+    logs::exact_directory(&facts, &seen.listing.pods, asked.policy.min_age, now)
 }
 
 fn reader(seen: &CriListing, path: &Path) -> Result<Option<String>, String> {
@@ -132,7 +131,7 @@ fn link_stays(
     let named = match id {
         None => LinkTarget::Nobody,
         Some(id) if without.contains(id) => LinkTarget::Unknown,
-        Some(id) => match seen.containers.iter().find(|one| one.id == id) {
+        Some(id) => match seen.listing.containers.iter().find(|one| one.id == id) {
             Some(one) => LinkTarget::State(one.state),
             // CRI-O leaves out of its listing what is being made.
             None if link.dangling => match asked.client.container(id) {

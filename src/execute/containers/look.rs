@@ -1,19 +1,18 @@
-//! Current listings of runtime and kubelet.
+//! What is asked of a collection through the runtime, and current listings of runtime and kubelet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
-use crate::execute::containers::request::CriContainers;
+use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, StorePlace};
+use crate::execute::containers::collection::{Listing, Scope};
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::model::display::with_causes;
 use crate::node::logs as node_logs;
+use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
-use crate::policy::containers::Container;
-use crate::policy::containers::Pods;
-use crate::policy::containers::Sandbox;
-use crate::policy::containers::logs;
+use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, logs};
+use crate::stores::ScanRequest;
 use crate::sys::processes::Processes;
 
 /// Looking through all files that all processes have open takes long on a busy node. What is
@@ -45,6 +44,25 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
     }
 }
 
+/// Which containers, sandboxes and logs to collect through a runtime, and with what.
+pub struct CriContainers<'a> {
+    pub client: &'a Client,
+    /// Which store it serves.
+    pub place: &'a StorePlace,
+    /// How to look at the disk again.
+    pub request: &'a ScanRequest,
+    /// What the kubelet keeps where.
+    pub places: &'a KubeletPlaces,
+    pub policy: &'a ContainerPolicy,
+    pub scope: Scope,
+}
+
+impl std::fmt::Debug for CriContainers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CriContainers").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
 /// Lists containers, and caches what cannot change any more.
 pub(super) struct CriLook<'a> {
     asked: &'a CriContainers<'a>,
@@ -54,13 +72,9 @@ pub(super) struct CriLook<'a> {
 }
 
 pub(super) struct CriListing {
-    pub(super) listed: Vec<RuntimeContainer>,
-    pub(super) listed_sandboxes: Vec<RuntimeSandbox>,
-    pub(super) containers: Vec<Container>,
-    pub(super) sandboxes: Vec<Sandbox>,
+    pub(super) listing: Listing,
     /// Where the logs of those that have ended are.
     pub(super) log_paths: HashMap<String, String>,
-    pub(super) pods: Pods,
     /// Which pods have a log directory that could be listed.
     pub(super) log_directories: Result<Vec<node_logs::LogDirectory>, String>,
     pub(super) processes: Result<Processes, String>,
@@ -101,24 +115,17 @@ impl<'a> CriLook<'a> {
         }
         listed.retain(|one| !vanished.contains(&one.id));
         let sandboxes: Vec<_> = listed_sandboxes.iter().map(sandbox).collect();
-        let names = log_directories.as_deref().unwrap_or_default().iter();
-        let uids_of_logs = names.filter_map(|directory| {
+        let names = names(&listed, &listed_sandboxes);
+        let directories = log_directories.as_deref().unwrap_or_default().iter();
+        let uids_of_logs = directories.filter_map(|directory| {
             let name = directory.name.to_str()?;
             Some((logs::uid_in_directory(name)?, name.split('_').nth(1)?))
         });
         let pods = self.pods(&listed, &listed_sandboxes, uids_of_logs);
         let pods = pods.unwrap_or_else(|why| Pods { unknown: Some(why), ..Pods::default() });
         let processes = self.processes();
-        Ok(CriListing {
-            listed,
-            listed_sandboxes,
-            containers,
-            sandboxes,
-            log_paths,
-            pods,
-            log_directories,
-            processes,
-        })
+        let listing = Listing { containers, sandboxes, pods, names };
+        Ok(CriListing { listing, log_paths, log_directories, processes })
     }
 
     fn details(&mut self, id: &str) -> Result<Option<ContainerDetails>, PreconditionError> {
@@ -196,22 +203,21 @@ impl CriListing {
         let container = |one: &Container| one.pod == uid && !without.contains(one.id.as_str());
         let sandbox =
             |one: &Sandbox| (one.pod == uid || one.uid == uid) && !without.contains(one.id.as_str());
-        self.containers.iter().any(container) || self.sandboxes.iter().any(sandbox)
+        self.listing.containers.iter().any(container) || self.listing.sandboxes.iter().any(sandbox)
     }
+}
 
-    /// `<namespace>/<pod>/<container>`, as far as the runtime tells.
-    pub(super) fn names_of(&self, id: &str) -> Vec<String> {
-        let pod = |id: &str| {
-            let sandbox = self.listed_sandboxes.iter().find(|one| one.id == id)?;
-            Some(format!("{}/{}", sandbox.namespace, sandbox.name))
+/// `<namespace>/<pod>/<container>`, as far as the runtime tells.
+fn names(containers: &[RuntimeContainer], sandboxes: &[RuntimeSandbox]) -> HashMap<String, String> {
+    let pods = sandboxes.iter().map(|one| (one.id.clone(), format!("{}/{}", one.namespace, one.name)));
+    let mut names: HashMap<_, _> = pods.collect();
+    for one in containers {
+        let name = container(one, None).describe();
+        let name = match names.get(&one.sandbox_id) {
+            Some(pod) => format!("{pod}/{name}"),
+            None => name,
         };
-        if let Some(listed) = self.listed.iter().find(|one| one.id == id) {
-            let name = container(listed, None).describe();
-            return vec![match pod(&listed.sandbox_id) {
-                Some(pod) => format!("{pod}/{name}"),
-                None => name,
-            }];
-        }
-        pod(id).into_iter().collect()
+        names.insert(one.id.clone(), name);
     }
+    names
 }

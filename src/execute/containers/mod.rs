@@ -5,15 +5,12 @@
 //! among all processes, and the store's own records are read. Failures are collected; only a
 //! runtime or a store that cannot be asked any more ends a run.
 
-mod account;
+mod collection;
 mod cri;
 mod direct;
 mod files;
 mod look;
-mod plan;
-mod request;
-mod source;
 
+pub use collection::Scope;
 pub use direct::{DiskContainers, own_store};
-pub use request::CriContainers;
-pub use request::Scope;
+pub use look::CriContainers;

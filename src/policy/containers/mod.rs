@@ -8,8 +8,6 @@
 pub mod exact;
 pub mod kubelet;
 pub mod logs;
-mod policy;
 mod types;
 
-pub use policy::ContainerPolicy;
-pub use types::{Container, KeptContainer, Pods, Removal, Sandbox, Verdicts};
+pub use types::{Container, ContainerPolicy, KeptContainer, Pods, Removal, Sandbox, Verdicts};

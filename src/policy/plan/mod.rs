@@ -28,7 +28,7 @@ use crate::policy::rules::{self, Judge};
 
 use space_pass::{SpacePass, gain_on};
 use types::First;
-pub use types::{Answer, Task};
+pub use types::{StepOutcome, Task};
 
 /// Plans one deletion at a time.
 #[derive(Debug)]
@@ -146,27 +146,27 @@ impl<'a> Planner<'a> {
     }
 
     /// How the last step went. Without an open step this does nothing.
-    pub fn answer(&mut self, answer: Answer) {
+    pub fn answer(&mut self, answer: StepOutcome) {
         let Some((at, step)) = self.pending.take() else { return };
-        let went = matches!(answer, Answer::Removed | Answer::AlreadyGone);
+        let went = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
         match answer {
-            Answer::Removed => self.has_made_room(at, &step),
-            Answer::NotTried => {}
+            StepOutcome::Removed => self.has_made_room(at, &step),
+            StepOutcome::NotTried => {}
             _ => self.first_stays = true,
         }
         match answer {
-            Answer::Removed => {
+            StepOutcome::Removed => {
                 self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
             // Another process deleted it: neither our deletion nor an error.
-            Answer::AlreadyGone | Answer::NotTried => {}
-            Answer::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
-            Answer::StoreSkipped(why) => {
+            StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
+            StepOutcome::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
+            StepOutcome::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
                 self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
             }
-            Answer::Failed(problem) | Answer::StillThere(problem) => {
+            StepOutcome::Failed(problem) | StepOutcome::StillThere(problem) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {
                     self.states[at.get()] =
                         ImageState::Kept(Ruling::keeps(Rule::Refused, problem.message.clone()));
@@ -187,7 +187,7 @@ impl<'a> Planner<'a> {
     fn fail_unanswered(&mut self) {
         if let Some((_, step)) = &self.pending {
             let problem = step.problem("the run ended before its outcome was known");
-            self.answer(Answer::Failed(problem));
+            self.answer(StepOutcome::Failed(problem));
         }
     }
 
@@ -485,7 +485,7 @@ pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
     let mut planner = Planner::new(input, task);
     while let Some(step) = planner.next(&spaces) {
         plan::apply(&step.gains, &mut spaces);
-        planner.answer(Answer::Removed);
+        planner.answer(StepOutcome::Removed);
     }
     planner.finish(&spaces)
 }

@@ -37,7 +37,7 @@ impl Task<'_> {
 
 /// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum StepOutcome {
     /// The target is deleted, as a check of the store proved.
     Removed,
     /// It was already deleted.

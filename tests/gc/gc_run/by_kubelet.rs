@@ -1,8 +1,7 @@
 //! Policy `kubelet` for real: it goes by what the runtime lists, and the disk tells how far that
 //! carries.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use layersweep::execute::kubelet;
 use layersweep::execute::measure::SettlePatience;
@@ -13,9 +12,9 @@ use layersweep::model::{Outcome, OutcomeKind, Plan, Stopped};
 use layersweep::policy::Policy;
 use layersweep::policy::compare::kubelet_policy;
 use layersweep::policy::kubelet::{CollectorReport, KubeletEvent, KubeletFailure, KubeletPolicy};
+use layersweep::sys::stop;
 
 use super::ByName;
-use super::GO_ON;
 use super::IMAGES;
 use super::IN_USE;
 use super::Node;
@@ -35,11 +34,10 @@ impl Node {
         &self,
         policy: &Policy,
         told: &mut Told,
-        stop: &AtomicBool,
     ) -> Result<(Outcome, CollectorReport), PreconditionError> {
         let scan = self.scan();
         let means = ProofContext { request: &self.request(), policy, context: &ByName };
-        let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), told, stop);
+        let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), told);
         let before = run.measure();
         let (plan, report) = kubelet::run(&mut run, &scan, &means, &mut self.remover(), theirs(policy))?;
         Ok((run.finish(plan, before), report))
@@ -64,7 +62,7 @@ fn it_believes_listed_sizes_and_stops_short() {
     let (dry, dry_report) = node.dry_by_kubelet(&policy);
     assert_eq!(node.names().len(), IMAGES, "a dry run deletes nothing");
     let mut told = Told::default();
-    let (ran, report) = node.by_kubelet(&policy, &mut told, &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy, &mut told).unwrap();
     assert_eq!(told.deleted, (0..told.deleted.len()).map(name).collect::<Vec<_>>(), "longest idle first");
     assert_eq!(report.failure, None, "it believes that it has done its work");
     let measured: i64 = ran.deletions.iter().filter_map(|one| one.measured_bytes).sum();
@@ -97,7 +95,7 @@ fn what_our_rules_keep_it_does_not_try() {
     let mut policy = policy(75, 40);
     policy.protect.names = vec![Pattern::new(&name(2)).unwrap()];
     node.server.take_calls();
-    let (ran, report) = node.by_kubelet(&policy, &mut Told::default(), &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy, &mut Told::default()).unwrap();
     assert_eq!(node.names(), [name(1), name(2), name(IN_USE)]);
     assert_eq!(report.freed.attempted.len(), IMAGES - 3);
     let calls = node.server.take_calls();
@@ -120,7 +118,7 @@ fn a_runtime_that_fails() {
         behaviour.removals = vec![(name(0), Removal::Lie), (name(1), Removal::Refuse)];
     });
     let mut told = Told::default();
-    let (ran, report) = node.by_kubelet(&policy(75, 40), &mut told, &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy(75, 40), &mut told).unwrap();
     assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
     assert!(matches!(&report.failure, Some(KubeletFailure::Deletion(failed)) if failed.len() == 1));
     assert_eq!(report.freed.deleted.len(), IMAGES - 2, "the one it was lied about among them");
@@ -136,7 +134,7 @@ fn a_runtime_that_dies() {
     node.fill(80.0);
     node.server.behave(|behaviour| behaviour.removals = vec![(name(1), Removal::DieAfter)]);
     let mut told = Told::default();
-    let (ran, report) = node.by_kubelet(&policy(75, 40), &mut told, &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy(75, 40), &mut told).unwrap();
     assert_eq!(told.deleted, [name(0), name(1)], "the second one went, as the disk says");
     assert!(matches!(ran.stopped, Some(Stopped::Unproven(_))), "{:?}", ran.stopped);
     assert!(report.failure.is_some());
@@ -148,15 +146,14 @@ fn a_runtime_that_dies() {
 fn a_signal_ends_it_after_the_deletion_in_flight() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
-    let stop = Arc::new(AtomicBool::new(false));
-    let signal = Arc::clone(&stop);
-    let act = move || signal.store(true, Ordering::Relaxed);
+    // The flag is the process's: each test has one of its own.
+    let act = || stop::flag().store(true, Ordering::Relaxed);
     let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
-    let ran = node.by_kubelet(&policy(75, 40), &mut told, &stop).unwrap().0;
+    let ran = node.by_kubelet(&policy(75, 40), &mut told).unwrap().0;
     assert_eq!(ran.stopped, Some(Stopped::Signal));
     assert_eq!(told.deleted, [name(0), name(1)]);
     assert_eq!(node.names().len(), IMAGES - 2);
-    let (again, _) = node.by_kubelet(&policy(75, 40), &mut told, &stop).unwrap();
+    let (again, _) = node.by_kubelet(&policy(75, 40), &mut told).unwrap();
     assert_eq!((again.deletions.len(), again.stopped), (0, Some(Stopped::Signal)));
 }
 
@@ -167,7 +164,7 @@ fn by_age() {
     // `old-0` is 30 days old, `old-1` 29, the others less than the maximum age.
     let mut policy = policy(99, 98);
     policy.max_age = Some(jiff::SignedDuration::from_hours(24 * 28));
-    let (ran, report) = node.by_kubelet(&policy, &mut Told::default(), &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy, &mut Told::default()).unwrap();
     assert_eq!(ran.plan.steps.len(), IMAGES - 1);
     assert!(ran.plan.steps.iter().all(|step| step.cause.reason() == Reason::Age));
     assert_eq!((report.freed.freed_bytes, report.wanted_bytes, report.failure), (0, None, None));

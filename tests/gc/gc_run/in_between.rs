@@ -9,6 +9,7 @@ use layersweep::execute::{
     FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, RemovalAnswer, Remover, RemoverFacts,
     Run, images,
 };
+use layersweep::history::pins::Pins;
 use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
 use layersweep::model::{ImageIx, Inventory, Outcome, Stopped};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use super::support::archive::{ImageSpec, LayerSpec};
 use super::support::loopfs::{Fs, MIB};
-use super::{ByName, GO_ON, IMAGES, IN_USE, Node, Told, name, policy};
+use super::{ByName, IMAGES, IN_USE, Node, Told, name, policy};
 
 /// The runtime, to which something happens at the first removal.
 struct Disturbed<'a> {
@@ -135,13 +136,9 @@ impl PolicyContext for Marking<'_> {
         ByName.ages(inventory)
     }
 
-    fn known(&self, inventory: &Inventory) -> Vec<ExternalFacts> {
-        ByName.known(inventory)
-    }
-
-    fn read_facts(&self) -> FactsOf<'_> {
+    fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_> {
         self.0.server.take_calls();
-        Box::new(|inventory| self.known(inventory))
+        ByName.read_facts(pins)
     }
 
     fn now(&self) -> Timestamp {
@@ -159,7 +156,7 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
     let (request, policy, scan) = (node.request(), policy(99, 98), node.scan());
     let oldest = scan.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
     let mut told = Told::default();
-    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told, &GO_ON);
+    let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told);
     let means = ProofContext { request: &request, policy: &policy, context: &Marking(&node) };
     let task = Task::Named(&[oldest.into()]);
     let plan = images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();

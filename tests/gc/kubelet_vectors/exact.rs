@@ -12,11 +12,11 @@ use layersweep::model::{
     Owner, Plan, Size, Store, StoreKind,
 };
 use layersweep::policy::Ages;
-use layersweep::policy::Answer;
 use layersweep::policy::ExternalFacts;
 use layersweep::policy::Input;
 use layersweep::policy::Planner;
 use layersweep::policy::Policy;
+use layersweep::policy::StepOutcome;
 use layersweep::policy::Task;
 use layersweep::policy::space::{Targets, Thresholds};
 
@@ -194,10 +194,10 @@ fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, V
         let image = images.iter().find(|image| image.id == step.target.id).unwrap();
         attempted.push(image.id.clone());
         if image.remove_error {
-            planner.answer(Answer::Failed(step.problem("the row says so")));
+            planner.answer(StepOutcome::Failed(step.problem("the row says so")));
         } else {
             measured = measured.map(|space| space.gained(step.predicted_bytes(), 0));
-            planner.answer(Answer::Removed);
+            planner.answer(StepOutcome::Removed);
         }
     }
     (planner.finish(&[measured]), attempted)

@@ -1,3 +1,5 @@
+use jiff::SignedDuration;
+
 use crate::app::doctor::thresholds::*;
 use crate::node::kubelet::{Kubelet, SettingsFile};
 use crate::node::thresholds as kubelet_thresholds;
@@ -21,7 +23,7 @@ fn disk() -> Disk {
 }
 
 fn found(text: &str, targets: Targets, disk: Disk) -> Vec<Check> {
-    let checks = thresholds(&kubelet(text), &Ours { targets, max_age: None }, &[disk]);
+    let checks = thresholds(&kubelet(text), &Policy { targets, ..Policy::default() }, &[disk]);
     for check in &checks {
         assert!(check.remedy.is_empty() || check.status > Status::Ok, "{check:?}");
         assert!(check.status < Status::Warning || !check.remedy.is_empty(), "{check:?}");
@@ -162,7 +164,7 @@ fn defaults_that_one_setting_took_away() {
 #[test]
 fn both_collect_by_age() {
     let of = |text, max_age| {
-        let ours = Ours { targets: used(75), max_age };
+        let ours = Policy { targets: used(75), max_age, ..Policy::default() };
         thresholds(&kubelet(text), &ours, &[]).into_iter().find(|check| check.name == "image-age")
     };
     let days = |days: i64| Some(SignedDuration::from_hours(24 * days));

@@ -111,14 +111,14 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
         vec![on("a0", "x", &[0, 2]), on("a1", "x", &[0]), on("b0", "y", &[1, 3]), on("b1", "y", &[1])];
     let mut world = World::new(nodes, images, percent(75, 70));
     world.known.iter_mut().for_each(|known| known.first_frees = Some(60));
-    let in_use = || Answer::Kept(Ruling::keeps(Rule::InUse, "mounted"));
-    let (asked, plan) = world.run(0, |id| if id == "a0" { in_use() } else { Answer::Removed });
+    let in_use = || StepOutcome::Kept(Ruling::keeps(Rule::InUse, "mounted"));
+    let (asked, plan) = world.run(0, |id| if id == "a0" { in_use() } else { StepOutcome::Removed });
     // What frees nothing now is passed over.
     assert_eq!(asked, ["a0", "b0", "b1"]);
     assert_eq!(along(&plan.steps[0]), ["b1"]);
     let (asked, plan) = world.run(0, |id| match id {
-        "a0" => Answer::Failed(failed("interrupted")),
-        _ => Answer::Removed,
+        "a0" => StepOutcome::Failed(failed("interrupted")),
+        _ => StepOutcome::Removed,
     });
     assert_eq!(asked, ["a0", "b0", "b1"]);
     let refused: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::Refused).collect();

@@ -137,7 +137,7 @@ proptest! {
             let mut gone = Vec::new();
             while let Some(step) = planner.next(&gained(&world, &start, &gone)) {
                 gone.push(world.at(&step.target));
-                planner.answer(Answer::Removed);
+                planner.answer(StepOutcome::Removed);
             }
             planner.finish(&gained(&world, &start, &gone))
         });
@@ -201,10 +201,10 @@ proptest! {
                 prop_assert!(asked.insert(world.at(&step.target)), "twice");
                 prop_assert!(!must_stay(&world, world.at(&step.target)));
                 planner.answer(match kind {
-                    0 => Answer::Failed(failed("no")),
-                    1 => Answer::Kept(came_into_use("a pod")),
-                    2 => Answer::AlreadyGone,
-                    _ => Answer::Removed,
+                    0 => StepOutcome::Failed(failed("no")),
+                    1 => StepOutcome::Kept(came_into_use("a pod")),
+                    2 => StepOutcome::AlreadyGone,
+                    _ => StepOutcome::Removed,
                 });
             }
             let plan = planner.finish(&[space(0), space(0)]);

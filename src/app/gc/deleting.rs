@@ -1,0 +1,156 @@
+//! A plan carried out: leaks, then containers and logs, then names, then images, each proven, measured and
+//! recorded on its own.
+
+use std::borrow::Cow;
+
+use super::{Gc, GcResult, Planned, refuse_part, refused_plan, without};
+use crate::app::by_hand;
+use crate::app::error::Error;
+use crate::app::events::events;
+use crate::app::policy_context::NodeContext;
+use crate::app::recorder::{Beginning, Recorder};
+use crate::app::via::Deleter;
+use crate::config::Via;
+use crate::execute::measure::SettlePatience;
+use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images, names};
+use crate::model::display::two_decimals;
+use crate::model::plan::{Phase, Plan};
+use crate::policy::kubelet::CollectorReport;
+use crate::policy::space::Targets;
+use crate::stores::Scan;
+use crate::sys::stop::is_asked;
+
+impl Gc<'_> {
+    /// Carries out what was planned, and records it.
+    pub(super) fn carry_out(&self, deleter: &mut Deleter, planned: Planned) -> Result<GcResult, Error> {
+        let Planned { result, scanned, config, containers, barred, .. } = &planned;
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
+        if let Some((_, plan)) = containers {
+            context.releases(&scanned.scan.inventory, plan);
+        }
+        let mut scan = Cow::Borrowed(&scanned.scan);
+        let beginning = Beginning {
+            policy: Some(self.policy()),
+            via: self.via,
+            plan: &result.plan,
+            usage_before_percent: usage_before(result),
+        };
+        let mut recorder = Recorder::begin(&self.command_run, &scanned.state, Some(&context), &beginning);
+        let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
+        let gauges = Gauges::open(&scan.inventory, logs);
+        let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
+        let before = run.measure();
+        let has_acted = |plan: &Plan| !(plan.steps.is_empty() && plan.problems.is_empty());
+        let mut before_images = Vec::new();
+        let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut before_images);
+        let (mut plan, kubelet, policy, targets) = match deleted {
+            Ok((plan, report)) => (plan, report, result.policy, result.targets),
+            // What was deleted before is gone all the same, and that is told.
+            Err(error) if before_images.iter().any(has_acted) => {
+                (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.prepare_to_edit(&planned);
+        for first in before_images.into_iter().rev() {
+            plan.precede(first);
+        }
+        refuse_part(&mut plan, barred.as_deref());
+        by_hand::advise(&mut plan, self.asked.request, config, &scan);
+        let outcome = run.finish(plan, before);
+        let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed();
+        let events = events(&outcome, kubelet.as_ref(), failed_before);
+        let believed = kubelet.as_ref().map(|report| report.freed.freed_bytes);
+        let kind = outcome.kind();
+        let exit = self.exit(kind, &outcome.plan, scanned);
+        let exit = recorder.end(&outcome, kind, (&events, believed), &scan.inventory, exit);
+        let result = self.result(outcome.plan.clone());
+        Ok(GcResult {
+            policy,
+            targets,
+            dry_run: false,
+            kubelet,
+            events,
+            exit,
+            findings: self.findings(scanned),
+            outside: self.outside(&outcome.plan, &scan),
+            before: outcome.before.clone(),
+            outcome: Some(outcome),
+            ..result
+        })
+    }
+
+    /// Deletes leaks first, then containers and logs, then names, all of which is added to `before_images`,
+    /// then images.
+    fn delete(
+        &self,
+        run: &mut Run<'_>,
+        planned: &Planned,
+        scan: &mut Cow<'_, Scan>,
+        context: &NodeContext<'_>,
+        deleter: &mut Deleter,
+        before_images: &mut Vec<Plan>,
+    ) -> Result<(Plan, Option<CollectorReport>), PreconditionError> {
+        let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
+        if let Some(leaks) = leaks {
+            let steps = leaks.steps(&scan.inventory);
+            let plan = execute::leaks::run(run, &steps, &scan.inventory, editors, config.leaks.min_age);
+            before_images.push(locks_once(plan));
+        }
+        self.prepare_to_edit(planned);
+        if let Some((containers, _)) = containers {
+            let plan = containers.run(run, deleter, editors, stores, scan)?;
+            // What was deleted was in nobody's way, but what it used is not in use any more.
+            if !plan.steps.is_empty() {
+                *scan = Cow::Owned(without(scan, &plan));
+            }
+            before_images.push(plan);
+        }
+        let mut direct = None;
+        let remover = deleter.remover(editors, &mut direct);
+        let proof_context = ProofContext { request: stores, policy: &config.images, context };
+        let untagged = names::run(run, &named.untags, scan, &proof_context, remover)?;
+        if !named.untags.is_empty() {
+            before_images.push(untagged);
+        }
+        let (mut plan, report) = match self.kubelet {
+            None => (images::run(run, scan, &proof_context, self.task(named), remover)?, None),
+            Some(policy) => {
+                let (plan, report) = execute::kubelet::run(run, scan, &proof_context, remover, policy)?;
+                (plan, Some(report))
+            }
+        };
+        self.forget_left_out(&mut plan);
+        Ok((plan, report))
+    }
+
+    /// Makes the reserve files of the stores that are edited; where `rm` deletes nothing, it takes no room.
+    fn prepare_to_edit(&self, planned: &Planned) {
+        let is_needed = self.asked.is_gc() || !planned.result.plan.steps.is_empty();
+        if self.via == Via::Direct && is_needed && !is_asked() {
+            planned.editors.prepare();
+        }
+    }
+}
+
+/// Percent used before, of the filesystem that is shown.
+fn usage_before(result: &GcResult) -> Option<f64> {
+    let at = result.plan.shown()?.filesystem;
+    let space = result.before.get(at.get())?.as_ref().ok()?;
+    Some(two_decimals(space.used_percent()))
+}
+
+/// What bars a store is told once, and of no single leak.
+fn locks_once(mut plan: Plan) -> Plan {
+    let mut told: Vec<String> = Vec::new();
+    plan.problems.retain_mut(|problem| {
+        if problem.phase != Phase::Lock {
+            return true;
+        }
+        problem.id = None;
+        let first = !told.contains(&problem.message);
+        told.push(problem.message.clone());
+        first
+    });
+    plan
+}

@@ -1,0 +1,341 @@
+//! Deleting images, and what goes with them: `gc` by policy, `rm` by name. Two calls, with the
+//! question between them: [`Gc::plan`] and [`Gc::act`]. A dry run is the first of them alone.
+//!
+//! Top down: here the two calls and their results, then `planning` (scan, plan), then `deleting` (act, record).
+
+mod deleting;
+mod planning;
+
+use jiff::Timestamp;
+
+use super::containers::Containers;
+use super::direct;
+use super::error::{Error, Exit};
+use super::gc_request::{GcRequest, Only, Selection};
+use super::observer::Observer;
+use super::outside::{self, Outside};
+use super::recorder;
+use super::request::Request;
+use super::reserve;
+use super::rm::Requested;
+use super::run::CommandRun;
+use super::scan::ScanResult;
+use super::state::{Purpose, State, pins_now, read_clocks};
+use super::via::Deleter;
+use crate::config::{Config, Via};
+use crate::execute::PreconditionError;
+use crate::execute::editors::Editors;
+use crate::history::pins::Pins;
+use crate::history::runs::{Command, Event};
+use crate::model::Finding;
+use crate::model::outcome::{Outcome, OutcomeKind};
+use crate::model::plan::{PassEnd, Phase, Plan, Problem};
+use crate::model::refs::Refs;
+use crate::model::space::Measured;
+use crate::policy::PolicyKind;
+use crate::policy::compare::{Comparison, kubelet_policy};
+use crate::policy::kubelet::{CollectorReport, KubeletPolicy};
+use crate::policy::leaks::LeakPlan;
+use crate::policy::plan::Task;
+use crate::policy::space::Targets;
+use crate::stores::{self, Scan};
+use crate::sys::stop::is_asked;
+
+/// A plan, or what became of it.
+#[derive(Debug)]
+pub struct GcResult {
+    pub command: Command,
+    pub run_id: String,
+    pub dry_run: bool,
+    /// `None` where the run was refused before it began.
+    pub policy: Option<PolicyKind>,
+    /// What was used; [`Via::Auto`] where the run was refused before that was known.
+    pub via: Via,
+    /// What is to be deleted; of a run, the plan as it was carried out.
+    pub plan: Plan,
+    /// The run; `None`: nothing was done.
+    pub outcome: Option<Outcome>,
+    /// What the filesystems said before.
+    pub before: Vec<Measured>,
+    pub targets: Targets,
+    /// What the kubelet's own algorithm says of itself; `None` for policy `exact`.
+    pub kubelet: Option<CollectorReport>,
+    /// Both policies side by side, of a dry run of policy `kubelet`.
+    pub comparison: Option<Comparison>,
+    pub events: Vec<Event>,
+    pub findings: Vec<Finding>,
+    /// What the filesystems that stay too full hold in no store, where no deletion here reaches it.
+    pub outside: Vec<Outside>,
+    pub at: Timestamp,
+    pub exit: Exit,
+}
+
+/// What a run will do, and all that it takes.
+#[derive(Debug)]
+pub struct Planned {
+    pub result: GcResult,
+    /// A killed run left deletions that this one finishes first.
+    pub is_unfinished: bool,
+    scanned: ScanResult,
+    editors: Editors,
+    config: Config,
+    stores: stores::ScanRequest,
+    named: Requested,
+    containers: Option<(Containers, Plan)>,
+    leaks: Option<LeakPlan>,
+    /// Why no leak may be deleted.
+    barred: Option<String>,
+}
+
+/// One run of `gc` or `rm`.
+#[derive(Debug)]
+pub struct Gc<'a> {
+    asked: GcRequest<'a>,
+    /// Locked from the beginning, or where somebody is asked, from the answer on.
+    command_run: CommandRun<'a>,
+    kubelet: Option<KubeletPolicy>,
+    deleter: Option<Deleter>,
+    /// What `deleter` is; before, what is configured.
+    via: Via,
+    /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
+    not_written_out: Option<Vec<Finding>>,
+    /// An interrupted run was finished after the answer.
+    resumed: bool,
+}
+
+impl<'a> Gc<'a> {
+    pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
+        Self {
+            via: asked.config.via,
+            command_run: CommandRun::new(asked.command(), observer),
+            asked,
+            kubelet: None,
+            deleter: None,
+            not_written_out: None,
+            resumed: false,
+        }
+    }
+
+    /// Scans and plans. Nothing is deleted yet. `asks`: somebody is asked before [`Self::act`].
+    ///
+    /// # Errors
+    /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another try may do:
+    /// on a busy node something is always just coming or going, and what was scanned may then be of another
+    /// moment than what the runtime lists.
+    pub fn plan(&mut self, asks: bool) -> Result<Planned, Error> {
+        self.check()?;
+        if !self.asked.dry_run && !asks {
+            self.command_run.lock(self.asked.request)?;
+        }
+        let mut deleter = self.take_deleter()?;
+        let planned = self.make_plan(&mut deleter);
+        self.deleter = Some(deleter);
+        planned
+    }
+
+    /// Carries out what was planned.
+    ///
+    /// # Errors
+    /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
+    /// [`Error::is_stale`], another plan may do.
+    pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
+        let was_locked = self.command_run.is_locked();
+        self.command_run.lock(self.asked.request)?;
+        if !was_locked && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
+            self.resumed = true;
+            return Err(PreconditionError::stale("an interrupted run was finished first").into());
+        }
+        let mut deleter = self.take_deleter()?;
+        let missing = reserve::missing(&planned.scanned.scan, planned.scanned.state.place());
+        let result = self.carry_out(&mut deleter, planned);
+        if let Deleter::Cri(remover) = &deleter {
+            // Again, where it was used up and there is room now.
+            reserve::prepare(remover.reserve_file());
+        }
+        reserve::tell_made(&missing, self.command_run.observer);
+        self.deleter = Some(deleter);
+        result
+    }
+
+    /// The result of a run that was refused, which is recorded, too: unless another run keeps it from
+    /// beginning, which reports it.
+    pub fn refused(&self, error: &Error) -> GcResult {
+        if self.command_run.is_locked()
+            && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.asked.request, Purpose::Look, now))
+            // Nothing is written beside records that cannot be read.
+            && !state.is_unreadable()
+        {
+            recorder::refusal(&self.command_run, &state, self.via, &error.message);
+        }
+        GcResult {
+            dry_run: self.asked.dry_run,
+            exit: Exit::Refused,
+            ..self.result(refused_plan(&error.message))
+        }
+    }
+
+    /// A plan that nothing was done of.
+    fn result(&self, plan: Plan) -> GcResult {
+        GcResult {
+            command: self.command_run.command,
+            run_id: self.command_run.id.clone(),
+            dry_run: true,
+            policy: None,
+            via: self.via,
+            plan,
+            outcome: None,
+            before: Vec::new(),
+            targets: Targets::default(),
+            kubelet: None,
+            comparison: None,
+            events: Vec::new(),
+            findings: Vec::new(),
+            outside: Vec::new(),
+            at: Timestamp::now(),
+            exit: Exit::Done,
+        }
+    }
+
+    /// Whether it has finished an interrupted run, which deletes.
+    pub fn has_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        let GcRequest { request, config, .. } = &self.asked;
+        if request.sysroot.is_some() {
+            let command = self.command_run.command.as_str();
+            return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
+                .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
+        }
+        self.check_logs()?;
+        // The kubelet's settings, where its algorithm decides: not over what somebody names.
+        if config.decides == PolicyKind::Kubelet && self.asked.is_gc() {
+            let policy = kubelet_policy(&config.images).ok_or_else(|| {
+                Error::usage("policy kubelet needs thresholds in percent, and none are set")
+                    .hint("set images.high_percent and images.low_percent, or --high and --low")
+            })?;
+            self.kubelet = Some(policy);
+        }
+        Ok(())
+    }
+
+    fn check_logs(&self) -> Result<(), Error> {
+        match &self.asked.selection {
+            Selection::Gc { only } if self.via == Via::Direct && only.contains(&Only::Logs) => {
+                Err(Error::usage(
+                    "--only logs: --via direct keeps logs, since only the runtime knows which are unused",
+                )
+                .hint("leave out logs, or use --via cri once the runtime is running"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who deletes: chosen with the first plan, and put back after each.
+    fn take_deleter(&mut self) -> Result<Deleter, Error> {
+        if let Some(deleter) = self.deleter.take() {
+            return Ok(deleter);
+        }
+        let deleter = Deleter::choose(&self.asked)?;
+        self.via = deleter.via();
+        self.check_logs()?;
+        Ok(deleter)
+    }
+
+    fn policy(&self) -> PolicyKind {
+        if self.kubelet.is_some() { PolicyKind::Kubelet } else { PolicyKind::Exact }
+    }
+
+    fn task<'n>(&self, named: &'n Requested) -> Task<'n> {
+        match self.asked.selection {
+            Selection::Gc { .. } => Task::Policy,
+            Selection::Rm { .. } => Task::Named(&named.images),
+        }
+    }
+
+    /// Of images that are left out nothing is told.
+    fn forget_left_out(&self, plan: &mut Plan) {
+        if self.asked.leaves_out_images() {
+            plan.kept.clear();
+        }
+    }
+
+    fn findings(&self, scanned: &ScanResult) -> Vec<Finding> {
+        let mut findings = scanned.scan.inventory.findings.clone();
+        findings.extend(self.not_written_out.iter().flatten().cloned());
+        findings
+    }
+
+    /// What the filesystems hold in no store that are still too full after this plan.
+    fn outside(&self, plan: &Plan, scan: &Scan) -> Vec<Outside> {
+        let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
+        let full: Vec<_> = full.map(|one| one.filesystem).collect();
+        let told = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
+        if !told || full.is_empty() || is_asked() {
+            return Vec::new();
+        }
+        // The usual places alone: a timer's run is not to walk a whole disk.
+        let other_users =
+            outside::measure(self.asked.request, self.command_run.observer, self.asked.config, scan, Some(0));
+        full.into_iter().map(|at| Outside::of(scan, &other_users, at)).collect()
+    }
+
+    fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {
+        match outcome {
+            OutcomeKind::Failed => Exit::Failed,
+            // What a rule keeps is refused; what could not be deleted has failed.
+            OutcomeKind::NotReached if !self.asked.is_gc() && plan.problems.is_empty() => Exit::Refused,
+            OutcomeKind::NotReached if !self.asked.is_gc() => Exit::Failed,
+            // "Everything worked" is not so where something could not be read.
+            OutcomeKind::NotReached if scanned.exit() != Exit::Done => scanned.exit(),
+            OutcomeKind::NotReached => Exit::NotReached,
+            OutcomeKind::Refused => Exit::Refused,
+            _ => scanned.exit(),
+        }
+    }
+}
+
+/// A scan once the containers of `gone` are deleted.
+fn without(scan: &Scan, gone: &Plan) -> Scan {
+    let is_gone = |id: &str| gone.steps.iter().any(|step| step.target.id == id);
+    let mut scan = scan.clone();
+    scan.inventory.containers.retain(|one| !is_gone(&one.id));
+    scan.refs = Refs::new(&scan.inventory);
+    scan
+}
+
+fn refused_plan(message: &str) -> Plan {
+    Plan {
+        problems: vec![Problem::new(None, Phase::Begin, message)],
+        outcome: OutcomeKind::Refused,
+        ..Plan::default()
+    }
+}
+
+/// Something that was asked for was not begun: that is no single thing's problem.
+fn refuse_part(plan: &mut Plan, why: Option<&str>) {
+    let Some(why) = why else { return };
+    plan.precede(Plan {
+        problems: vec![Problem::new(None, Phase::Prove, why)],
+        outcome: OutcomeKind::Refused,
+        ..Plan::default()
+    });
+}
+
+/// Finishes what killed runs began, whoever deletes images now; whether there was anything.
+fn resumed(request: &Request, editors: &Editors, pins: &Pins) -> bool {
+    if direct::check_namespace(request).is_err() {
+        return false;
+    }
+    // A person may have pinned something while being asked.
+    let now = pins_now(request);
+    let (resumed, problems) = direct::resume(editors, now.as_ref().unwrap_or(pins));
+    if resumed > 0 {
+        tracing::warn!("finished an interrupted run: {resumed} images and layers");
+    }
+    for problem in problems {
+        tracing::warn!("an interrupted run could not be finished: {}", problem.message);
+    }
+    resumed > 0
+}

@@ -1,0 +1,220 @@
+//! The plan of a run: scan, containers and leaks first, then images as they will be found after those.
+
+use super::{Gc, Planned, refuse_part, resumed, without};
+use crate::app::by_hand;
+use crate::app::containers::Containers;
+use crate::app::direct;
+use crate::app::error::Error;
+use crate::app::gc::GcResult;
+use crate::app::gc_request::{GcRequest, Selection};
+use crate::app::observer::Audience;
+use crate::app::policy_context::{self, NodeContext};
+use crate::app::protect::labels_for;
+use crate::app::rm::{self, Requested};
+use crate::app::scan::{self, ScanResult};
+use crate::app::via::Deleter;
+use crate::config::Via;
+use crate::execute::editors::{Editors, Keep};
+use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, names};
+use crate::model::plan::{Gain, Plan, TargetKind, sum};
+use crate::model::space::Measured;
+use crate::model::{Inventory, OutcomeKind};
+use crate::policy::kubelet::CollectorReport;
+use crate::policy::leaks::LeakPlan;
+use crate::policy::space::Targets;
+use crate::stores::{self, Scan};
+
+/// Of the plan, which cannot know what that frees.
+const UNFINISHED: &str =
+    "a run was killed in the middle of a deletion, which is finished first: the plan may change";
+
+impl Gc<'_> {
+    pub(super) fn make_plan(&mut self, deleter: &mut Deleter) -> Result<Planned, Error> {
+        let mut planned = self.prepare(deleter)?;
+        self.plan_all(&mut planned, deleter)?;
+        let Planned { result, is_unfinished, scanned, editors, leaks, config, .. } = &mut planned;
+        let plan = &mut result.plan;
+        if !self.command_run.is_locked() && editors.are_unfinished() {
+            *is_unfinished = true;
+            plan.notes.push(UNFINISHED.to_owned());
+        }
+        if !plan.steps.iter().any(|one| one.target.kind == TargetKind::Leak) {
+            *leaks = None;
+        }
+        let may_lack_inodes = self.asked.is_gc()
+            && plan.steps.is_empty()
+            && result.targets.inodes.is_none()
+            && !self.asked.leaves_out_images();
+        if may_lack_inodes {
+            let warnings = by_hand::out_of_inodes(&scanned.scan);
+            self.command_run.observer.findings(Audience::Always, &warnings);
+            scanned.scan.inventory.findings.extend(warnings);
+        }
+        if self.asked.dry_run {
+            by_hand::advise(plan, self.asked.request, config, &scanned.scan);
+            result.outside = self.outside(plan, &scanned.scan);
+        }
+        result.findings = self.findings(scanned);
+        result.exit = self.exit(plan.outcome, plan, scanned);
+        Ok(planned)
+    }
+
+    /// Scans, and finds out what a plan is made from.
+    fn prepare(&self, deleter: &Deleter) -> Result<Planned, Error> {
+        let GcRequest { request, selection, .. } = &self.asked;
+        let mut scanned = self.scan()?;
+        self.check_records(&scanned)?;
+        let keep = if self.via == Via::Direct { Keep::Make } else { Keep::Use };
+        let dir = &scanned.state.place().dir;
+        let editors = Editors::of(&scanned.scan, dir, keep, request.trust_pid_namespace);
+        let mut config = self.asked.config.clone();
+        if self.asked.leaves_out_images() {
+            // Nothing starts, so nothing is deleted.
+            config.images.targets = Targets::default();
+            config.images.max_age = None;
+        }
+        let containers = match selection {
+            Selection::Gc { only } => Containers::wanted(&config, only, self.via),
+            Selection::Rm { .. } => None,
+        };
+        if let Deleter::Direct(owners) = deleter {
+            direct::check_namespace(request)?;
+            direct::check(owners, &scanned, &editors)?;
+        }
+        // Where somebody is asked, not before the answer.
+        if self.command_run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
+            scanned = self.scan()?;
+        }
+        let (leaks, barred) = match direct::leaks(&self.asked, self.via, &config, &scanned, &editors) {
+            Ok(leaks) => (leaks, None),
+            Err(why) => (None, Some(why)),
+        };
+        let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
+        policy_context::protect(self.command_run.observer, &mut config, &stores)?;
+        let named = match selection {
+            Selection::Gc { .. } => Requested::default(),
+            Selection::Rm { references, all_tags } => rm::named(&scanned.scan, references, *all_tags)?,
+        };
+        if self.via == Via::Cri {
+            rm::refuse_untags(&scanned.scan, &named.untags)?;
+        }
+        let containers = match containers {
+            Some(one) => {
+                let plan = one.plan(deleter, &editors, &stores, &scanned.scan)?;
+                Some((one, plan))
+            }
+            None => None,
+        };
+        let targets = config.images.targets;
+        Ok(Planned {
+            result: GcResult { policy: Some(self.policy()), targets, ..self.result(Plan::default()) },
+            is_unfinished: false,
+            scanned,
+            editors,
+            config,
+            stores,
+            named,
+            containers,
+            leaks,
+            barred,
+        })
+    }
+
+    fn scan(&self) -> Result<ScanResult, Error> {
+        let GcRequest { request, config, dry_run, .. } = self.asked;
+        scan::scan_for_policy(request, self.command_run.observer, !dry_run, config)
+    }
+
+    /// Refuses where pins are unknown.
+    fn check_records(&self, scanned: &ScanResult) -> Result<(), Error> {
+        if scanned.state.is_unreadable() {
+            return Err(Error::refused("the records cannot be read, so pinned images are unknown")
+                .hint("see the warning above; `layersweep scan` quarantines a damaged database"));
+        }
+        if scanned.state.is_new() {
+            let dir = scanned.state.place().dir.display();
+            self.command_run.observer.note(&format!(
+                "no records in {dir} yet: nothing is pinned, and image ages come from the disk alone"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Plans everything, from one scan.
+    fn plan_all(&mut self, planned: &mut Planned, deleter: &mut Deleter) -> Result<(), Error> {
+        let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred, .. } =
+            planned;
+        let (scan, leaks) = (&scanned.scan, leaks.as_ref());
+        let containers = containers.as_ref().map(|(_, plan)| plan);
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
+        // Containers first: what they hold is free then.
+        let pending = containers.map(|plan| {
+            context.releases(&scan.inventory, plan);
+            without(scan, plan)
+        });
+        let after = pending.as_ref().unwrap_or(scan);
+        let made = made(&scan.inventory, leaks, containers);
+        let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
+        let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
+        let untags = names::plan(&named.untags, after, &proof_context, &looked);
+        let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
+            let (mut plan, report, before) = gc.plan_images(&made, after, &proof_context, named, &looked)?;
+            let deletes_images = !plan.steps.is_empty();
+            gc.forget_left_out(&mut plan);
+            plan.precede(untags.clone());
+            if let Some(containers) = containers {
+                plan.precede(containers.clone());
+            }
+            // The reserve for the first bytes of a full disk is not spent for nothing.
+            if let Some(leaks) = leaks.filter(|_| gc.asked.is_gc() || deletes_images) {
+                let steps = leaks.steps(&scan.inventory);
+                let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
+                plan.precede(Plan { steps, outcome, ..Plan::default() });
+            }
+            refuse_part(&mut plan, barred.as_deref());
+            Ok((plan, report, before))
+        };
+        let mut now = plan_now(self)?;
+        // Once, and a run that deletes nothing disturbs nobody.
+        if !now.0.steps.is_empty() && self.not_written_out.is_none() {
+            self.not_written_out = Some(self.command_run.write_out(&scan.inventory, &now.0.steps));
+            // The filesystems may say now that there is less to do, a dry run's like any other.
+            now = plan_now(self)?;
+        }
+        (result.plan, result.kubelet, result.before) = now;
+        if let Some(policy) = self.kubelet.filter(|_| self.asked.dry_run) {
+            result.comparison = images::side_by_side(scan, &proof_context, &looked, policy);
+        }
+        Ok(())
+    }
+
+    /// The plan for images by the deciding policy, with the kubelet's own account where it decides, and what
+    /// the filesystems say.
+    fn plan_images(
+        &self,
+        made: &[Gain],
+        scan: &Scan,
+        proof_context: &ProofContext<'_>,
+        named: &Requested,
+        looked: &RemoverFacts,
+    ) -> Result<(Plan, Option<CollectorReport>, Vec<Measured>), PreconditionError> {
+        match self.kubelet {
+            None => {
+                let (plan, before) = images::plan(made, scan, proof_context, self.task(named), looked);
+                Ok((plan, None, before))
+            }
+            Some(policy) => {
+                let (plan, report, before) =
+                    execute::kubelet::plan(made, scan, proof_context, looked, policy)?;
+                Ok((plan, Some(report), before))
+            }
+        }
+    }
+}
+
+/// What is freed before any image is deleted.
+fn made(inventory: &Inventory, leaks: Option<&LeakPlan>, containers: Option<&Plan>) -> Vec<Gain> {
+    let leaks = leaks.map(|leaks| leaks.gains(inventory)).unwrap_or_default();
+    let containers = containers.map(Plan::gains).unwrap_or_default();
+    sum(leaks.into_iter().chain(containers))
+}
