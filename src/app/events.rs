@@ -5,15 +5,11 @@ use crate::model::display::bytes;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::PassEnd;
 use crate::model::space::InvalidStats;
-use crate::policy::kubelet;
+use crate::policy::kubelet::{CollectorReport, KubeletEvent};
 
 /// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
 /// `failed_before`: the last run failed, too.
-pub fn events(
-    outcome: &Outcome,
-    report: Option<&kubelet::CollectorReport>,
-    failed_before: bool,
-) -> Vec<Event> {
+pub fn events(outcome: &Outcome, report: Option<&CollectorReport>, failed_before: bool) -> Vec<Event> {
     let mut events = match report {
         Some(report) => by_kubelet(report),
         None => by_us(outcome),
@@ -25,20 +21,25 @@ pub fn events(
     if failed_before && failed {
         let first = outcome.plan.problems.first().map(|problem| problem.message.clone());
         let first = first.or_else(|| events.first().map(|event| event.message.clone()));
-        events.push(Event {
-            reason: kubelet::KubeletEvent::ImageGCFailed.as_str().into(),
-            message: format!("failed again (2 or more consecutive runs): {}", first.unwrap_or_default()),
-        });
+        events.push(failed_again(&first.unwrap_or_default()));
     }
     events
 }
 
+/// Told of a run that failed after another one that did.
+pub(super) fn failed_again(message: &str) -> Event {
+    let message = format!("failed again (2 or more consecutive runs): {message}");
+    event(KubeletEvent::ImageGCFailed, message)
+}
+
+fn event(kind: KubeletEvent, message: String) -> Event {
+    Event { reason: kind.as_str().into(), message }
+}
+
 /// What the kubelet tells by its own lights: nothing, where it believes that it has done its work.
-fn by_kubelet(report: &kubelet::CollectorReport) -> Vec<Event> {
+fn by_kubelet(report: &CollectorReport) -> Vec<Event> {
     let message = report.failure.as_ref().map(ToString::to_string).unwrap_or_default();
-    let event =
-        |event: &kubelet::KubeletEvent| Event { reason: event.as_str().into(), message: message.clone() };
-    report.events.iter().map(event).collect()
+    report.events.iter().map(|kind| event(*kind, message.clone())).collect()
 }
 
 fn by_us(outcome: &Outcome) -> Vec<Event> {
@@ -47,24 +48,19 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
         let mount = outcome.plan.mounts.get(plan.filesystem.get());
         let mount = mount.map(|mount| mount.display().to_string()).unwrap_or_default();
         if let Some(Err(invalid @ (InvalidStats::NoCapacity | InvalidStats::Missing(_)))) = &plan.before {
-            events.push(Event {
-                reason: kubelet::KubeletEvent::InvalidDiskCapacity.as_str().into(),
-                message: format!("{mount}: {invalid}"),
-            });
+            events.push(event(KubeletEvent::InvalidDiskCapacity, format!("{mount}: {invalid}")));
         }
         if plan.end == PassEnd::NotReached {
             let images = outcome.deletions.iter().filter(|one| one.step.target.is_image());
             let here = images.filter(|one| one.step.filesystem == Some(plan.filesystem));
             let freed = here.filter_map(|one| one.measured_bytes).sum();
-            events.push(Event {
-                reason: kubelet::KubeletEvent::FreeDiskSpaceFailed.as_str().into(),
-                message: format!(
-                    "{mount}: wanted to free {}, but freed {}: everything else is in use or \
-                        protected (`layersweep usage` shows what uses the rest)",
-                    bytes(plan.wanted.bytes),
-                    was_freed(freed)
-                ),
-            });
+            let message = format!(
+                "{mount}: wanted to free {}, but freed {}: everything else is in use or protected \
+                    (`layersweep usage` shows what uses the rest)",
+                bytes(plan.wanted.bytes),
+                was_freed(freed)
+            );
+            events.push(event(KubeletEvent::FreeDiskSpaceFailed, message));
         }
     }
     events

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::database::warn_of_saving;
 use super::error::Exit;
+use super::events::failed_again;
 use super::observer::{Deleting, Observer};
 use super::policy_context::NodeContext;
 use super::run::CommandRun;
@@ -21,7 +22,7 @@ use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Plan, Problem, Step, TargetKind};
 use crate::model::{BackOff, Filesystem, Inventory, OutcomeKind};
-use crate::policy::{PolicyKind, kubelet};
+use crate::policy::PolicyKind;
 
 /// Records one run.
 pub(super) struct Recorder<'a> {
@@ -250,10 +251,7 @@ pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: Via, message: &s
     };
     let mut journal = Journal::begin(state.place(), start);
     if command == Command::Gc && state.last_gc_failed() {
-        let event = Event {
-            reason: kubelet::KubeletEvent::ImageGCFailed.as_str().into(),
-            message: format!("failed again (2 or more consecutive runs): {message}"),
-        };
+        let event = failed_again(message);
         observer.event(&event);
         journal.event(event);
     }
