@@ -17,8 +17,8 @@ use super::files::{DATABASE, Stamp};
 use super::health::Degraded;
 use super::pending::{Note, Pending, Queue};
 use super::pins::{self, Pin};
+use super::run_record::put_from;
 pub use super::run_record::{RunEntry, RunRecord};
-use super::run_record::{put, put_from};
 use super::runs::{BEGUN, Certainty, DeletionRow, Event, RunEnd, Start};
 use super::save::save_with_waiting;
 use super::state_directory::StateDirectory;
@@ -248,25 +248,17 @@ impl Journal {
         let mut opened =
             Records::open_to_write(&self.place, patience, self.left.take().as_ref()).map_err(&unsaved)?;
         opened.degraded.drain(..).for_each(|why| self.tell(why));
-        let (waiting, mut notes) = self.queue.all();
         // The file of what waits is removed once it is saved, so then that has to be on the disk.
+        let (waiting, mut notes) = self.queue.all();
         if self.record.end.is_none() && waiting.is_empty() {
             opened.records.defer_sync().map_err(|error| unsaved(error.into()))?;
         }
+        let mut degraded = Vec::new();
         let (record, from) = (&self.record, self.from);
-        let mut done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| {
+        let done = save_with_waiting(&mut opened.records, &self.queue, (&mut degraded, &mut notes), |tx| {
             put_from(tx, record, from).and_then(|()| pins::list(tx))
         });
-        if let Err(Error::Degraded(why)) = &done
-            && let damage @ Degraded::Corrupt { .. } = why.as_ref()
-        {
-            // Once more, in the new database.
-            let renewed = opened.records.renew(damage.clone()).map_err(&unsaved)?;
-            done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| {
-                put(tx, record).and_then(|()| pins::list(tx))
-            });
-            self.tell(renewed);
-        }
+        degraded.into_iter().for_each(|why| self.tell(why));
         self.note(notes);
         self.left = opened.records.leave().filter(|_| done.is_ok());
         self.pins = Some(done.map_err(unsaved)?.0);

@@ -26,25 +26,8 @@ pub(super) const RUN_LOCK: &str = "run.lock";
 /// on a full disk.
 const RECORD: usize = 512;
 
-/// How often a directory is made again that others remove meanwhile.
-pub(super) const ATTEMPTS: u32 = 100;
-
 /// For how many times two milliseconds a lock may be held in passing.
 const GLANCES: u32 = 10;
-
-/// Whether an error may come of a directory that others remove and make.
-pub(super) fn is_vanished(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
-}
-
-/// Removes a directory of ours if it is empty, and it is not held as a lock.
-pub(super) fn remove_idle(dir: &Path) -> bool {
-    let is_empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
-    let Some(directory) = File::open(dir).ok().filter(|_| is_empty) else { return false };
-    directory.try_lock_exclusive().is_ok()
-        && same_directory(&directory, dir)
-        && std::fs::remove_dir(dir).is_ok()
-}
 
 /// Who holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,25 +145,16 @@ impl RunLock {
     /// # Errors
     /// When another run has it, or the directory cannot be made or opened.
     pub fn acquire(state_dir: &Path) -> Result<Self, LockError> {
-        let mut attempt = 0;
-        loop {
+        for _ in 0..GLANCES {
             match Self::acquire_once(state_dir) {
-                // Another run has just removed the directory, since nothing waited in it.
-                Ok(None) if attempt < ATTEMPTS => {}
-                Err(LockError::Io { source, .. }) if is_vanished(&source) && attempt < ATTEMPTS => {}
-                Ok(None) => {
-                    let source = io::ErrorKind::NotFound.into();
-                    return Err(LockError::Io { path: state_dir.to_path_buf(), source });
-                }
-                Ok(Some(lock)) => return Ok(lock),
                 // Somebody without a name may be just looking whether it is held.
-                Err(LockError::Held { holder, .. }) if holder.is_nobody() && attempt < GLANCES => {
+                Err(LockError::Held { holder, .. }) if holder.is_nobody() => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                Err(error) => return Err(error),
+                taken => return taken,
             }
-            attempt += 1;
         }
+        Self::acquire_once(state_dir)
     }
 
     /// Whether no run but one of this process is under way. Takes the lock for a glance, without a
@@ -196,8 +170,7 @@ impl RunLock {
         (free(&directory) && file.as_ref().is_none_or(free)) || ours()
     }
 
-    /// `None`: what was locked is not what the name stands for any more.
-    fn acquire_once(state_dir: &Path) -> Result<Option<Self>, LockError> {
+    fn acquire_once(state_dir: &Path) -> Result<Self, LockError> {
         let failed = |source| LockError::Io { path: state_dir.to_path_buf(), source };
         super::state_directory::make_private(state_dir).map_err(failed)?;
         let directory = File::open(state_dir).map_err(failed)?;
@@ -209,16 +182,16 @@ impl RunLock {
             let holder = File::open(&path).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
             return Err(LockError::Held { path, holder });
         }
-        // From here on nobody removes it: that takes the same lock.
-        if !same_directory(&directory, state_dir) {
-            return Ok(None);
+        // Somebody may have removed the directory meanwhile, and others lock a new one.
+        if !is_same(&directory, std::fs::metadata(state_dir)) {
+            return Err(failed(io::ErrorKind::NotFound.into()));
         }
         let file = match acquire(&path, Duration::ZERO) {
             Ok(file) => Some(file),
             Err(held @ LockError::Held { .. }) => return Err(held),
             Err(LockError::Io { .. }) => None,
         };
-        Ok(Some(Self { _directory: Some(directory), _file: file }))
+        Ok(Self { _directory: Some(directory), _file: file })
     }
 }
 
@@ -239,7 +212,7 @@ fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
             .map_err(failed)?;
         match file.try_lock_exclusive() {
             // Somebody may have removed the file meanwhile, and others lock a new one.
-            Ok(()) if !same_file(&file, path) => continue,
+            Ok(()) if !is_same(&file, std::fs::symlink_metadata(path)) => continue,
             Ok(()) => {
                 sign(&file);
                 return Ok(file);
@@ -258,15 +231,6 @@ fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
 
 fn is_held(error: &io::Error) -> bool {
     error.raw_os_error() == fs2::lock_contended_error().raw_os_error()
-}
-
-fn same_file(file: &File, path: &Path) -> bool {
-    is_same(file, std::fs::symlink_metadata(path))
-}
-
-/// The same of a directory, which may be named by a symlink.
-fn same_directory(directory: &File, path: &Path) -> bool {
-    is_same(directory, std::fs::metadata(path))
 }
 
 fn is_same(file: &File, theirs: io::Result<Metadata>) -> bool {

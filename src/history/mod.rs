@@ -14,7 +14,6 @@ mod db;
 mod error;
 pub mod figures;
 mod files;
-mod header;
 mod health;
 pub mod journal;
 pub mod kept_scans;

@@ -101,7 +101,7 @@ fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
     let filled = Connection::open(path).and_then(|mut connection| {
         open::configure(&connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
-        schema::fill(&mut connection, schema::newest())?;
+        schema::fill(&mut connection)?;
         let transaction = connection.transaction()?;
         pins.iter().try_for_each(|pin| pins::put(&transaction, pin))?;
         transaction.commit()?;

@@ -5,7 +5,7 @@ use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{self, Figures};
-use super::observe::{Observed, observe};
+use super::observe::observe;
 use super::scan_record::ScanRecord;
 use super::{runs, usage};
 
@@ -25,42 +25,22 @@ pub struct ScanRun {
     pub all_stores: bool,
 }
 
-/// What became of a scan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    pub run_id: String,
-    /// What it changed.
-    pub observed: Observed,
-}
-
-/// Records a scan; `None`: it is recorded already. Of stores that were scanned later than by this one,
-/// nothing is taken.
-pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<Recorded>> {
+/// Records a scan; its record time, `None`: it is recorded already. Of stores that were scanned later than by
+/// this one, nothing is taken.
+pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<Timestamp>> {
     if runs::known(to, &scan.run_id)?.is_some() {
         return Ok(None);
     }
-    let observed = observe(to, &scan.record)?;
-    let at = observed.record_time;
+    let at = observe(to, &scan.record)?;
     usage::record(to, at, &scan.record.filesystems)?;
-    let scanned = figures::ScanMoment {
-        at,
-        wall: scan.record.taken_at,
-        seconds: scan.seconds,
-        all: scan.all_stores && scan.complete,
-    };
-    let stores = scan.record.stores.iter().zip(&scan.figures);
-    let stores: Vec<_> =
-        stores.map(|(store, figures)| figures::ScannedStore { key: &store.key, figures }).collect();
-    figures::record(to, &scanned, &stores)?;
+    figures::record(to, at, scan)?;
     let start = runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, at) };
     let outcome = if scan.complete { runs::OutcomeKind::Done } else { runs::OutcomeKind::Incomplete };
-    let ended = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0))
-        .ok()
-        .and_then(|took| at.checked_add(took).ok())
-        .unwrap_or(at);
+    let took = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0)).unwrap_or_default();
+    let ended = at.checked_add(took).unwrap_or(at);
     runs::record(to, &start, &runs::RunEnd::of(ended, outcome))?;
     thin(to, at)?;
-    Ok(Some(Recorded { run_id: start.run_id, observed }))
+    Ok(Some(at))
 }
 
 /// Sums up and forgets what is too old to be kept one by one.

@@ -6,6 +6,7 @@ use rusqlite::types::Value;
 use super::*;
 use crate::history::back_offs;
 use crate::history::db::tests::kept;
+use crate::history::run_record::put;
 use crate::history::runs::{self, Command, OutcomeKind, Reason, RunError, TargetKind};
 use crate::history::save::apply_waiting;
 use crate::history::{Access, schema};
@@ -122,7 +123,7 @@ fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
 
 fn database() -> Connection {
     let mut connection = Connection::open_in_memory().unwrap();
-    schema::fill(&mut connection, schema::newest()).unwrap();
+    schema::fill(&mut connection).unwrap();
     // One that would not go before, and goes now.
     let tx = connection.transaction().unwrap();
     back_offs::set(&tx, &store(), "image 0", at(0), &back_off(0)).unwrap();
@@ -230,7 +231,7 @@ proptest! {
         }
         let expected = saved.map(|saved| {
             let mut connection = Connection::open_in_memory().unwrap();
-            schema::fill(&mut connection, schema::newest()).unwrap();
+            schema::fill(&mut connection).unwrap();
             let tx = connection.transaction().unwrap();
             put(&tx, &saved).unwrap();
             tx.commit().unwrap();
@@ -257,7 +258,8 @@ proptest! {
 /// Saves what waits, as the next command does; how many, and what there is to warn of.
 fn catch_up(records: &mut Records, place: &StateDirectory) -> (usize, Vec<Note>) {
     let mut notes = Vec::new();
-    let ((), saved) = save_with_waiting(records, &Queue::of(place), &mut notes, |_| Ok(())).unwrap();
+    let ((), saved) =
+        save_with_waiting(records, &Queue::of(place), (&mut Vec::new(), &mut notes), |_| Ok(())).unwrap();
     (saved, notes)
 }
 
@@ -322,7 +324,7 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
 #[test]
 fn which_runs_failed() {
     let mut connection = Connection::open_in_memory().unwrap();
-    schema::fill(&mut connection, schema::newest()).unwrap();
+    schema::fill(&mut connection).unwrap();
     let tx = connection.transaction().unwrap();
     let failed = || runs::last_failed(&tx, Command::Gc).unwrap();
     assert!(!failed(), "there was none");

@@ -5,7 +5,6 @@ use std::hash::{BuildHasher, Hasher};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::history::values::by_name;
 use crate::model::names::names;
 use crate::model::plan::{Reason, TargetKind};
 use crate::model::{Filesystem, OutcomeKind, StoreId};
@@ -33,12 +32,6 @@ names! {
         Confirmed = "confirmed",
     }
 }
-
-by_name!(Certainty);
-by_name!(Command);
-by_name!(TargetKind);
-by_name!(OutcomeKind);
-by_name!(Reason);
 
 /// The error of a started deletion until its outcome is known.
 pub const BEGUN: &str = "started; its outcome is not known yet";
