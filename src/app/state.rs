@@ -19,8 +19,7 @@ use crate::history::kept_scans::{Packed, Scanned};
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, Confirmation, DeletionRow, TargetKind};
-use crate::history::scan_record::ScanRecord;
-use crate::history::scans::ScanRun;
+use crate::history::scan_record::{ScanRecord, ScanRun};
 use crate::history::{
     self, Access, Degraded, Note, Pending, Queue, RunLock, StateDirectory, clock, figures, sizes,
 };

@@ -5,10 +5,9 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::error::Error;
 use super::files::{self, DATABASE, DatabaseFile, Stamp};
-use super::health::Degraded;
-use super::lock::WriteLock;
+use super::health::{Degraded, Error};
+use super::lock::StateLock;
 use super::open::{Check, configure, connect, in_memory, judged, refuse, refuse_newer};
 use super::quarantine::{self, renew};
 use super::schema;
@@ -38,7 +37,7 @@ pub struct Records {
     place: StateDirectory,
     patience: Duration,
     /// The right to write to the file that the connection has open; `None`: it is a copy in memory.
-    lock: Option<WriteLock>,
+    lock: Option<StateLock>,
 }
 
 /// The records, and what is wrong with them.
@@ -215,7 +214,7 @@ impl Records {
     ) -> Result<Opened, Error> {
         let dir = &place.dir;
         make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
-        let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
+        let lock = StateLock::for_writing(dir, patience).map_err(Degraded::from_lock)?;
         let mut degraded = Vec::new();
         let connected = if left.is_some() && left == Stamp::of(dir).as_ref() {
             connect(place, Check::Nothing, patience)

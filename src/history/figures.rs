@@ -4,14 +4,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
-use super::scans::ScanRun;
-use super::values::{from_json, json, micros, store, time, unsigned};
-use crate::model::path_text;
+use super::values::{from_json, store, time, unsigned};
 use crate::model::refs::{self, By, GroupKind, Refs};
-use crate::model::{ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
+use crate::model::{Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
 /// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
 /// `usage`.
@@ -155,37 +153,6 @@ fn leak_bytes(inventory: &Inventory, at: LeakIx) -> u64 {
 fn concerns(inventory: &Inventory, store: StoreIx, finding: &Finding) -> bool {
     let inside = |at: usize| finding.path.starts_with(&inventory.stores[at].root);
     finding.incomplete && (inside(store.get()) || !(0..inventory.stores.len()).any(inside))
-}
-
-/// All states that a container can have.
-pub const CONTAINER_STATES: [ContainerState; 4] =
-    [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown];
-
-/// Remembers what a scan found at `at` (record time), unless a later one has been here before.
-pub(super) fn record(tx: &Transaction<'_>, at: Timestamp, scan: &ScanRun) -> rusqlite::Result<()> {
-    for (store, figures) in scan.record.stores.iter().zip(&scan.figures) {
-        tx.prepare_cached(
-            "INSERT INTO store_figures (store, at, wall, seconds, figures)
-             SELECT id, ?4, ?5, ?6, ?7 FROM stores WHERE kind = ?1 AND root = ?2 AND driver = ?3
-             ON CONFLICT (store) DO UPDATE SET
-                 at = excluded.at, wall = excluded.wall, seconds = excluded.seconds, figures = excluded.figures
-             WHERE at <= excluded.at",
-        )?
-        .execute(params![
-            store.key.kind(),
-            path_text::to_text(store.key.root()),
-            store.key.driver(),
-            micros(at),
-            micros(scan.record.taken_at),
-            scan.seconds,
-            json(figures)?,
-        ])?;
-    }
-    // Every store was looked for, and everything could be read: those that were not seen are gone.
-    if scan.all_stores && scan.complete {
-        tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(at)])?;
-    }
-    Ok(())
 }
 
 /// What is remembered of the stores.

@@ -15,6 +15,31 @@ use super::lock::{LockError, StateLockHolder};
 /// before the last block is gone.
 const FULL: u64 = 128 << 10;
 
+/// Why the records cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A newer layersweep made it. Nothing was written.
+    #[error("{} has schema version {found}; this layersweep supports only up to {known}", path.display())]
+    Newer {
+        path: PathBuf,
+        found: u32,
+        /// The newest that this binary knows.
+        known: u32,
+    },
+    /// Something is wrong with the file or its filesystem.
+    #[error("{0}")]
+    Degraded(Box<Degraded>),
+    /// SQLite says no to what was asked.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+impl From<Degraded> for Error {
+    fn from(degraded: Degraded) -> Self {
+        Self::Degraded(Box::new(degraded))
+    }
+}
+
 /// Why the database could not be used fully. The run continues with what can be read from it and from
 /// the disk; its own record is queued ([`super::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use super::back_offs::BackOff;
 use super::db::{PATIENCE, Records};
-use super::error::Error;
 use super::files::{DATABASE, Stamp};
-use super::health::Degraded;
+use super::health::{Degraded, Error};
 use super::pending::{Note, Pending, Queue};
 use super::pins::{self, Pin};
 use super::run_record::put_from;
@@ -22,7 +21,6 @@ pub use super::run_record::{RunEntry, RunRecord};
 use super::runs::{BEGUN, Certainty, DeletionRow, Event, RunEnd, Start};
 use super::save::save_with_waiting;
 use super::state_directory::StateDirectory;
-use crate::model::StoreId;
 use crate::sys::stop;
 
 /// How long a deletion waits for another writer, and then for a program that is not ours:
@@ -102,7 +100,7 @@ impl Journal {
                 let error = Some(BEGUN.to_owned());
                 let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
                 self.open.push_back(self.record.entries.len());
-                self.record.entries.push(RunEntry { deletion, key: None, back_off: None, spared: false });
+                self.record.entries.push(RunEntry { deletion, back_off: None, spared: false });
             }
         }
         self.save(SHORT);
@@ -121,11 +119,10 @@ impl Journal {
         });
     }
 
-    /// Something was deleted; `store` is that of an image, which then is no longer among those
-    /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
-    /// that is returned.
-    pub fn gone(&mut self, deletion: DeletionRow, store: Option<&StoreId>) -> usize {
-        self.add(RunEntry { deletion, key: store.cloned(), back_off: None, spared: false })
+    /// Something was deleted; an image then is no longer among those that could not be. What came of it may
+    /// follow as [`Self::measured`] at the position that is returned.
+    pub fn gone(&mut self, deletion: DeletionRow) -> usize {
+        self.add(RunEntry { deletion, back_off: None, spared: false })
     }
 
     /// The measured result of the deletion at `position`.
@@ -143,11 +140,9 @@ impl Journal {
         });
     }
 
-    /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of
-    /// an image and its store.
-    pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<(&StoreId, BackOff)>) {
-        let (key, back_off) = back_off.map(|(store, back_off)| (store.clone(), back_off)).unzip();
-        self.add(RunEntry { deletion, key, back_off, spared: false });
+    /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of an image.
+    pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<BackOff>) {
+        self.add(RunEntry { deletion, back_off, spared: false });
         self.spared();
     }
 

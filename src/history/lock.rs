@@ -84,33 +84,25 @@ pub enum LockError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// The right to write to the database, until it is dropped.
+/// A lock file of the state directory, until it is dropped.
 #[derive(Debug)]
-pub(super) struct WriteLock {
+pub struct StateLock {
     _file: File,
 }
 
-impl WriteLock {
-    /// Waits for at most `patience`.
+impl StateLock {
+    /// The right to write to the database. Waits for at most `patience`.
     ///
     /// # Errors
     /// When somebody else keeps it for longer, or the file cannot be made.
-    pub(super) fn acquire(dir: &Path, patience: Duration) -> Result<Self, LockError> {
+    pub(super) fn for_writing(dir: &Path, patience: Duration) -> Result<Self, LockError> {
         acquire(&dir.join(WRITE_LOCK), patience).map(|file| Self { _file: file })
     }
-}
 
-/// The right to write what these records say to a file for others, until it is dropped: who has it
-/// reads last and writes last. It lies with the records, where nobody else can take it.
-#[derive(Debug)]
-pub struct MetricsLock {
-    _file: File,
-}
-
-impl MetricsLock {
-    /// Waits for at most `patience`. `None`: no lock file can be made there (no records, a disk that is
-    /// full or only read, somebody else's records), so no others have one to wait for.
-    pub fn acquire(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
+    /// The right to write what these records say to a file for others: who has it reads last and writes last.
+    /// It lies with the records, where nobody else can take it. `None`: no lock file can be made there (no
+    /// records, a disk that is full or only read, somebody else's records), so no others have one to wait for.
+    pub fn for_metrics(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
         match acquire(&state_dir.join(METRICS_LOCK), patience) {
             Ok(file) => Ok(Some(Self { _file: file })),
             Err(LockError::Io { path, source }) => {
@@ -258,15 +250,16 @@ mod tests {
     #[test]
     fn one_at_a_time_and_the_holder_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let first = WriteLock::acquire(dir.path(), Duration::ZERO).unwrap();
+        let first = StateLock::for_writing(dir.path(), Duration::ZERO).unwrap();
         let start = Instant::now();
-        let error = WriteLock::acquire(dir.path(), Duration::from_millis(60)).unwrap_err();
+        let error = StateLock::for_writing(dir.path(), Duration::from_millis(60)).unwrap_err();
         assert!(start.elapsed() >= Duration::from_millis(60));
         let LockError::Held { holder, .. } = &error else { panic!("{error}") };
         assert_eq!(holder.pid, Some(std::process::id()));
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         let path = dir.path().to_path_buf();
-        let waiting = std::thread::spawn(move || WriteLock::acquire(&path, Duration::from_secs(20)).is_ok());
+        let waiting =
+            std::thread::spawn(move || StateLock::for_writing(&path, Duration::from_secs(20)).is_ok());
         std::thread::sleep(Duration::from_millis(30));
         drop(first);
         assert!(waiting.join().unwrap(), "the second one gets it as soon as it is free");

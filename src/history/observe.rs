@@ -12,7 +12,7 @@ use rusqlite::{Transaction, params};
 use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
 use super::scan_record::{ScanRecord, SeenContainer};
-use super::values::{json, micros};
+use super::values::{json, micros, signed};
 use super::{known, retention};
 use crate::model::path_text;
 use crate::model::{Consistency, StoreKind};
@@ -92,7 +92,6 @@ fn store_clock(to: &Transaction<'_>, state: &ClockState) -> rusqlite::Result<()>
 
 /// Keeps images from ageing by a leap of record time.
 fn correct(to: &Transaction<'_>, correction: Correction) -> rusqlite::Result<()> {
-    let by = i64::try_from(correction.by.as_micros()).unwrap_or(i64::MAX);
     to.prepare_cached(
         "UPDATE images SET proven_since = counted + ?2
          FROM (SELECT images.id AS image, max(first_detected, coalesce(proven_since, first_detected),
@@ -101,7 +100,7 @@ fn correct(to: &Transaction<'_>, correction: Correction) -> rusqlite::Result<()>
                FROM images JOIN stores ON stores.id = images.store WHERE gone_since IS NULL)
          WHERE id = image AND counted > ?1",
     )?
-    .execute(params![micros(correction.after), by])?;
+    .execute(params![micros(correction.after), signed(correction.by.as_micros())])?;
     Ok(())
 }
 

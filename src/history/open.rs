@@ -8,9 +8,8 @@ use jiff::tz::TimeZone;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::error::Error;
 use super::files::{self, DATABASE, DatabaseFile};
-use super::health::Degraded;
+use super::health::{Degraded, Error};
 use super::schema;
 use super::state_directory::StateDirectory;
 

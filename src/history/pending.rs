@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::health::is_no_directory;
 use super::run_record::{RunRecord, put};
-use super::scans::{self, ScanRun};
+use super::scan_record::ScanRun;
+use super::scans;
 use super::state_directory::{StateDirectory, make_private};
 
 const ENDING: &str = ".json";

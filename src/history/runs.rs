@@ -18,7 +18,7 @@ pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
 pub use thin::thin;
 pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};
 
-use super::values::{json, micros, place, signed};
+use super::values::{json, micros, signed};
 use crate::model::StoreId;
 use crate::model::path_text;
 use crate::model::plan::Phase;
@@ -75,7 +75,7 @@ pub fn deleted(
     deletion: &DeletionRow,
 ) -> rusqlite::Result<()> {
     tx.prepare_cached("UPDATE runs SET deletions = max(deletions, ?2 + 1), quiet = 0 WHERE id = ?1")?
-        .execute(params![run, place(position)])?;
+        .execute(params![run, signed(position)])?;
     let store = deletion.store.as_ref();
     tx.prepare_cached(
         "INSERT INTO deletions (run, position, at, kind, store_kind, root, driver, object_id, names, reason,
@@ -93,7 +93,7 @@ pub fn deleted(
     )?
     .execute(params![
         run,
-        place(position),
+        signed(position),
         micros(deletion.at),
         deletion.kind,
         store.map(StoreId::kind),
@@ -115,7 +115,7 @@ pub fn deleted(
 /// Forgets the deletion at `position`, which was begun and not asked for after all.
 pub(super) fn spared(tx: &Transaction<'_>, run: i64, position: usize) -> rusqlite::Result<()> {
     tx.prepare_cached("DELETE FROM deletions WHERE run = ?1 AND position = ?2 AND outcome = 'unknown'")?
-        .execute(params![run, place(position)])?;
+        .execute(params![run, signed(position)])?;
     tx.prepare_cached(
         "UPDATE runs SET deletions = (SELECT coalesce(max(position) + 1, 0) FROM deletions WHERE run = id)
          WHERE id = ?1",

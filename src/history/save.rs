@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use rusqlite::Transaction;
 
 use super::db::Records;
-use super::error::Error;
-use super::health::Degraded;
+use super::health::{Degraded, Error};
 use super::pending::{Note, Pending, Queue, Waiting};
 
 /// The result of saving.

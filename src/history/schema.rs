@@ -30,7 +30,7 @@ pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
 }
 
 /// `PRAGMA user_version`, which SQLite keeps as a signed number.
-pub(super) fn version(connection: &Connection) -> rusqlite::Result<u32> {
+pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
     let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(version.cast_unsigned())
 }

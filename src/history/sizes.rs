@@ -5,6 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, params};
 
+use super::values::{self, micros, signed};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::model::{StoreId, path_text};
 
@@ -25,7 +26,7 @@ pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<SizeCache> {
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let (Ok(store), Some(sizes)) =
-            (super::values::store(row, "kind"), StoreSizes::decode(row.get_ref(3)?.as_blob()?))
+            (values::store(row, "kind"), StoreSizes::decode(row.get_ref(3)?.as_blob()?))
         else {
             tracing::debug!("cached sizes do not make sense");
             continue;
@@ -45,8 +46,7 @@ pub fn store(
     stores: &[(StoreId, Option<StoreSizes>)],
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let now = now.as_microsecond();
-    let micros = |time: SignedDuration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let now = micros(now);
     for (store, sizes) in stores {
         let (kind, root) = (store.kind(), path_text::to_text(store.root()));
         match sizes {
@@ -62,10 +62,10 @@ pub fn store(
                     "UPDATE layer_sizes SET last_used = ?4
                      WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND abs(last_used - ?4) >= ?5",
                 )?
-                .execute(params![kind, root, store.driver(), now, micros(USED_EVERY)])?,
+                .execute(params![kind, root, store.driver(), now, signed(USED_EVERY.as_micros())])?,
         };
     }
-    let limit = now.saturating_sub(micros(FORGOTTEN_AFTER));
+    let limit = now.saturating_sub(signed(FORGOTTEN_AFTER.as_micros()));
     transaction.prepare_cached("DELETE FROM layer_sizes WHERE last_used < ?1")?.execute([limit])?;
     Ok(())
 }

@@ -7,8 +7,6 @@ use crate::model::path_text;
 use crate::model::plan::{Reason, TargetKind};
 use crate::model::{OutcomeKind, StoreId, StoreKind};
 
-use super::runs::{Certainty, Command};
-
 /// Microseconds since 1970, as all times are stored.
 pub(super) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
@@ -31,13 +29,8 @@ pub(super) fn moment(micros: i64) -> rusqlite::Result<Timestamp> {
 }
 
 /// SQLite's integers have a sign; nothing here comes near their end.
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A place in a list.
-pub(super) fn place(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+pub(super) fn signed(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
 }
 
 /// The number in `column`, never below 0.
@@ -94,9 +87,9 @@ macro_rules! by_name {
     };
 }
 
-by_name!(Certainty);
-by_name!(Command);
 by_name!(OutcomeKind);
 by_name!(Reason);
 by_name!(StoreKind);
 by_name!(TargetKind);
+
+pub(super) use by_name;

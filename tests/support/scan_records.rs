@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use layersweep::history::clock::advance;
 use layersweep::history::known::{self, KnownImages};
 use layersweep::history::observe::observe;
+use layersweep::history::scan_record::ScanRun;
 use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenImage, SeenStore};
-use layersweep::history::scans::ScanRun;
 use layersweep::history::{Access, PATIENCE, Records, StateDirectory};
 use layersweep::model::{
     Consistency, ContainerState, Evidence, EvidenceKind, Filesystem, Owner, StoreId, StoreKind,

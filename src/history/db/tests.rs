@@ -365,7 +365,7 @@ fn quarantine_never_replaces() {
 fn whoever_keeps_the_lock_makes_others_work_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    let lock = WriteLock::acquire(dir.path(), Duration::ZERO).unwrap();
+    let lock = StateLock::for_writing(dir.path(), Duration::ZERO).unwrap();
     let mut opened = open(dir.path(), Access::Write);
     let [degraded @ Degraded::Locked { holder, .. }] = &opened.degraded[..] else { panic!() };
     assert_eq!(holder.pid, Some(std::process::id()), "{degraded}");

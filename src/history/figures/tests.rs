@@ -1,5 +1,5 @@
 use super::*;
-use crate::history::scan_record::{ScanRecord, SeenStore};
+use crate::history::scan_record::{ScanRecord, ScanRun, SeenStore};
 use crate::history::schema;
 use crate::model::{Consistency, StoreKind};
 use crate::sys::clock::ClockReading;
@@ -39,7 +39,7 @@ fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u
         stores.iter().map(|(_, layers)| Figures { layers: *layers, ..Figures::default() }).collect();
     let scan = ScanRun { run_id: "r".into(), record, seconds: 0.5, complete: true, figures, all_stores: all };
     let tx = connection.transaction().unwrap();
-    super::record(&tx, at(seconds), &scan).unwrap();
+    crate::history::scans::remember(&tx, at(seconds), &scan).unwrap();
     tx.commit().unwrap();
 }
 

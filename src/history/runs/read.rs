@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::types::{DeletionRow, Event, RunError, Start};
-use crate::history::values::{from_json, maybe_time, maybe_unsigned, micros, store, time, unsigned};
+use crate::history::values::{from_json, maybe_time, maybe_unsigned, micros, signed, store, time, unsigned};
 use crate::model::path_text;
 use crate::model::plan::TargetKind;
 use crate::model::{OutcomeKind, StoreKind};
@@ -82,7 +82,7 @@ const RUN: &str = "SELECT *,
 pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<RunRow>, bool)> {
     let limit = match query.limit {
         0 => -1,
-        limit => i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1,
+        limit => signed(limit).saturating_add(1),
     };
     let mut found = connection
         .prepare_cached(&format!(

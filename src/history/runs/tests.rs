@@ -348,7 +348,9 @@ fn two_years_of_five_minutes() {
     let series = usage::series(&connection, None, Some("/var")).unwrap();
     let points = &series[0].points;
     // No reading within the two years is lost, and no low and no high of any day.
-    let first_day = usage::SeriesHorizons::at(now).days.duration_since(start).as_secs() / 86_400;
+    let first_day =
+        usage::horizon(now, SignedDuration::from_hours(731 * 24), Span::Day).duration_since(start).as_secs()
+            / 86_400;
     assert_eq!(first_day, 9);
     let readings: u64 = points.iter().map(|point| point.readings).sum();
     assert!(readings.abs_diff((DAYS - first_day).unsigned_abs() * 288) <= 288, "{readings}");

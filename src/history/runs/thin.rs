@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use crate::history::usage::Span;
+use crate::history::usage::{Span, horizon};
 use crate::history::values::micros;
 
 const KEEP_QUIET: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -34,7 +34,7 @@ struct Horizons {
 
 /// Sums up and forgets what is due. Cheap where nothing is.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
-    let before = |age| micros(Span::Day.begin(now.saturating_sub(age).unwrap_or(Timestamp::MIN)));
+    let before = |keep| micros(horizon(now, keep, Span::Day));
     let mut horizons = Horizons { quiet: before(KEEP_QUIET), idle: before(KEEP_IDLE), all: before(KEEP) };
     let newest: i64 =
         tx.prepare_cached("SELECT coalesce(max(id), 0) FROM runs")?.query_row([], |row| row.get(0))?;

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::history::values::by_name;
 use crate::model::names::names;
 use crate::model::plan::{Reason, TargetKind};
 use crate::model::{Filesystem, OutcomeKind, StoreId};
@@ -32,6 +33,9 @@ names! {
         Confirmed = "confirmed",
     }
 }
+
+by_name!(Certainty);
+by_name!(Command);
 
 /// The error of a started deletion until its outcome is known.
 pub const BEGUN: &str = "started; its outcome is not known yet";
