@@ -20,7 +20,7 @@ CREATE TABLE clock (
 CREATE TABLE stores (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
-    -- Bytes that are not UTF-8, and '%', as %FF (src/history/paths.rs).
+    -- Bytes that are not UTF-8, and '%', as %FF (src/model/path_text.rs).
     root TEXT NOT NULL,
     driver TEXT NOT NULL,
     first_seen INTEGER NOT NULL,
@@ -102,8 +102,8 @@ CREATE INDEX containers_image ON containers (image);
 -- measured again.
 CREATE TABLE layer_sizes (
     kind TEXT NOT NULL,
-    -- A path: any bytes.
-    root BLOB NOT NULL,
+    -- As in `stores`.
+    root TEXT NOT NULL,
     driver TEXT NOT NULL,
     -- Wall clock, by the day: rows of stores that scans no longer find are purged.
     last_used INTEGER NOT NULL,

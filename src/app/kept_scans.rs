@@ -3,8 +3,7 @@
 use super::database::Database;
 use super::paths::{own_path, own_paths};
 use crate::history::Error;
-use crate::history::kept_scans::{self, Packed, Retention};
-use crate::history::scans::Recorded;
+use crate::history::kept_scans::{self, Packed, Scanned};
 use crate::model::scan_summary::ScanSummary;
 use crate::stores::Scan;
 
@@ -21,15 +20,13 @@ pub fn of(scan: &Scan) -> ScanSummary {
 /// any other.
 pub(super) fn keep(
     open: &mut Database,
-    scan: &Recorded,
-    all_stores: bool,
+    scan: &Scanned<'_>,
     packed: rusqlite::Result<Packed>,
 ) -> Option<String> {
-    let seen = kept_scans::Scanned { run_id: &scan.run_id, at: scan.observed.record_time, all_stores };
     let kept = packed.map_err(Error::from);
-    match kept.and_then(|packed| open.records.write(|tx| kept_scans::store(tx, &seen, &packed))) {
-        Ok(Retention::Kept) => None,
-        Ok(Retention::Superseded) => {
+    match kept.and_then(|packed| open.records.write(|tx| kept_scans::store(tx, scan, &packed))) {
+        Ok(true) => None,
+        Ok(false) => {
             Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())
         }
         Err(error) => Some(format!("this scan is not kept for `diff`: {error}")),

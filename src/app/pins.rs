@@ -65,7 +65,7 @@ pub fn add(
 ) -> Result<PinList, Error> {
     let patterns = patterns.iter().map(|text| pins::parse(text)).collect::<Result<Vec<_>, _>>();
     let patterns = patterns.map_err(|error| {
-        Error::usage(error.to_string()).hint(
+        Error::usage(error).hint(
             "a pattern is a glob like docker.io/library/nginx:*, a digest or an image id: see `layersweep pin add \
              --help`",
         )

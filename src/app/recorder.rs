@@ -179,8 +179,7 @@ impl execute::RunObserver for Recorder<'_> {
     }
 
     fn gone(&mut self, step: &Step) {
-        let store = step.target.store.as_ref().filter(|_| step.target.is_image());
-        self.awaited = Some(self.journal.gone(self.row(step, None), store));
+        self.awaited = Some(self.journal.gone(self.row(step, None)));
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
@@ -192,14 +191,13 @@ impl execute::RunObserver for Recorder<'_> {
         if let Some(at) = self.awaited.take() {
             return self.journal.measured(at, *measured_bytes, *byproduct_bytes, *usage_after_percent);
         }
-        let store = step.target.store.as_ref().filter(|_| step.target.is_image());
         let row = runs::DeletionRow {
             measured_bytes: *measured_bytes,
             byproduct_bytes: *byproduct_bytes,
             usage_after_percent: *usage_after_percent,
             ..self.row(step, None)
         };
-        self.journal.gone(row, store);
+        self.journal.gone(row);
     }
 
     fn failed(&mut self, step: &Step, problem: &Problem) {
@@ -211,7 +209,7 @@ impl execute::RunObserver for Recorder<'_> {
         // For want of space: the disk's fault, and no reason to leave the image alone once there is room.
         let key = step.target.store.as_ref().filter(|_| step.target.is_image() && !problem.no_space);
         let back_off = key.zip(self.context).map(|(store, context)| {
-            (store, BackOff::after(context.back_off(store, &step.target.id), self.state.now(), message))
+            BackOff::after(context.back_off(store, &step.target.id), self.state.now(), message)
         });
         self.journal.failed(row, back_off);
     }

@@ -15,12 +15,11 @@ use super::request::Request;
 use crate::disk::size_cache::SizeCache;
 use crate::history::ages::{InventoryAges, Moment};
 use crate::history::back_offs::{self, BackOff};
-use crate::history::kept_scans::Packed;
+use crate::history::kept_scans::{Packed, Scanned};
 use crate::history::known::{self, KnownImages, Life};
 use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, Confirmation, DeletionRow, TargetKind};
-use crate::history::scan_record::ScanRecord;
-use crate::history::scans::ScanRun;
+use crate::history::scan_record::{ScanRecord, ScanRun};
 use crate::history::{
     self, Access, Degraded, Note, Pending, Queue, RunLock, StateDirectory, clock, figures, sizes,
 };
@@ -348,16 +347,17 @@ impl State {
             };
             let mut database = Database::open(request, access)?;
             let (taken_at, queue) = (run.record.taken_at, Queue::of(&database.place));
-            let saved = history::save(&mut database.records, &queue, &Pending::Scan(Box::new(run)));
+            let run = Pending::Scan(Box::new(run));
+            let saved = history::save(&mut database.records, &queue, &run);
             let saved = saved.map_err(|source| failed(&database.place, source))?;
             // Nothing that is written below changes what is known of the images.
             let known = database.read(known::images)?;
-            Ok::<_, Error>((database, saved, known, taken_at))
+            Ok::<_, Error>((database, saved, known, taken_at, run))
         };
         // What is kept to compare needs no database, and of a large store takes as long as all the rest.
         let summary = || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete));
         let (saved, packed) = rayon::join(save, summary);
-        let (mut database, saved, known, taken_at) = saved?;
+        let (mut database, saved, known, taken_at, run) = saved?;
         let mut degraded = std::mem::take(&mut database.degraded);
         degraded.extend(saved.degraded);
         // What was wrong when they were read is most likely still wrong, and now more is known.
@@ -382,8 +382,9 @@ impl State {
             }
         }
         let findings = &mut scan.inventory.findings;
-        if let Some(recorded) = saved.recorded.as_ref().filter(|_| saved.kept) {
-            let kept = kept_scans::keep(&mut database, recorded, all_stores, packed);
+        if let Some(at) = saved.recorded.filter(|_| saved.kept) {
+            let seen = Scanned { run_id: run.run_id(), at, all_stores };
+            let kept = kept_scans::keep(&mut database, &seen, packed);
             findings.extend(kept.map(|message| finding(&database.place, message)));
         }
         let told = saved.notes.iter().filter(|note| !(told_later && matches!(note, Note::Kept { .. })));

@@ -41,7 +41,7 @@ pub fn set(
              WHERE tried <= excluded.tried",
     )?
     .execute(params![
-        store.kind().as_str(),
+        store.kind(),
         path_text::to_text(store.root()),
         store.driver(),
         image_id,
@@ -58,7 +58,7 @@ pub fn clear(tx: &Transaction<'_>, store: &StoreId, image_id: &str, at: Timestam
     tx.prepare_cached(
         "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
     )?
-    .execute(params![store.kind().as_str(), path_text::to_text(store.root()), store.driver(), image_id, micros(at)])?;
+    .execute(params![store.kind(), path_text::to_text(store.root()), store.driver(), image_id, micros(at)])?;
     Ok(())
 }
 

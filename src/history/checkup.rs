@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::files::{DATABASE, beside};
+use super::files::{DATABASE, SIDECARS, beside};
 use super::lock::{RUN_LOCK, StateLockHolder};
 use super::state_directory::StateDirectory;
 use crate::sys::quiet;
@@ -20,10 +20,7 @@ pub fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(found.into_iter().filter(|line| line != "ok").collect())
 }
 
-/// The schema's version.
-pub fn schema(connection: &Connection) -> rusqlite::Result<u32> {
-    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
-}
+pub use super::schema::version as schema;
 
 /// Damaged databases in quarantine, the oldest first.
 pub fn quarantined(dir: &Path) -> io::Result<Vec<PathBuf>> {
@@ -32,9 +29,7 @@ pub fn quarantined(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found: Vec<_> = names(dir)?
         .into_iter()
         // Each may have files of SQLite's beside it.
-        .filter(|name| {
-            name.starts_with(&*start) && !["-wal", "-shm", "-journal"].iter().any(|end| name.ends_with(end))
-        })
+        .filter(|name| name.starts_with(&*start) && !SIDECARS.iter().any(|end| name.ends_with(end)))
         .map(|name| dir.join(name))
         .collect();
     found.sort();

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::known;
 use super::runs::{Command, OutcomeKind};
-use super::values::maybe_time;
+use super::values::{time, unsigned};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
@@ -31,10 +31,10 @@ pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
     from.prepare_cached("SELECT name, command, label, value FROM counters ORDER BY name, command, label")?
         .query_map([], |row| {
             Ok(Counter {
-                name: row.get(0)?,
-                command: row.get(1)?,
-                label: row.get(2)?,
-                value: u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0),
+                name: row.get("name")?,
+                command: row.get("command")?,
+                label: row.get("label")?,
+                value: unsigned(row, "value")?,
             })
         })?
         .collect()
@@ -66,7 +66,7 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
                  FROM runs WHERE command = ?1 ORDER BY started DESC, id DESC LIMIT 1",
             )?
             .query_row([command], |row| {
-                let at = maybe_time(row, "at")?.unwrap_or(Timestamp::UNIX_EPOCH);
+                let at = time(row, "at")?;
                 Ok(LastRun {
                     command,
                     at: ahead.and_then(|ahead| at.checked_add(ahead).ok()).unwrap_or(at),

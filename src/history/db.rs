@@ -5,11 +5,10 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::error::Error;
 use super::files::{self, DATABASE, DatabaseFile, Stamp};
-use super::health::Degraded;
-use super::lock::WriteLock;
-use super::open::{BeforeOpening, configure, connect, in_memory, judged, refuse, refuse_newer};
+use super::health::{Degraded, Error};
+use super::lock::StateLock;
+use super::open::{Check, configure, connect, in_memory, judged, refuse, refuse_newer};
 use super::quarantine::{self, renew};
 use super::schema;
 use super::state_directory::{StateDirectory, make_private, trusted};
@@ -38,7 +37,7 @@ pub struct Records {
     place: StateDirectory,
     patience: Duration,
     /// The right to write to the file that the connection has open; `None`: it is a copy in memory.
-    lock: Option<WriteLock>,
+    lock: Option<StateLock>,
 }
 
 /// The records, and what is wrong with them.
@@ -183,7 +182,7 @@ impl Records {
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
         let renewed = renew(&self.place.dir, judged(&self.place.dir, damage)).and_then(|renewed| {
-            connect(&self.place, BeforeOpening::New, self.patience).map(|connection| (renewed, connection))
+            connect(&self.place, Check::Schema, self.patience).map(|connection| (renewed, connection))
         });
         match renewed {
             Ok((renewed, connection)) => {
@@ -215,19 +214,19 @@ impl Records {
     ) -> Result<Opened, Error> {
         let dir = &place.dir;
         make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
-        let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
+        let lock = StateLock::for_writing(dir, patience).map_err(Degraded::from_lock)?;
         let mut degraded = Vec::new();
         let connected = if left.is_some() && left == Stamp::of(dir).as_ref() {
-            connect(place, BeforeOpening::Checked, patience)
+            connect(place, Check::Nothing, patience)
         } else {
             match files::look(dir).map_err(|error| Degraded::from_io(dir, &error))? {
                 DatabaseFile::Missing => {
                     quarantine::create(dir)?;
-                    connect(place, BeforeOpening::New, patience)
+                    connect(place, Check::Schema, patience)
                 }
-                DatabaseFile::Database { header, unclosed } => {
-                    refuse(place, header)?;
-                    connect(place, BeforeOpening::Existing { header, unclosed, doubt }, patience)
+                DatabaseFile::Database { version, unclosed } => {
+                    refuse(place, version)?;
+                    connect(place, Check::of(dir, unclosed || doubt), patience)
                 }
                 DatabaseFile::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
             }
@@ -235,7 +234,7 @@ impl Records {
         let connection = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
-                connect(place, BeforeOpening::New, patience)?
+                connect(place, Check::Schema, patience)?
             }
             other => other?,
         };
@@ -274,7 +273,7 @@ impl Records {
     fn without(place: &StateDirectory, patience: Duration, degraded: Vec<Degraded>) -> Result<Opened, Error> {
         let mut connection = Connection::open_in_memory()?;
         configure(&connection)?;
-        schema::fill(&mut connection, schema::newest())?;
+        schema::fill(&mut connection)?;
         let records = Self { connection, place: place.clone(), patience, lock: None };
         Ok(Opened { records, found: false, degraded })
     }

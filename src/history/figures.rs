@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
-use super::values::{damaged, micros, moment, store};
-use crate::model::path_text;
+use super::values::{from_json, store, time, unsigned};
 use crate::model::refs::{self, By, GroupKind, Refs};
-use crate::model::{ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
+use crate::model::{Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
 /// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
 /// `usage`.
@@ -156,61 +155,6 @@ fn concerns(inventory: &Inventory, store: StoreIx, finding: &Finding) -> bool {
     finding.incomplete && (inside(store.get()) || !(0..inventory.stores.len()).any(inside))
 }
 
-/// All states that a container can have.
-pub const CONTAINER_STATES: [ContainerState; 4] =
-    [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown];
-
-/// A store of a scan that is to be remembered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ScannedStore<'a> {
-    pub(super) key: &'a StoreId,
-    pub(super) figures: &'a Figures,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ScanMoment {
-    /// In record time.
-    pub(super) at: Timestamp,
-    /// By the wall clock.
-    pub(super) wall: Timestamp,
-    pub(super) seconds: f64,
-    /// Every store was looked for, and everything could be read: stores that are not among those
-    /// seen are gone.
-    pub(super) all: bool,
-}
-
-/// Remembers what a scan found, unless a later one has been here before.
-pub(super) fn record(
-    tx: &Transaction<'_>,
-    scanned: &ScanMoment,
-    stores: &[ScannedStore<'_>],
-) -> rusqlite::Result<()> {
-    for seen in stores {
-        let text = serde_json::to_string(seen.figures)
-            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        tx.prepare_cached(
-            "INSERT INTO store_figures (store, at, wall, seconds, figures)
-             SELECT id, ?4, ?5, ?6, ?7 FROM stores WHERE kind = ?1 AND root = ?2 AND driver = ?3
-             ON CONFLICT (store) DO UPDATE SET
-                 at = excluded.at, wall = excluded.wall, seconds = excluded.seconds, figures = excluded.figures
-             WHERE at <= excluded.at",
-        )?
-        .execute(params![
-            seen.key.kind().as_str(),
-            path_text::to_text(seen.key.root()),
-            seen.key.driver(),
-            micros(scanned.at),
-            micros(scanned.wall),
-            scanned.seconds,
-            text,
-        ])?;
-    }
-    if scanned.all {
-        tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(scanned.at)])?;
-    }
-    Ok(())
-}
-
 /// What is remembered of the stores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllFigures {
@@ -240,12 +184,11 @@ pub fn all(from: &Connection) -> rusqlite::Result<AllFigures> {
 }
 
 fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
-    let text: String = row.get(5)?;
     Ok(StoreFigures {
         key: store(row, "kind")?,
-        scanned: moment(row.get(3)?)?,
-        seconds: row.get(4)?,
-        figures: serde_json::from_str(&text).map_err(damaged)?,
+        scanned: time(row, "wall")?,
+        seconds: row.get("seconds")?,
+        figures: from_json(row, "figures")?,
     })
 }
 
@@ -263,7 +206,7 @@ pub struct BigImage {
 /// The `most` images with the most exclusive bytes, of stores that are remembered.
 pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> {
     from.prepare_cached(
-        "SELECT kind, root, driver, image_id, coalesce(names ->> '$[0]', ''), exclusive_bytes
+        "SELECT kind, root, driver, image_id, coalesce(names ->> '$[0]', '') AS name, exclusive_bytes
          FROM images JOIN stores ON stores.id = images.store
          WHERE gone_since IS NULL AND images.store IN (SELECT store FROM store_figures)
          ORDER BY exclusive_bytes DESC, image_id, kind, root, driver LIMIT ?1",
@@ -271,9 +214,9 @@ pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> 
     .query_map([most], |row| {
         Ok(BigImage {
             key: store(row, "kind")?,
-            id: row.get(3)?,
-            name: row.get(4)?,
-            exclusive_bytes: u64::try_from(row.get::<_, i64>(5)?).unwrap_or(0),
+            id: row.get("image_id")?,
+            name: row.get("name")?,
+            exclusive_bytes: unsigned(row, "exclusive_bytes")?,
         })
     })?
     .collect()

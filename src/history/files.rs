@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use super::header::Header;
+use super::schema::APPLICATION_ID;
 use crate::sys::quiet::{self, Within};
 use crate::sys::sqlite;
 pub(super) use crate::sys::sqlite::beside;
@@ -27,7 +27,8 @@ pub(super) enum DatabaseFile {
     Damaged(String),
     /// A database; whether it is sound remains to be seen.
     Database {
-        header: Header,
+        /// `PRAGMA user_version`: how many migrations were applied.
+        version: u32,
         /// There is something in the log: it is open now, or was not closed.
         unclosed: bool,
     },
@@ -48,10 +49,35 @@ pub(super) fn look(dir: &Path) -> io::Result<DatabaseFile> {
         Some(Ok(Some(merged))) => merged,
         _ => sqlite::start(&within, &path, HEADER)?,
     };
-    Ok(match Header::parse(&first) {
-        Ok(header) => DatabaseFile::Database { header, unclosed },
+    Ok(match schema_version(&first) {
+        Ok(version) => DatabaseFile::Database { version, unclosed },
         Err(why) => DatabaseFile::Damaged(why.to_owned()),
     })
+}
+
+/// What the first bytes of a database file say of its schema, before SQLite may open it
+/// (<https://www.sqlite.org/fileformat2.html>).
+pub(super) fn schema_version(bytes: &[u8]) -> Result<u32, &'static str> {
+    if bytes.is_empty() {
+        return Err("it is empty");
+    }
+    let Some(header) = bytes.first_chunk::<HEADER>() else {
+        return Err("it is shorter than a header");
+    };
+    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err("it is not an SQLite database");
+    }
+    if !matches!((header[18], header[19]), (1, 1) | (2, 2)) {
+        return Err("its format version is unknown");
+    }
+    if number(68) != APPLICATION_ID {
+        return Err("it is not a database of layersweep");
+    }
+    match number(60) {
+        0 => Err("its schema has no version"),
+        version => Ok(version),
+    }
 }
 
 /// The content of the database at `path` with its log, as one file without a log; `None` where there
@@ -91,4 +117,36 @@ impl Stamp {
 fn within(path: &Path) -> io::Result<Within> {
     quiet::facts(path)?;
     Ok(Within::at(path.parent()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(edit: impl FnOnce(&mut [u8])) -> Result<u32, &'static str> {
+        let mut bytes = vec![0; HEADER];
+        bytes[..16].copy_from_slice(b"SQLite format 3\0");
+        bytes[18..20].copy_from_slice(&[2, 2]);
+        bytes[60..64].copy_from_slice(&7u32.to_be_bytes());
+        bytes[68..72].copy_from_slice(&APPLICATION_ID.to_be_bytes());
+        edit(&mut bytes);
+        schema_version(&bytes)
+    }
+
+    #[test]
+    fn headers() {
+        assert_eq!(header(|_| ()), Ok(7));
+        assert_eq!(header(|b| b[18..20].fill(1)), Ok(7));
+        assert_eq!(header(|b| b[60..64].fill(0xff)), Ok(u32::MAX));
+        for (edit, why) in [
+            ((|b| b.fill(0)) as fn(&mut [u8]), "not an SQLite database"),
+            (|b| b[18] = 3, "format version"),
+            (|b| b[68] = 0, "not a database of layersweep"),
+            (|b| b[60..64].fill(0), "no version"),
+        ] {
+            assert!(header(edit).unwrap_err().contains(why), "{why}");
+        }
+        assert!(schema_version(b"").unwrap_err().contains("empty"));
+        assert!(schema_version(b"SQLite format 3\0").unwrap_err().contains("shorter"));
+    }
 }

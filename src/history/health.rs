@@ -1,6 +1,5 @@
 //! What is wrong with the records, in one line, with a hint.
 
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,55 +15,71 @@ use super::lock::{LockError, StateLockHolder};
 /// before the last block is gone.
 const FULL: u64 = 128 << 10;
 
-/// Why the database could not be used fully. The run continues with what can be read from it and from
-/// the disk; its own record is queued ([`super::pending`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Degraded {
-    /// No permission to read them, or the path cannot exist.
-    NotReadable {
-        /// What cannot be read.
-        path: PathBuf,
-        cause: String,
-    },
-    /// The state directory is not a directory, or its path leads through a file.
-    NoDirectory { path: PathBuf },
-    /// They may not be written by us.
-    NotWritable {
-        /// What cannot be written.
-        path: PathBuf,
-        cause: String,
-    },
-    /// Another run holds the lock for longer than we wait.
-    Locked {
-        /// The lock file or database.
-        path: PathBuf,
-        holder: StateLockHolder,
-    },
-    /// No space or no inodes are left, or a quota is used up.
-    DiskFull { path: PathBuf },
-    /// The filesystem is read-only.
-    ReadOnly { path: PathBuf },
-    /// The disk, or the filesystem, fails.
-    Io {
-        /// What was read or written.
-        path: PathBuf,
-        /// What the kernel or SQLite said.
-        cause: String,
-    },
-    /// The database is sound, but could not be brought to the present schema.
-    NotUpgraded {
-        path: PathBuf,
-        /// What SQLite said.
-        cause: String,
-    },
-    /// A newer layersweep has taken the database over in the middle of a run.
+/// Why the records cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A newer layersweep made it. Nothing was written.
+    #[error("{} has schema version {found}; this layersweep supports only up to {known}", path.display())]
     Newer {
         path: PathBuf,
         found: u32,
         /// The newest that this binary knows.
         known: u32,
     },
+    /// Something is wrong with the file or its filesystem.
+    #[error("{0}")]
+    Degraded(Box<Degraded>),
+    /// SQLite says no to what was asked.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+impl From<Degraded> for Error {
+    fn from(degraded: Degraded) -> Self {
+        Self::Degraded(Box::new(degraded))
+    }
+}
+
+/// Why the database could not be used fully. The run continues with what can be read from it and from
+/// the disk; its own record is queued ([`super::pending`]).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Degraded {
+    /// No permission to read them, or the path cannot exist.
+    #[error("the records in {} cannot be read ({cause}); working without them", path.display())]
+    NotReadable { path: PathBuf, cause: String },
+    /// The state directory is not a directory, or its path leads through a file.
+    #[error("the state directory {} is not a directory; working without records", path.display())]
+    NoDirectory { path: PathBuf },
+    /// They may not be written by us.
+    #[error("the records in {} cannot be written ({cause}); not saved", path.display())]
+    NotWritable { path: PathBuf, cause: String },
+    /// Another run holds the lock for longer than we wait.
+    #[error("the records are locked by {holder} ({}); not saved", path.display())]
+    Locked {
+        /// The lock file or database.
+        path: PathBuf,
+        holder: StateLockHolder,
+    },
+    /// No space or no inodes are left, or a quota is used up.
+    #[error("the disk that holds {} is full; records not saved", path.display())]
+    DiskFull { path: PathBuf },
+    #[error("the filesystem of {} is read-only; records not saved", path.display())]
+    ReadOnly { path: PathBuf },
+    /// The disk, or the filesystem, fails. `cause` is what the kernel or SQLite said.
+    #[error("the records in {} cannot be used ({cause}); not saved", path.display())]
+    Io { path: PathBuf, cause: String },
+    /// The database is sound, but could not be brought to the present schema.
+    #[error("{} cannot be migrated to the current schema ({cause}); not saved", path.display())]
+    NotUpgraded { path: PathBuf, cause: String },
+    /// A newer layersweep has taken the database over in the middle of a run. `known`: the newest that this
+    /// binary knows.
+    #[error(
+        "{} now has schema version {found}; this layersweep supports only up to {known}; not saved",
+        path.display()
+    )]
+    Newer { path: PathBuf, found: u32, known: u32 },
     /// The database is damaged, or no database.
+    #[error("{}", damaged(path, cause, quarantined.as_deref(), *keep_list_lost))]
     Corrupt {
         path: PathBuf,
         /// How that shows.
@@ -74,6 +89,22 @@ pub enum Degraded {
         /// Its keep-list could not be read: everything is pinned now.
         keep_list_lost: bool,
     },
+}
+
+fn damaged(path: &Path, cause: &str, quarantined: Option<&Path>, keep_list_lost: bool) -> String {
+    let path = path.display();
+    let Some(copy) = quarantined else {
+        return format!("the database {path} is damaged ({cause}); working without it");
+    };
+    let keep_list = match keep_list_lost {
+        true => ", and every image is pinned, since the keep-list could not be read",
+        false => " and its keep-list",
+    };
+    format!(
+        "the database {path} was damaged ({cause}); it is kept as {}; a new one was created from the \
+         disk{keep_list}",
+        copy.display()
+    )
 }
 
 impl Degraded {
@@ -229,60 +260,6 @@ fn attempt(dir: &Path) -> io::Result<()> {
     let written = file.write_all(&[0x5a; 64 << 10]).and_then(|()| file.sync_all());
     std::fs::remove_file(&path)?;
     written
-}
-
-impl fmt::Display for Degraded {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotReadable { path, cause } => {
-                write!(to, "the records in {} cannot be read ({cause}); working without them", path.display())
-            }
-            Self::NoDirectory { path } => {
-                write!(
-                    to,
-                    "the state directory {} is not a directory; working without records",
-                    path.display()
-                )
-            }
-            Self::NotWritable { path, cause } => {
-                write!(to, "the records in {} cannot be written ({cause}); not saved", path.display())
-            }
-            Self::Locked { path, holder } => {
-                write!(to, "the records are locked by {holder} ({}); not saved", path.display())
-            }
-            Self::DiskFull { path } => {
-                write!(to, "the disk that holds {} is full; records not saved", path.display())
-            }
-            Self::ReadOnly { path } => {
-                write!(to, "the filesystem of {} is read-only; records not saved", path.display())
-            }
-            Self::Io { path, cause } => {
-                write!(to, "the records in {} cannot be used ({cause}); not saved", path.display())
-            }
-            Self::NotUpgraded { path, cause } => {
-                write!(to, "{} cannot be migrated to the current schema ({cause}); not saved", path.display())
-            }
-            Self::Newer { path, found, known } => {
-                write!(to, "{} now has schema version {found}; this layersweep supports ", path.display())?;
-                write!(to, "only up to {known}; not saved")
-            }
-            Self::Corrupt { path, cause, quarantined: None, .. } => {
-                write!(to, "the database {} is damaged ({cause}); working without it", path.display())
-            }
-            Self::Corrupt { path, cause, quarantined: Some(copy), keep_list_lost } => {
-                let (path, copy) = (path.display(), copy.display());
-                write!(
-                    to,
-                    "the database {path} was damaged ({cause}); it is kept as {copy}; a new one was "
-                )?;
-                write!(to, "created from the disk")?;
-                to.write_str(match keep_list_lost {
-                    true => ", and every image is pinned, since the keep-list could not be read",
-                    false => " and its keep-list",
-                })
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -12,17 +12,15 @@ use std::time::Duration;
 
 use super::back_offs::BackOff;
 use super::db::{PATIENCE, Records};
-use super::error::Error;
 use super::files::{DATABASE, Stamp};
-use super::health::Degraded;
+use super::health::{Degraded, Error};
 use super::pending::{Note, Pending, Queue};
 use super::pins::{self, Pin};
+use super::run_record::put_from;
 pub use super::run_record::{RunEntry, RunRecord};
-use super::run_record::{put, put_from};
 use super::runs::{BEGUN, Certainty, DeletionRow, Event, RunEnd, Start};
 use super::save::save_with_waiting;
 use super::state_directory::StateDirectory;
-use crate::model::StoreId;
 use crate::sys::stop;
 
 /// How long a deletion waits for another writer, and then for a program that is not ours:
@@ -102,7 +100,7 @@ impl Journal {
                 let error = Some(BEGUN.to_owned());
                 let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
                 self.open.push_back(self.record.entries.len());
-                self.record.entries.push(RunEntry { deletion, key: None, back_off: None, spared: false });
+                self.record.entries.push(RunEntry { deletion, back_off: None, spared: false });
             }
         }
         self.save(SHORT);
@@ -121,11 +119,10 @@ impl Journal {
         });
     }
 
-    /// Something was deleted; `store` is that of an image, which then is no longer among those
-    /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
-    /// that is returned.
-    pub fn gone(&mut self, deletion: DeletionRow, store: Option<&StoreId>) -> usize {
-        self.add(RunEntry { deletion, key: store.cloned(), back_off: None, spared: false })
+    /// Something was deleted; an image then is no longer among those that could not be. What came of it may
+    /// follow as [`Self::measured`] at the position that is returned.
+    pub fn gone(&mut self, deletion: DeletionRow) -> usize {
+        self.add(RunEntry { deletion, back_off: None, spared: false })
     }
 
     /// The measured result of the deletion at `position`.
@@ -143,11 +140,9 @@ impl Journal {
         });
     }
 
-    /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of
-    /// an image and its store.
-    pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<(&StoreId, BackOff)>) {
-        let (key, back_off) = back_off.map(|(store, back_off)| (store.clone(), back_off)).unzip();
-        self.add(RunEntry { deletion, key, back_off, spared: false });
+    /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of an image.
+    pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<BackOff>) {
+        self.add(RunEntry { deletion, back_off, spared: false });
         self.spared();
     }
 
@@ -248,25 +243,17 @@ impl Journal {
         let mut opened =
             Records::open_to_write(&self.place, patience, self.left.take().as_ref()).map_err(&unsaved)?;
         opened.degraded.drain(..).for_each(|why| self.tell(why));
-        let (waiting, mut notes) = self.queue.all();
         // The file of what waits is removed once it is saved, so then that has to be on the disk.
+        let (waiting, mut notes) = self.queue.all();
         if self.record.end.is_none() && waiting.is_empty() {
             opened.records.defer_sync().map_err(|error| unsaved(error.into()))?;
         }
+        let mut degraded = Vec::new();
         let (record, from) = (&self.record, self.from);
-        let mut done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| {
+        let done = save_with_waiting(&mut opened.records, &self.queue, (&mut degraded, &mut notes), |tx| {
             put_from(tx, record, from).and_then(|()| pins::list(tx))
         });
-        if let Err(Error::Degraded(why)) = &done
-            && let damage @ Degraded::Corrupt { .. } = why.as_ref()
-        {
-            // Once more, in the new database.
-            let renewed = opened.records.renew(damage.clone()).map_err(&unsaved)?;
-            done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| {
-                put(tx, record).and_then(|()| pins::list(tx))
-            });
-            self.tell(renewed);
-        }
+        degraded.into_iter().for_each(|why| self.tell(why));
         self.note(notes);
         self.left = opened.records.leave().filter(|_| done.is_ok());
         self.pins = Some(done.map_err(unsaved)?.0);

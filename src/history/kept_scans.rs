@@ -37,15 +37,6 @@ pub struct Scanned<'a> {
     pub all_stores: bool,
 }
 
-/// Whether a summary was kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Retention {
-    /// Kept, now or before.
-    Kept,
-    /// Not kept, because a scan that was recorded later is already kept.
-    Superseded,
-}
-
 /// A summary, and as it is stored. To make that of a large store takes longer than to write it, and needs
 /// no database.
 #[derive(Debug)]
@@ -61,8 +52,9 @@ impl Packed {
     }
 }
 
-/// Keeps the summary of a recorded scan and deletes summaries that are due. Idempotent.
-pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusqlite::Result<Retention> {
+/// Keeps the summary of a recorded scan and deletes summaries that are due. Idempotent. `false`: it is not
+/// kept, because a scan that was recorded later already is.
+pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusqlite::Result<bool> {
     store_at_most(tx, scan, packed, BYTES)
 }
 
@@ -71,7 +63,7 @@ fn store_at_most(
     scan: &Scanned<'_>,
     packed: &Packed,
     most: u64,
-) -> rusqlite::Result<Retention> {
+) -> rusqlite::Result<bool> {
     // In the order in which they were recorded: several scans may run at once.
     let late: bool = tx
         .prepare_cached(
@@ -80,7 +72,7 @@ fn store_at_most(
         )?
         .query_row([scan.run_id], |row| row.get(0))?;
     if late {
-        return Ok(Retention::Superseded);
+        return Ok(false);
     }
     let before = match all(tx) {
         Ok(before) => before,
@@ -119,7 +111,7 @@ fn store_at_most(
     let scans: Vec<_> = all(tx)?.into_iter().map(|scan| (scan.id, scan.at)).collect();
     forget(tx, &due(&scans, scan.at))?;
     crowd_out(tx, most)?;
-    Ok(Retention::Kept)
+    Ok(true)
 }
 
 /// Whether a kept scan has stores or filesystems that `summary` has not. A summary is not unpacked for

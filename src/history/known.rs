@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::ages::{self, AgeRule, Basis, Before, FirstSight, ImageAge, InventoryAges, Moment};
 use super::clock::ClockState;
-use super::values::{damaged, maybe_store, moment};
+use super::values::{from_json, maybe_time, moment, store, time};
 use crate::model::path_text;
 use crate::model::{Image, Inventory, StoreId};
 
@@ -44,30 +44,30 @@ pub struct Life {
 #[derive(Clone, Debug, Default)]
 pub struct KnownImages {
     stores: HashMap<StoreId, KnownStore>,
-    /// By store and image id.
-    lives: HashMap<StoreId, HashMap<String, Life>>,
-    /// The same of lives that have ended: how many.
-    ended: HashMap<StoreId, HashMap<String, u32>>,
     clock: Option<ClockState>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct KnownStore {
     last_complete: Option<Timestamp>,
     last_wall: Timestamp,
     last_seen: Timestamp,
+    /// Present lives by image id.
+    lives: HashMap<String, Life>,
+    /// How many lives of an image have ended.
+    ended: HashMap<String, u32>,
 }
 
 impl KnownImages {
     /// The present life of an image.
     #[must_use]
     pub fn image(&self, store: &StoreId, image_id: &str) -> Option<&Life> {
-        self.lives.get(store)?.get(image_id)
+        self.stores.get(store)?.lives.get(image_id)
     }
 
     /// All present lives, in no order.
     pub fn all(&self) -> impl Iterator<Item = &Life> {
-        self.lives.values().flat_map(HashMap::values)
+        self.stores.values().flat_map(|store| store.lives.values())
     }
 
     /// The stored state of the clock, to read the clocks against.
@@ -92,9 +92,8 @@ impl KnownImages {
         let Some(seen) = self.stores.get(store) else {
             return ages::unrecorded(&image.evidence, None, users, 1, now);
         };
-        let Some(life) = self.image(store, &image.id) else {
-            let ended =
-                self.ended.get(store).and_then(|images| images.get(image.id.as_str())).copied().unwrap_or(0);
+        let Some(life) = seen.lives.get(image.id.as_str()) else {
+            let ended = seen.ended.get(image.id.as_str()).copied().unwrap_or(0);
             return ages::unrecorded(&image.evidence, seen.last_complete, users, ended + 1, now);
         };
         let out_of_sight = life.last_seen < seen.last_seen;
@@ -119,15 +118,15 @@ impl KnownImages {
 
 /// The stored state of the clock; `None` before the first scan record.
 pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
-    from.prepare_cached("SELECT record_time, wall, boot_id, since_boot, unsettled_after, leaps FROM clock")?
+    from.prepare_cached("SELECT * FROM clock")?
         .query_row([], |row| {
             Ok(ClockState {
-                record_time: moment(row.get(0)?)?,
-                wall: moment(row.get(1)?)?,
-                boot_id: row.get(2)?,
-                since_boot: row.get(3)?,
-                unsettled_after: row.get::<_, Option<i64>>(4)?.map(moment).transpose()?,
-                leaps: serde_json::from_str(&row.get::<_, String>(5)?).map_err(damaged)?,
+                record_time: time(row, "record_time")?,
+                wall: time(row, "wall")?,
+                boot_id: row.get("boot_id")?,
+                since_boot: row.get("since_boot")?,
+                unsettled_after: maybe_time(row, "unsettled_after")?,
+                leaps: from_json(row, "leaps")?,
             })
         })
         .optional()
@@ -135,38 +134,40 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
 
 /// Everything known of the images that are there.
 pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
-    let mut known = KnownImages { clock: clock(from)?, ..KnownImages::default() };
-    let rows = store_rows(from)?;
-    known.stores = rows.values().cloned().collect();
+    let mut rows = store_rows(from)?;
     let mut select = from.prepare_cached(
         "SELECT store, image_id, max(life) FROM images WHERE gone_since IS NOT NULL GROUP BY store, image_id",
     )?;
     let mut ended = select.query([])?;
     while let Some(row) = ended.next()? {
-        if let Some((store, _)) = rows.get(&row.get(0)?) {
-            known.ended.entry(store.clone()).or_default().insert(row.get(1)?, row.get(2)?);
+        if let Some((_, store)) = rows.get_mut(&row.get(0)?) {
+            store.ended.insert(row.get(1)?, row.get(2)?);
         }
     }
-    for life in select_lives(from, &rows, "WHERE gone_since IS NULL", [])? {
-        let images = match known.lives.get_mut(&life.store) {
-            Some(images) => images,
-            None => known.lives.entry(life.store.clone()).or_default(),
-        };
-        images.insert(life.image_id.clone(), life);
+    let lives = select_lives(from, &rows, "WHERE gone_since IS NULL", [])?;
+    let mut known = KnownImages { stores: rows.into_values().collect(), clock: clock(from)? };
+    for life in lives {
+        if let Some(store) = known.stores.get_mut(&life.store) {
+            store.lives.insert(life.image_id.clone(), life);
+        }
     }
     Ok(known)
 }
 
 /// The stores by their rows, without those whose kind makes no sense.
 fn store_rows(from: &Connection) -> rusqlite::Result<HashMap<i64, (StoreId, KnownStore)>> {
-    let mut select = from.prepare_cached(
-        "SELECT kind, root, driver, last_complete, coalesce(last_wall, last_seen), last_seen, id FROM stores",
-    )?;
+    let mut select = from.prepare_cached("SELECT * FROM stores")?;
     let stores = select.query_map([], |row| {
-        let last_complete = row.get::<_, Option<i64>>(3)?.map(moment).transpose()?;
-        let (last_wall, last_seen) = (moment(row.get(4)?)?, moment(row.get(5)?)?);
-        let (store, id) = (maybe_store(row, "kind")?, row.get(6)?);
-        Ok(store.map(|store| (id, (store, KnownStore { last_complete, last_wall, last_seen }))))
+        let last_seen = time(row, "last_seen")?;
+        let seen = KnownStore {
+            last_complete: maybe_time(row, "last_complete")?,
+            last_wall: maybe_time(row, "last_wall")?.unwrap_or(last_seen),
+            last_seen,
+            lives: HashMap::new(),
+            ended: HashMap::new(),
+        };
+        let id: i64 = row.get("id")?;
+        Ok(store(row, "kind").ok().map(|store| (id, (store, seen))))
     })?;
     stores.filter_map(Result::transpose).collect()
 }
@@ -177,7 +178,7 @@ pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Re
         from,
         &store_rows(from)?,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
-        params![store.kind().as_str(), path_text::to_text(store.root()), store.driver(), image_id],
+        params![store.kind(), path_text::to_text(store.root()), store.driver(), image_id],
     )
 }
 

@@ -26,25 +26,8 @@ pub(super) const RUN_LOCK: &str = "run.lock";
 /// on a full disk.
 const RECORD: usize = 512;
 
-/// How often a directory is made again that others remove meanwhile.
-pub(super) const ATTEMPTS: u32 = 100;
-
 /// For how many times two milliseconds a lock may be held in passing.
 const GLANCES: u32 = 10;
-
-/// Whether an error may come of a directory that others remove and make.
-pub(super) fn is_vanished(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
-}
-
-/// Removes a directory of ours if it is empty, and it is not held as a lock.
-pub(super) fn remove_idle(dir: &Path) -> bool {
-    let is_empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
-    let Some(directory) = File::open(dir).ok().filter(|_| is_empty) else { return false };
-    directory.try_lock_exclusive().is_ok()
-        && same_directory(&directory, dir)
-        && std::fs::remove_dir(dir).is_ok()
-}
 
 /// Who holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,33 +84,25 @@ pub enum LockError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// The right to write to the database, until it is dropped.
+/// A lock file of the state directory, until it is dropped.
 #[derive(Debug)]
-pub(super) struct WriteLock {
+pub struct StateLock {
     _file: File,
 }
 
-impl WriteLock {
-    /// Waits for at most `patience`.
+impl StateLock {
+    /// The right to write to the database. Waits for at most `patience`.
     ///
     /// # Errors
     /// When somebody else keeps it for longer, or the file cannot be made.
-    pub(super) fn acquire(dir: &Path, patience: Duration) -> Result<Self, LockError> {
+    pub(super) fn for_writing(dir: &Path, patience: Duration) -> Result<Self, LockError> {
         acquire(&dir.join(WRITE_LOCK), patience).map(|file| Self { _file: file })
     }
-}
 
-/// The right to write what these records say to a file for others, until it is dropped: who has it
-/// reads last and writes last. It lies with the records, where nobody else can take it.
-#[derive(Debug)]
-pub struct MetricsLock {
-    _file: File,
-}
-
-impl MetricsLock {
-    /// Waits for at most `patience`. `None`: no lock file can be made there (no records, a disk that is
-    /// full or only read, somebody else's records), so no others have one to wait for.
-    pub fn acquire(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
+    /// The right to write what these records say to a file for others: who has it reads last and writes last.
+    /// It lies with the records, where nobody else can take it. `None`: no lock file can be made there (no
+    /// records, a disk that is full or only read, somebody else's records), so no others have one to wait for.
+    pub fn for_metrics(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
         match acquire(&state_dir.join(METRICS_LOCK), patience) {
             Ok(file) => Ok(Some(Self { _file: file })),
             Err(LockError::Io { path, source }) => {
@@ -162,25 +137,16 @@ impl RunLock {
     /// # Errors
     /// When another run has it, or the directory cannot be made or opened.
     pub fn acquire(state_dir: &Path) -> Result<Self, LockError> {
-        let mut attempt = 0;
-        loop {
+        for _ in 0..GLANCES {
             match Self::acquire_once(state_dir) {
-                // Another run has just removed the directory, since nothing waited in it.
-                Ok(None) if attempt < ATTEMPTS => {}
-                Err(LockError::Io { source, .. }) if is_vanished(&source) && attempt < ATTEMPTS => {}
-                Ok(None) => {
-                    let source = io::ErrorKind::NotFound.into();
-                    return Err(LockError::Io { path: state_dir.to_path_buf(), source });
-                }
-                Ok(Some(lock)) => return Ok(lock),
                 // Somebody without a name may be just looking whether it is held.
-                Err(LockError::Held { holder, .. }) if holder.is_nobody() && attempt < GLANCES => {
+                Err(LockError::Held { holder, .. }) if holder.is_nobody() => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                Err(error) => return Err(error),
+                taken => return taken,
             }
-            attempt += 1;
         }
+        Self::acquire_once(state_dir)
     }
 
     /// Whether no run but one of this process is under way. Takes the lock for a glance, without a
@@ -196,8 +162,7 @@ impl RunLock {
         (free(&directory) && file.as_ref().is_none_or(free)) || ours()
     }
 
-    /// `None`: what was locked is not what the name stands for any more.
-    fn acquire_once(state_dir: &Path) -> Result<Option<Self>, LockError> {
+    fn acquire_once(state_dir: &Path) -> Result<Self, LockError> {
         let failed = |source| LockError::Io { path: state_dir.to_path_buf(), source };
         super::state_directory::make_private(state_dir).map_err(failed)?;
         let directory = File::open(state_dir).map_err(failed)?;
@@ -209,16 +174,16 @@ impl RunLock {
             let holder = File::open(&path).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
             return Err(LockError::Held { path, holder });
         }
-        // From here on nobody removes it: that takes the same lock.
-        if !same_directory(&directory, state_dir) {
-            return Ok(None);
+        // Somebody may have removed the directory meanwhile, and others lock a new one.
+        if !is_same(&directory, std::fs::metadata(state_dir)) {
+            return Err(failed(io::ErrorKind::NotFound.into()));
         }
         let file = match acquire(&path, Duration::ZERO) {
             Ok(file) => Some(file),
             Err(held @ LockError::Held { .. }) => return Err(held),
             Err(LockError::Io { .. }) => None,
         };
-        Ok(Some(Self { _directory: Some(directory), _file: file }))
+        Ok(Self { _directory: Some(directory), _file: file })
     }
 }
 
@@ -239,7 +204,7 @@ fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
             .map_err(failed)?;
         match file.try_lock_exclusive() {
             // Somebody may have removed the file meanwhile, and others lock a new one.
-            Ok(()) if !same_file(&file, path) => continue,
+            Ok(()) if !is_same(&file, std::fs::symlink_metadata(path)) => continue,
             Ok(()) => {
                 sign(&file);
                 return Ok(file);
@@ -258,15 +223,6 @@ fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
 
 fn is_held(error: &io::Error) -> bool {
     error.raw_os_error() == fs2::lock_contended_error().raw_os_error()
-}
-
-fn same_file(file: &File, path: &Path) -> bool {
-    is_same(file, std::fs::symlink_metadata(path))
-}
-
-/// The same of a directory, which may be named by a symlink.
-fn same_directory(directory: &File, path: &Path) -> bool {
-    is_same(directory, std::fs::metadata(path))
 }
 
 fn is_same(file: &File, theirs: io::Result<Metadata>) -> bool {
@@ -294,15 +250,16 @@ mod tests {
     #[test]
     fn one_at_a_time_and_the_holder_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let first = WriteLock::acquire(dir.path(), Duration::ZERO).unwrap();
+        let first = StateLock::for_writing(dir.path(), Duration::ZERO).unwrap();
         let start = Instant::now();
-        let error = WriteLock::acquire(dir.path(), Duration::from_millis(60)).unwrap_err();
+        let error = StateLock::for_writing(dir.path(), Duration::from_millis(60)).unwrap_err();
         assert!(start.elapsed() >= Duration::from_millis(60));
         let LockError::Held { holder, .. } = &error else { panic!("{error}") };
         assert_eq!(holder.pid, Some(std::process::id()));
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         let path = dir.path().to_path_buf();
-        let waiting = std::thread::spawn(move || WriteLock::acquire(&path, Duration::from_secs(20)).is_ok());
+        let waiting =
+            std::thread::spawn(move || StateLock::for_writing(&path, Duration::from_secs(20)).is_ok());
         std::thread::sleep(Duration::from_millis(30));
         drop(first);
         assert!(waiting.join().unwrap(), "the second one gets it as soon as it is free");

@@ -8,10 +8,8 @@ use jiff::tz::TimeZone;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::error::Error;
 use super::files::{self, DATABASE, DatabaseFile};
-use super::header::Header;
-use super::health::Degraded;
+use super::health::{Degraded, Error};
 use super::schema;
 use super::state_directory::StateDirectory;
 
@@ -35,7 +33,7 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
 
 /// A database in memory with `content`, at the present schema; says why it is damaged.
 pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
-    let header = Header::parse(content)?;
+    files::schema_version(content)?;
     let open = || {
         let mut connection = Connection::open_in_memory()?;
         connection.deserialize_read_exact("main", content, content.len(), false)?;
@@ -43,9 +41,7 @@ pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
         // All of it is in memory, so this costs little; and a reader that meets the damage later
         // could only give up.
         check_integrity(&connection)?;
-        if header.user_version < schema::newest() {
-            schema::migrate(&mut connection, schema::newest())?;
-        }
+        schema::migrate(&mut connection)?;
         let missing = schema::missing(&connection)?;
         Ok::<_, rusqlite::Error>((connection, missing))
     };
@@ -59,41 +55,47 @@ pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
 /// Fails where a newer layersweep made the database; what else is wrong shows later.
 pub(super) fn refuse_newer(place: &StateDirectory) -> Result<(), Error> {
     match files::look(&place.dir) {
-        Ok(DatabaseFile::Database { header, .. }) => refuse(place, header),
+        Ok(DatabaseFile::Database { version, .. }) => refuse(place, version),
         _ => Ok(()),
     }
 }
 
-pub(super) fn refuse(place: &StateDirectory, header: Header) -> Result<(), Error> {
-    let (path, found, known) = (place.dir.join(DATABASE), header.user_version, schema::newest());
+pub(super) fn refuse(place: &StateDirectory, found: u32) -> Result<(), Error> {
+    let (path, known) = (place.dir.join(DATABASE), schema::newest());
     if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
 }
 
-/// What is known of a database before it is opened.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum BeforeOpening {
-    /// It was only just made.
-    New,
-    Existing {
-        header: Header,
-        /// There is something in its log.
-        unclosed: bool,
-        /// Its structure is looked at in full.
-        doubt: bool,
-    },
-    /// This process has opened it before, and nobody has written to it since.
-    Checked,
+/// How far a database is looked at before it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// Not at all: this process has checked it before, and nobody has written to it since.
+    Nothing,
+    Schema,
+    /// Its structure too, in full.
+    Structure,
+}
+
+impl Check {
+    /// Of a database in `dir`. `doubtful`: it was not closed, or damage was seen.
+    ///
+    /// `quick_check` reads the whole file: of 46 MiB, 0.04 s to 0.1 s from the page cache and 1.4 s
+    /// from the disk, which is too much for a run every five minutes. It is done where the last
+    /// writer did not close the file, and by the first run of a day (UTC): closing writes the file, so
+    /// its modification time says which run that is. Damage that is met in between is dealt with
+    /// where it is met ([`super::Records`]).
+    pub(super) fn of(dir: &Path, doubtful: bool) -> Self {
+        let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
+        let modified = crate::sys::quiet::facts(&dir.join(DATABASE)).ok().and_then(|facts| facts.modified);
+        let today = modified.is_some_and(|modified| day(modified) == day(Timestamp::now()));
+        if doubtful || !today { Self::Structure } else { Self::Schema }
+    }
 }
 
 /// Opens the database at `place` for writing; the caller holds the lock. A program that is not ours
 /// and holds the file is waited for as long as `patience`.
-pub(super) fn connect(
-    place: &StateDirectory,
-    known: BeforeOpening,
-    patience: Duration,
-) -> Result<Connection, Error> {
+pub(super) fn connect(place: &StateDirectory, check: Check, patience: Duration) -> Result<Connection, Error> {
     let path = place.dir.join(DATABASE);
-    let opened = open_existing(place, known, patience);
+    let opened = open_existing(place, check, patience);
     opened.map_err(|error| match error {
         Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
             Some(degraded) => judged(&place.dir, degraded).into(),
@@ -104,19 +106,11 @@ pub(super) fn connect(
     })
 }
 
-fn open_existing(
-    place: &StateDirectory,
-    known: BeforeOpening,
-    patience: Duration,
-) -> Result<Connection, Error> {
+fn open_existing(place: &StateDirectory, check: Check, patience: Duration) -> Result<Connection, Error> {
     let dir = &place.dir;
     let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
     // SQLite is to follow no symlink in place of the database, so the way there has none.
     let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
-    let check = match known {
-        BeforeOpening::New | BeforeOpening::Checked => false,
-        BeforeOpening::Existing { unclosed, doubt, .. } => doubt || unclosed || !written_today(&path),
-    };
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(&path, flags)?;
@@ -133,43 +127,22 @@ fn open_existing(
         return Err(Degraded::NotWritable { path, cause }.into());
     }
     configure(&connection)?;
-    if check {
+    if check == Check::Structure {
         check_integrity(&connection)?;
     }
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    if let BeforeOpening::Existing { header, .. } = known
-        && !header.wal
-    {
+    if check != Check::Nothing {
+        // It is so already, unless somebody has copied it with a tool of their own.
         connection.pragma_update(None, "journal_mode", "WAL")?;
-    }
-    if let BeforeOpening::Checked = known {
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-        return Ok(connection);
-    }
-    schema::migrate(&mut connection, schema::newest())?;
-    // Checked again through SQLite: no writer came in between.
-    let found = schema::version(&connection)?;
-    if found > schema::newest() {
-        return Err(Error::Newer { path, found, known: schema::newest() });
-    }
-    if let Some(missing) = schema::missing(&connection)? {
-        return Err(Degraded::corrupt(&path, format!("{missing} is missing")).into());
+        schema::migrate(&mut connection)?;
+        // Checked again through SQLite: no writer came in between.
+        refuse(place, schema::version(&connection)?)?;
+        if let Some(missing) = schema::missing(&connection)? {
+            return Err(Degraded::corrupt(&path, format!("{missing} is missing")).into());
+        }
     }
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok(connection)
-}
-
-/// Whether a writer has closed the database on this day (UTC).
-///
-/// `quick_check` reads the whole file: of 46 MiB, 0.04 s to 0.1 s from the page cache and 1.4 s
-/// from the disk, which is too much for a run every five minutes. It is done where the last
-/// writer did not close the file, and by the first run of a day: closing writes the file, so
-/// its modification time says which run that is. Damage that is met in between is dealt with
-/// where it is met ([`super::Records`]).
-fn written_today(path: &Path) -> bool {
-    let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
-    let modified = crate::sys::quiet::facts(path).ok().and_then(|facts| facts.modified);
-    modified.is_some_and(|modified| day(modified) == day(Timestamp::now()))
 }
 
 /// Finds what is wrong with the structure of the database.

@@ -10,15 +10,16 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rusqlite::Transaction;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::health::is_no_directory;
-use super::lock::{ATTEMPTS, is_vanished, remove_idle};
 use super::run_record::{RunRecord, put};
-use super::scans::{self, Recorded, ScanRun};
+use super::scan_record::ScanRun;
+use super::scans;
 use super::state_directory::{StateDirectory, make_private};
 
 const ENDING: &str = ".json";
@@ -48,8 +49,9 @@ impl Pending {
         }
     }
 
-    /// Writes it to the database; nothing changes where it is there already.
-    pub fn apply(&self, to: &Transaction<'_>) -> rusqlite::Result<Option<Recorded>> {
+    /// Writes it to the database, and returns the record time of a scan; nothing changes where it is there
+    /// already.
+    pub fn apply(&self, to: &Transaction<'_>) -> rusqlite::Result<Option<Timestamp>> {
         match self {
             Self::Scan(scan) => scans::record(to, scan),
             Self::Run(run) => put(to, run).map(|()| None),
@@ -134,20 +136,11 @@ impl Queue {
         let mut tried = Vec::new();
         for (number, path) in self.dirs.iter().enumerate() {
             let mut notes = Vec::new();
-            let mut put = || {
-                let directory = PendingDirectory::make(path)?;
+            let put = PendingDirectory::make(path).and_then(|directory| {
                 directory.make_room(&name, content.len() as u64, (files, bytes), &mut notes)?;
                 directory.write(&name, &content)
-            };
-            // Another run may just have removed the directory, since it was empty.
-            let mut result = put();
-            for _ in 0..ATTEMPTS {
-                match &result {
-                    Err(error) if is_vanished(error) => result = put(),
-                    _ => break,
-                }
-            }
-            match result {
+            });
+            match put {
                 Ok(path) => {
                     // An older state of it may be where there was room then.
                     let others = self.dirs.iter().enumerate().filter(|(other, _)| *other != number);
@@ -191,25 +184,16 @@ impl Queue {
         (waiting, notes)
     }
 
-    /// Removes what is saved now; of the running system's directories, those too that are empty then.
-    /// The one in the state directory stays: on a full disk there may be no room to make it again.
+    /// Removes what is saved now.
     pub fn done(&self, paths: &[PathBuf]) -> Vec<Note> {
         let gone = |path: &PathBuf| match std::fs::remove_file(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                None
+            }
             Err(error) => Some(unreachable(path, &error.to_string())),
             Ok(()) => None,
         };
-        let notes = paths.iter().filter_map(gone).collect();
-        for dir in self.dirs.iter().skip(1).filter(|dir| paths.iter().any(|path| path.parent() == Some(dir)))
-        {
-            // Where something waits still, it stays, and where a run holds it as its lock; so does the one
-            // above it, which is for all state directories.
-            if remove_idle(dir) {
-                let _ = dir.parent().map(std::fs::remove_dir);
-            }
-        }
-        notes
+        paths.iter().filter_map(gone).collect()
     }
 
     /// Renames a file that can be read but not be applied, so that it does not stand in the way.
@@ -267,8 +251,11 @@ impl PendingDirectory {
             // Names of ours are ASCII; others are none of our business.
             let Ok(name) = entry.file_name().to_str() else { continue };
             if [ENDING, UNREADABLE, UNFINISHED].iter().any(|ending| name.ends_with(ending)) {
-                let facts = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                files.push((name.to_owned(), u64::try_from(facts.st_size).unwrap_or(0)));
+                match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    // Another run has saved it.
+                    Err(Errno::NOENT) => {}
+                    facts => files.push((name.to_owned(), u64::try_from(facts?.st_size).unwrap_or(0))),
+                }
             }
         }
         files.sort();
@@ -294,9 +281,11 @@ impl PendingDirectory {
             if count < most_files && total + bytes <= most_bytes {
                 break;
             }
-            rustix::fs::unlinkat(&self.fd, &name, AtFlags::empty())?;
-            if !name.ends_with(UNFINISHED) {
-                notes.push(Note::Dropped(self.path.join(&name)));
+            match rustix::fs::unlinkat(&self.fd, &name, AtFlags::empty()) {
+                Err(Errno::NOENT) => {}
+                Ok(()) if name.ends_with(UNFINISHED) => {}
+                Ok(()) => notes.push(Note::Dropped(self.path.join(&name))),
+                Err(error) => return Err(error.into()),
             }
             count -= 1;
             total -= length;

@@ -6,30 +6,16 @@ use rusqlite::{Connection, Transaction, params};
 use super::values::{micros, time};
 use crate::model::Pattern;
 
-/// Why something is no pattern.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPattern {
-    #[error("{0}")]
-    Empty(String),
-    /// A character that no reference has.
-    #[error("{pattern:?}: image names cannot contain {character:?}")]
-    Character { pattern: String, character: char },
-    #[error("{pattern:?}: {message}")]
-    Glob { pattern: String, message: String },
-}
-
 /// Reads a pattern that says which images stay ([`Pattern::covers`]).
 ///
 /// # Errors
 /// Why it is none.
-pub fn parse(text: &str) -> Result<Pattern, BadPattern> {
+pub fn parse(text: &str) -> Result<Pattern, String> {
+    // No reference has these.
     if let Some(character) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
-        return Err(BadPattern::Character { pattern: text.to_owned(), character });
+        return Err(format!("{text:?}: image names cannot contain {character:?}"));
     }
-    Pattern::new(text).map_err(|message| match text {
-        "" => BadPattern::Empty(message),
-        _ => BadPattern::Glob { pattern: text.to_owned(), message },
-    })
+    Pattern::new(text).map_err(|why| if text.is_empty() { why } else { format!("{text:?}: {why}") })
 }
 
 /// An entry of the keep-list.

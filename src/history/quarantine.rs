@@ -10,9 +10,8 @@ use rusqlite::Connection;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use super::error::Error;
 use super::files::{self, DATABASE, SIDECARS, beside};
-use super::health::Degraded;
+use super::health::{Degraded, Error};
 use super::pins::{self, Pin};
 use super::{checkup, open, schema};
 
@@ -21,7 +20,7 @@ pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
     let Degraded::Corrupt { path, cause, .. } = damage else {
         return Err(damage.into());
     };
-    let Ok(quarantined) = quarantine(dir) else {
+    let Ok(Some(quarantined)) = quarantine(dir) else {
         return Err(Degraded::corrupt(&path, cause).into());
     };
     let keep_list_lost = create(dir)?;
@@ -39,10 +38,7 @@ pub(super) fn create(dir: &Path) -> Result<bool, Degraded> {
     let unfinished = dir.join("layersweep.db.new");
     let failed = |error: io::Error| Degraded::from_io(dir, &error);
     // A log that lost its database would be read into the new one.
-    let stamp = stamp();
-    for suffix in SIDECARS {
-        move_to_quarantine(&beside(&path, suffix), &path, &stamp, suffix).map_err(failed)?;
-    }
+    quarantine(dir).map_err(failed)?;
     discard(&unfinished);
     let last = last(dir).map_err(failed)?;
     let pins = last.as_deref().map_or(Ok(Vec::new()), pins_of);
@@ -101,7 +97,7 @@ fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
     let filled = Connection::open(path).and_then(|mut connection| {
         open::configure(&connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
-        schema::fill(&mut connection, schema::newest())?;
+        schema::fill(&mut connection)?;
         let transaction = connection.transaction()?;
         pins.iter().try_for_each(|pin| pins::put(&transaction, pin))?;
         transaction.commit()?;
@@ -120,59 +116,47 @@ fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
 
 /// Removes what was never a database.
 fn discard(unfinished: &Path) {
-    for path in SIDECARS.iter().map(|suffix| beside(unfinished, suffix)).chain([unfinished.to_path_buf()]) {
+    for path in ALL.map(|suffix| beside(unfinished, suffix)) {
         if let Err(error) = std::fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
+            && !is_absent(&error)
         {
             tracing::warn!("removing {}: {error}", path.display());
         }
     }
 }
 
-/// Renames the database in `dir` and its sidecar files so that SQLite can still open them, and returns
-/// the new name; the caller holds the lock.
-pub(super) fn quarantine(dir: &Path) -> io::Result<PathBuf> {
+/// Renames the database in `dir`, if there is one, and its sidecar files so that SQLite can still open them, and
+/// returns the new name of the database; the caller holds the lock.
+pub(super) fn quarantine(dir: &Path) -> io::Result<Option<PathBuf>> {
     let path = dir.join(DATABASE);
-    let stamp = stamp();
-    // The database first: without its log it could pass for a sound one of an earlier time.
-    // A log that stays behind when we are killed here is moved when the new one is made.
-    let quarantined = move_to_quarantine(&path, &path, &stamp, "")?.ok_or(io::ErrorKind::NotFound)?;
-    let name = quarantined.to_string_lossy();
-    let taken = name.strip_prefix(&*beside(&path, ".corrupt-").to_string_lossy()).unwrap_or(&stamp);
-    for suffix in SIDECARS {
-        move_to_quarantine(&beside(&path, suffix), &path, taken, suffix)?;
+    let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    // A log of the same name would be read together with it.
+    let is_free = |to: &PathBuf| {
+        ALL.iter().all(|suffix| beside(to, suffix).symlink_metadata().is_err_and(|error| is_absent(&error)))
+    };
+    let to = (0..10_000)
+        .map(|number| if number == 0 { String::new() } else { format!(".{number}") })
+        .map(|number| beside(&path, &format!(".corrupt-{stamp}{number}")))
+        .find(is_free)
+        .ok_or(io::ErrorKind::AlreadyExists)?;
+    let mut quarantined = None;
+    for suffix in ALL {
+        match rename(&beside(&path, suffix), &beside(&to, suffix)) {
+            Ok(()) if suffix.is_empty() => quarantined = Some(to.clone()),
+            Err(error) if !is_absent(&error) => return Err(error),
+            _ => {}
+        }
     }
     sync(dir)?;
     Ok(quarantined)
 }
 
-fn stamp() -> String {
-    Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string()
-}
+/// The database first: without its log it could pass for a sound one of an earlier time. A log that stays
+/// behind when we are killed is moved when the new one is made.
+const ALL: [&str; 4] = ["", SIDECARS[0], SIDECARS[1], SIDECARS[2]];
 
-/// Renames `from` to `<database>.corrupt-<stamp><suffix>`, with a number where that exists;
-/// `None`: there is nothing at `from`.
-fn move_to_quarantine(
-    from: &Path,
-    database: &Path,
-    stamp: &str,
-    suffix: &str,
-) -> io::Result<Option<PathBuf>> {
-    for number in 0..10_000 {
-        let number = if number == 0 { String::new() } else { format!(".{number}") };
-        let to = beside(database, &format!(".corrupt-{stamp}{number}{suffix}"));
-        // A log of the same name would be read together with it.
-        if suffix.is_empty() && SIDECARS.iter().any(|suffix| beside(&to, suffix).symlink_metadata().is_ok()) {
-            continue;
-        }
-        match rename(from, &to) {
-            Ok(()) => return Ok(Some(to)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::from(io::ErrorKind::AlreadyExists))
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 /// Renames and never replaces.

@@ -26,26 +26,22 @@ pub(super) fn is_due(last: Timestamp, now: Timestamp) -> bool {
     last.as_second().div_euclid(DAY) < now.as_second().div_euclid(DAY)
 }
 
-/// Deletes what is older than that; returns how many rows.
-pub(super) fn forget(from: &Connection, now: Timestamp) -> rusqlite::Result<usize> {
+/// Deletes what is older than that.
+pub(super) fn forget(from: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     let before = |days: i64| {
         let limit = now.saturating_sub(SignedDuration::from_hours(24 * days));
         limit.unwrap_or(Timestamp::MIN).as_microsecond()
     };
-    let mut forgotten = 0;
     for (table, days, rows) in [("containers", CONTAINERS_DAYS, CONTAINERS), ("images", LIVES_DAYS, LIVES)] {
         // The first row beyond the limit, if there is one, is found in the index alone.
-        forgotten += from
-            .prepare_cached(&format!(
-                "DELETE FROM {table} WHERE gone_since IS NOT NULL AND gone_since <= max(?1, coalesce(
+        from.prepare_cached(&format!(
+            "DELETE FROM {table} WHERE gone_since IS NOT NULL AND gone_since <= max(?1, coalesce(
                      (SELECT gone_since FROM {table} WHERE gone_since IS NOT NULL
                       ORDER BY gone_since DESC LIMIT 1 OFFSET ?2), ?1))"
-            ))?
-            .execute(params![before(days), rows])?;
+        ))?
+        .execute(params![before(days), rows])?;
     }
-    forgotten +=
-        from.prepare_cached("DELETE FROM stores WHERE last_seen <= ?1")?.execute([before(LIVES_DAYS)])?;
-    forgotten +=
-        from.prepare_cached("DELETE FROM attempts WHERE next_try <= ?1")?.execute([before(ATTEMPTS_DAYS)])?;
-    Ok(forgotten)
+    from.prepare_cached("DELETE FROM stores WHERE last_seen <= ?1")?.execute([before(LIVES_DAYS)])?;
+    from.prepare_cached("DELETE FROM attempts WHERE next_try <= ?1")?.execute([before(ATTEMPTS_DAYS)])?;
+    Ok(())
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::back_offs::{self, BackOff};
 use super::runs::{self, Certainty, DeletionRow, Event, RunEnd, Start, TargetKind};
 use super::usage;
-use crate::model::StoreId;
 
 /// A run as far as it has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,9 +23,7 @@ pub struct RunRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEntry {
     pub deletion: DeletionRow,
-    /// The store of an image.
-    pub key: Option<StoreId>,
-    /// It could not be deleted: not before this again.
+    /// An image that could not be deleted: not before this again.
     pub back_off: Option<BackOff>,
     /// It was begun, but not asked for after all: there is nothing to tell.
     pub spared: bool,
@@ -60,7 +57,7 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
         if entry.deletion.certainty == Certainty::Unknown {
             continue;
         }
-        let (Some(store), TargetKind::Image) = (&entry.key, entry.deletion.kind) else { continue };
+        let (Some(store), TargetKind::Image) = (&entry.deletion.store, entry.deletion.kind) else { continue };
         let (id, at) = (&entry.deletion.id, entry.deletion.at);
         match (&entry.back_off, &entry.deletion.error) {
             (Some(back_off), _) => back_offs::set(tx, store, id, at, back_off)?,

@@ -15,20 +15,16 @@ pub use crate::model::OutcomeKind;
 pub use crate::model::plan::{Reason, TargetKind};
 pub use confirm::{Confirmation, confirm};
 pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
-pub use thin::{Disposition, RunHorizons, disposition, thin};
+pub use thin::thin;
 pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};
 
-use super::values::{json, micros, place, signed};
+use super::values::{json, micros, signed};
 use crate::model::StoreId;
 use crate::model::path_text;
 use crate::model::plan::Phase;
 
-/// A run's row in the database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunKey(i64);
-
-/// Records that a run begins. Once more with the same id, it adds what was not known before.
-pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
+/// Records that a run begins; its row. Once more with the same id, it adds what was not known before.
+pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<i64> {
     tx.prepare_cached(
         "INSERT INTO runs (run_id, command, started, policy, via, trigger_space, trigger_age, mount,
                            usage_before_percent, wanted_bytes, predicted_bytes)
@@ -58,16 +54,15 @@ pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
             start.wanted_bytes.map(signed),
             start.predicted_bytes.map(signed),
         ],
-        |row| row.get(0).map(RunKey),
+        |row| row.get(0),
     )
 }
 
 /// How many deletions of the run `run_id` are recorded; `None`: it is not known at all.
 pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Option<usize>> {
     tx.prepare_cached("SELECT deletions FROM runs WHERE run_id = ?1")?
-        .query_row([run_id], |row| row.get::<_, i64>(0))
+        .query_row([run_id], |row| Ok(usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0)))
         .optional()
-        .map(|known| known.map(|known| usize::try_from(known).unwrap_or(0)))
 }
 
 /// Records the deletion at `position` of a run, the first at 0: before it is asked for, with an
@@ -75,12 +70,12 @@ pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Opti
 /// nothing that is known is forgotten again.
 pub fn deleted(
     tx: &Transaction<'_>,
-    run: RunKey,
+    run: i64,
     position: usize,
     deletion: &DeletionRow,
 ) -> rusqlite::Result<()> {
     tx.prepare_cached("UPDATE runs SET deletions = max(deletions, ?2 + 1), quiet = 0 WHERE id = ?1")?
-        .execute(params![run.0, place(position)])?;
+        .execute(params![run, signed(position)])?;
     let store = deletion.store.as_ref();
     tx.prepare_cached(
         "INSERT INTO deletions (run, position, at, kind, store_kind, root, driver, object_id, names, reason,
@@ -97,11 +92,11 @@ pub fn deleted(
              byproduct_bytes = max(excluded.byproduct_bytes, byproduct_bytes)",
     )?
     .execute(params![
-        run.0,
-        place(position),
+        run,
+        signed(position),
         micros(deletion.at),
         deletion.kind,
-        store.map(|store| store.kind().as_str()),
+        store.map(StoreId::kind),
         store.map(|store| path_text::to_text(store.root())),
         store.map(StoreId::driver),
         deletion.id,
@@ -118,19 +113,19 @@ pub fn deleted(
 }
 
 /// Forgets the deletion at `position`, which was begun and not asked for after all.
-pub(super) fn spared(tx: &Transaction<'_>, run: RunKey, position: usize) -> rusqlite::Result<()> {
+pub(super) fn spared(tx: &Transaction<'_>, run: i64, position: usize) -> rusqlite::Result<()> {
     tx.prepare_cached("DELETE FROM deletions WHERE run = ?1 AND position = ?2 AND outcome = 'unknown'")?
-        .execute(params![run.0, place(position)])?;
+        .execute(params![run, signed(position)])?;
     tx.prepare_cached(
         "UPDATE runs SET deletions = (SELECT coalesce(max(position) + 1, 0) FROM deletions WHERE run = id)
          WHERE id = ?1",
     )?
-    .execute([run.0])?;
+    .execute([run])?;
     Ok(())
 }
 
 /// Records the events that the kubelet would have reported so far.
-pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Result<()> {
+pub fn told(tx: &Transaction<'_>, run: i64, events: &[Event]) -> rusqlite::Result<()> {
     if events.is_empty() {
         return Ok(());
     }
@@ -139,12 +134,12 @@ pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Re
         "UPDATE runs SET events = ?2, quiet = 0
          WHERE id = ?1 AND json_array_length(events) < json_array_length(?2)",
     )?
-    .execute(params![run.0, json(&events)?])?;
+    .execute(params![run, json(&events)?])?;
     Ok(())
 }
 
 /// Records how a run ended.
-pub fn end(tx: &Transaction<'_>, run: RunKey, end: &RunEnd) -> rusqlite::Result<()> {
+pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()> {
     let peaceful =
         matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);
     tx.prepare_cached(
@@ -155,7 +150,7 @@ pub fn end(tx: &Transaction<'_>, run: RunKey, end: &RunEnd) -> rusqlite::Result<
          WHERE id = ?1",
     )?
     .execute(params![
-        run.0,
+        run,
         micros(end.ended),
         end.outcome,
         end.usage_after_percent,
@@ -184,10 +179,9 @@ pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Resul
 }
 
 /// Records a run that is over and deleted nothing: a scan, or a `gc` with nothing to do.
-pub fn record(tx: &Transaction<'_>, start: &Start, ended: &RunEnd) -> rusqlite::Result<RunKey> {
+pub fn record(tx: &Transaction<'_>, start: &Start, ended: &RunEnd) -> rusqlite::Result<()> {
     let run = begin(tx, start)?;
-    end(tx, run, ended)?;
-    Ok(run)
+    end(tx, run, ended)
 }
 
 #[cfg(test)]

@@ -3,19 +3,18 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use jiff::Timestamp;
 use rusqlite::Transaction;
 
 use super::db::Records;
-use super::error::Error;
-use super::health::Degraded;
+use super::health::{Degraded, Error};
 use super::pending::{Note, Pending, Queue, Waiting};
-use super::scans::Recorded;
 
 /// The result of saving.
 #[derive(Debug)]
 pub struct Saved {
-    /// What a scan changed; `None`: it was there already, or is no scan.
-    pub recorded: Option<Recorded>,
+    /// The record time of a scan; `None`: it was there already, or is no scan.
+    pub recorded: Option<Timestamp>,
     /// Whether it is in the database now. If not, it waits, unless a note says that it is lost.
     pub kept: bool,
     /// How many that waited were saved as well.
@@ -35,30 +34,13 @@ pub struct Saved {
 pub fn save(records: &mut Records, queue: &Queue, new: &Pending) -> Result<Saved, Error> {
     let mut degraded = Vec::new();
     let mut notes = Vec::new();
-    // Once more where the database turns out to be damaged: then there is a new one.
-    for attempt in 0..2 {
-        if !records.is_kept() {
-            break;
-        }
-        match save_with_waiting(records, queue, &mut notes, |tx| new.apply(tx)) {
+    if records.is_kept() {
+        match save_with_waiting(records, queue, (&mut degraded, &mut notes), |tx| new.apply(tx)) {
             Ok((recorded, caught_up)) => {
                 return Ok(Saved { recorded, kept: true, caught_up, degraded, notes });
             }
             Err(Error::Degraded(why)) => degraded.push(*why),
             Err(error) => return Err(error),
-        }
-        if attempt == 0
-            && let Some(damage @ Degraded::Corrupt { .. }) = degraded.last().cloned()
-        {
-            degraded.pop();
-            match records.renew(damage) {
-                Ok(renewed) => {
-                    degraded.push(renewed);
-                    continue;
-                }
-                Err(Error::Degraded(why)) => degraded.push(*why),
-                Err(error) => return Err(error),
-            }
         }
         degraded.extend(records.fall_back()?);
     }
@@ -79,19 +61,28 @@ pub fn apply_waiting(records: &mut Records, queue: &Queue) -> Result<(HashSet<St
     Ok((waiting.iter().map(|one| one.item.run_id().to_owned()).collect(), notes))
 }
 
-/// Saves all that waits, and then what `apply` writes, in one transaction; how many waited.
+/// Saves all that waits, and then what `apply` writes, in one transaction; how many waited. Once more where the
+/// database turns out to be damaged: then there is a new one.
 pub(super) fn save_with_waiting<R>(
     records: &mut Records,
     queue: &Queue,
-    notes: &mut Vec<Note>,
-    apply: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<R>,
+    (degraded, notes): (&mut Vec<Degraded>, &mut Vec<Note>),
+    apply: impl Fn(&Transaction<'_>) -> rusqlite::Result<R>,
 ) -> Result<(R, usize), Error> {
     let (waiting, found) = queue.all();
     notes.extend(found);
-    let (result, refused) = records.write(|tx| {
+    let write = |tx: &Transaction<'_>| {
         let refused = apply_all(tx, &waiting)?;
         Ok((apply(tx)?, refused))
-    })?;
+    };
+    let mut written = records.write(write);
+    if let Err(Error::Degraded(why)) = &written
+        && let damage @ Degraded::Corrupt { .. } = why.as_ref()
+    {
+        degraded.push(records.renew(damage.clone())?);
+        written = records.write(write);
+    }
+    let (result, refused) = written?;
     notes.extend(refused.iter().map(|(at, cause)| queue.refuse(&waiting[*at], cause)));
     // No other process can have saved the same: we hold the lock.
     let done: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();

@@ -1,13 +1,30 @@
-//! The part of a scan that the database needs. Written to the database at once, or as JSON
-//! beside it until the database can be written again.
+//! A scan as it is recorded: in the database at once, or as JSON beside it until the database can be
+//! written again.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::clock::{self, ClockState};
+use super::figures::Figures;
 use crate::model::refs::{Refs, Root};
 use crate::model::{Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId};
 use crate::sys::clock::ClockReading;
+
+/// A scan that is to be recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScanRun {
+    /// Id of its run, as [`super::runs::new_id`] makes it.
+    pub run_id: String,
+    pub record: ScanRecord,
+    /// How long it took.
+    pub seconds: f64,
+    /// Everything could be read.
+    pub complete: bool,
+    /// Counts and bytes of the stores of `scan_record`, in their order.
+    pub figures: Vec<Figures>,
+    /// All stores of the node were looked for: none was named in their place.
+    pub all_stores: bool,
+}
 
 /// What a scan saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

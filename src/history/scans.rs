@@ -1,70 +1,61 @@
-//! Records a scan: its content, the filesystem usage, and the run itself.
+//! Records a scan: its content, the filesystem usage, the figures of its stores and the run itself.
 
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::Transaction;
-use serde::{Deserialize, Serialize};
+use rusqlite::{Transaction, params};
 
-use super::figures::{self, Figures};
-use super::observe::{Observed, observe};
-use super::scan_record::ScanRecord;
+use super::observe::observe;
+use super::scan_record::ScanRun;
+use super::values::{json, micros};
 use super::{runs, usage};
+use crate::model::path_text;
 
-/// A scan that is to be recorded.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ScanRun {
-    /// Id of its run, as [`runs::new_id`] makes it.
-    pub run_id: String,
-    pub record: ScanRecord,
-    /// How long it took.
-    pub seconds: f64,
-    /// Everything could be read.
-    pub complete: bool,
-    /// Counts and bytes of the stores of `scan_record`, in their order.
-    pub figures: Vec<Figures>,
-    /// All stores of the node were looked for: none was named in their place.
-    pub all_stores: bool,
-}
-
-/// What became of a scan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    pub run_id: String,
-    /// What it changed.
-    pub observed: Observed,
-}
-
-/// Records a scan; `None`: it is recorded already. Of stores that were scanned later than by this one,
-/// nothing is taken.
-pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<Recorded>> {
+/// Records a scan; its record time, `None`: it is recorded already. Of stores that were scanned later than by
+/// this one, nothing is taken.
+pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<Timestamp>> {
     if runs::known(to, &scan.run_id)?.is_some() {
         return Ok(None);
     }
-    let observed = observe(to, &scan.record)?;
-    let at = observed.record_time;
+    let at = observe(to, &scan.record)?;
     usage::record(to, at, &scan.record.filesystems)?;
-    let scanned = figures::ScanMoment {
-        at,
-        wall: scan.record.taken_at,
-        seconds: scan.seconds,
-        all: scan.all_stores && scan.complete,
-    };
-    let stores = scan.record.stores.iter().zip(&scan.figures);
-    let stores: Vec<_> =
-        stores.map(|(store, figures)| figures::ScannedStore { key: &store.key, figures }).collect();
-    figures::record(to, &scanned, &stores)?;
+    remember(to, at, scan)?;
     let start = runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, at) };
     let outcome = if scan.complete { runs::OutcomeKind::Done } else { runs::OutcomeKind::Incomplete };
-    let ended = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0))
-        .ok()
-        .and_then(|took| at.checked_add(took).ok())
-        .unwrap_or(at);
+    let took = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0)).unwrap_or_default();
+    let ended = at.checked_add(took).unwrap_or(at);
     runs::record(to, &start, &runs::RunEnd::of(ended, outcome))?;
     thin(to, at)?;
-    Ok(Some(Recorded { run_id: start.run_id, observed }))
+    Ok(Some(at))
 }
 
 /// Sums up and forgets what is too old to be kept one by one.
 pub fn thin(to: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     usage::thin(to, now)?;
     runs::thin(to, now)
+}
+
+/// Remembers what a scan found at `at` (record time), unless a later one has been here before.
+pub(super) fn remember(tx: &Transaction<'_>, at: Timestamp, scan: &ScanRun) -> rusqlite::Result<()> {
+    for (store, figures) in scan.record.stores.iter().zip(&scan.figures) {
+        tx.prepare_cached(
+            "INSERT INTO store_figures (store, at, wall, seconds, figures)
+             SELECT id, ?4, ?5, ?6, ?7 FROM stores WHERE kind = ?1 AND root = ?2 AND driver = ?3
+             ON CONFLICT (store) DO UPDATE SET
+                 at = excluded.at, wall = excluded.wall, seconds = excluded.seconds, figures = excluded.figures
+             WHERE at <= excluded.at",
+        )?
+        .execute(params![
+            store.key.kind(),
+            path_text::to_text(store.key.root()),
+            store.key.driver(),
+            micros(at),
+            micros(scan.record.taken_at),
+            scan.seconds,
+            json(figures)?,
+        ])?;
+    }
+    // Every store was looked for, and everything could be read: those that were not seen are gone.
+    if scan.all_stores && scan.complete {
+        tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(at)])?;
+    }
+    Ok(())
 }

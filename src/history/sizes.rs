@@ -2,15 +2,12 @@
 //! (`migrations/0001_history.sql`), only a cache. Whatever in it does not make sense counts as
 //! absent.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, params};
 
+use super::values::{self, micros, signed};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
-use crate::model::{StoreId, StoreKind};
+use crate::model::{StoreId, path_text};
 
 /// How long a store is kept that no scan meets any more.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -28,14 +25,13 @@ pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<SizeCache> {
     let mut select = connection.prepare("SELECT kind, root, driver, sizes FROM layer_sizes")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        let kind: String = row.get(0)?;
-        let sizes = StoreSizes::decode(row.get_ref(3)?.as_blob()?);
-        let (Some(kind), Some(sizes)) = (StoreKind::of_name(&kind), sizes) else {
+        let (Ok(store), Some(sizes)) =
+            (values::store(row, "kind"), StoreSizes::decode(row.get_ref(3)?.as_blob()?))
+        else {
             tracing::debug!("cached sizes do not make sense");
             continue;
         };
-        let root = PathBuf::from(OsString::from_vec(row.get(1)?));
-        cache.stores.insert(StoreId::new(kind, root, row.get(2)?), sizes);
+        cache.stores.insert(store, sizes);
     }
     Ok(cache)
 }
@@ -50,10 +46,9 @@ pub fn store(
     stores: &[(StoreId, Option<StoreSizes>)],
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let now = now.as_microsecond();
-    let micros = |time: SignedDuration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let now = micros(now);
     for (store, sizes) in stores {
-        let (kind, root) = (store.kind().as_str(), store.root().as_os_str().as_bytes());
+        let (kind, root) = (store.kind(), path_text::to_text(store.root()));
         match sizes {
             Some(sizes) => transaction
                 .prepare_cached(
@@ -67,10 +62,10 @@ pub fn store(
                     "UPDATE layer_sizes SET last_used = ?4
                      WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND abs(last_used - ?4) >= ?5",
                 )?
-                .execute(params![kind, root, store.driver(), now, micros(USED_EVERY)])?,
+                .execute(params![kind, root, store.driver(), now, signed(USED_EVERY.as_micros())])?,
         };
     }
-    let limit = now.saturating_sub(micros(FORGOTTEN_AFTER));
+    let limit = now.saturating_sub(signed(FORGOTTEN_AFTER.as_micros()));
     transaction.prepare_cached("DELETE FROM layer_sizes WHERE last_used < ?1")?.execute([limit])?;
     Ok(())
 }

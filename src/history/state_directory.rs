@@ -114,17 +114,21 @@ fn absolute(variable: Option<&OsString>) -> Option<PathBuf> {
 
 /// Makes `dir` where there is none, for us alone.
 pub(super) fn make_private(dir: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(dir) {
+    let make = || DirBuilder::new().mode(0o700).create(dir);
+    let made = match make() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if let Some(parent) = dir.parent() {
                 // Not for others to write to, whatever the umask.
                 DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
             }
-            DirBuilder::new().mode(0o700).create(dir)
+            make()
         }
+        made => made,
+    };
+    match made {
         // Whatever it says (a read-only or a full disk may say so first), it is there.
         Err(_) if dir.is_dir() => Ok(()),
-        other => other,
+        made => made,
     }
 }
 

@@ -9,11 +9,11 @@ mod points;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 pub use points::{Point, Range, Span, roll_up};
 
-use super::values::{micros, moment, signed, time, unsigned};
+use super::values::{micros, signed, time, unsigned};
 use crate::model::Filesystem;
 
 /// Readings closer to each other than this become one point with a low and a high, so that
@@ -64,29 +64,9 @@ pub fn identify<'a>(known: &'a [KnownFilesystem], seen: &Filesystem) -> Option<&
         .or_else(|| newest(&|one| one.capacity_bytes == seen.capacity_bytes))
 }
 
-/// Until when points of each span are rolled up, and until when they are forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeriesHorizons {
-    /// Single readings before this become hours.
-    pub single: Timestamp,
-    /// Hours before this become days.
-    pub hours: Timestamp,
-    /// Days before this are forgotten.
-    pub days: Timestamp,
-}
-
-impl SeriesHorizons {
-    /// Seen from `now`. Only whole hours and days become due.
-    #[must_use]
-    pub fn at(now: Timestamp) -> Self {
-        let before =
-            |age: SignedDuration, span: Span| span.begin(now.saturating_sub(age).unwrap_or(Timestamp::MIN));
-        Self {
-            single: before(KEEP_SINGLE, Span::Hour),
-            hours: before(KEEP_HOURS, Span::Day),
-            days: before(KEEP_DAYS, Span::Day),
-        }
-    }
+/// Before when what is kept for `keep` is due, seen from `now`: only whole spans become due.
+pub(super) fn horizon(now: Timestamp, keep: SignedDuration, span: Span) -> Timestamp {
+    span.begin(now.saturating_sub(keep).unwrap_or(Timestamp::MIN))
 }
 
 /// Adds a reading of each filesystem. Numbers that contradict each other are left out.
@@ -94,19 +74,14 @@ pub fn record(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -
     for filesystem in filesystems.iter().filter(|one| one.used_percent().is_some()) {
         let id = know(tx, at, filesystem)?;
         let mut point = Point::reading(at, filesystem);
+        let since = at.saturating_sub(TOGETHER).unwrap_or(Timestamp::MIN);
         let near = tx
-            .prepare_cached("SELECT * FROM usage WHERE filesystem = ?1 AND span = 0 AND at > ?2 AND at <= ?3 AND capacity = ?4")?
-            .query_map(
-                params![
-                    id,
-                    micros(at.saturating_sub(TOGETHER).unwrap_or(Timestamp::MIN)),
-                    micros(at),
-                    signed(point.capacity_bytes)
-                ],
-                read_point,
+            .prepare_cached(
+                "SELECT * FROM usage
+                 WHERE filesystem = ?1 AND span = 0 AND at > ?2 AND at <= ?3 AND capacity = ?4",
             )?
-            .next()
-            .transpose()?;
+            .query_row(params![id, micros(since), micros(at), signed(point.capacity_bytes)], read_point)
+            .optional()?;
         if let Some(near) = near {
             point = near.with(&point);
         }
@@ -150,21 +125,21 @@ fn know(tx: &Transaction<'_>, at: Timestamp, seen: &Filesystem) -> rusqlite::Res
 
 /// Rolls up and forgets what is due. Cheap where nothing is.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
-    let horizons = SeriesHorizons::at(now);
+    let days = horizon(now, KEEP_DAYS, Span::Day);
     let ids = tx
         .prepare_cached("SELECT id FROM filesystems")?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
     for id in ids {
-        step(tx, id, (Span::Single, horizons.single), Span::Hour)?;
-        step(tx, id, (Span::Hour, horizons.hours), Span::Day)?;
-        forget(tx, id, Span::Day, horizons.days)?;
+        step(tx, id, (Span::Single, horizon(now, KEEP_SINGLE, Span::Hour)), Span::Hour)?;
+        step(tx, id, (Span::Hour, horizon(now, KEEP_HOURS, Span::Day)), Span::Day)?;
+        forget(tx, id, Span::Day, days)?;
     }
     tx.prepare_cached(
         "DELETE FROM filesystems
          WHERE last_seen < ?1 AND NOT EXISTS (SELECT 1 FROM usage WHERE filesystem = filesystems.id)",
     )?
-    .execute([micros(horizons.days)])?;
+    .execute([micros(days)])?;
     Ok(())
 }
 
@@ -183,9 +158,8 @@ fn step(tx: &Transaction<'_>, id: i64, (from, until): (Span, Timestamp), to: Spa
             .prepare_cached(
                 "SELECT * FROM usage WHERE filesystem = ?1 AND span = ?2 AND at = ?3 AND capacity = ?4",
             )?
-            .query_map(params![id, to.seconds(), micros(point.at), signed(point.capacity_bytes)], read_point)?
-            .next()
-            .transpose()?;
+            .query_row(params![id, to.seconds(), micros(point.at), signed(point.capacity_bytes)], read_point)
+            .optional()?;
         put(tx, id, &there.map_or(point, |there| there.with(&point)))?;
     }
     forget(tx, id, from, until)
@@ -287,7 +261,7 @@ fn read_point(row: &Row<'_>) -> rusqlite::Result<Point> {
     };
     Ok(Point {
         span: Span::of_seconds(row.get("span")?),
-        at: moment(row.get("at")?)?,
+        at: time(row, "at")?,
         capacity_bytes: number("capacity")?,
         readings: number("readings")?,
         used: range("used_low", "used_mean", "used_high")?,

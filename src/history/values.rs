@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use rusqlite::types::Type;
 
 use crate::model::path_text;
-use crate::model::{StoreId, StoreKind};
+use crate::model::plan::{Reason, TargetKind};
+use crate::model::{OutcomeKind, StoreId, StoreKind};
 
 /// Microseconds since 1970, as all times are stored.
 pub(super) fn micros(at: Timestamp) -> i64 {
@@ -28,13 +29,8 @@ pub(super) fn moment(micros: i64) -> rusqlite::Result<Timestamp> {
 }
 
 /// SQLite's integers have a sign; nothing here comes near their end.
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A place in a list.
-pub(super) fn place(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+pub(super) fn signed(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
 }
 
 /// The number in `column`, never below 0.
@@ -47,21 +43,23 @@ pub(super) fn maybe_unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite:
     Ok(row.get::<_, Option<i64>>(column)?.map(|number| u64::try_from(number).unwrap_or(0)))
 }
 
-/// The store in the columns `kind`, `root` and `driver`; `None` if its kind makes no sense.
-pub(super) fn maybe_store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<Option<StoreId>> {
-    let (kind, root): (String, String) = (row.get(kind)?, row.get("root")?);
-    let driver = row.get("driver")?;
-    Ok(StoreKind::of_name(&kind).map(|kind| StoreId::new(kind, path_text::from_text(&root), driver)))
-}
-
-/// The same, where a kind that makes no sense is damage.
+/// The store in the columns `kind` (by whatever name), `root` and `driver`.
 pub(super) fn store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<StoreId> {
-    maybe_store(row, kind)?.ok_or_else(|| damaged("not a store kind"))
+    let root: String = row.get("root")?;
+    Ok(StoreId::new(row.get(kind)?, path_text::from_text(&root), row.get("driver")?))
 }
 
 /// A value as JSON.
 pub(super) fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+/// The value whose JSON is in `column`.
+pub(super) fn from_json<T: serde::de::DeserializeOwned>(
+    row: &rusqlite::Row<'_>,
+    column: &str,
+) -> rusqlite::Result<T> {
+    serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(damaged)
 }
 
 /// What does not read as what it should be.
@@ -88,5 +86,10 @@ macro_rules! by_name {
         }
     };
 }
+
+by_name!(OutcomeKind);
+by_name!(Reason);
+by_name!(StoreKind);
+by_name!(TargetKind);
 
 pub(super) use by_name;

@@ -4,16 +4,7 @@ use std::fmt;
 
 use jiff::SignedDuration;
 
-use super::StoreKind;
 use super::reference::bare_id;
-
-impl StoreKind {
-    /// The kind with this name.
-    #[must_use]
-    pub fn of_name(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.as_str() == word)
-    }
-}
 
 /// An error with its causes in one line. Causes that the error text already contains are not repeated.
 #[must_use]

@@ -1,7 +1,15 @@
 //! Enums whose variants have a fixed name in documents and records.
 
-/// Defines an enum with `ALL`, `as_str`, `Display` and serde by the given names.
+/// Defines an enum with `ALL`, `as_str`, `Display` and serde by the given names, which the schemas do not list.
 macro_rules! names {
+    ($(#[$meta:meta])* $name:ident { $($variants:tt)+ }) => {
+        crate::model::names::listed_names! { $(#[$meta])* $name { $($variants)+ } }
+        crate::model::names::string_schema!($name);
+    };
+}
+
+/// The same for an enum with a schema of its own.
+macro_rules! listed_names {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
         #[derive(
@@ -28,8 +36,6 @@ macro_rules! names {
                 to.write_str(self.as_str())
             }
         }
-
-        crate::model::names::string_schema!($name);
     };
 }
 
@@ -53,4 +59,4 @@ macro_rules! string_schema {
     };
 }
 
-pub(crate) use {names, string_schema};
+pub(crate) use {listed_names, names, string_schema};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::names::names;
 use super::refs::{self, Refs, Root};
-use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeKind, StoreIx};
+use super::{ImageIx, Inventory, NodeKind, StoreIx};
 
 /// The type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -151,12 +152,8 @@ impl ScanSummary {
                 ("metadata", sums.metadata),
                 ("other", sums.other),
             ] {
-                add(
-                    place,
-                    SummaryKind::Share,
-                    id.into(),
-                    SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() },
-                );
+                let entry = SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() };
+                add(place, SummaryKind::Share, id.into(), entry);
             }
         }
         for (at, image) in inventory.images.iter().enumerate() {
@@ -181,15 +178,13 @@ impl ScanSummary {
             };
             add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
         }
-        for (at, container) in inventory.containers.iter().enumerate() {
-            let held = inventory.containers[ContainerIx::from(at).get()].holds.iter();
-            let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
+        for container in &inventory.containers {
+            let bytes = container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum();
             let entry = SummaryEntry { bytes, extra: 0, name: container.name.clone() };
             add(&places[container.store.get()], SummaryKind::Container, container.id.to_string(), entry);
         }
-        for (at, leak) in inventory.leaks.iter().enumerate() {
-            let held = inventory.leaks[LeakIx::from(at).get()].holds.iter();
-            let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
+        for leak in &inventory.leaks {
+            let bytes = leak.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum();
             let entry = SummaryEntry { bytes, extra: 0, name: leak.class.to_string() };
             add(&places[leak.store.get()], SummaryKind::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }
@@ -304,31 +299,19 @@ impl SummaryStore {
     }
 }
 
-/// How something changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Turn {
-    /// It is only in the later summary.
-    Came,
-    /// It is only in the earlier summary.
-    Went,
-    /// It holds more.
-    Grew,
-    /// It holds less.
-    Shrank,
-    /// It holds as much, but something else about it changed: a name, who shares it.
-    Altered,
-}
-
-impl Turn {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Came => "came",
-            Self::Went => "went",
-            Self::Grew => "grew",
-            Self::Shrank => "shrank",
-            Self::Altered => "altered",
-        }
+names! {
+    /// How something changed.
+    Turn {
+        /// It is only in the later summary.
+        Came = "came",
+        /// It is only in the earlier summary.
+        Went = "went",
+        /// It holds more.
+        Grew = "grew",
+        /// It holds less.
+        Shrank = "shrank",
+        /// It holds as much, but something else about it changed: a name, who shares it.
+        Altered = "altered",
     }
 }
 

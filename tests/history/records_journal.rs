@@ -99,7 +99,7 @@ fn deletion(number: usize) -> DeletionRow {
 }
 
 fn delete(journal: &mut Journal, number: usize) {
-    let position = journal.gone(deletion(number), Some(&store_key()));
+    let position = journal.gone(deletion(number));
     assert_eq!(position, number);
     journal.measured(position, Some(5), 0, Some(70.5));
 }
@@ -109,7 +109,7 @@ fn announced(journal: &mut Journal, number: usize) {
     journal.begins(deletion(number), Vec::new());
     let measured =
         DeletionRow { measured_bytes: Some(5), usage_after_percent: Some(70.5), ..deletion(number) };
-    journal.gone(measured, Some(&store_key()));
+    journal.gone(measured);
 }
 
 fn reached() -> RunEnd {
@@ -469,7 +469,7 @@ fn journal_for_ever(dir: &Path) {
         let mut journal = journal(&place, &run);
         journal.begins(deletion(0), Vec::new());
         for number in 0..7 {
-            let position = journal.gone(deletion(number), Some(&store_key()));
+            let position = journal.gone(deletion(number));
             say(format!("saved {run} {} 0\n", position + 1));
             journal.measured(position, Some(5), 0, Some(70.5));
             say(format!("saved {run} {} 1\n", position + 1));
@@ -545,7 +545,7 @@ fn attempts_end_with_the_image() {
     for id in &ids {
         let attempt = BackOff { failures: 1, next_try: at(400), last_error: "in use".into() };
         let refused = DeletionRow { id: id.clone(), error: Some("in use".into()), ..deletion(100) };
-        journal.failed(refused, Some((&store_key(), attempt)));
+        journal.failed(refused, Some(attempt));
     }
     assert!(journal.end(RunEnd::of(at(200), OutcomeKind::Failed)).kept);
     let mut records = scan_records::open(&node.place.dir);
@@ -557,7 +557,7 @@ fn attempts_end_with_the_image() {
     // The store is unknown so far, and a scan that waited since before the run is not late.
     let mut seen = scan_record(50);
     seen.images = (0..4).map(|number| image(number, 0)).collect();
-    assert_eq!(record_fresh(&mut records, seen).late_stores, 0);
+    record_fresh(&mut records, seen);
     assert_eq!(tries(&records).len(), 4);
     // A listing that is not complete proves nothing; a complete one does: one is gone, and one was
     // pulled again.
@@ -575,8 +575,8 @@ fn attempts_end_with_the_image() {
     let mut journal = node.journal("two");
     let again = BackOff { failures: 2, next_try: at(2000), last_error: "in use".into() };
     let refused = DeletionRow { id: ids[0].clone(), error: Some("in use".into()), ..deletion(400) };
-    journal.failed(refused, Some((&store_key(), again)));
-    journal.gone(DeletionRow { id: ids[2].clone(), ..deletion(401) }, Some(&store_key()));
+    journal.failed(refused, Some(again));
+    journal.gone(DeletionRow { id: ids[2].clone(), ..deletion(401) });
     assert!(journal.end(RunEnd::of(at(500), OutcomeKind::Reached)).kept);
     let mut records = scan_records::open(&node.place.dir);
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use layersweep::history::Records;
 use layersweep::history::ages::{AgeRule, Basis, Moment};
 use layersweep::history::known::{self, Life};
-use layersweep::history::observe::Observed;
 use layersweep::history::scan_record::ScanRecord;
 use layersweep::model::refs::Refs;
 use layersweep::model::{
@@ -17,7 +16,7 @@ use layersweep::model::{
     Store, StoreId, StoreKind,
 };
 use support::scan_records::{
-    at, container, id, image, known, open, record, record_fresh, scan_record, store_key,
+    Observed, at, container, id, image, known, open, record, record_fresh, scan_record, store_key,
 };
 
 const MINUTE: i64 = 60;
@@ -208,7 +207,7 @@ fn of_a_store_that_was_scanned_later_nothing_is_taken() {
     let before = (rig.life(1).unwrap(), rig.lives(2));
     let clock = rig.records.read(known::clock).unwrap();
     let seen = record(&mut rig.records, &early);
-    assert_eq!((seen.late_stores, seen.images_come, seen.images_gone, seen.containers_come), (1, 0, 0, 0));
+    assert_eq!((seen.images_come, seen.images_gone, seen.containers_come), (0, 0, 0));
     assert_eq!((rig.life(1).unwrap(), rig.lives(2)), before);
     assert_eq!(rig.records.read(known::clock).unwrap(), clock);
 

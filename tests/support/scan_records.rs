@@ -6,9 +6,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use layersweep::history::clock::advance;
 use layersweep::history::known::{self, KnownImages};
-use layersweep::history::observe::{Observed, observe};
+use layersweep::history::observe::observe;
+use layersweep::history::scan_record::ScanRun;
 use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenImage, SeenStore};
-use layersweep::history::scans::ScanRun;
 use layersweep::history::{Access, PATIENCE, Records, StateDirectory};
 use layersweep::model::{
     Consistency, ContainerState, Evidence, EvidenceKind, Filesystem, Owner, StoreId, StoreKind,
@@ -113,9 +113,44 @@ pub fn open(state: &Path) -> Records {
     opened.records
 }
 
+/// What a scan record changed in the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    pub record_time: Timestamp,
+    /// Lives of images that began, and that ended.
+    pub images_come: i64,
+    pub images_gone: i64,
+    pub containers_come: i64,
+    pub containers_gone: i64,
+}
+
 /// Records a scan record.
 pub fn record(records: &mut Records, scan_record: &ScanRecord) -> Observed {
-    records.write(|to| observe(to, scan_record)).unwrap()
+    let count = |records: &Records| {
+        records
+            .read(|from| {
+                [
+                    "images",
+                    "images WHERE gone_since NOT NULL",
+                    "containers",
+                    "containers WHERE gone_since NOT NULL",
+                ]
+                .iter()
+                .map(|rows| from.query_row(&format!("SELECT count(*) FROM {rows}"), [], |row| row.get(0)))
+                .collect::<Result<Vec<i64>, _>>()
+            })
+            .unwrap()
+    };
+    let before = count(records);
+    let record_time = records.write(|to| observe(to, scan_record)).unwrap();
+    let after = count(records);
+    Observed {
+        record_time,
+        images_come: after[0] - before[0],
+        images_gone: after[1] - before[1],
+        containers_come: after[2] - before[2],
+        containers_gone: after[3] - before[3],
+    }
 }
 
 /// As a scan does: reads the clock against the records first.

@@ -6,7 +6,7 @@ use rusqlite::Transaction;
 use super::*;
 use crate::history::db::Records;
 use crate::history::db::tests::kept;
-use crate::history::runs::{self, Certainty, DeletionRow, Reason, RunEnd, RunKey, Start, TargetKind};
+use crate::history::runs::{self, Certainty, DeletionRow, Reason, RunEnd, Start, TargetKind};
 use crate::history::{files, known, schema};
 
 fn at(seconds: i64) -> Timestamp {
@@ -32,7 +32,7 @@ fn deletion(measured_bytes: Option<i64>) -> DeletionRow {
 
 fn database() -> Connection {
     let mut connection = Connection::open_in_memory().unwrap();
-    schema::fill(&mut connection, schema::newest()).unwrap();
+    schema::fill(&mut connection).unwrap();
     connection
 }
 
@@ -44,7 +44,7 @@ fn put<T>(connection: &mut Connection, work: impl FnOnce(&Transaction<'_>) -> ru
     done
 }
 
-fn begin(connection: &mut Connection, command: Command, seconds: i64) -> RunKey {
+fn begin(connection: &mut Connection, command: Command, seconds: i64) -> i64 {
     put(connection, |tx| runs::begin(tx, &Start::of(command, at(seconds))))
 }
 

@@ -1,8 +1,8 @@
 use super::*;
-use crate::history::files::{SIDECARS, beside};
-use crate::history::header::{APPLICATION_ID, Header};
+use crate::history::files::{SIDECARS, beside, schema_version};
 use crate::history::open::check_integrity;
 use crate::history::pins;
+use crate::history::schema::APPLICATION_ID;
 use proptest::prelude::*;
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
             }
         }
         let before = bytes_of(dir.path());
-        assert_eq!(Header::parse(&before[DATABASE]).unwrap().user_version > schema::newest(), !in_log);
+        assert_eq!(schema_version(&before[DATABASE]).unwrap() > schema::newest(), !in_log);
         for access in [Access::Read, Access::Write] {
             let error = Records::open(&StateDirectory::local(dir.path()), access, PATIENCE).unwrap_err();
             assert!(matches!(error, Error::Newer { found, .. } if found == schema::newest() + 1), "{error}");
@@ -365,7 +365,7 @@ fn quarantine_never_replaces() {
 fn whoever_keeps_the_lock_makes_others_work_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    let lock = WriteLock::acquire(dir.path(), Duration::ZERO).unwrap();
+    let lock = StateLock::for_writing(dir.path(), Duration::ZERO).unwrap();
     let mut opened = open(dir.path(), Access::Write);
     let [degraded @ Degraded::Locked { holder, .. }] = &opened.degraded[..] else { panic!() };
     assert_eq!(holder.pid, Some(std::process::id()), "{degraded}");

@@ -1,6 +1,8 @@
 use super::*;
+use crate::history::scan_record::{ScanRecord, ScanRun, SeenStore};
 use crate::history::schema;
-use crate::model::StoreKind;
+use crate::model::{Consistency, StoreKind};
+use crate::sys::clock::ClockReading;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_772_366_400 + seconds).unwrap()
@@ -12,7 +14,7 @@ fn key(root: &str) -> StoreId {
 
 fn database(roots: &[&str]) -> Connection {
     let mut connection = Connection::open_in_memory().unwrap();
-    schema::fill(&mut connection, schema::newest()).unwrap();
+    schema::fill(&mut connection).unwrap();
     for root in roots {
         connection
             .execute(
@@ -27,14 +29,17 @@ fn database(roots: &[&str]) -> Connection {
 
 /// A scan of these stores, each with so many layers.
 fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u64)]) {
-    let found: Vec<_> = stores
-        .iter()
-        .map(|(root, layers)| (key(root), Figures { layers: *layers, ..Figures::default() }))
-        .collect();
-    let seen: Vec<_> = found.iter().map(|(key, figures)| ScannedStore { key, figures }).collect();
-    let scanned = ScanMoment { at: at(seconds), wall: at(seconds + 1), seconds: 0.5, all };
+    let clock =
+        ClockReading { wall: at(seconds + 1), boot_id: "b".into(), since_boot: 0, synchronised: true };
+    let nothing = Inventory::default();
+    let mut record = ScanRecord::new(&nothing, &Refs::new(&nothing), at(seconds + 1), clock, None);
+    let seen = |root| SeenStore { key: key(root), filesystem: 0, consistency: Consistency::Consistent };
+    record.stores = stores.iter().map(|(root, _)| seen(root)).collect();
+    let figures =
+        stores.iter().map(|(_, layers)| Figures { layers: *layers, ..Figures::default() }).collect();
+    let scan = ScanRun { run_id: "r".into(), record, seconds: 0.5, complete: true, figures, all_stores: all };
     let tx = connection.transaction().unwrap();
-    record(&tx, &scanned, &seen).unwrap();
+    crate::history::scans::remember(&tx, at(seconds), &scan).unwrap();
     tx.commit().unwrap();
 }
 

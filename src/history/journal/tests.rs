@@ -6,10 +6,11 @@ use rusqlite::types::Value;
 use super::*;
 use crate::history::back_offs;
 use crate::history::db::tests::kept;
+use crate::history::run_record::put;
 use crate::history::runs::{self, Command, OutcomeKind, Reason, RunError, TargetKind};
 use crate::history::save::apply_waiting;
 use crate::history::{Access, schema};
-use crate::model::{Filesystem, StoreKind};
+use crate::model::{Filesystem, StoreId, StoreKind};
 
 fn at(seconds: usize) -> Timestamp {
     let begin: Timestamp = "2026-11-21T13:00:00Z".parse().unwrap();
@@ -88,7 +89,7 @@ impl Happens {
         let number = journal.record.entries.len();
         match self {
             Self::Gone => {
-                assert_eq!(journal.gone(deletion(number), Some(&store())), number);
+                assert_eq!(journal.gone(deletion(number)), number);
             }
             Self::Measured => {
                 let last = journal.record.entries.iter().rposition(|entry| entry.deletion.error.is_none());
@@ -97,7 +98,7 @@ impl Happens {
             }
             Self::Refused => {
                 let refused = DeletionRow { error: Some("in use".into()), ..deletion(number) };
-                journal.failed(refused, Some((&store(), back_off(number))));
+                journal.failed(refused, Some(back_off(number)));
             }
             Self::Event => {
                 let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
@@ -122,7 +123,7 @@ fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
 
 fn database() -> Connection {
     let mut connection = Connection::open_in_memory().unwrap();
-    schema::fill(&mut connection, schema::newest()).unwrap();
+    schema::fill(&mut connection).unwrap();
     // One that would not go before, and goes now.
     let tx = connection.transaction().unwrap();
     back_offs::set(&tx, &store(), "image 0", at(0), &back_off(0)).unwrap();
@@ -230,7 +231,7 @@ proptest! {
         }
         let expected = saved.map(|saved| {
             let mut connection = Connection::open_in_memory().unwrap();
-            schema::fill(&mut connection, schema::newest()).unwrap();
+            schema::fill(&mut connection).unwrap();
             let tx = connection.transaction().unwrap();
             put(&tx, &saved).unwrap();
             tx.commit().unwrap();
@@ -257,7 +258,8 @@ proptest! {
 /// Saves what waits, as the next command does; how many, and what there is to warn of.
 fn catch_up(records: &mut Records, place: &StateDirectory) -> (usize, Vec<Note>) {
     let mut notes = Vec::new();
-    let ((), saved) = save_with_waiting(records, &Queue::of(place), &mut notes, |_| Ok(())).unwrap();
+    let ((), saved) =
+        save_with_waiting(records, &Queue::of(place), (&mut Vec::new(), &mut notes), |_| Ok(())).unwrap();
     (saved, notes)
 }
 
@@ -269,7 +271,7 @@ fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
     let mut journal = Journal::begin(&place, start());
     journal.place.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
     for number in 0..200 {
-        let position = journal.gone(deletion(number), Some(&store()));
+        let position = journal.gone(deletion(number));
         journal.measured(position, Some(5), 0, None);
     }
     assert_eq!(journal.take_degraded().len(), 1, "said once");
@@ -322,7 +324,7 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
 #[test]
 fn which_runs_failed() {
     let mut connection = Connection::open_in_memory().unwrap();
-    schema::fill(&mut connection, schema::newest()).unwrap();
+    schema::fill(&mut connection).unwrap();
     let tx = connection.transaction().unwrap();
     let failed = || runs::last_failed(&tx, Command::Gc).unwrap();
     assert!(!failed(), "there was none");
@@ -368,7 +370,7 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     let mut journal = Journal::begin(&place, start());
     journal.begins(deletion(0), Vec::new());
     assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Unknown, false)]);
-    journal.gone(deletion(0), None);
+    journal.gone(deletion(0));
     journal.begins(deletion(1), Vec::new());
     journal.spared();
     assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Seen, true)]);
@@ -427,12 +429,12 @@ fn what_goes_along_is_begun_with_the_first() {
     // A kill from here on leaves all three.
     begin(&mut journal, 0);
     assert_eq!(outcomes(dir.path()), [0, 1, 2].map(unknown));
-    journal.gone(deletion(0), None);
+    journal.gone(deletion(0));
     journal.begins(deletion(1), Vec::new());
     assert_eq!(outcomes(dir.path()), [seen(0, true), unknown(1), unknown(2)]);
-    journal.gone(deletion(1), None);
+    journal.gone(deletion(1));
     journal.begins(deletion(2), Vec::new());
-    journal.gone(deletion(2), None);
+    journal.gone(deletion(2));
     // Neither of these was touched.
     begin(&mut journal, 3);
     journal.spared();

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
-use rusqlite::{Row, params};
+use rusqlite::params;
 
 use super::{StoreRow, Writer};
 use crate::history::ages::{self, Before};
 use crate::history::back_offs;
 use crate::history::scan_record::SeenImage;
-use crate::history::values::{json, moment, signed};
+use crate::history::values::{json, micros, moment, signed};
 
 /// The present life of an image, as stored.
 struct Life {
@@ -19,52 +18,9 @@ struct Life {
     last_seen: Option<i64>,
     in_use: bool,
     last_used: Option<i64>,
-    shown: Shown,
-}
-
-/// What may change at every scan.
-#[derive(PartialEq, Eq)]
-struct Shown {
-    names: String,
-    total: i64,
-    exclusive: i64,
-    frees: i64,
-    listed: Option<i64>,
-    pinned: bool,
-}
-
-impl Shown {
-    fn of(image: &SeenImage) -> rusqlite::Result<Self> {
-        Ok(Self {
-            names: json(&image.names)?,
-            total: signed(image.total_bytes),
-            exclusive: signed(image.exclusive_bytes),
-            frees: signed(image.frees_bytes),
-            listed: image.listed_bytes.map(signed),
-            pinned: image.pinned,
-        })
-    }
 }
 
 impl Life {
-    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            id: row.get(0)?,
-            made: row.get(1)?,
-            last_seen: row.get(2)?,
-            in_use: row.get(3)?,
-            last_used: row.get(4)?,
-            shown: Shown {
-                names: row.get(5)?,
-                total: row.get(6)?,
-                exclusive: row.get(7)?,
-                frees: row.get(8)?,
-                listed: row.get(9)?,
-                pinned: row.get(10)?,
-            },
-        })
-    }
-
     fn seen(&self, store: &StoreRow) -> i64 {
         self.last_seen.unwrap_or(store.last_seen)
     }
@@ -109,14 +65,9 @@ impl Writer<'_> {
             self.lives[at] = Some(id);
         }
         for life in lives.values() {
-            match (store.is_complete, life.last_seen) {
-                (true, _) => self.end(store, life)?,
-                (false, None) => {
-                    let mut update =
-                        self.to.prepare_cached("UPDATE images SET last_seen = ?2 WHERE id = ?1")?;
-                    update.execute(params![life.id, store.last_seen])?;
-                }
-                (false, Some(_)) => {}
+            match store.is_complete {
+                true => self.end(store, life)?,
+                false => self.out_of_sight("images", life.id, store)?,
             }
         }
         if store.is_complete {
@@ -126,13 +77,22 @@ impl Writer<'_> {
     }
 
     fn present_lives(&self, store: &StoreRow) -> rusqlite::Result<HashMap<String, Life>> {
-        let mut select = self.to.prepare_cached(
-            "SELECT id, made, last_seen, in_use, last_used, names, total_bytes, exclusive_bytes, frees_bytes,
-                 listed_bytes, pinned, image_id
-             FROM images WHERE store = ?1 AND gone_since IS NULL",
-        )?;
-        let rows = select.query_map([store.id], |row| Ok((row.get(11)?, Life::of(row)?)))?;
-        rows.collect()
+        self.to
+            .prepare_cached(
+                "SELECT id, made, last_seen, in_use, last_used, image_id FROM images
+                 WHERE store = ?1 AND gone_since IS NULL",
+            )?
+            .query_map([store.id], |row| {
+                let life = Life {
+                    id: row.get("id")?,
+                    made: row.get("made")?,
+                    last_seen: row.get("last_seen")?,
+                    in_use: row.get("in_use")?,
+                    last_used: row.get("last_used")?,
+                };
+                Ok((row.get("image_id")?, life))
+            })?
+            .collect()
     }
 
     fn was_remade(&self, store: &StoreRow, life: &Life, image: &SeenImage) -> rusqlite::Result<bool> {
@@ -145,7 +105,7 @@ impl Writer<'_> {
 
     /// Begins a life; returns its row.
     fn begin(
-        &mut self,
+        &self,
         store: &StoreRow,
         image: &SeenImage,
         in_use: bool,
@@ -162,7 +122,6 @@ impl Writer<'_> {
         let gone = gone.filter(|gone| *gone < self.micros);
         let absent_at = absent_at.max(gone).map(moment).transpose()?;
         let (first_detected, sight) = ages::first_sight(&image.evidence, absent_at, &self.now);
-        let shown = Shown::of(image)?;
         self.to
             .prepare_cached(
                 "INSERT INTO images (store, image_id, life, first_detected, evidence, made, in_use, names,
@@ -173,28 +132,22 @@ impl Writer<'_> {
                 store.id,
                 image.id,
                 lives + 1,
-                first_detected.as_microsecond(),
+                micros(first_detected),
                 json(&sight)?,
-                ages::made(store.kind, &image.evidence).map(Timestamp::as_microsecond),
+                ages::made(store.kind, &image.evidence).map(micros),
                 in_use,
-                shown.names,
-                shown.total,
-                shown.exclusive,
-                shown.frees,
-                shown.listed,
-                shown.pinned,
+                json(&image.names)?,
+                signed(image.total_bytes),
+                signed(image.exclusive_bytes),
+                signed(image.frees_bytes),
+                image.listed_bytes.map(signed),
+                image.pinned,
             ])?;
-        self.observed.images_come += 1;
         Ok(self.to.last_insert_rowid())
     }
 
     fn go_on(&self, store: &StoreRow, life: &Life, image: &SeenImage, in_use: bool) -> rusqlite::Result<()> {
-        let made = life.made.or(ages::made(store.kind, &image.evidence).map(Timestamp::as_microsecond));
-        let shown = Shown::of(image)?;
-        let same = life.last_seen.is_none() && life.in_use == in_use && life.made == made;
-        if same && life.shown == shown {
-            return Ok(());
-        }
+        let made = life.made.or(ages::made(store.kind, &image.evidence).map(micros));
         // While it is in use, `last_used` stays what it was.
         let last_used = if in_use { life.last_used } else { life.used(store) };
         // Its last container may have been there until a moment ago: no longer is it proven to be
@@ -205,31 +158,32 @@ impl Writer<'_> {
                 "UPDATE images SET last_seen = NULL, in_use = ?2, last_used = ?3, made = ?4, names = ?5,
                      total_bytes = ?6, exclusive_bytes = ?7, frees_bytes = ?8, listed_bytes = ?9, pinned = ?10,
                      proven_since = max(coalesce(?11, proven_since), coalesce(proven_since, ?11))
-                 WHERE id = ?1",
+                 WHERE id = ?1
+                   AND (last_seen, in_use, made, names, total_bytes, exclusive_bytes, frees_bytes,
+                        listed_bytes, pinned) IS NOT (NULL, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![
                 life.id,
                 in_use,
                 last_used,
                 made,
-                shown.names,
-                shown.total,
-                shown.exclusive,
-                shown.frees,
-                shown.listed,
-                shown.pinned,
+                json(&image.names)?,
+                signed(image.total_bytes),
+                signed(image.exclusive_bytes),
+                signed(image.frees_bytes),
+                image.listed_bytes.map(signed),
+                image.pinned,
                 proven_since,
             ])?;
         Ok(())
     }
 
-    fn end(&mut self, store: &StoreRow, life: &Life) -> rusqlite::Result<()> {
+    fn end(&self, store: &StoreRow, life: &Life) -> rusqlite::Result<()> {
         self.to
             .prepare_cached(
                 "UPDATE images SET gone_since = ?2, last_seen = ?3, last_used = ?4, in_use = 0 WHERE id = ?1",
             )?
             .execute(params![life.id, self.micros, life.seen(store), life.used(store)])?;
-        self.observed.images_gone += 1;
         Ok(())
     }
 }

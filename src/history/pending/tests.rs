@@ -1,9 +1,7 @@
-use super::super::lock::{LockError, RunLock};
 use super::super::runs::{Command, Start};
 use super::*;
 use jiff::Timestamp;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 fn queue(dirs: &[&Path]) -> Queue {
     Queue { dirs: dirs.iter().map(|dir| dir.to_path_buf()).collect() }
@@ -54,7 +52,7 @@ fn what_is_put_waits_in_order_until_it_is_done() {
 }
 
 #[test]
-fn nothing_empty_is_left_behind() {
+fn only_what_is_saved_is_removed_and_below_a_file_nothing_waits() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("file/pending");
     std::fs::write(dir.path().join("file"), "no directory").unwrap();
@@ -69,59 +67,13 @@ fn nothing_empty_is_left_behind() {
     both.done(&paths[..1]);
     assert_eq!(items(&both), [2], "one waits on");
     both.done(&paths);
-    assert!(!ours.exists() && theirs.exists(), "what is another's stays");
-    let (waiting, _) = other.all();
-    other.done(&[waiting[0].path.clone()]);
-    assert!(dir.path().join("run").exists() && !dir.path().join("run/pending").exists());
-    both.put(&run(4));
-    assert_eq!(items(&both), [4], "made anew");
-    // A run holds it as its lock; on a full disk without a file in it.
-    let lock = RunLock::acquire(&ours).unwrap();
-    std::fs::remove_file(ours.join("run.lock")).unwrap();
-    let (waiting, _) = both.all();
-    let paths = [waiting[0].path.clone()];
-    both.done(&paths);
     assert!(names(&ours).is_empty());
-    assert!(RunLock::acquire(&ours).is_err(), "held");
-    drop(lock);
-    both.done(&paths);
-    assert!(!ours.exists());
+    assert_eq!(items(&other), [3], "what is another's stays");
 }
 
-/// A directory that is the lock of a run is never one of two, however often it is removed.
+/// Many runs at once that make the directory and what waits in it lose nothing.
 #[test]
-fn one_run_at_a_time_in_a_directory_that_comes_and_goes() {
-    let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("run/pending/1");
-    let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                for _ in 0..300 {
-                    match RunLock::acquire(&place) {
-                        Ok(lock) => {
-                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                            taken.fetch_add(1, Ordering::SeqCst);
-                            let _ = std::fs::remove_file(place.join("run.lock"));
-                            std::thread::yield_now();
-                            assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
-                            drop(lock);
-                        }
-                        Err(LockError::Held { .. }) => {}
-                        Err(error) => panic!("{error}"),
-                    }
-                    let queue = queue(&[&dir.path().join("none\0"), &place]);
-                    queue.done(&[place.join("gone")]);
-                }
-            });
-        }
-    });
-    assert!(taken.into_inner() > 3);
-}
-
-/// Many runs at once that make the directory and remove it again lose nothing.
-#[test]
-fn directories_that_come_and_go_lose_nothing() {
+fn many_runs_at_once_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("run/pending/1");
     std::thread::scope(|scope| {
@@ -138,7 +90,7 @@ fn directories_that_come_and_go_lose_nothing() {
             });
         }
     });
-    assert!(!dir.path().join("run/pending").exists());
+    assert!(names(&place).is_empty());
 }
 
 #[test]
@@ -215,7 +167,7 @@ fn a_later_state_is_in_one_place() {
     queue(&[&memory]).put(&run(1));
     queue(&[&state, &memory]).put(&run(1));
     assert_eq!(items(&queue(&[&state, &memory])), [1]);
-    assert!(!memory.exists());
+    assert!(names(&memory).is_empty());
 }
 
 #[test]

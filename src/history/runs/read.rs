@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::types::{DeletionRow, Event, RunError, Start};
-use crate::history::values::{self, damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
+use crate::history::values::{from_json, maybe_time, maybe_unsigned, micros, signed, store, time, unsigned};
 use crate::model::path_text;
 use crate::model::plan::TargetKind;
-use crate::model::{OutcomeKind, StoreId};
+use crate::model::{OutcomeKind, StoreKind};
 
 /// Which runs are asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +82,7 @@ const RUN: &str = "SELECT *,
 pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<RunRow>, bool)> {
     let limit = match query.limit {
         0 => -1,
-        limit => i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1,
+        limit => signed(limit).saturating_add(1),
     };
     let mut found = connection
         .prepare_cached(&format!(
@@ -113,7 +113,7 @@ pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Run
 
 /// What the quiet runs since a time were, together.
 pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Quiet> {
-    let found = connection
+    connection
         .prepare_cached(
             "SELECT coalesce(sum(summed) FILTER (WHERE command = 'scan'), 0) AS scans,
                     coalesce(sum(summed) FILTER (WHERE outcome = 'incomplete'), 0) AS incomplete,
@@ -131,8 +131,6 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
                 last: maybe_time(row, "last")?,
             })
         })
-        .optional()?;
-    Ok(found.unwrap_or_default())
 }
 
 /// Runs that really deleted something since a time, oldest first, without the deletions: the
@@ -199,7 +197,10 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
     Ok(DeletionRow {
         at: time(row, "at")?,
         kind: row.get("kind")?,
-        store: store(row)?,
+        store: match row.get::<_, Option<StoreKind>>("store_kind")? {
+            Some(_) => Some(store(row, "store_kind")?),
+            None => None,
+        },
         id: row.get("object_id")?,
         names: from_json(row, "names")?,
         reason: row.get("reason")?,
@@ -210,15 +211,4 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
         error: row.get("error")?,
         certainty: row.get("outcome")?,
     })
-}
-
-fn store(row: &Row<'_>) -> rusqlite::Result<Option<StoreId>> {
-    match row.get::<_, Option<String>>("store_kind")? {
-        Some(_) => values::store(row, "store_kind").map(Some),
-        None => Ok(None),
-    }
-}
-
-fn from_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
-    serde_json::from_str(&row.get::<_, String>(column)?).map_err(damaged)
 }

@@ -15,7 +15,7 @@ fn at(text: &str) -> Timestamp {
 fn database() -> Connection {
     let mut connection = Connection::open_in_memory().unwrap();
     connection.set_prepared_statement_cache_capacity(64);
-    crate::history::schema::fill(&mut connection, crate::history::schema::newest()).unwrap();
+    crate::history::schema::fill(&mut connection).unwrap();
     connection
 }
 
@@ -49,25 +49,42 @@ fn all() -> Query {
 }
 
 #[test]
-fn dispositions() {
-    let horizons = RunHorizons::at(at("2026-11-21T13:37:00Z"));
-    for (started, quiet, deleted, expected) in [
-        ("2026-11-21T13:00:00Z", true, false, Disposition::Keep),
-        ("2026-11-14T00:00:00Z", true, false, Disposition::Keep),
-        ("2026-11-13T23:59:59Z", true, false, Disposition::SumUp),
-        ("2026-11-13T23:59:59Z", false, false, Disposition::Keep),
-        ("2026-08-22T23:59:59Z", false, false, Disposition::SumUp),
-        ("2026-08-22T23:59:59Z", false, true, Disposition::Keep),
-        ("2024-11-20T00:00:00Z", false, true, Disposition::Keep),
-        ("2024-11-19T23:59:59Z", false, true, Disposition::Forget),
-        ("2024-11-19T23:59:59Z", true, false, Disposition::Forget),
-        ("2030-01-01T00:00:00Z", true, false, Disposition::Keep),
+fn how_long_runs_are_kept_one_by_one() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    // The last one of a day stays and stands for all: the first of each pair shows what became of it.
+    let mut expected = Vec::new();
+    for (started, quiet, deletes, stays) in [
+        ("2026-11-21T13:00:00Z", true, false, true),
+        ("2026-11-14T00:00:00Z", true, false, true),
+        ("2026-11-13T23:59:58Z", true, false, false),
+        ("2026-11-12T23:59:58Z", false, false, true),
+        ("2026-08-22T23:59:58Z", false, false, false),
+        ("2026-08-21T23:59:58Z", false, true, true),
+        ("2024-11-20T00:00:00Z", false, true, true),
+        ("2024-11-19T23:59:58Z", false, true, false),
+        ("2024-11-18T23:59:58Z", true, false, false),
+        ("2030-01-01T00:00:00Z", true, false, true),
     ] {
-        assert_eq!(
-            disposition(at(started), quiet, deleted, &horizons),
-            expected,
-            "{started} {quiet} {deleted}"
-        );
+        let ids = [0, 1].map(|second| {
+            let started = at(started) + SignedDuration::from_secs(second);
+            let start = Start::of(if quiet { Command::Scan } else { Command::Gc }, started);
+            let run = begin(&tx, &start).unwrap();
+            if deletes {
+                deleted(&tx, run, 0, &deletion(started, TargetKind::Image)).unwrap();
+            }
+            let outcome = if quiet { OutcomeKind::Done } else { OutcomeKind::Failed };
+            end(&tx, run, &ended(started, outcome)).unwrap();
+            start.run_id
+        });
+        expected.push((started, ids, stays));
+    }
+    thin(&tx, at("2026-11-21T13:37:00Z")).unwrap();
+    let left: Vec<_> = list(&tx, &all()).unwrap().0.into_iter().map(|run| run.start.run_id).collect();
+    for (started, ids, stays) in expected {
+        assert_eq!(left.contains(&ids[0]), stays, "{started}");
+        let forgotten = started < "2024-11-20";
+        assert_eq!(left.contains(&ids[1]), !forgotten, "{started}");
     }
 }
 
@@ -331,7 +348,9 @@ fn two_years_of_five_minutes() {
     let series = usage::series(&connection, None, Some("/var")).unwrap();
     let points = &series[0].points;
     // No reading within the two years is lost, and no low and no high of any day.
-    let first_day = usage::SeriesHorizons::at(now).days.duration_since(start).as_secs() / 86_400;
+    let first_day =
+        usage::horizon(now, SignedDuration::from_hours(731 * 24), Span::Day).duration_since(start).as_secs()
+            / 86_400;
     assert_eq!(first_day, 9);
     let readings: u64 = points.iter().map(|point| point.readings).sum();
     assert!(readings.abs_diff((DAYS - first_day).unsigned_abs() * 288) <= 288, "{readings}");

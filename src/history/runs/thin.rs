@@ -1,12 +1,10 @@
 //! Retention of runs: kept, merged into sums, or deleted.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use crate::history::usage::Span;
-use crate::history::values::{micros, time, unsigned};
+use crate::history::usage::{Span, horizon};
+use crate::history::values::micros;
 
 const KEEP_QUIET: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_IDLE: SignedDuration = SignedDuration::from_hours(90 * 24);
@@ -21,76 +19,43 @@ const MOST_ACTS: i64 = 10_000;
 /// The limits are looked at once in so many runs.
 const LOOK: i64 = 128;
 
-/// How a run is retained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposition {
-    /// Kept as it is.
-    Keep,
-    /// Merged into one row per day, command and outcome.
-    SumUp,
-    Forget,
-}
+/// Microseconds.
+const DAY: i64 = 86_400_000_000;
 
-/// Until when runs are summed up and forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunHorizons {
+/// Until when runs are summed up and forgotten, as the database has times. Only whole days of UTC become due.
+struct Horizons {
     /// Quiet runs before this are summed up.
-    pub quiet: Timestamp,
+    quiet: i64,
     /// Runs that deleted nothing but are not quiet (failures) before this too.
-    pub idle: Timestamp,
+    idle: i64,
     /// Everything before this is forgotten.
-    pub all: Timestamp,
-}
-
-impl RunHorizons {
-    /// Seen from `now`. Only whole days of UTC become due.
-    #[must_use]
-    pub fn at(now: Timestamp) -> Self {
-        let before = |age: SignedDuration| Span::Day.begin(now.saturating_sub(age).unwrap_or(Timestamp::MIN));
-        Self { quiet: before(KEEP_QUIET), idle: before(KEEP_IDLE), all: before(KEEP) }
-    }
-}
-
-/// What becomes of a run that began at `started`.
-#[must_use]
-pub fn disposition(
-    started: Timestamp,
-    quiet: bool,
-    deleted_something: bool,
-    horizons: &RunHorizons,
-) -> Disposition {
-    if started < horizons.all {
-        Disposition::Forget
-    } else if !deleted_something && started < if quiet { horizons.quiet } else { horizons.idle } {
-        Disposition::SumUp
-    } else {
-        Disposition::Keep
-    }
+    all: i64,
 }
 
 /// Sums up and forgets what is due. Cheap where nothing is.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
-    let mut horizons = RunHorizons::at(now);
+    let before = |keep| micros(horizon(now, keep, Span::Day));
+    let mut horizons = Horizons { quiet: before(KEEP_QUIET), idle: before(KEEP_IDLE), all: before(KEEP) };
     let newest: i64 =
         tx.prepare_cached("SELECT coalesce(max(id), 0) FROM runs")?.query_row([], |row| row.get(0))?;
     if newest % LOOK == 0 {
         bound(tx, &mut horizons)?;
     }
-    sum_up(tx, &horizons)?;
     tx.prepare_cached("DELETE FROM deletions WHERE run IN (SELECT id FROM runs WHERE started < ?1)")?
-        .execute([micros(horizons.all)])?;
-    tx.prepare_cached("DELETE FROM runs WHERE started < ?1")?.execute([micros(horizons.all)])?;
-    Ok(())
+        .execute([horizons.all])?;
+    tx.prepare_cached("DELETE FROM runs WHERE started < ?1")?.execute([horizons.all])?;
+    sum_up(tx, true, horizons.quiet)?;
+    sum_up(tx, false, horizons.idle)
 }
 
 /// Moves the horizons nearer, or forgets the oldest acts, where there is too much of
 /// something.
-fn bound(tx: &Transaction<'_>, horizons: &mut RunHorizons) -> rusqlite::Result<()> {
-    let crowd: Option<Timestamp> = tx
+fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> {
+    let crowd: Option<i64> = tx
         .prepare_cached(
             "SELECT started FROM runs WHERE summed = 1 AND deletions = 0 ORDER BY started DESC LIMIT 1 OFFSET ?1",
         )?
-        .query_row([MOST_SINGLE - 1], |row| time(row, "started"))
+        .query_row([MOST_SINGLE - 1], |row| row.get(0))
         .optional()?;
     if let Some(crowd) = crowd {
         horizons.quiet = horizons.quiet.max(crowd);
@@ -112,69 +77,36 @@ fn bound(tx: &Transaction<'_>, horizons: &mut RunHorizons) -> rusqlite::Result<(
     Ok(())
 }
 
-/// A row that stands for one run or for several.
-struct Row {
-    id: i64,
-    started: Timestamp,
-    ended: Option<Timestamp>,
-    quiet: bool,
-    group: (String, Option<String>),
-    runs: u64,
-}
-
-fn sum_up(tx: &Transaction<'_>, horizons: &RunHorizons) -> rusqlite::Result<()> {
-    let mut due = Vec::new();
-    for (quiet, until) in [(true, horizons.quiet), (false, horizons.idle)] {
-        let found = tx
-            .prepare_cached(
-                "SELECT * FROM runs WHERE summed = 1 AND deletions = 0 AND quiet = ?1 AND started < ?2",
-            )?
-            .query_map(params![quiet, micros(until)], read)?
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        due.extend(found);
-    }
-    due.retain(|row| disposition(row.started, row.quiet, false, horizons) == Disposition::SumUp);
-    let Some(first) = due.iter().map(|row| row.started).min() else { return Ok(()) };
-    // What came late joins the row that its day already has.
+/// Makes one row of all runs of a day that began before `until`, deleted nothing and ended alike. The last one
+/// stays, with its errors, and stands for all. What came late joins the row that its day already has.
+fn sum_up(tx: &Transaction<'_>, quiet: bool, until: i64) -> rusqlite::Result<()> {
+    let first: Option<i64> = tx
+        .prepare_cached(
+            "SELECT min(started) FROM runs WHERE summed = 1 AND deletions = 0 AND quiet = ?1 AND started < ?2",
+        )?
+        .query_row(params![quiet, until], |row| row.get(0))?;
+    let Some(first) = first else { return Ok(()) };
     let sums = tx
-        .prepare_cached("SELECT * FROM runs WHERE summed > 1 AND started >= ?1 AND started < ?2")?
-        .query_map([micros(Span::Day.begin(first)), micros(horizons.quiet.max(horizons.idle))], read)?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    let mut days: BTreeMap<_, Vec<Row>> = BTreeMap::new();
-    for row in due.into_iter().chain(sums) {
-        days.entry((Span::Day.begin(row.started), row.quiet, row.group.clone())).or_default().push(row);
-    }
-    for mut rows in days.into_values() {
-        rows.sort_by_key(|row| (row.started, row.id));
-        // The last one stays, with its errors, and stands for all.
-        let Some(last) = rows.pop() else { continue };
-        let (mut started, mut ended, mut runs) = (last.started, last.ended, last.runs);
-        for row in &rows {
-            started = started.min(row.started);
-            ended = ended.max(row.ended);
-            runs = runs.saturating_add(row.runs);
-            tx.prepare_cached("DELETE FROM runs WHERE id = ?1")?.execute([row.id])?;
-        }
-        if runs > last.runs {
-            tx.prepare_cached("UPDATE runs SET started = ?2, ended = ?3, summed = ?4 WHERE id = ?1")?
-                .execute(params![
-                    last.id,
-                    micros(started),
-                    ended.map(micros),
-                    i64::try_from(runs).unwrap_or(i64::MAX)
-                ])?;
-        }
+        .prepare_cached(
+            "SELECT id, last_value(id) OVER alike AS last, min(started) OVER alike AS started,
+                    max(ended) OVER alike AS ended, sum(summed) OVER alike AS runs
+             FROM runs WHERE deletions = 0 AND quiet = ?1 AND started >= ?2 AND started < ?3
+             WINDOW alike AS (PARTITION BY started / ?4, command, outcome ORDER BY started, id
+                              ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)",
+        )?
+        .query_map(params![quiet, first - first % DAY, until, DAY], |row| {
+            Ok((row.get("id")?, row.get("last")?, row.get("started")?, row.get("ended")?, row.get("runs")?))
+        })?
+        .collect::<rusqlite::Result<Vec<(i64, i64, i64, Option<i64>, i64)>>>()?;
+    let mut delete = tx.prepare_cached("DELETE FROM runs WHERE id = ?1")?;
+    let mut sum = tx.prepare_cached(
+        "UPDATE runs SET started = ?2, ended = ?3, summed = ?4 WHERE id = ?1 AND summed < ?4",
+    )?;
+    for (id, last, started, ended, runs) in sums {
+        match id == last {
+            true => sum.execute(params![id, started, ended, runs])?,
+            false => delete.execute([id])?,
+        };
     }
     Ok(())
-}
-
-fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
-    Ok(Row {
-        id: row.get("id")?,
-        started: time(row, "started")?,
-        ended: crate::history::values::maybe_time(row, "ended")?,
-        quiet: row.get("quiet")?,
-        group: (row.get("command")?, row.get("outcome")?),
-        runs: unsigned(row, "summed")?,
-    })
 }

@@ -36,9 +36,6 @@ names! {
 
 by_name!(Certainty);
 by_name!(Command);
-by_name!(TargetKind);
-by_name!(OutcomeKind);
-by_name!(Reason);
 
 /// The error of a started deletion until its outcome is known.
 pub const BEGUN: &str = "started; its outcome is not known yet";

@@ -3,6 +3,7 @@ use crate::disk::size_cache::CachedSize;
 use crate::disk::{Extents, Fingerprint, Tally};
 use crate::history::Records;
 use crate::history::db::tests::kept;
+use crate::model::StoreKind;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -50,7 +51,7 @@ fn stores_are_replaced_and_left_as_they_were() {
     let later = [(a_store("/a"), Some(sizes(2))), (a_store("/b"), None)];
     assert_eq!(stored(&mut records, &later, now()), expected(&[("/a", 2), ("/b", 1)]));
     // What makes no sense counts as absent.
-    let damage = "UPDATE layer_sizes SET sizes = x'0102' WHERE root = CAST('/a' AS BLOB)";
+    let damage = "UPDATE layer_sizes SET sizes = x'0102' WHERE root = '/a'";
     assert_eq!(records.write(|transaction| transaction.execute(damage, [])).unwrap(), 1);
     assert_eq!(loaded(&records), expected(&[("/b", 1)]));
 }

@@ -73,13 +73,13 @@ fn which_filesystem_it_is() {
 
 #[test]
 fn horizons_are_whole_spans() {
-    let horizons = SeriesHorizons::at(at("2026-11-21T13:37:11.5Z"));
-    assert_eq!(horizons.single, at("2026-11-14T13:00:00Z"));
-    assert_eq!(horizons.hours, at("2026-08-23T00:00:00Z"));
-    assert_eq!(horizons.days, at("2024-11-20T00:00:00Z"));
+    let now = at("2026-11-21T13:37:11.5Z");
+    assert_eq!(horizon(now, KEEP_SINGLE, Span::Hour), at("2026-11-14T13:00:00Z"));
+    assert_eq!(horizon(now, KEEP_HOURS, Span::Day), at("2026-08-23T00:00:00Z"));
+    assert_eq!(horizon(now, KEEP_DAYS, Span::Day), at("2024-11-20T00:00:00Z"));
     // A node without a clock.
-    let early = SeriesHorizons::at(at("1970-01-01T00:00:00Z"));
-    assert_eq!(early.single, at("1969-12-25T00:00:00Z"));
+    let early = horizon(at("1970-01-01T00:00:00Z"), KEEP_SINGLE, Span::Hour);
+    assert_eq!(early, at("1969-12-25T00:00:00Z"));
 }
 
 #[test]

@@ -15,10 +15,10 @@ use families as family;
 
 use crate::app::metrics::MetricsData;
 use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
-use crate::history::figures::{CONTAINER_STATES, StoreFigures};
+use crate::history::figures::StoreFigures;
 use crate::history::runs::{Command, OutcomeKind, TargetKind};
 use crate::model::refs::Standing;
-use crate::model::{ARTIFACTS, Filesystem, StoreId};
+use crate::model::{ARTIFACTS, ContainerState, Filesystem, StoreId};
 use crate::policy::Targets;
 use crate::policy::Thresholds;
 use crate::policy::forecast::Forecast;
@@ -95,7 +95,7 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
         }
     }
     page.add(family::LAYERS, &is, figures.layers);
-    for state in CONTAINER_STATES {
+    for state in ContainerState::ALL {
         let count = figures.containers.get(state.as_str()).copied().unwrap_or(0);
         page.add(family::CONTAINERS, &with(state.as_str()), count);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::history::{LockError, MetricsLock};
+use crate::history::{LockError, StateLock};
 
 /// Name of the file where only a directory is named. The collector reads what ends in `.prom`.
 pub const FILE_NAME: &str = "layersweep.prom";
@@ -63,7 +63,7 @@ pub fn write<E>(
     let failed = |source: io::Error| WriteError::Io { path: path.clone(), source };
     let (dir, name) = open_parent(&path).map_err(failed)?;
     let held = |error: LockError| failed(io::Error::new(io::ErrorKind::WouldBlock, error));
-    let _lock = MetricsLock::acquire(state_dir, PATIENCE).map_err(held)?;
+    let _lock = StateLock::for_metrics(state_dir, PATIENCE).map_err(held)?;
     let content = content().map_err(WriteError::Content)?;
     replace(&dir, &name, content.as_bytes()).map_err(failed)?;
     Ok(path)
@@ -217,8 +217,8 @@ mod tests {
         // Where there are no records there is nobody to wait for.
         write(&path, &state.join("none"), say("two")).unwrap();
         assert!(!state.join("none").exists());
-        let lock = MetricsLock::acquire(state, Duration::ZERO).unwrap();
-        let error = MetricsLock::acquire(state, Duration::ZERO).unwrap_err().to_string();
+        let lock = StateLock::for_metrics(state, Duration::ZERO).unwrap();
+        let error = StateLock::for_metrics(state, Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
         drop(lock);
         write(&path, state, say("three")).unwrap();
