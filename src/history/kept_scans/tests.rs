@@ -109,7 +109,7 @@ fn what_was_kept_comes_back() {
     }
     // The same scan twice is one.
     let last = scans.last().unwrap();
-    assert_eq!(keep(&mut connection, &last.run_id, 11 * HOUR, true, &second), true);
+    assert!(keep(&mut connection, &last.run_id, 11 * HOUR, true, &second));
     assert_eq!(all(&connection).unwrap(), scans);
     assert_eq!(load(&connection, last).unwrap().summary, first);
 }
@@ -207,7 +207,7 @@ fn stores_that_were_not_looked_at_are_as_they_were() {
         (4, true, &changed, changed.clone()),
     ] {
         let run_id = recorded(&mut connection, second);
-        assert_eq!(keep(&mut connection, &run_id, second, all_stores, seen), true);
+        assert!(keep(&mut connection, &run_id, second, all_stores, seen));
         let last = all(&connection).unwrap().pop().unwrap();
         assert_eq!(load(&connection, &last).unwrap().summary, expected, "{second}");
         assert_eq!(last.bytes, expected.bytes(), "{second}");
@@ -220,16 +220,16 @@ fn a_picture_is_filed_under_its_own_scan() {
     let (first, second) = (summary(&[(layer(1), 1)]), summary(&[(layer(2), 2)]));
     // Both are recorded before either is kept, as by two processes.
     let ids = [recorded(&mut connection, 0), recorded(&mut connection, 1)];
-    assert_eq!(keep(&mut connection, &ids[0], 0, true, &first), true);
-    assert_eq!(keep(&mut connection, &ids[1], 1, true, &second), true);
+    assert!(keep(&mut connection, &ids[0], 0, true, &first));
+    assert!(keep(&mut connection, &ids[1], 1, true, &second));
     let scans = all(&connection).unwrap();
     for (scan, (id, expected)) in scans.iter().zip(ids.iter().zip([&first, &second])) {
         assert_eq!((&scan.run_id, &load(&connection, scan).unwrap().summary), (id, expected));
     }
     // The other way round: the later one is the newest, whoever comes last.
     let ids = [recorded(&mut connection, 2), recorded(&mut connection, 3)];
-    assert_eq!(keep(&mut connection, &ids[1], 3, true, &second), true);
-    assert_eq!(keep(&mut connection, &ids[0], 2, true, &first), false);
+    assert!(keep(&mut connection, &ids[1], 3, true, &second));
+    assert!(!keep(&mut connection, &ids[0], 2, true, &first));
     assert_eq!(all(&connection).unwrap().pop().unwrap().run_id, ids[1]);
 }
 
@@ -248,7 +248,7 @@ fn what_makes_no_sense_does_not_stay_in_the_way() {
         for (second, all_stores) in [(1, false), (2, true)] {
             let run_id = recorded(&mut connection, second);
             let kept = keep(&mut connection, &run_id, second, all_stores, &seen);
-            assert_eq!(kept, true, "{damage}");
+            assert!(kept, "{damage}");
             let last = all(&connection).unwrap().pop().unwrap();
             assert_eq!(last.run_id, run_id, "{damage}");
             assert_eq!(load(&connection, &last).unwrap().summary, seen, "{damage}");
