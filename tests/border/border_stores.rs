@@ -36,8 +36,8 @@ impl Two {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::at(&dir.path().join("ours"), driver);
-        store.load(&["base", "a", "a2", "b", "other"].map(small::image));
+        let images = ["base", "a", "a2", "b", "other"].map(small::image);
+        let store = Store::of(&dir.path().join("ours"), driver, &images);
         let borrower = borrower(&dir.path().join("theirs"), &store);
         Some(Self { store, borrower, _dir: dir })
     }

@@ -226,8 +226,7 @@ fn vfs_images_go() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::at(&dir.path().join("root"), "vfs");
-    store.load(&support::archive::forest()[..4]);
+    let store = Store::of(&dir.path().join("root"), "vfs", &support::archive::forest()[..4]);
     let editor = edit::editor(&store);
     let mut images = store.images();
     images.sort_by_key(shuffled);

@@ -64,12 +64,15 @@ struct Disk {
 
 impl Disk {
     fn new(fs: Fs, bytes: u64, mkfs: &[&str]) -> Option<Self> {
+        Self::of(fs, bytes, mkfs, &(0..IMAGES).map(image).collect::<Vec<_>>())
+    }
+
+    fn of(fs: Fs, bytes: u64, mkfs: &[&str], images: &[ImageSpec]) -> Option<Self> {
         if !store::require_tools() || !fs.require() {
             return None;
         }
         let loopfs = LoopFs::with(fs, bytes, mkfs, &[]);
-        let store = Store::at(&loopfs.path().join("graphroot"), "overlay");
-        store.load(&(0..IMAGES).map(image).collect::<Vec<_>>());
+        let store = Store::of(&loopfs.path().join("graphroot"), "overlay", images);
         store.podman(["create", "--name", "app", "--network", "none", &name(IMAGES - 1), "/x"]);
         store.unmount();
         Some(Self { store, loopfs })
@@ -118,9 +121,8 @@ impl Disk {
 
     /// With a twin of each image that no container uses, and of some a third one.
     fn with_twins(fs: Fs, bytes: u64, mkfs: &[&str]) -> Option<Self> {
-        let disk = Self::new(fs, bytes, mkfs)?;
-        let twins = (0..IMAGES - 1).map(twin);
-        disk.store.load(&twins.chain([0, 1, 2].map(|at| like(at, "third"))).collect::<Vec<_>>());
+        let twins = (0..IMAGES - 1).map(twin).chain([0, 1, 2].map(|at| like(at, "third")));
+        let disk = Self::of(fs, bytes, mkfs, &(0..IMAGES).map(image).chain(twins).collect::<Vec<_>>())?;
         // `podman build` leaves those that it makes on the way without a name.
         disk.store.podman(["untag", &twin(0).names[0]]);
         disk.store.unmount();

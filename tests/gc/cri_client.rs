@@ -40,17 +40,17 @@ impl Setup {
             return None;
         }
         let directory = tempfile::Builder::new().prefix("layersweep-cri-").tempdir().unwrap();
-        let store = Arc::new(Store::at(&directory.path().join("graphroot"), "overlay"));
         let image = |names: &[&str], layers: &[&str]| ImageSpec {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             layers: layers.iter().map(|name| LayerSpec { small_files: 3, ..LayerSpec::new(name) }).collect(),
             label: names[0].to_owned(),
         };
-        store.load(&[
+        let images = [
             image(&[APP, ALIAS], &["base", "app"]),
             image(&[USED], &["base", "used"]),
             image(&[PAUSE], &["pause"]),
-        ]);
+        ];
+        let store = Arc::new(Store::of(&directory.path().join("graphroot"), "overlay", &images));
         let server = CriServer::start(&store);
         let client = Client::connect(server.endpoint().parse().unwrap(), Options::default()).unwrap();
         Some(Self { server, store, client, _directory: directory })

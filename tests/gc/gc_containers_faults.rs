@@ -50,9 +50,9 @@ impl Node {
             return None;
         }
         let directory = tempfile::Builder::new().prefix("layersweep-gcc-").tempdir().unwrap();
-        let store = Arc::new(Store::at(&directory.path().join("graphroot"), "vfs"));
         let layers = vec![LayerSpec { files: vec![10_000], small_files: 1, ..LayerSpec::new("app") }];
-        store.load(&[ImageSpec { names: vec![IMAGE.into()], layers, label: "app".into() }]);
+        let images = [ImageSpec { names: vec![IMAGE.into()], layers, label: "app".into() }];
+        let store = Arc::new(Store::of(&directory.path().join("graphroot"), "vfs", &images));
         let server = CriServer::start(&store);
         let kubelet = directory.path().join("kubelet");
         fs::create_dir_all(kubelet.join("pods/uid-live")).unwrap();

@@ -45,7 +45,6 @@ impl Down {
     }
 
     fn on(loopfs: LoopFs) -> Self {
-        let store = Store::at(&loopfs.path().join("graphroot"), "overlay");
         let layer =
             |name: &str, bytes| LayerSpec { files: vec![bytes], small_files: 20, ..LayerSpec::new(name) };
         let images: Vec<_> = (0..IMAGES)
@@ -55,7 +54,7 @@ impl Down {
                 label: name(at),
             })
             .collect();
-        store.load(&images);
+        let store = Store::of(&loopfs.path().join("graphroot"), "overlay", &images);
         store.podman(["create", "--name", "app", "--network", "none", &name(IN_USE), "/x"]);
         store.unmount();
         let state = store.scratch().join("state");

@@ -65,7 +65,6 @@ impl Node {
             return None;
         }
         let loopfs = LoopFs::new(fs, 400 * MIB);
-        let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
         let layer = |name: &str, bytes: u64| LayerSpec {
             files: vec![bytes],
             small_files: 20,
@@ -78,7 +77,7 @@ impl Node {
                 label: name(at),
             })
             .collect();
-        store.load(&images);
+        let store = Arc::new(Store::of(&loopfs.path().join("graphroot"), "overlay", &images));
         let server = CriServer::start(&store);
         let pause = name(IN_USE);
         let sandbox = server.podman().sandbox("pod-1", &pause);

@@ -50,8 +50,7 @@ fn store_on(fs: Fs, driver: &str) -> Option<(LoopFs, Store)> {
         return None;
     }
     let loopfs = LoopFs::new(fs, 600 * MIB);
-    let store = Store::at(&loopfs.path().join("root"), driver);
-    store.load(&images());
+    let store = Store::of(&loopfs.path().join("root"), driver, &images());
     loopfs.sync();
     Some((loopfs, store))
 }

@@ -257,6 +257,9 @@ fn hex_digest(bytes: &[u8]) -> String {
     })
 }
 
+/// How long noise is before it repeats: longer than the window in which gzip looks for repetitions.
+const PERIOD: usize = 1 << 16;
+
 /// Repeatable bytes that do not compress (splitmix64).
 pub struct Noise(u64);
 
@@ -287,8 +290,12 @@ impl Noise {
     pub fn bytes(&mut self, length: u64) -> Vec<u8> {
         let length = usize::try_from(length).expect("a file that fits in memory");
         let mut bytes = Vec::with_capacity(length + 8);
-        while bytes.len() < length {
+        while bytes.len() < length.min(PERIOD) {
             bytes.extend_from_slice(&self.next().to_le_bytes());
+        }
+        // Megabytes of it, number by number, take seconds without optimisation.
+        while bytes.len() < length {
+            bytes.extend_from_within(..PERIOD.min(length - bytes.len()));
         }
         bytes.truncate(length);
         bytes

@@ -191,6 +191,7 @@ impl Rig {
         let output = command
             .env("RC", self.scratch.path())
             .env("ROOT", &self.root)
+            .env("KEPT", env!("CARGO_TARGET_TMPDIR"))
             .output()
             .expect("a script of the rig runs");
         assert!(

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -114,22 +114,26 @@ pub fn run(command: &mut Command) -> Run {
         .unwrap_or_else(|error| panic!("{command:?} cannot start: {error}"));
     let stdout = drain(child.stdout.take().expect("a pipe"));
     let stderr = drain(child.stderr.take().expect("a pipe"));
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("waiting for the program") {
-            break status;
-        }
-        if start.elapsed() > Duration::from_secs(300) {
-            child.kill().expect("killing a run that hangs");
-            panic!("{command:?} did not end within five minutes");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    if !ends_within(&child, Duration::from_secs(300)) {
+        child.kill().expect("killing a run that hangs");
+        panic!("{command:?} did not end within five minutes");
+    }
+    let status = child.wait().expect("waiting for the program");
     Run {
         code: status.code().unwrap_or(-1),
         stdout: stdout.join().expect("reading stdout"),
         stderr: stderr.join().expect("reading stderr"),
         took: start.elapsed(),
     }
+}
+
+/// Whether it has ended; waits until it has, but not longer than `patience`.
+fn ends_within(child: &Child, patience: Duration) -> bool {
+    let pid = rustix::process::Pid::from_child(child);
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a process");
+    let patience = rustix::event::Timespec::try_from(patience).expect("a time");
+    let mut ends = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut ends, Some(&patience))).expect("waiting") > 0
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {

@@ -18,8 +18,8 @@ rm -f "$PIDFILE"
 if [ "${1:-}" != --keep-pods ]; then
   # shims carry our socket on their command line; end each by its own pid
   for d in /proc/[0-9]*; do
-    { c=$(tr '\0' ' ' <"$d/cmdline"); } 2>/dev/null || continue
-    case $c in *containerd-shim*"-address $SOCK"*) kill -9 "${d#/proc/}" 2>/dev/null;; esac
+    { mapfile -d '' -t words <"$d/cmdline"; } 2>/dev/null || continue
+    case ${words[*]} in *containerd-shim*"-address $SOCK"*) kill -9 "${d#/proc/}" 2>/dev/null;; esac
   done
   sleep 0.2
   # our mounts only, deepest first

@@ -83,8 +83,7 @@ impl GcNode {
             return None;
         }
         let loopfs = LoopFs::with(fs, bytes, flags, &[]);
-        let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
-        store.load(specs);
+        let store = Arc::new(Store::of(&loopfs.path().join("graphroot"), "overlay", specs));
         let server = CriServer::start(&store);
         let state = store.scratch().join("state");
         Some(Self { server, store, state, loopfs, images: specs.len() })
