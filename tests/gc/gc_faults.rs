@@ -44,7 +44,7 @@ fn assert_warned(run: &Run, parts: &[&str]) {
 #[test]
 fn a_disk_that_is_full_to_the_last_byte() {
     for (fs, code) in [(Fs::Ext4, 1), (Fs::Xfs, 0)] {
-        let Some(node) = GcNode::new(fs, 8).map(GcNode::state_beside_store) else { return };
+        let Some(node) = GcNode::loaded(fs, 8).map(GcNode::state_beside_store) else { return };
         node.age();
         // Room for deletions to matter: 60 MiB of 400 are ours.
         node.fill_to_the_last_byte();

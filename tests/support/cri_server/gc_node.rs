@@ -1,7 +1,7 @@
 //! A node whose image filesystem can be filled up: a podman store on a loop filesystem behind the
 //! test CRI server, its records, and the program's own `gc`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +46,15 @@ fn own_layer(name: &str) -> LayerSpec {
     LayerSpec { files: vec![6 * MIB], small_files: 20, ..LayerSpec::new(name) }
 }
 
+fn specs(images: usize) -> Vec<ImageSpec> {
+    let image = |at| ImageSpec {
+        names: vec![name(at)],
+        layers: vec![base(), own_layer(&format!("old-{at}"))],
+        label: name(at),
+    };
+    (0..images).map(image).collect()
+}
+
 impl GcNode {
     /// A node with so many images of 6 MiB each on a common base, on a filesystem of 400 MiB; the
     /// state directory lies outside. `None` where the machine lacks something.
@@ -62,31 +71,49 @@ impl GcNode {
         Self::on(fs, images, 400 * MIB, flags)
     }
 
+    /// The same as [`Self::new`], of a store that podman itself has just loaded: a copy lies elsewhere on the
+    /// disk, and on a full one that decides whether the last small files still fit.
+    pub fn loaded(fs: Fs, images: usize) -> Option<Self> {
+        let specs = specs(images);
+        let load = |root: &Path| {
+            let store = Store::at(root, "overlay");
+            store.load(&specs);
+            store
+        };
+        Self::with_store(fs, 400 * MIB, &[], images, load).map(Self::with_pod)
+    }
+
     fn on(fs: Fs, images: usize, bytes: u64, flags: &[&str]) -> Option<Self> {
-        let specs: Vec<_> = (0..images)
-            .map(|at| ImageSpec {
-                names: vec![name(at)],
-                layers: vec![base(), own_layer(&format!("old-{at}"))],
-                label: name(at),
-            })
-            .collect();
-        let node = Self::with_images(fs, bytes, flags, &specs)?;
-        let sandbox = node.server.podman().sandbox("pod-1", &name(IN_USE));
-        node.server.podman().container(&sandbox, "pod-1", "app", &name(IN_USE));
-        Some(node)
+        Self::with_images(fs, bytes, flags, &specs(images)).map(Self::with_pod)
+    }
+
+    fn with_pod(self) -> Self {
+        let sandbox = self.server.podman().sandbox("pod-1", &name(IN_USE));
+        self.server.podman().container(&sandbox, "pod-1", "app", &name(IN_USE));
+        self
     }
 
     /// A node with these images and no container, on a filesystem of so many bytes, with further
     /// flags for mkfs. `None` where the machine lacks something.
     pub fn with_images(fs: Fs, bytes: u64, flags: &[&str], specs: &[ImageSpec]) -> Option<Self> {
+        Self::with_store(fs, bytes, flags, specs.len(), |root| Store::of(root, "overlay", specs))
+    }
+
+    fn with_store(
+        fs: Fs,
+        bytes: u64,
+        flags: &[&str],
+        images: usize,
+        make: impl FnOnce(&Path) -> Store,
+    ) -> Option<Self> {
         if !store::require_tools() || !fs.require() {
             return None;
         }
         let loopfs = LoopFs::with(fs, bytes, flags, &[]);
-        let store = Arc::new(Store::of(&loopfs.path().join("graphroot"), "overlay", specs));
+        let store = Arc::new(make(&loopfs.path().join("graphroot")));
         let server = CriServer::start(&store);
         let state = store.scratch().join("state");
-        Some(Self { server, store, state, loopfs, images: specs.len() })
+        Some(Self { server, store, state, loopfs, images })
     }
 
     /// Puts the records on the store's own filesystem.
