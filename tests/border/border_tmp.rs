@@ -234,7 +234,11 @@ fn what_killed_tools_left_goes() {
     while !bed.names().is_empty() {
         // The tools' children end a moment after them, and a tool of another test may be theirs.
         let swept = bed.sweep(&["--delete", "--min-age", "1s"]).json();
-        assert_eq!(paths(&swept, "report"), [] as [&str; 0], "{swept:#}");
+        for leak in list(&swept, "/leaks").iter().filter(|leak| text(leak, "/verdict") == "report") {
+            // One random number in 500 or so reads as a date, and what it names is left to a person.
+            assert!(text(leak, "/evidence").contains("looks like a date"), "{swept:#}");
+            store::succeed(Command::new("rm").args(["-r", text(leak, "/path")]));
+        }
         assert!(Instant::now() < deadline, "{:?} stay: {swept:#}", bed.names());
     }
     store.remove_containers();
