@@ -21,7 +21,7 @@ use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::locks::{HeldLocks, Lock, noise64};
-use super::mounted::{Evidence, PathToDelete, Read};
+use super::mounted::{Evidence, Read};
 use super::orphans::{OrphanAt, Reclaimed};
 use super::write;
 use crate::model::{Orphan, is_old_enough};
@@ -267,8 +267,7 @@ impl<'e> ArtifactSession<'e> {
     }
 
     fn prove_unmounted(&self, below: &Path) -> Result<(), Refusal> {
-        let path = self.top.path().join(below);
-        self.evidence.prove_unused(&[PathToDelete { path: &path, words: Vec::new() }])
+        self.evidence.prove_unmounted(&self.top.path().join(below), &[])
     }
 
     fn write_without(&mut self, digest: &str, names: Option<&[String]>) -> Result<(), Error> {

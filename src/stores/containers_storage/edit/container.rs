@@ -4,7 +4,7 @@ use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Refusal};
 use super::intent::Intent;
-use super::mounted::{self, Read};
+use super::mounted::Read;
 use super::session::Session;
 use crate::stores::containers_storage::places::RecordKind;
 
@@ -25,7 +25,7 @@ impl Editor {
 
 impl Session<'_> {
     fn delete_container(&mut self, id: &str) -> Result<(), Error> {
-        self.prove_no_process(id)?;
+        self.evidence.prove_no_process(id)?;
         let container = self.records.container(id).cloned();
         let container = container.ok_or_else(|| Refusal::Unknown { kind: "container", id: id.to_owned() })?;
         let layer = container.layer.filter(|layer| self.records.layer(layer).is_some());
@@ -50,7 +50,7 @@ impl Session<'_> {
             Some(layer) if self.records.layer(layer).is_none() => {}
             _ => return Ok(()),
         }
-        self.prove_no_process(id)?;
+        self.evidence.prove_no_process(id)?;
         self.prove_directories_of(id)?;
         self.forget_container(id)
     }
@@ -69,11 +69,8 @@ impl Session<'_> {
     }
 
     /// Its `userdata` has mounts of its own (`shm`).
-    fn prove_directories_of(&mut self, id: &str) -> Result<(), Refusal> {
-        let places = self.places.iter().filter_map(|place| place.records(RecordKind::Containers));
-        let paths: Vec<_> = places.map(|containers| containers.path().join(id)).collect();
-        let to_delete: Vec<_> =
-            paths.iter().map(|path| mounted::PathToDelete { path, words: vec![id] }).collect();
-        self.prove_unmounted(&to_delete)
+    fn prove_directories_of(&self, id: &str) -> Result<(), Refusal> {
+        let mut places = self.places.iter().filter_map(|place| place.records(RecordKind::Containers));
+        places.try_for_each(|containers| self.evidence.prove_unmounted(&containers.path().join(id), &[id]))
     }
 }

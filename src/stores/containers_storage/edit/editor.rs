@@ -173,6 +173,7 @@ impl Editor {
         self.options.outside.as_ref().map_or_else(OutsideNeeds::default, |look| look())
     }
 
+    /// The links of a place; other drivers than overlay have none.
     pub(super) fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.get(&place).map(ask)

@@ -354,7 +354,7 @@ impl Session<'_> {
             // It was removed or pulled again meanwhile.
             _ => return self.reclaim_layer_directory(place, name),
         };
-        self.prove_directories_unmounted(&[(place, name, &Default::default())])?;
+        self.prove_directory_unmounted(place, name, &Default::default())?;
         self.empty(place, name)?;
         self.emptied.directories.push((place, name.to_owned()));
         let names = |image: &&ImageRecord| {

@@ -6,7 +6,6 @@ use rustix::fs::{StatxAttributes, StatxFlags};
 
 use super::error::{Error, Fault, Refusal};
 use super::links;
-use super::mounted;
 use super::session::Session;
 use super::store_directory::Role;
 use crate::stores::containers_storage::places::RecordKind;
@@ -40,9 +39,9 @@ impl Session<'_> {
             self.prove_no_lower(&layer.id, &layer.links, &ids)?;
             self.prove_mutable(layer.place, &layer.id)?;
         }
-        self.prove_directories_unmounted(
-            &to_delete.iter().map(|layer| (layer.place, layer.id.as_str(), &layer.links)).collect::<Vec<_>>(),
-        )?;
+        for layer in &to_delete {
+            self.prove_directory_unmounted(layer.place, &layer.id, &layer.links)?;
+        }
         Ok(to_delete)
     }
 
@@ -55,7 +54,7 @@ impl Session<'_> {
 
     pub(super) fn links_of(&self, place: usize, id: &str) -> Result<BTreeSet<String>, Fault> {
         let Some(layers) = &self.places[place].layers else { return Ok(BTreeSet::new()) };
-        self.with_links(place, |links| links.of(id, layers)).unwrap_or_else(|| Ok(BTreeSet::new()))
+        self.editor.with_links(place, |links| links.of(id, layers)).unwrap_or_else(|| Ok(BTreeSet::new()))
     }
 
     /// No layer that has a record, other than those that go as well, has any of `names` in its
@@ -72,26 +71,22 @@ impl Session<'_> {
         names.insert(id.to_owned());
         // In a split store a container's layer in the graphroot is on the imagestore's.
         for place in 0..self.places.len() {
-            if let Some(Some(child)) = self.with_links(place, |links| links.user(&names, needs)) {
+            if let Some(Some(child)) = self.editor.with_links(place, |links| links.user(&names, needs)) {
                 return Err(Refusal::HasChild { layer: id.to_owned(), child });
             }
         }
         Ok(())
     }
 
-    pub(super) fn prove_directories_unmounted(
-        &mut self,
-        directories: &[(usize, &str, &BTreeSet<String>)],
+    pub(super) fn prove_directory_unmounted(
+        &self,
+        place: usize,
+        id: &str,
+        links: &BTreeSet<String>,
     ) -> Result<(), Refusal> {
-        let mut paths = Vec::new();
-        for &(place, id, links) in directories {
-            let Some(layers) = &self.places[place].layers else { continue };
-            let words = std::iter::once(id).chain(links.iter().map(String::as_str)).collect::<Vec<_>>();
-            paths.push((layers.path().join(id), words));
-        }
-        let to_delete: Vec<_> =
-            paths.iter().map(|(path, words)| mounted::PathToDelete { path, words: words.clone() }).collect();
-        self.prove_unmounted(&to_delete)
+        let Some(layers) = &self.places[place].layers else { return Ok(()) };
+        let words: Vec<_> = std::iter::once(id).chain(links.iter().map(String::as_str)).collect();
+        self.evidence.prove_unmounted(&layers.path().join(id), &words)
     }
 
     /// An immutable directory cannot be moved; a layer that is flagged and stays would stop
@@ -138,11 +133,7 @@ impl Session<'_> {
     /// and continues.
     fn delete_flagged(&mut self, layer: &LayerToDelete) -> Result<(), Error> {
         let before = self.records.files[layer.file].table.clone();
-        let flagged = self.records.files[layer.file].table.flag_incomplete(&layer.id);
-        flagged.map_err(|error| Refusal::Damaged {
-            path: self.records.files[layer.file].path.clone(),
-            message: error.to_string(),
-        })?;
+        self.records.files[layer.file].change(|table| table.flag_incomplete(&layer.id))?;
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
             // Some of its files may be gone: the next process sees the flag.

@@ -19,15 +19,6 @@ use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
 
-/// What is to be removed.
-#[derive(Debug)]
-pub(super) struct PathToDelete<'a> {
-    /// Its absolute path.
-    pub(super) path: &'a Path,
-    /// Words of an overlay's options that mean it: a layer's id, the names of its links.
-    pub(super) words: Vec<&'a str>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// The mounts alone.
@@ -107,20 +98,22 @@ impl Evidence {
         Ok(true)
     }
 
-    /// Refuses if a mount needs any of `to_delete`.
-    pub(super) fn prove_unused(&self, to_delete: &[PathToDelete<'_>]) -> Result<(), Refusal> {
-        for PathToDelete { path, words } in to_delete {
-            let name = path.file_name().and_then(|name| name.to_str());
-            if words.iter().copied().chain(name).any(|word| self.since.contains(word)) {
-                let why = "it has just been mounted".to_owned();
-                return Err(Refusal::Busy { path: path.to_path_buf(), why });
-            }
-            if let Some(user) = self.mounts.user(path, words) {
-                let path: PathBuf = path.to_path_buf();
-                return Err(Refusal::Mounted { path, at: user.mount.mount_point.clone(), pid: user.pid });
-            }
+    /// Refuses if anything is mounted on, from or below `path`, which is absolute. `words` mean it in an
+    /// overlay's options: a layer's id, the names of its links.
+    pub(super) fn prove_unmounted(&self, path: &Path, words: &[&str]) -> Result<(), Refusal> {
+        let name = path.file_name().and_then(|name| name.to_str());
+        if words.iter().copied().chain(name).any(|word| self.since.contains(word)) {
+            let why = "it has just been mounted".to_owned();
+            return Err(Refusal::Busy { path: path.to_path_buf(), why });
         }
-        Ok(())
+        match self.mounts.user(path, words) {
+            None => Ok(()),
+            Some(user) => Err(Refusal::Mounted {
+                path: path.to_path_buf(),
+                at: user.mount.mount_point.clone(),
+                pid: user.pid,
+            }),
+        }
     }
 
     /// Refuses if a process belongs to the container, whatever became of its records: conmon, which

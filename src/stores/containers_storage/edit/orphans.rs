@@ -13,7 +13,7 @@ use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::links;
 use super::locks::Lock;
-use super::mounted::{self, Read};
+use super::mounted::Read;
 use super::session::Session;
 use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use crate::model::{Orphan, is_old_enough};
@@ -120,7 +120,7 @@ impl Session<'_> {
                     return Err(Refusal::Recorded { id: found.name }.into());
                 }
                 prove_age(&found, age, self.editor)?;
-                self.prove_no_process(&found.name)?;
+                self.evidence.prove_no_process(&found.name)?;
                 self.move_to_trash(&found)?;
             }
             Orphan::TarSplit | Orphan::LayerData => {
@@ -215,19 +215,15 @@ impl Session<'_> {
         let links = self.links_of(place, id)?;
         self.prove_no_lower(id, &links, &[id])?;
         self.prove_mutable(place, id)?;
-        self.prove_directories_unmounted(&[(place, id, &links)])?;
+        self.prove_directory_unmounted(place, id, &links)?;
         self.remove_links(place, &links)?;
         self.discard(place, id)?;
         Ok(())
     }
 
-    fn prove_path_unmounted(&mut self, path: &Path) -> Result<(), Refusal> {
-        self.prove_unmounted(&[mounted::PathToDelete { path, words: Vec::new() }])
-    }
-
     /// However much is in it, the locks are held for one rename.
     fn move_to_trash(&mut self, found: &OpenOrphan) -> Result<(), Error> {
-        self.prove_path_unmounted(&found.path)?;
+        self.evidence.prove_unmounted(&found.path, &[])?;
         self.discard_from(found.place, &found.parent, &found.name)?;
         Ok(())
     }
@@ -254,7 +250,7 @@ impl Session<'_> {
         };
         prove_age(found, age, self.editor)?;
         let directory = found.parent.path().join(format!("temp-dir-{number}"));
-        self.prove_path_unmounted(&directory)?;
+        self.evidence.prove_unmounted(&directory, &[])?;
         let place = &self.places[found.place];
         let holder = found.parent.path().parent();
         let parent = [place.driver.as_ref(), place.records(RecordKind::Layers)].into_iter().flatten();
@@ -276,7 +272,8 @@ impl Session<'_> {
         let name = found.name.as_str();
         let names = std::iter::once(name.to_owned()).collect();
         self.prove_no_lower(name, &names, &[])?;
-        let target = self.with_links(found.place, |links| links.target(name).map(str::to_owned)).flatten();
+        let target =
+            self.editor.with_links(found.place, |links| links.target(name).map(str::to_owned)).flatten();
         let layers = self.places[found.place].layers.as_ref();
         if let (Some(target), Some(layers)) = (target, layers)
             && layers.has(&target)?

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use super::error::{Fault, Refusal};
+use super::error::{Error, Refusal};
 use super::store_directory::StoreDirectory;
 use super::table::{self, Table};
 use crate::stores::containers_storage::places::{MOST_RECORD_BYTES, RecordKind};
@@ -22,6 +22,18 @@ pub(super) struct RecordFile {
     pub(super) table: Table,
 }
 
+impl RecordFile {
+    /// Changes what it says; it is still to be saved.
+    pub(super) fn change(
+        &mut self,
+        change: impl FnOnce(&mut Table) -> Result<(), table::Error>,
+    ) -> Result<(), Refusal> {
+        let damaged =
+            |error: table::Error| Refusal::Damaged { path: self.path.clone(), message: error.to_string() };
+        change(&mut self.table).map_err(damaged)
+    }
+}
+
 /// The records of all files.
 #[derive(Debug, Default)]
 pub(super) struct LockedRecords {
@@ -31,22 +43,9 @@ pub(super) struct LockedRecords {
     pub(super) containers: Vec<ContainerRecord>,
 }
 
-/// Why the records are not edited.
-#[derive(Debug)]
-pub(super) enum Unread {
-    Refused(Refusal),
-    Failed(Fault),
-}
-
-impl From<Fault> for Unread {
-    fn from(fault: Fault) -> Self {
-        Self::Failed(fault)
-    }
-}
-
 impl LockedRecords {
     /// Reads every record file of every place.
-    pub(super) fn load(places: &[StoreDirectory]) -> Result<Self, Unread> {
+    pub(super) fn load(places: &[StoreDirectory]) -> Result<Self, Error> {
         let mut records = Self::default();
         let mut blanks = Vec::new();
         for (at, place) in places.iter().enumerate() {
@@ -78,16 +77,16 @@ impl LockedRecords {
         name: String,
         volatile: bool,
         content: &[u8],
-    ) -> Result<(), Unread> {
-        let damaged = |message: String| Unread::Refused(Refusal::Damaged { path: path.clone(), message });
-        let table = Table::parse(content).map_err(|error: table::Error| damaged(error.to_string()))?;
+    ) -> Result<(), Error> {
+        let damaged = |message: String| Refusal::Damaged { path: path.clone(), message };
+        let table = Table::parse(content).map_err(|error| damaged(error.to_string()))?;
         let problems = match kind {
             RecordKind::Layers => take(records::layers(content, volatile), &mut self.layers),
             RecordKind::Images => take(records::images(content), &mut self.images),
             RecordKind::Containers => take(records::containers(content, volatile), &mut self.containers),
         };
         if let Some(problem) = problems {
-            return Err(damaged(problem));
+            return Err(damaged(problem).into());
         }
         self.files.push(RecordFile { kind, place, name, path, volatile, table });
         Ok(())
@@ -95,7 +94,7 @@ impl LockedRecords {
 
     /// Empty or missing files beside objects: what a crash or a full disk leaves. Taken at
     /// their word, everything would look like a leak.
-    fn doubt(&self, place: &StoreDirectory, kind: RecordKind) -> Result<(), Unread> {
+    fn doubt(&self, place: &StoreDirectory, kind: RecordKind) -> Result<(), Error> {
         let Some(objects) = place.objects(kind) else { return Ok(()) };
         let known: HashSet<&str> = match kind {
             RecordKind::Layers => self.layers.iter().map(|layer| layer.id.as_str()).collect(),
@@ -115,7 +114,7 @@ impl LockedRecords {
             place.records(kind).map_or_else(|| objects.path().to_path_buf(), |d| d.path().to_path_buf());
         let [(file, _), _] = kind.files();
         let message = format!("has no records, though {} has {unknown} objects", objects.path().display());
-        Err(Unread::Refused(Refusal::Damaged { path: path.join(file), message }))
+        Err(Refusal::Damaged { path: path.join(file), message }.into())
     }
 
     pub(super) fn layer(&self, id: &str) -> Option<&LayerRecord> {
@@ -148,10 +147,7 @@ impl LockedRecords {
 
     /// Takes names from an image; the file is still to be saved.
     pub(super) fn remove_names(&mut self, file: usize, id: &str, names: &[String]) -> Result<(), Refusal> {
-        let RecordFile { path, table, .. } = &mut self.files[file];
-        let damaged =
-            |error: table::Error| Refusal::Damaged { path: path.clone(), message: error.to_string() };
-        table.remove_names(id, names).map_err(damaged)?;
+        self.files[file].change(|table| table.remove_names(id, names))?;
         for image in self.images.iter_mut().filter(|image| image.id == id) {
             image.names.retain(|name| !names.contains(name));
         }
@@ -160,11 +156,9 @@ impl LockedRecords {
 
     /// Takes a record out of its file; the file is still to be saved.
     pub(super) fn remove(&mut self, file: usize, id: &str) -> Result<(), Refusal> {
-        let RecordFile { kind, path, table, .. } = &mut self.files[file];
-        table
-            .remove(id)
-            .map_err(|error| Refusal::Damaged { path: path.clone(), message: error.to_string() })?;
-        match kind {
+        let file = &mut self.files[file];
+        file.change(|table| table.remove(id))?;
+        match file.kind {
             RecordKind::Layers => self.layers.retain(|layer| layer.id != id),
             RecordKind::Images => self.images.retain(|image| image.id != id),
             RecordKind::Containers => self.containers.retain(|container| container.id != id),

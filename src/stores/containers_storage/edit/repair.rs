@@ -43,7 +43,7 @@ impl Session<'_> {
         let directory = layers.below(id)?.ok_or_else(unknown)?;
         let names = layers.below(links::DIRECTORY)?.ok_or_else(unknown)?;
         let written = directory.read_small("link")?.unwrap_or_default();
-        let leading = self.with_links(place, |links| links.leading_to(id)).unwrap_or_default();
+        let leading = self.editor.with_links(place, |links| links.leading_to(id)).unwrap_or_default();
         if links::is_short_name(&written) {
             if names.has(&written)? {
                 return Err(Refusal::Changed { id: id.to_owned(), what: "its link exists".into() }.into());

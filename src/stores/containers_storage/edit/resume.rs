@@ -5,7 +5,7 @@ use super::directory;
 use super::editor::Editor;
 use super::error::Error;
 use super::intent::{Intent, Mark};
-use super::mounted::{self, Read};
+use super::mounted::Read;
 use super::session::Session;
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use crate::stores::containers_storage::places::RecordKind;
@@ -104,7 +104,7 @@ impl Session<'_> {
             }
         }
         for (place, path, trash) in found {
-            match self.prove_unmounted(&[mounted::PathToDelete { path: &path, words: Vec::new() }]) {
+            match self.evidence.prove_unmounted(&path, &[]) {
                 Ok(()) => self.adopt(place, trash),
                 Err(refusal) => tracing::info!(%refusal, "cannot remove a temporary directory"),
             }

@@ -10,12 +10,11 @@ use super::directory::Directory;
 use super::editor::{Editor, Marking};
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::intent::{Intent, Mark};
-use super::links::Links;
 use super::locks::HeldLocks;
-use super::mounted::{self, Evidence, Read};
+use super::mounted::{Evidence, Read};
 use super::offered::Emptied;
 use super::outside::OutsideNeeds;
-use super::records::{LockedRecords, Unread};
+use super::records::LockedRecords;
 use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
@@ -42,7 +41,7 @@ pub(super) struct Session<'e> {
     pub(super) done: Deleted,
     held: HeldLocks,
     trashes: Vec<PlaceTrash>,
-    evidence: Evidence,
+    pub(super) evidence: Evidence,
     intent: Option<Intent>,
     pub(super) emptied: Emptied,
     /// Of the temporary directory, known before it is created.
@@ -75,10 +74,7 @@ impl<'e> Session<'e> {
         if !evidence.is_current(&places)? {
             return Ok(None);
         }
-        let records = LockedRecords::load(&places).map_err(|unread| match unread {
-            Unread::Refused(refusal) => Error::Refused(refusal),
-            Unread::Failed(fault) => fault.into(),
-        })?;
+        let records = LockedRecords::load(&places)?;
         editor.refresh_links(&places)?;
         let (done, number) = (Deleted::default(), trash::new_number());
         Ok(Some(Self {
@@ -166,21 +162,6 @@ impl<'e> Session<'e> {
         log_hold(&done);
         editor.restore_reserve_file();
         (done, result)
-    }
-
-    /// Refuses if anything is mounted on, from or below a directory.
-    pub(super) fn prove_unmounted(&self, to_delete: &[mounted::PathToDelete<'_>]) -> Result<(), Refusal> {
-        self.evidence.prove_unused(to_delete)
-    }
-
-    /// Refuses if a process belongs to a container; the session was opened to know that.
-    pub(super) fn prove_no_process(&self, id: &str) -> Result<(), Refusal> {
-        self.evidence.prove_no_process(id)
-    }
-
-    /// The links of a place; other drivers than overlay have none.
-    pub(super) fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
-        self.editor.with_links(place, ask)
     }
 
     /// Whether layers are flagged before they are taken apart. Never two at a time: some

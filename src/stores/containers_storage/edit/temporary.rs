@@ -11,7 +11,7 @@ use super::deleted::Deleted;
 use super::directory::Directory;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::mounted::{self, Evidence, Read};
+use super::mounted::{Evidence, Read};
 use crate::model::{Consistency, Orphan, Verdict, is_old_enough};
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
 use crate::stores::containers_storage::since;
@@ -61,7 +61,7 @@ impl Editor {
         if judged.verdict != Verdict::Reclaim {
             return Err(Refusal::Busy { path: path.to_path_buf(), why: judged.evidence }.into());
         }
-        others.prove_unused(&[mounted::PathToDelete { path, words: Vec::new() }])?;
+        others.prove_unmounted(path, &[])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
         let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
