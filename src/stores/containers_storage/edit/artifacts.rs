@@ -274,20 +274,11 @@ impl<'e> ArtifactSession<'e> {
         let invalid = |_| Fault::new("writing", self.top.path().join(INDEX), Errno::INVAL);
         let content = self.index.without(digest, names).map_err(invalid)?;
         let mode = self.top.stat(INDEX)?.map_or(0o644, |stat| stat.st_mode & 0o777);
-        let mut attempt = 0;
-        loop {
-            let step = |step| self.editor.step(step);
-            match write::replace(&self.top, INDEX, &content, true, &step) {
-                Ok(()) => break,
-                Err(fault)
-                    if fault.is_no_space() && self.editor.make_room(&self.top, attempt, &mut self.done) =>
-                {
-                    attempt += 1;
-                }
-                Err(fault) => return Err(fault.into()),
-            }
-        }
-        self.editor.step("index replaced");
+        let (editor, top) = (self.editor, &self.top);
+        editor.write_with_room(top, false, &mut self.done, || {
+            write::replace(top, INDEX, &content, true, &|step| editor.step(step))
+        })?;
+        editor.step("index replaced");
         // Other users may read it: the libraries write it so.
         if let Some(file) = self.top.open(INDEX, OFlags::RDONLY)? {
             let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode));
@@ -360,14 +351,7 @@ impl<'e> ArtifactSession<'e> {
             editor.step("blob removed");
         }
         editor.restore_reserve_file();
-        let result = match done.interrupted {
-            true => result.and(Err(Error::Interrupted)),
-            false => result,
-        };
-        match result {
-            Ok(()) => Ok(done),
-            Err(error) => Err(error.after(&done)),
-        }
+        done.ended(result)
     }
 }
 

@@ -179,8 +179,26 @@ impl Editor {
         links.get(&place).map(ask)
     }
 
+    /// Writes in `directory`, and tries again as long as there was no room and some can be made. What was
+    /// freed before the first attempt may have to be waited for.
+    pub(super) fn write_with_room(
+        &self,
+        directory: &Directory,
+        is_freed: bool,
+        done: &mut Deleted,
+        mut write: impl FnMut() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut attempt = u32::from(is_freed);
+        loop {
+            match write() {
+                Err(fault) if fault.is_no_space() && self.make_room(directory, attempt, done) => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+
     /// Releases the reserve file on the filesystem of `directory`; returns whether to try again.
-    pub(super) fn make_room(&self, directory: &Directory, attempt: u32, done: &mut Deleted) -> bool {
+    fn make_room(&self, directory: &Directory, attempt: u32, done: &mut Deleted) -> bool {
         let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
         let on_it =
             self.options.reserve_file.iter().filter(|reserve_file| Some(reserve_file.device()) == device);

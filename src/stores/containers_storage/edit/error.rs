@@ -60,42 +60,56 @@ impl From<&Error> for Failure {
     }
 }
 
-impl Error {
-    /// The same error after `done`; unchanged if nothing was done.
-    pub(super) fn after(self, done: &Deleted) -> Self {
-        if done.is_nothing() {
-            return self;
+impl Deleted {
+    /// What an edit came to that ended with `result`: an error tells what was done before it.
+    pub(super) fn ended(self, result: Result<(), Error>) -> Result<Self, Error> {
+        let result = if self.interrupted { result.and(Err(Error::Interrupted)) } else { result };
+        match result {
+            Ok(()) => Ok(self),
+            Err(error) if self.is_nothing() => Err(error),
+            Err(error) => Err(Error::Stopped { done: Box::new(self), cause: Box::new(error) }),
         }
-        Self::Stopped { done: Box::new(done.clone()), cause: Box::new(self) }
+    }
+}
+
+impl Error {
+    /// Without what was done before.
+    fn cause(&self) -> &Self {
+        match self {
+            Self::Stopped { cause, .. } => cause.cause(),
+            other => other,
+        }
     }
 
     /// Whether the error is a full filesystem.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        match self {
-            Self::NoSpace(_) => true,
-            Self::Stopped { cause, .. } => cause.is_no_space(),
-            _ => false,
-        }
+        matches!(self.cause(), Self::NoSpace(_))
     }
 
     /// Whether a signal interrupted it.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        match self {
-            Self::Interrupted => true,
-            Self::Stopped { cause, .. } => cause.is_interrupted(),
-            _ => false,
-        }
+        matches!(self.cause(), Self::Interrupted)
     }
 
     /// The refusal, if it is one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
-        match self {
+        match self.cause() {
             Self::Refused(refusal) => Some(refusal),
-            Self::Stopped { cause, .. } => cause.refusal(),
             _ => None,
+        }
+    }
+
+    /// Whether it blocks every deletion in the store: its locks or the proofs cannot be
+    /// obtained.
+    #[must_use]
+    pub fn bars_store(&self) -> bool {
+        match self {
+            Self::Locked { .. } => true,
+            Self::Refused(refusal) => refusal.bars_store(),
+            _ => false,
         }
     }
 }
@@ -317,19 +331,6 @@ impl Refusal {
                 | Self::ProcessesHidden
                 | Self::Unsettled
         )
-    }
-}
-
-impl Error {
-    /// Whether it blocks every deletion in the store: its locks or the proofs cannot be
-    /// obtained.
-    #[must_use]
-    pub fn bars_store(&self) -> bool {
-        match self {
-            Self::Locked { .. } => true,
-            Self::Refused(refusal) => refusal.bars_store(),
-            _ => false,
-        }
     }
 }
 

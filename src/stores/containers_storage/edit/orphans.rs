@@ -69,9 +69,8 @@ impl Editor {
                 reclaimed.kept.push((at, error));
             }
         }
-        let (deleted, finished) = session.finish(Ok(()));
-        finished.map_err(|error| error.after(&deleted))?;
-        Ok(Reclaimed { deleted, ..reclaimed })
+        reclaimed.deleted = session.finish(Ok(()))?;
+        Ok(reclaimed)
     }
 }
 

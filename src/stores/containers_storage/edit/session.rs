@@ -103,9 +103,7 @@ impl<'e> Session<'e> {
         recipe: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<Deleted, Error> {
         let result = recipe(&mut self);
-        let (done, finished) = self.finish(result);
-        finished.map_err(|error| error.after(&done))?;
-        Ok(done)
+        self.finish(result)
     }
 
     /// Writes a note of what is to be deleted and how to recognise it, in case we are killed before the
@@ -141,7 +139,7 @@ impl<'e> Session<'e> {
     }
 
     /// Releases the locks, then removes what was moved to the trash.
-    pub(super) fn finish(self, mut result: Result<(), Error>) -> (Deleted, Result<(), Error>) {
+    pub(super) fn finish(self, mut result: Result<(), Error>) -> Result<Deleted, Error> {
         let Self { editor, places, mut done, held, trashes, intent, .. } = self;
         done.locked_for = held.release();
         editor.step("unlocked");
@@ -152,16 +150,14 @@ impl<'e> Session<'e> {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        if done.interrupted {
-            result = result.and(Err(Error::Interrupted));
-        }
         editor.step("emptied");
-        if let (Some(intent), Ok(())) = (&intent, &result) {
+        log_hold(&done);
+        let ended = done.ended(result);
+        if let (Some(intent), Ok(_)) = (&intent, &ended) {
             editor.forget_intent(intent);
         }
-        log_hold(&done);
         editor.restore_reserve_file();
-        (done, result)
+        ended
     }
 
     /// Whether layers are flagged before they are taken apart. Never two at a time: some
@@ -180,21 +176,20 @@ impl<'e> Session<'e> {
             return Err(Fault::new("opening", path, rustix::io::Errno::NOENT).into());
         };
         let directory = directory.again()?;
-        let mut attempt = 0;
+        let editor = self.editor;
+        let mut is_freed = false;
         loop {
-            let written = self.held.touch(kind).and_then(|()| {
-                self.step("token written");
-                write::replace(&directory, &name, &content, durable, &|step| self.editor.step(step))
+            let written = editor.write_with_room(&directory, is_freed, &mut self.done, || {
+                self.held.touch(kind)?;
+                editor.step("token written");
+                write::replace(&directory, &name, &content, durable, &|step| editor.step(step))
             });
             match written {
-                Ok(()) => break,
-                Err(fault) if !fault.is_no_space() => return Err(fault.into()),
-                Err(_) if self.editor.make_room(&directory, attempt, &mut self.done) => attempt += 1,
-                Err(_) if self.empty_next_layer()? => {
+                Err(fault) if fault.is_no_space() && self.empty_next_layer()? => {
                     self.intend_again();
-                    attempt = 1;
+                    is_freed = true;
                 }
-                Err(fault) => return Err(fault.into()),
+                other => break other?,
             }
         }
         self.step("record file replaced");

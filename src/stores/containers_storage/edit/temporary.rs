@@ -64,20 +64,13 @@ impl Editor {
         others.prove_unmounted(path, &[])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
-        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
+        let failure = removal.failures.first().cloned();
+        let failed = failure.map(|failure| Fault::new("removing", failure.path, failure.error).into());
         let mut done = Deleted { in_place: true, ..Deleted::default() };
         done.note(removal);
-        match failure {
-            Some(failure) => {
-                let fault = Fault::new("removing", failure.path, failure.error);
-                Err(Error::from(fault).after(&done))
-            }
-            None if interrupted => Err(Error::Interrupted.after(&done)),
-            None => {
-                done.orphans.push(path.to_path_buf());
-                Ok(done)
-            }
-        }
+        let mut done = done.ended(failed.map_or(Ok(()), Err))?;
+        done.orphans.push(path.to_path_buf());
+        Ok(done)
     }
 
     /// The directory that holds temporary files, if `holder` is one of those.
