@@ -224,10 +224,7 @@ impl<'e> ArtifactSession<'e> {
 
     fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
         let (digest, known) = self.prove_names(planned)?;
-        if known.iter().all(|name| names.contains(name)) {
-            let what = "it would have no names left".to_owned();
-            return Err(Refusal::Changed { id: planned.id.clone(), what }.into());
-        }
+        planned.prove_keeps_a_name(&known, names)?;
         // A container that names it so would not find it at its next start.
         self.prove_no_volume(&digest, "", names)?;
         self.editor.step("proven");
@@ -237,16 +234,8 @@ impl<'e> ArtifactSession<'e> {
     /// The digest and the names that it has now.
     fn prove_names(&self, planned: &PlannedImage) -> Result<(String, Vec<String>), Refusal> {
         let digest = self.digest_of(&planned.id)?;
-        let mut names = self.index.names_of(&digest).unwrap_or_default();
-        if let Some(wanted) = &planned.names {
-            let mut wanted = wanted.clone();
-            wanted.sort();
-            names.sort();
-            if names != wanted {
-                let what = "it has other names".to_owned();
-                return Err(Refusal::Changed { id: planned.id.clone(), what });
-            }
-        }
+        let names = self.index.names_of(&digest).unwrap_or_default();
+        planned.prove_names(&names)?;
         Ok((digest, names))
     }
 

@@ -35,7 +35,7 @@ impl Session<'_> {
         }
         let to_delete = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
-        self.intend(Intent::of_container(id, layers, &self.number));
+        self.intend(Intent { container: Some(id.to_owned()), layers, ..Intent::default() });
 
         self.delete_proven(&to_delete)?;
         self.forget_container(id)

@@ -11,6 +11,7 @@
 //! orphan that its garbage collection removes, and which shows us that it is ours, and of which layer and
 //! images.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,12 +22,10 @@ use super::directory::{self, Directory};
 use super::editor::Editor;
 use super::error::{Error, Fault};
 use super::image::PlannedImage;
-use super::layers::LayerToDelete;
-use super::offered::Offered;
 use super::records::RecordFile;
 use super::resume::Keeps;
 use super::session::Session;
-use super::to_delete;
+use super::to_delete::{self, LayerToDelete};
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::sys::{btrfs, xfs};
 
@@ -208,14 +207,8 @@ impl Session<'_> {
         let group = group_of(images.iter().map(|image| image.id.as_str()));
         let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_top);
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
-        let named = first.into_iter().chain(rest).filter(is_named);
-        let offered = named.map(|layer| Offered {
-            id: layer.id.clone(),
-            place: layer.place,
-            links: layer.links.clone(),
-            files: image_files.iter().copied().chain([layer.file]).collect(),
-        });
-        self.emptied.offered = offered.collect();
+        self.emptied.offered = first.into_iter().chain(rest).filter(is_named).cloned().collect();
+        self.emptied.image_files = image_files.to_vec();
         self.emptied.next = 0;
         self.emptied.group = group;
     }
@@ -267,12 +260,8 @@ impl Session<'_> {
 
     /// What the largest record file takes that is written anew.
     fn needed_bytes(&self, layers: &Directory) -> u64 {
-        let offered = self.emptied.offered.iter();
-        let files = offered.flat_map(|one| one.files.iter().copied());
+        let files: BTreeSet<usize> = self.emptied.files().collect();
         let length = |file: usize| self.records.files[file].table.to_bytes().len() as u64;
-        let mut files: Vec<usize> = files.collect();
-        files.sort_unstable();
-        files.dedup();
         files.into_iter().map(length).max().unwrap_or(0) + beside(layers)
     }
 
@@ -289,8 +278,7 @@ impl Session<'_> {
     /// each of them has enough.
     fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
         let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
-        let mut files =
-            self.emptied.offered.iter().flat_map(|one| &one.files).map(|at| &self.records.files[*at]);
+        let mut files = self.emptied.files().map(|file| &self.records.files[file]);
         let is_beside = |file: &RecordFile| self.places[file.place].records(file.kind).map(device);
         if !files.all(|file| is_beside(file) == Some(device(layers))) {
             return false;

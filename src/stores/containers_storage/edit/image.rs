@@ -1,5 +1,6 @@
 //! Deletes an image as `podman rmi` does.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
@@ -23,6 +24,29 @@ pub struct PlannedImage {
     /// Its names then: if they differ now, it was tagged or untagged and may be wanted. `None`
     /// if the names do not matter.
     pub names: Option<Vec<String>>,
+}
+
+impl PlannedImage {
+    /// It still has the names that it had, in whatever order.
+    pub(super) fn prove_names(&self, now: &[String]) -> Result<(), Refusal> {
+        let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+        if self.names.as_ref().is_some_and(|planned| set(planned) != set(now)) {
+            return Err(self.changed(format!("its names are [{}] now", now.join(", "))));
+        }
+        Ok(())
+    }
+
+    /// Of the names that it has now another one than `removed` is left.
+    pub(super) fn prove_keeps_a_name(&self, now: &[String], removed: &[String]) -> Result<(), Refusal> {
+        match now.iter().all(|name| removed.contains(name)) {
+            true => Err(self.changed("it would have no names left".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn changed(&self, what: String) -> Refusal {
+        Refusal::Changed { id: self.id.clone(), what }
+    }
 }
 
 impl Editor {
@@ -55,10 +79,7 @@ impl Editor {
 impl Session<'_> {
     fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
         let image = self.prove_names(planned)?;
-        if image.names.iter().all(|name| names.contains(name)) {
-            let what = "it would have no names left".to_owned();
-            return Err(Refusal::Changed { id: image.id, what }.into());
-        }
+        planned.prove_keeps_a_name(&image.names, names)?;
         let file = self.records.file_of(RecordKind::Images, &image.id)?;
         self.step("proven");
         self.records.remove_names(file, &image.id, names)?;
@@ -76,7 +97,7 @@ impl Session<'_> {
             images.iter().map(|image| self.records.file_of(RecordKind::Images, &image.id)).collect();
         let mut files = files?;
         let ids = images.iter().map(|image| image.id.clone()).collect();
-        self.intend(Intent::new(ids, layers, &self.number));
+        self.intend(Intent { images: ids, layers, ..Intent::default() });
 
         self.offer(&images, &files, &to_delete);
         for (image, file) in images.iter().zip(&files) {
@@ -113,15 +134,9 @@ impl Session<'_> {
 
     /// It is there, with the names that it had.
     fn prove_names(&self, planned: &PlannedImage) -> Result<ImageRecord, Refusal> {
-        let PlannedImage { id, names } = planned;
-        let image = self.records.image(id).cloned();
-        let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: id.clone() })?;
-        if let Some(planned) = names
-            && !same_names(planned, &image.names)
-        {
-            let what = format!("its names are [{}] now", image.names.join(", "));
-            return Err(Refusal::Changed { id: id.clone(), what });
-        }
+        let image = self.records.image(&planned.id).cloned();
+        let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: planned.id.clone() })?;
+        planned.prove_names(&image.names)?;
         Ok(image)
     }
 
@@ -156,15 +171,4 @@ impl Session<'_> {
     pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
         self.discard_object(place, RecordKind::Images, id).map(drop)
     }
-}
-
-/// The order of names means nothing.
-fn same_names(planned: &[String], now: &[String]) -> bool {
-    let sorted = |names: &[String]| {
-        let mut names = names.to_vec();
-        names.sort();
-        names.dedup();
-        names
-    };
-    sorted(planned) == sorted(now)
 }

@@ -27,7 +27,7 @@ const OBEYED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 const LONGEST_NOTE: u64 = 1 << 20;
 
 /// What is about to go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Intent {
     /// The images whose records go first.
     pub(super) images: Vec<String>,
@@ -36,20 +36,8 @@ pub(super) struct Intent {
     pub(super) container: Option<String>,
     /// Its layers, each before the one it is on.
     pub(super) layers: Vec<String>,
-    /// Number of the temporary directory that is created if one is needed.
+    /// Number of the temporary directory that is created if one is needed; the session's.
     pub(super) temporary: String,
-}
-
-impl Intent {
-    /// `number` is that of the temporary directory.
-    pub(super) fn new(images: Vec<String>, layers: Vec<String>, number: &str) -> Self {
-        Self { images, container: None, layers, temporary: number.to_owned() }
-    }
-
-    /// The deletion of a container.
-    pub(super) fn of_container(id: &str, layers: Vec<String>, number: &str) -> Self {
-        Self { container: Some(id.to_owned()), ..Self::new(Vec::new(), layers, number) }
-    }
 }
 
 /// What tells a layer from one with the same id that was pulled later.
@@ -152,7 +140,7 @@ impl Editor {
         let paths = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
         let named = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.starts_with("deletion-") && is_json(path)
+            name.starts_with("deletion-") && path.extension().is_some_and(|extension| extension == "json")
         };
         let mut paths = paths.filter(named).take(MOST_NOTES).peekable();
         if paths.peek().is_none() {
@@ -163,9 +151,7 @@ impl Editor {
                 directory");
             return Vec::new();
         }
-        let empty =
-            Intent { images: Vec::new(), container: None, layers: Vec::new(), temporary: String::new() };
-        let Ok(here) = self.note(empty, Vec::new()) else { return Vec::new() };
+        let Ok(here) = self.note(Intent::default(), Vec::new()) else { return Vec::new() };
         let notes = paths.filter_map(|path| {
             let content = read_ours(&path)?;
             let note: Result<Note, _> = serde_json::from_slice(&content);
@@ -223,8 +209,4 @@ fn read_ours(path: &Path) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     File::from(file).take(LONGEST_NOTE).read_to_end(&mut content).ok()?;
     Some(content)
-}
-
-fn is_json(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "json")
 }

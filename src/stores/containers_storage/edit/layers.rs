@@ -8,20 +8,10 @@ use super::error::{Error, Fault, Refusal};
 use super::links;
 use super::session::Session;
 use super::store_directory::Role;
+use super::to_delete::LayerToDelete;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::stop;
-
-/// A layer and what the proof has found out about it.
-pub(super) struct LayerToDelete {
-    pub(super) id: String,
-    /// Position of the record file.
-    pub(super) file: usize,
-    /// Position of the place that has its directory.
-    pub(super) place: usize,
-    /// Its short names there.
-    pub(super) links: BTreeSet<String>,
-}
 
 impl Session<'_> {
     /// Proves that nothing needs these layers but themselves, whatever the records say: no

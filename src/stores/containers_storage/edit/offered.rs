@@ -1,12 +1,15 @@
 //! The layers that a session may empty for want of room; plain data of [`super::emptied`].
 
-use std::collections::BTreeSet;
 use std::time::Duration;
+
+use super::to_delete::LayerToDelete;
 
 #[derive(Default)]
 pub(super) struct Emptied {
     /// In the order of their turn: the image's top layer first.
-    pub(super) offered: Vec<Offered>,
+    pub(super) offered: Vec<LayerToDelete>,
+    /// Positions of the record files of the images.
+    pub(super) image_files: Vec<usize>,
     pub(super) next: usize,
     /// Tells the images that are deleted: `emptied::group_of`.
     pub(super) group: String,
@@ -16,13 +19,9 @@ pub(super) struct Emptied {
     pub(super) directories: Vec<(usize, String)>,
 }
 
-#[derive(Clone)]
-pub(super) struct Offered {
-    pub(super) id: String,
-    /// Position of the place that has its directory.
-    pub(super) place: usize,
-    /// Its short names there.
-    pub(super) links: BTreeSet<String>,
-    /// Positions of the record files of the images and of the layer.
-    pub(super) files: Vec<usize>,
+impl Emptied {
+    /// Positions of the record files that are written anew: those of the images and of the layers.
+    pub(super) fn files(&self) -> impl Iterator<Item = usize> {
+        self.image_files.iter().copied().chain(self.offered.iter().map(|layer| layer.file))
+    }
 }

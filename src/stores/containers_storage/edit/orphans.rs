@@ -63,7 +63,7 @@ impl Editor {
             false => Read::Mounts,
         };
         let mut session = Session::open(self, read)?;
-        session.intend(Intent::new(Vec::new(), layer_directories(orphans), &session.number));
+        session.intend(Intent { layers: layer_directories(orphans), ..Intent::default() });
         for (at, (orphan, since)) in orphans.iter().zip(since).enumerate() {
             if let Err(error) = session.reclaim(orphan, AgeCondition { since, min_age }) {
                 reclaimed.kept.push((at, error));

@@ -45,7 +45,7 @@ pub(super) struct Session<'e> {
     intent: Option<Intent>,
     pub(super) emptied: Emptied,
     /// Of the temporary directory, known before it is created.
-    pub(super) number: String,
+    number: String,
     pub(super) outside: OutsideNeeds,
 }
 
@@ -109,9 +109,8 @@ impl<'e> Session<'e> {
     /// Writes a note of what is to be deleted and how to recognise it, in case we are killed before the
     /// end.
     pub(super) fn intend(&mut self, intent: Intent) {
-        let marks = intent.layers.iter().map(|id| self.mark(id)).collect();
-        self.editor.note_intent(&intent, marks);
-        self.intent = Some(intent);
+        self.intent = Some(Intent { temporary: self.number.clone(), ..intent });
+        self.intend_again();
         self.step("proven");
     }
 

@@ -1,8 +1,20 @@
 //! Which layers are deleted with an image. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
+
+/// A layer and what the proof has found out about it.
+#[derive(Clone)]
+pub(super) struct LayerToDelete {
+    pub(super) id: String,
+    /// Position of the record file.
+    pub(super) file: usize,
+    /// Position of the place that has its directory.
+    pub(super) place: usize,
+    /// Its short names there.
+    pub(super) links: BTreeSet<String>,
+}
 
 /// The layers that only these images need, each before its parent: of each image the copies of its top
 /// layer for other user namespaces, then the chain downwards, up to the first layer

@@ -9,9 +9,9 @@ use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Refusal};
 use super::intent::Intent;
-use super::layers::LayerToDelete;
 use super::mounted::Read;
 use super::session::Session;
+use super::to_delete::LayerToDelete;
 use crate::stores::leaks;
 
 /// Why a layer with a record may be deleted.
@@ -46,7 +46,7 @@ impl Editor {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
             let to_delete = session.prove_layers(&[id.to_owned()])?;
-            session.intend(Intent::new(Vec::new(), vec![id.to_owned()], &session.number));
+            session.intend(Intent { layers: vec![id.to_owned()], ..Intent::default() });
             session.delete_proven(&to_delete)
         })
     }
