@@ -15,7 +15,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
 use super::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
@@ -142,14 +142,23 @@ pub(super) fn kind_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Fil
     Ok(facts_of(&rustix::fs::statat(directory, name, AS_IT_IS)?).kind)
 }
 
-/// When an inode was created; `None` where the filesystem does not remember. Nothing can set
-/// this time, but it is by the node's clock of that moment.
 fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-    let stat = rustix::fs::statx(handle, c"", flags, StatxFlags::BTIME)?;
+    Ok(born(&rustix::fs::statx(handle, c"", flags, StatxFlags::BTIME)?))
+}
+
+/// When an inode was created; `None` where the filesystem does not remember. Nothing can set
+/// this time, but it is by the node's clock of that moment.
+#[must_use]
+pub fn born(stat: &Statx) -> Option<Timestamp> {
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-    let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
-    Ok(Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known))
+    time(stat.stx_btime).filter(|_| known)
+}
+
+/// `None` for a time out of range.
+#[must_use]
+pub fn time(time: StatxTimestamp) -> Option<Timestamp> {
+    Timestamp::new(time.tv_sec, i32::try_from(time.tv_nsec).unwrap_or(0)).ok()
 }
 
 /// Allocated bytes (512 x `st_blocks`) and length of one inode.
@@ -173,13 +182,10 @@ impl Times {
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
         let wish = StatxFlags::TYPE | StatxFlags::MTIME | StatxFlags::CTIME | StatxFlags::BTIME;
         let stat = rustix::fs::statx(handle, c"", flags, wish)?;
-        let born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-        let time =
-            |time: StatxTimestamp| Timestamp::new(time.tv_sec, i32::try_from(time.tv_nsec).unwrap_or(0)).ok();
         let modified = time(stat.stx_mtime);
         let newest = match self {
             Self::Modified => modified,
-            Self::All => modified.max(time(stat.stx_ctime)).max(time(stat.stx_btime).filter(|_| born)),
+            Self::All => modified.max(time(stat.stx_ctime)).max(born(&stat)),
         };
         Ok((FileType::from_raw_mode(stat.stx_mode.into()), newest))
     }

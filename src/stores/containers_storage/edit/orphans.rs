@@ -15,14 +15,17 @@ use super::links;
 use super::locks::Lock;
 use super::mounted::Read;
 use super::session::Session;
-use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
+use super::trash::{self, Trash};
 use crate::model::{Orphan, is_old_enough};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::units;
 use crate::stores::leaks;
 use crate::sys::beneath::AS_IT_IS;
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{self, Within};
+
+/// What the name of a layer's tar-split ends with.
+const TAR_SPLIT: &str = ".tar-split.gz";
 
 /// An orphan that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +126,7 @@ impl Session<'_> {
                 self.move_to_trash(&found)?;
             }
             Orphan::TarSplit | Orphan::LayerData => {
-                let id = found.name.trim_end_matches(".tar-split.gz");
+                let id = found.name.trim_end_matches(TAR_SPLIT);
                 if self.records.layer(id).is_some() {
                     return Err(Refusal::Recorded { id: id.to_owned() }.into());
                 }
@@ -153,37 +156,25 @@ impl Session<'_> {
         let (Some(holder), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
             return Ok(None);
         };
+        let is_id = directory::id_of(name.as_ref()).is_some();
         for (at, place) in self.places.iter().enumerate() {
             let parent = match kind {
-                Orphan::LayerDirectory => only(place.layers.as_ref(), directory::id_of(name.as_ref())),
-                Orphan::ImageDirectory => {
-                    only(place.records(RecordKind::Images), directory::id_of(name.as_ref()))
-                }
-                Orphan::ContainerDirectory => {
-                    only(place.records(RecordKind::Containers), directory::id_of(name.as_ref()))
-                }
-                Orphan::TarSplit => {
-                    only(place.records(RecordKind::Layers), name.strip_suffix(".tar-split.gz"))
-                }
-                Orphan::LayerData => only(place.records(RecordKind::Layers), directory::id_of(name.as_ref())),
-                Orphan::FeatureTest => {
-                    only(place.driver.as_ref(), Some(name).filter(|name| units::is_feature_test(name)))
+                Orphan::LayerDirectory if is_id => at_hand(place.layers.as_ref())?,
+                Orphan::ImageDirectory if is_id => at_hand(place.records(RecordKind::Images))?,
+                Orphan::ContainerDirectory if is_id => at_hand(place.records(RecordKind::Containers))?,
+                Orphan::LayerData if is_id => at_hand(place.records(RecordKind::Layers))?,
+                Orphan::TarSplit if name.ends_with(TAR_SPLIT) => at_hand(place.records(RecordKind::Layers))?,
+                Orphan::FeatureTest if units::is_feature_test(name) => at_hand(place.driver.as_ref())?,
+                Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(place, holder)?,
+                Orphan::ShortName if links::is_short_name(name) => {
+                    below(place.layers.as_ref(), links::DIRECTORY, holder)?
                 }
                 Orphan::Staging => below(place.driver.as_ref(), "staging", holder)?,
-                Orphan::TempDirectory => match below(place.driver.as_ref(), TEMPDIRS, holder)? {
-                    None => below(place.records(RecordKind::Layers), TEMPDIRS_OF_RECORDS, holder)?,
-                    found => found,
-                },
-                Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(place, holder)?,
-                Orphan::ArtifactFile
-                | Orphan::TempRecord
-                | Orphan::GraphrootTmp
-                | Orphan::VarTmp
-                | Orphan::Volume => None,
-                Orphan::ShortName => match links::is_short_name(name) {
-                    true => below(place.layers.as_ref(), links::DIRECTORY, holder)?,
-                    false => None,
-                },
+                Orphan::TempDirectory => {
+                    let parent = place.trash_parent(holder);
+                    parent.map(|(parent, tempdirs)| parent.below(tempdirs)).transpose()?.flatten()
+                }
+                _ => None,
             };
             let Some(parent) = parent.filter(|parent| parent.path() == holder) else { continue };
             if parent.has(name)? {
@@ -243,27 +234,16 @@ impl Session<'_> {
     }
 
     fn reclaim_temporary(&mut self, found: &OpenOrphan, age: AgeCondition) -> Result<(), Error> {
-        let number = found.name.strip_prefix("temp-dir-").or_else(|| found.name.strip_prefix("lock-"));
-        let Some(number) = number else {
-            return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
-        };
+        let unknown = || Refusal::Unknown { kind: "temporary directory", id: found.name.clone() };
+        let number = trash::number_of(&found.name).ok_or_else(unknown)?;
         prove_age(found, age, self.editor)?;
-        let directory = found.parent.path().join(format!("temp-dir-{number}"));
-        self.evidence.prove_unmounted(&directory, &[])?;
-        let place = &self.places[found.place];
-        let holder = found.parent.path().parent();
-        let parent = [place.driver.as_ref(), place.records(RecordKind::Layers)].into_iter().flatten();
-        let parent = parent.into_iter().find(|parent| Some(parent.path()) == holder);
-        let (Some(parent), Some(tempdirs)) = (parent, found.parent.path().file_name()) else {
-            return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
-        };
-        match Trash::adopt(parent, tempdirs, number)? {
-            Some(trash) => {
-                self.adopt(found.place, trash);
-                Ok(())
-            }
-            None => Err(Refusal::Held(found.parent.path().join(format!("lock-{number}"))).into()),
-        }
+        let tempdirs = found.parent.path();
+        self.evidence.prove_unmounted(&tempdirs.join(trash::directory_name(number)), &[])?;
+        let (parent, holder) = self.places[found.place].trash_parent(tempdirs).ok_or_else(unknown)?;
+        let held = || Refusal::Held(tempdirs.join(trash::lock_name(number)));
+        let trash = Trash::adopt(parent, holder, number)?.ok_or_else(held)?;
+        self.adopt(found.place, trash);
+        Ok(())
     }
 
     /// An unused short name: it is dangling, or not the one in the layer's `link`.
@@ -288,8 +268,8 @@ impl Session<'_> {
     }
 }
 
-fn only<T>(directory: Option<&Directory>, condition: Option<T>) -> Option<Directory> {
-    condition.and(directory)?.again().ok()
+fn at_hand(directory: Option<&Directory>) -> Result<Option<Directory>, Fault> {
+    directory.map(Directory::again).transpose()
 }
 
 fn below(directory: Option<&Directory>, name: &str, wanted: &Path) -> Result<Option<Directory>, Fault> {
@@ -322,12 +302,8 @@ fn prove_age(found: &OpenOrphan, wanted: AgeCondition, editor: &Editor) -> Resul
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
     let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), AS_IT_IS, wish)
         .map_err(|error| Fault::new("examining", &found.path, error))?;
-    let time =
-        |seconds, nanoseconds: u32| Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0)).ok();
-    let modified = time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
-    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-    let born = time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).filter(|_| known);
-    let since = wanted.since.map(|since| modified.max(born).map_or(since, |newer| newer.max(since)));
+    let changed = quiet::time(stat.stx_mtime).max(quiet::born(&stat));
+    let since = wanted.since.map(|since| changed.map_or(since, |newer| newer.max(since)));
     let age = leaks::age(since, &editor.present());
     match is_old_enough(age, wanted.min_age) {
         true => Ok(()),

@@ -1,5 +1,7 @@
 //! Finishes the deletions of a killed run of ours.
 
+use std::collections::BTreeSet;
+
 use super::deleted::Deleted;
 use super::directory;
 use super::editor::Editor;
@@ -7,7 +9,7 @@ use super::error::Error;
 use super::intent::{Intent, Mark};
 use super::mounted::Read;
 use super::session::Session;
-use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
+use super::trash::{self, Trash};
 use crate::stores::containers_storage::places::RecordKind;
 
 /// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
@@ -87,14 +89,14 @@ impl Session<'_> {
         self.remove_dead_temporary_records()?;
         let mut found = Vec::new();
         for (at, place) in self.places.iter().enumerate() {
-            let of_records = place.records(RecordKind::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
-            let of_driver = place.driver.as_ref().map(|driver| (driver, TEMPDIRS));
-            for (parent, holder) in of_driver.into_iter().chain(of_records) {
+            for (parent, holder) in place.trash_parents() {
                 let Some(tempdirs) = parent.below(holder)? else { continue };
                 let names = tempdirs.names()?;
-                for number in trash::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
-                    let directory = tempdirs.path().join(format!("temp-dir-{number}"));
-                    if let Some(trash) = Trash::adopt(parent, holder.as_ref(), number)? {
+                let numbers: BTreeSet<_> =
+                    names.iter().filter_map(|name| trash::number_of(name.to_str()?)).collect();
+                for number in numbers.into_iter().filter(|number| ours.contains(number)) {
+                    let directory = tempdirs.path().join(trash::directory_name(number));
+                    if let Some(trash) = Trash::adopt(parent, holder, number)? {
                         found.push((at, directory, trash));
                     }
                 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use rustix::fs::StatxFlags;
 
 use super::deleted::Deleted;
@@ -20,6 +19,7 @@ use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
+use crate::sys::quiet;
 
 /// How often a proof is restarted while others keep mounting.
 const TRIES: u32 = 10;
@@ -129,10 +129,7 @@ impl<'e> Session<'e> {
         let wish = StatxFlags::INO | StatxFlags::BTIME;
         let directory = layers.into_iter().find_map(|layers| {
             let stat = rustix::fs::statx(layers.fd(), id, AS_IT_IS, wish).ok()?;
-            let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-            let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
-            let born = Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known);
-            Some((stat.stx_ino, born))
+            Some((stat.stx_ino, quiet::born(&stat)))
         });
         Mark { created, directory }
     }
@@ -220,18 +217,10 @@ impl<'e> Session<'e> {
         if !from.has(name)? {
             return Ok(false);
         }
-        let at = &self.places[place];
-        let driver = at.driver.as_ref();
         // Records have a temporary directory of their own, where their place has layers at all.
+        let driver = self.places[place].driver.as_ref();
         let of_records = driver.is_some_and(|driver| !from.path().starts_with(driver.path()));
-        let parent = match of_records {
-            true => at.records(RecordKind::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS)),
-            false => driver.map(|driver| (driver, TEMPDIRS)),
-        };
-        let parent = parent.filter(|_| self.editor.options.tempdirs);
-        if let Some(trash) =
-            Self::trash(&mut self.trashes, self.editor, (place, of_records), parent, &self.number)
-        {
+        if let Some(trash) = self.trash(place, of_records) {
             match trash.take(from, name) {
                 Ok(()) => {
                     self.step("directory moved");
@@ -254,31 +243,28 @@ impl<'e> Session<'e> {
         Ok(true)
     }
 
-    fn trash<'b>(
-        trashes: &'b mut Vec<PlaceTrash>,
-        editor: &Editor,
-        (place, of_records): (usize, bool),
-        parent: Option<(&Directory, &str)>,
-        number: &str,
-    ) -> Option<&'b mut Trash> {
+    /// Where what is to be deleted in a place is moved; made where that is the first thing.
+    fn trash(&mut self, place: usize, of_records: bool) -> Option<&mut Trash> {
         let is_it = |one: &PlaceTrash| {
             (one.place, one.of_records) == (place, of_records)
                 && one.trash.as_ref().is_none_or(Trash::is_ours)
         };
-        let at = trashes.iter().position(is_it).unwrap_or_else(|| {
+        let at = self.trashes.iter().position(is_it).unwrap_or_else(|| {
+            let wanted = if of_records { TEMPDIRS_OF_RECORDS } else { TEMPDIRS };
+            let mut parents = self.places[place].trash_parents().filter(|_| self.editor.options.tempdirs);
+            let parent = parents.find(|(_, holder)| *holder == wanted);
             let trash = parent.and_then(|(parent, holder)| {
-                Trash::make(parent, holder, number)
+                Trash::make(parent, holder, &self.number)
                     .inspect_err(|fault| {
-                        tracing::debug!(%fault, "cannot create a temporary directory: \
-                        removing in place")
+                        tracing::debug!(%fault, "cannot create a temporary directory: removing in place");
                     })
                     .ok()
             });
-            editor.step("temporary directory created");
-            trashes.push(PlaceTrash { place, of_records, trash });
-            trashes.len() - 1
+            self.editor.step("temporary directory created");
+            self.trashes.push(PlaceTrash { place, of_records, trash });
+            self.trashes.len() - 1
         });
-        trashes[at].trash.as_mut()
+        self.trashes[at].trash.as_mut()
     }
 
     /// Has a dead process's temporary directory removed with ours, once the locks are released.

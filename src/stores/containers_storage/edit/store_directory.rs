@@ -7,6 +7,7 @@ use rustix::fs::OFlags;
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::locks::Lock;
+use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::sys::root::Root;
 
@@ -60,6 +61,19 @@ impl StoreDirectory {
     /// The directory of these records.
     pub(super) fn records(&self, kind: RecordKind) -> Option<&Directory> {
         self.records[kind as usize].as_ref()
+    }
+
+    /// What may hold the temporary directories of the layers' directories, and of what is beside records,
+    /// with the names that they are in there.
+    pub(super) fn trash_parents(&self) -> impl Iterator<Item = (&Directory, &'static str)> {
+        let of_driver = self.driver.as_ref().map(|driver| (driver, TEMPDIRS));
+        let of_records = self.records(RecordKind::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
+        of_driver.into_iter().chain(of_records)
+    }
+
+    /// The one of them whose temporary directories are in `tempdirs`.
+    pub(super) fn trash_parent(&self, tempdirs: &Path) -> Option<(&Directory, &'static str)> {
+        self.trash_parents().find(|(parent, name)| parent.path().join(name) == tempdirs)
     }
 
     /// The directory that has a directory for each of these objects.

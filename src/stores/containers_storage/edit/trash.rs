@@ -5,9 +5,7 @@
 //! a killed process leaves there; earlier ones take an empty `tempdirs` for a layer, so it is
 //! removed at the end.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -90,9 +88,9 @@ impl Trash {
     }
 
     /// Takes over one that a dead process left; `None` if a process holds it.
-    pub(super) fn adopt(parent: &Directory, tempdirs: &OsStr, number: &str) -> Result<Option<Self>, Fault> {
+    pub(super) fn adopt(parent: &Directory, holder: &str, number: &str) -> Result<Option<Self>, Fault> {
         let parent = parent.again()?;
-        let Some(tempdirs) = parent.below(Path::new(tempdirs))? else { return Ok(None) };
+        let Some(tempdirs) = parent.below(holder)? else { return Ok(None) };
         let name = lock_name(number);
         let lock = match tempdirs.open(&name, OFlags::RDWR)? {
             Some(file) => Lock::new(None, tempdirs.path().join(&name), file),
@@ -173,17 +171,16 @@ pub(super) fn new_number() -> String {
     (noise64() % 10_000_000_000).to_string()
 }
 
-/// The numbers of the temporary directories among `names`, with or without a lock file.
-pub(super) fn numbers(names: &[OsString]) -> BTreeSet<&str> {
-    let names = names.iter().filter_map(|name| name.to_str());
-    names.filter_map(|name| name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"))).collect()
+/// The number of the temporary directory that has this name, or whose lock file has.
+pub(super) fn number_of(name: &str) -> Option<&str> {
+    name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"))
 }
 
-fn lock_name(number: &str) -> OsString {
+pub(super) fn lock_name(number: &str) -> OsString {
     format!("lock-{number}").into()
 }
 
-fn directory_name(number: &str) -> OsString {
+pub(super) fn directory_name(number: &str) -> OsString {
     format!("temp-dir-{number}").into()
 }
 
