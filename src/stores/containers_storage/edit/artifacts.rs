@@ -6,7 +6,7 @@
 //! are unlinked after the lock is released.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
@@ -262,27 +262,29 @@ impl<'e> ArtifactSession<'e> {
     fn write_without(&mut self, digest: &str, names: Option<&[String]>) -> Result<(), Error> {
         let invalid = |_| Fault::new("writing", self.top.path().join(INDEX), Errno::INVAL);
         let content = self.index.without(digest, names).map_err(invalid)?;
+        // Other users may read it: the libraries write it so.
         let mode = self.top.stat(INDEX)?.map_or(0o644, |stat| stat.st_mode & 0o777);
         let (editor, top) = (self.editor, &self.top);
         editor.write_with_room(top, false, &mut self.done, || {
-            write::replace(top, INDEX, &content, true, &|step| editor.step(step))
+            write::replace(top, INDEX, &content, Mode::from_raw_mode(mode), true, &|step| editor.step(step))
         })?;
         editor.step("index replaced");
-        // Other users may read it: the libraries write it so.
-        if let Some(file) = self.top.open(INDEX, OFlags::RDONLY)? {
-            let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode));
-        }
         Ok(())
+    }
+
+    /// The directory that a file of the store is in, and its name there.
+    fn holder<'p>(&self, below: &'p Path) -> Result<Option<(Directory, &'p OsStr)>, Fault> {
+        let parent = match below.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => self.top.below(parent)?,
+            None => Some(self.top.again()?),
+        };
+        Ok(parent.zip(below.file_name()))
     }
 
     /// Takes a file of the store out of the way.
     fn quarantine(&mut self, below: &Path) -> Result<(), Error> {
-        let fault = |error| Fault::new("moving", self.top.path().join(below), error);
-        let name = below.file_name().ok_or_else(|| fault(Errno::INVAL))?;
-        let parent = match below.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => self.top.below(parent)?.ok_or_else(|| fault(Errno::NOENT))?,
-            None => self.top.again()?,
-        };
+        let fault = || Fault::new("moving", self.top.path().join(below), Errno::NOENT);
+        let (parent, name) = self.holder(below)?.ok_or_else(fault)?;
         let new = OsString::from(format!("{QUARANTINE}-{:x}-{}", self.number, self.quarantined.len()));
         parent.rename(name, &self.top, &new)?;
         self.quarantined.push(new);
@@ -311,10 +313,8 @@ impl<'e> ArtifactSession<'e> {
             (Orphan::ArtifactFile, [name]) if is_temporary(name) => {}
             _ => return Err(unknown().into()),
         }
-        let parent = below.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.map_or_else(|| self.top.again().map(Some), |parent| self.top.below(parent))?;
-        let there = parent.zip(below.file_name()).map(|(parent, name)| parent.stat(name)).transpose()?;
-        let stat = there.flatten().ok_or_else(unknown)?;
+        let (parent, name) = self.holder(&below)?.ok_or_else(unknown)?;
+        let stat = parent.stat(name)?.ok_or_else(unknown)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(unknown().into());
         }

@@ -109,7 +109,8 @@ impl Session<'_> {
         files.into_iter().try_for_each(|file| self.save(file))?;
         for (image, place) in images.iter().zip(places) {
             self.done.images.push(image.id.clone());
-            self.remove_image_directory(place, &image.id)?;
+            // What would not go is an orphan now, of a class that every library's collection removes.
+            self.discard_object(place, RecordKind::Images, &image.id)?;
         }
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;
@@ -165,10 +166,5 @@ impl Session<'_> {
             Fault::new("reading", directory.join("userdata/config.json"), errno)
         })?;
         Ok(volumes.ids.iter().any(|volume| volume == image))
-    }
-
-    /// What would not go is an orphan now, of a class that every library's collection removes.
-    pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
-        self.discard_object(place, RecordKind::Images, id).map(drop)
     }
 }

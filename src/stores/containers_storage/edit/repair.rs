@@ -2,23 +2,17 @@
 //! mount; later ones fail to mount layers without `lower-layers`. All versions accept an empty `link`
 //! file as it is.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::io::Write;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::Mode;
-use rustix::io::Errno;
 
 use super::deleted::Deleted;
-use super::directory::{Directory, give_to_owner};
 use super::editor::Editor;
-use super::error::{Error, Fault, Refusal};
+use super::error::{Error, Refusal};
 use super::links;
-use super::locks::noise64;
 use super::mounted::Read;
 use super::session::Session;
+use super::write;
 use crate::stores::containers_storage::places::RecordKind;
 
 impl Editor {
@@ -43,45 +37,25 @@ impl Session<'_> {
         let directory = layers.below(id)?.ok_or_else(unknown)?;
         let names = layers.below(links::DIRECTORY)?.ok_or_else(unknown)?;
         let written = directory.read_small("link")?.unwrap_or_default();
-        let leading = self.editor.with_links(place, |links| links.leading_to(id)).unwrap_or_default();
+        let leading = self.editor.with_links(place, |known| {
+            let names = known.names_of(id).filter(|name| links::is_short_name(name));
+            names.map(str::to_owned).collect::<Vec<_>>()
+        });
         if links::is_short_name(&written) {
             if names.has(&written)? {
                 return Err(Refusal::Changed { id: id.to_owned(), what: "its link exists".into() }.into());
             }
             names.make_symlink(&Path::new("..").join(id).join("diff"), &written)?;
         } else {
-            let mut leading = leading.into_iter();
-            let (Some(name), None) = (leading.next(), leading.next()) else {
+            let Some([name]) = leading.as_deref() else {
                 let what = "not exactly one name leads to it".into();
                 return Err(Refusal::Changed { id: id.to_owned(), what }.into());
             };
-            write_link(&directory, &name)?;
+            // As the library writes it: no newline, and readable for everybody.
+            let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+            write::replace(&directory, "link", name.as_bytes(), mode, true, &|step| self.step(step))?;
         }
         self.step("link repaired");
         Ok(())
-    }
-}
-
-/// As the library writes it: mode 0644, no newline.
-fn write_link(directory: &Directory, name: &str) -> Result<(), Fault> {
-    let temporary = OsString::from(format!(".tmp-link{}", noise64() % 1_000_000_000));
-    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    let mut file = directory.create(&temporary, mode)?;
-    give_to_owner(file.as_fd(), directory.fd());
-    let written = file.write_all(name.as_bytes()).and_then(|()| file.sync_data()).map_err(|error| {
-        let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        Fault::new("writing", directory.path().join(&temporary), error)
-    });
-    let written = written.and_then(|()| directory.replace(&temporary, "link".as_ref()));
-    if written.is_err() {
-        let _ = directory.unlink(&temporary);
-    }
-    written
-}
-
-impl links::Links {
-    /// The names in `l/` that lead to a layer.
-    fn leading_to(&self, id: &str) -> BTreeSet<String> {
-        self.names_of(id).filter(|name| links::is_short_name(name)).map(str::to_owned).collect()
     }
 }

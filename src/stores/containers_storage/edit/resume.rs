@@ -122,7 +122,7 @@ impl Session<'_> {
         for image in &intent.images {
             if directory::id_of(image.as_ref()).is_some() {
                 for place in 0..self.places.len() {
-                    self.remove_image_directory(place, image)?;
+                    self.discard_object(place, RecordKind::Images, image)?;
                 }
             }
         }

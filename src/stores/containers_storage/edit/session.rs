@@ -178,7 +178,8 @@ impl<'e> Session<'e> {
             let written = editor.write_with_room(&directory, is_freed, &mut self.done, || {
                 self.held.touch(kind)?;
                 editor.step("token written");
-                write::replace(&directory, &name, &content, durable, &|step| editor.step(step))
+                let mode = write::mode_of_records(&directory, &name)?;
+                write::replace(&directory, &name, &content, mode, durable, &|step| editor.step(step))
             });
             match written {
                 Err(fault) if fault.is_no_space() && self.empty_next_layer()? => {

@@ -18,8 +18,8 @@ const LABEL: &str = "security.selinux";
 const MOST_LABEL_BYTES: usize = 4096;
 
 /// Writes `content` to `name` in `directory`: a temporary file with a name that every tool
-/// takes for one (`.tmp-layers.json123`), its content on the disk if `durable`, mode 0600,
-/// owner, label and readers of the file that it replaces, renamed over that.
+/// takes for one (`.tmp-layers.json123`), its content on the disk if `durable`, owner and label of
+/// the file that it replaces, renamed over that.
 ///
 /// # Errors
 /// When any of it fails; the old file stands then, and the temporary one is removed.
@@ -27,6 +27,7 @@ pub(super) fn replace(
     directory: &Directory,
     name: &str,
     content: &[u8],
+    mode: Mode,
     durable: bool,
     step: &dyn Fn(&'static str),
 ) -> Result<(), Fault> {
@@ -40,7 +41,7 @@ pub(super) fn replace(
             .map_err(|error| fault("writing", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         let old = directory.open(name, OFlags::RDONLY)?;
         // The umask may have taken bits away.
-        rustix::fs::fchmod(&file, mode(old.as_ref())).map_err(|error| fault("setting the mode of", error))?;
+        rustix::fs::fchmod(&file, mode).map_err(|error| fault("setting the mode of", error))?;
         match old {
             Some(old) => {
                 directory::give_to_owner(file.as_fd(), old.as_fd());
@@ -61,12 +62,11 @@ pub(super) fn replace(
     written
 }
 
-/// The library's mode, and read permission for those who had it: a store that others take images
-/// from is made readable for them.
-fn mode(old: Option<impl AsFd>) -> Mode {
-    let ours = Mode::RUSR | Mode::WUSR;
-    let old = old.and_then(|old| rustix::fs::fstat(old).ok());
-    old.map_or(ours, |stat| ours | (Mode::from_raw_mode(stat.st_mode) & (Mode::RGRP | Mode::ROTH)))
+/// The library's mode of record files, and read permission for those who have it: a store that others
+/// take images from is made readable for them.
+pub(super) fn mode_of_records(directory: &Directory, name: &str) -> Result<Mode, Fault> {
+    let readers = directory.stat(name)?.map_or(Mode::empty(), |stat| Mode::from_raw_mode(stat.st_mode));
+    Ok(Mode::RUSR | Mode::WUSR | (readers & (Mode::RGRP | Mode::ROTH)))
 }
 
 /// The label of `old` on `new`, where the filesystem has labels and they differ.
@@ -101,7 +101,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("layers.json");
         let directory = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
-        replace(&directory, "layers.json", b"[]", true, &|_| {}).unwrap();
+        let mode = || mode_of_records(&directory, "layers.json").unwrap();
+        replace(&directory, "layers.json", b"[]", mode(), true, &|_| {}).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read(&path).unwrap(), b"[]");
         let root = nix::unistd::geteuid().is_root();
         if root {
@@ -110,7 +112,7 @@ mod tests {
         }
         let before = std::fs::metadata(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
-        replace(&directory, "layers.json", b"[1]", false, &|_| {}).unwrap();
+        replace(&directory, "layers.json", b"[1]", mode(), false, &|_| {}).unwrap();
         let after = std::fs::metadata(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"[1]");
         assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
@@ -130,7 +132,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("layers.json")).unwrap();
         let directory = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
-        replace(&directory, "layers.json", b"[]", false, &|_| {}).unwrap_err();
+        replace(&directory, "layers.json", b"[]", Mode::RUSR, false, &|_| {}).unwrap_err();
         assert!(dir.path().join("layers.json").is_dir());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
