@@ -3,9 +3,14 @@
 //! Parsed field by field; every digest anywhere in a document counts as needed: the blobs of a
 //! document of a later version must not be deleted because its type is unknown here.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The directory of the blobs.
+pub(crate) const BLOBS: &str = "blobs";
 
 /// Where an entry of the index has its name (OCI image specification, `annotations.md`).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -43,6 +48,13 @@ pub fn split(digest: &str) -> Option<(&str, &str)> {
     (is_word(algorithm) && is_hex(hex)).then_some((algorithm, hex))
 }
 
+/// Where a blob is below the store.
+#[must_use]
+pub fn path_of(digest: &str) -> Option<PathBuf> {
+    let (algorithm, hex) = split(digest)?;
+    Some(Path::new(BLOBS).join(algorithm).join(hex))
+}
+
 /// The hex digits of a digest, as file names have them.
 #[must_use]
 pub fn is_hex(text: &str) -> bool {
@@ -51,8 +63,7 @@ pub fn is_hex(text: &str) -> bool {
 }
 
 /// The entry that a row of `manifests` is; `None` where it has no digest.
-#[must_use]
-pub fn entry(row: &Value) -> Option<IndexEntry> {
+fn entry(row: &Value) -> Option<IndexEntry> {
     let digest = row.get("digest")?.as_str()?;
     split(digest)?;
     let name = row.get("annotations").and_then(|all| all.get(REF_NAME)).and_then(Value::as_str);
@@ -60,15 +71,59 @@ pub fn entry(row: &Value) -> Option<IndexEntry> {
     Some(IndexEntry { digest: digest.to_owned(), name })
 }
 
-/// The rows of an index; `None` where the file is not an index.
-#[must_use]
-pub fn rows(index: &[u8]) -> Option<Vec<Value>> {
-    let Value::Object(mut index) = serde_json::from_slice(index).ok()? else { return None };
-    match index.remove("manifests") {
-        Some(Value::Array(rows)) => Some(rows),
-        // Go writes an empty list so.
-        None | Some(Value::Null) => Some(Vec::new()),
-        Some(_) => None,
+/// An index, with everything in it that is not ours to know.
+#[derive(Debug)]
+pub struct Index {
+    /// The fields but `manifests`, as they stand.
+    fields: BTreeMap<String, Box<RawValue>>,
+    rows: Vec<(Box<RawValue>, Option<IndexEntry>)>,
+}
+
+impl Index {
+    /// `None` where the file is not an index.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(bytes).ok()?;
+        let rows: Option<Vec<Box<RawValue>>> = match fields.remove("manifests") {
+            // Go writes an empty list as `null`.
+            Some(rows) => serde_json::from_str(rows.get()).ok()?,
+            None => None,
+        };
+        let read = |row: &RawValue| entry(&serde_json::from_str::<Value>(row.get()).ok()?);
+        let rows = rows.unwrap_or_default().into_iter().map(|row| (read(&row), row));
+        Some(Self { fields, rows: rows.map(|(entry, row)| (row, entry)).collect() })
+    }
+
+    /// Its entries in their order; `None` for a row without a digest.
+    pub fn entries(&self) -> impl Iterator<Item = Option<&IndexEntry>> {
+        self.rows.iter().map(|(_, entry)| entry.as_ref())
+    }
+
+    /// The names of an artifact.
+    #[must_use]
+    pub fn names_of(&self, digest: &str) -> Vec<String> {
+        let same = self.entries().flatten().filter(|entry| entry.digest == digest);
+        same.filter_map(|entry| entry.name.clone()).collect()
+    }
+
+    /// Its text without the entries of `digest`: of all names, or of these.
+    ///
+    /// # Errors
+    /// When it cannot be serialised.
+    pub fn without(&self, digest: &str, names: Option<&[String]>) -> serde_json::Result<Vec<u8>> {
+        let is_named = |entry: &IndexEntry| {
+            names.is_none_or(|names| entry.name.as_ref().is_some_and(|name| names.contains(name)))
+        };
+        let is_it = |entry: &Option<IndexEntry>| {
+            entry.as_ref().is_some_and(|entry| entry.digest == digest && is_named(entry))
+        };
+        let rows: Vec<&RawValue> =
+            self.rows.iter().filter(|(_, entry)| !is_it(entry)).map(|(row, _)| &**row).collect();
+        let rows = serde_json::value::to_raw_value(&rows)?;
+        let mut fields: BTreeMap<&str, &RawValue> =
+            self.fields.iter().map(|(key, value)| (key.as_str(), &**value)).collect();
+        fields.insert("manifests", &rows);
+        serde_json::to_vec(&fields)
     }
 }
 
@@ -126,8 +181,11 @@ impl Reach {
     }
 }
 
-/// Follows `digest`; `read` gives the document of a blob.
-pub fn reach(digest: &str, read: &mut dyn FnMut(&str) -> Option<Document>) -> Reach {
+/// The documents of blobs, each as it was when it was first read.
+pub type Documents = HashMap<String, Option<Document>>;
+
+/// Follows `digest`; `read` gives the document of a blob that is not known yet.
+pub fn reach(digest: &str, known: &mut Documents, read: &dyn Fn(&str) -> Option<Document>) -> Reach {
     let mut reach = Reach::default();
     let mut waiting = vec![digest.to_owned()];
     let (mut seen, mut listed) = (HashSet::new(), HashSet::new());
@@ -137,7 +195,7 @@ pub fn reach(digest: &str, read: &mut dyn FnMut(&str) -> Option<Document>) -> Re
             continue;
         }
         reach.blobs.insert(next.clone());
-        let document = read(&next);
+        let document = known.entry(next.clone()).or_insert_with(|| read(&next)).clone();
         if document.is_none() {
             reach.unread.push(next.clone());
         }
@@ -174,15 +232,41 @@ mod tests {
             r#"{{"schemaVersion":2,"manifests":[{{"digest":"{a}","annotations":{{"{REF_NAME}":"q.io/m:1"}}}},
             {{"digest":"{b}"}},{{"digest":"sha256:../../etc"}},{{}},7]}}"#
         );
-        let entries: Vec<_> = rows(index.as_bytes()).unwrap().iter().filter_map(entry).collect();
+        let index = Index::parse(index.as_bytes()).unwrap();
         let expected =
             [IndexEntry { digest: a, name: Some("q.io/m:1".into()) }, IndexEntry { digest: b, name: None }];
-        assert_eq!(entries, expected);
-        assert_eq!(rows(b"{}"), Some(vec![]));
-        assert_eq!(rows(br#"{"manifests":null}"#), Some(vec![]));
-        for text in ["", "[]", "7", r#"{"manifests":7}"#, "{"] {
-            assert_eq!(rows(text.as_bytes()), None, "{text}");
+        assert_eq!(index.entries().flatten().collect::<Vec<_>>(), expected.each_ref());
+        assert_eq!(index.entries().count(), 5);
+        for none in ["{}", r#"{"manifests":null}"#] {
+            assert_eq!(Index::parse(none.as_bytes()).unwrap().entries().count(), 0, "{none}");
         }
+        for text in ["", "[]", "7", r#"{"manifests":7}"#, r#"{"manifests":{}}"#, "{"] {
+            assert!(Index::parse(text.as_bytes()).is_none(), "{text}");
+        }
+    }
+
+    /// What others have written there stays as it is.
+    #[test]
+    fn the_rest_of_an_index_is_kept() {
+        let [a, b] = ['a', 'b'].map(|byte| format!("sha256:{}", byte.to_string().repeat(64)));
+        let text = format!(
+            r#"{{"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}},"manifests":[
+            {{"digest":"{a}","annotations":{{"org.opencontainers.image.ref.name":"q/m:1"}}}},
+            {{"digest":"{b}","x":[1.50]}},{{"digest":"{a}"}}]}}"#
+        );
+        let index = Index::parse(text.as_bytes()).unwrap();
+        assert_eq!(index.names_of(&a), ["q/m:1"]);
+        assert_eq!(index.names_of("sha256:0"), [""; 0]);
+        let expected = format!(
+            r#"{{"manifests":[{{"digest":"{b}","x":[1.50]}}],"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}}}}"#
+        );
+        assert_eq!(String::from_utf8(index.without(&a, None).unwrap()).unwrap(), expected);
+        let one = index.without(&a, Some(&["q/m:1".to_owned()])).unwrap();
+        let one = Index::parse(&one).unwrap();
+        let kept: Vec<_> = one.entries().flatten().map(|entry| (entry.digest == a, &entry.name)).collect();
+        assert_eq!(kept, [(false, &None), (true, &None)], "the entry without a name stays");
+        let none = Index::parse(br#"{"manifests":null}"#).unwrap();
+        assert_eq!(none.without(&a, None).unwrap(), br#"{"manifests":[]}"#);
     }
 
     #[test]
@@ -199,7 +283,7 @@ mod tests {
         // It leads to itself, too.
         let index =
             format!(r#"{{"manifests":[{{"digest":"{one}"}},{{"digest":"{two}"}},{{"digest":"{top}"}}]}}"#);
-        let mut read = |wanted: &str| {
+        let read = |wanted: &str| {
             let text = match wanted {
                 _ if wanted == top => index.clone(),
                 _ if wanted == one => manifest(&[&shared, &own]),
@@ -209,14 +293,15 @@ mod tests {
             document(text.as_bytes())
         };
         let expected = BTreeSet::from([&top, &one, &two, &config, &shared, &own, &subject].map(Clone::clone));
-        let found = reach(&top, &mut read);
+        let mut known = Documents::new();
+        let found = reach(&top, &mut known, &read);
         assert_eq!(found.documents, [top.clone(), one.clone(), two.clone()]);
         assert_eq!(found.blobs, expected);
         assert_eq!(found.listed_bytes(), Some(20));
         assert_eq!(found.unread, [""; 0]);
-        assert_eq!(reach(&one, &mut read).annotations, [("k".to_owned(), "v".to_owned())]);
+        assert_eq!(reach(&one, &mut known, &read).annotations, [("k".to_owned(), "v".to_owned())]);
         let gone = digest('9');
-        assert_eq!(reach(&gone, &mut read).unread, [gone]);
+        assert_eq!(reach(&gone, &mut known, &read).unread, [gone]);
     }
 
     #[test]
@@ -224,10 +309,13 @@ mod tests {
         let [a, b] = ['a', 'b'].map(digest);
         let max = u64::MAX;
         let text = format!(r#"{{"layers":[{{"digest":"{a}","size":{max}}},{{"digest":"{b}","size":1}}]}}"#);
-        let found = reach(&digest('1'), &mut |_| document(text.as_bytes()));
+        let found = reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes()));
         assert_eq!(found.listed_bytes(), None);
         let text = format!(r#"{{"layers":[{{"digest":"{a}","size":-1}}]}}"#);
-        assert_eq!(reach(&digest('1'), &mut |_| document(text.as_bytes())).listed_bytes(), None);
+        assert_eq!(
+            reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes())).listed_bytes(),
+            None
+        );
     }
 
     fn json() -> impl Strategy<Value = Value> {
@@ -261,10 +349,11 @@ mod tests {
         /// Whatever an index and its documents say: no panic, an end, and no name of a file but a digest.
         #[test]
         fn nothing_leads_astray(index in json(), one in json(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (rows(&bytes), document(&bytes));
+            let _ = (Index::parse(&bytes), document(&bytes));
             let text = one.to_string();
-            for entry in rows(index.to_string().as_bytes()).unwrap_or_default().iter().filter_map(entry) {
-                let found = reach(&entry.digest, &mut |_| document(text.as_bytes()));
+            let index = Index::parse(index.to_string().as_bytes());
+            for entry in index.iter().flat_map(|index| index.entries().flatten()) {
+                let found = reach(&entry.digest, &mut Documents::new(), &|_| document(text.as_bytes()));
                 prop_assert!(found.documents.len() <= 8);
                 prop_assert!(split(&entry.digest).is_some());
                 let names = found.blobs.iter().filter(|blob| **blob != entry.digest);

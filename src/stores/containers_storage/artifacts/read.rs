@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::layout::{self, Document, IndexEntry, Reach};
+use super::layout::{self, BLOBS, Document, Documents, Index, IndexEntry, Reach};
 use super::leaks::is_temporary;
 use super::{DRIVER, directory};
 use crate::disk::TreeScope;
@@ -19,7 +19,6 @@ use crate::sys::quiet::{self, FileKind, InodeFacts};
 
 pub(crate) const INDEX: &str = "index.json";
 pub(crate) const LOCK: &str = "index.lock";
-pub(crate) const BLOBS: &str = "blobs";
 
 /// An index of 100,000 entries has some 30 MB.
 pub(crate) const MOST_INDEX_BYTES: u64 = 256 << 20;
@@ -191,8 +190,7 @@ impl Layout {
     /// The path of a blob.
     #[must_use]
     pub fn path_of(&self, digest: &str) -> Option<PathBuf> {
-        let (algorithm, hex) = layout::split(digest)?;
-        Some(self.directory().join(BLOBS).join(algorithm).join(hex))
+        Some(self.directory().join(layout::path_of(digest)?))
     }
 
     fn broken(&mut self, path: PathBuf, message: String) {
@@ -280,22 +278,18 @@ impl Layout {
             Err(error) if error.kind() == ErrorKind::NotFound && self.blobs.is_empty() => return,
             Err(error) => return self.broken(path, format!("cannot be read: {error}")),
         };
-        let Some(rows) = layout::rows(&bytes) else {
+        let Some(index) = Index::parse(&bytes) else {
             return self.broken(path, "is not the index of an OCI layout; its artifacts are unknown".into());
         };
-        let mut documents: HashMap<String, Option<Document>> = HashMap::new();
+        let mut documents = Documents::new();
         let mut at: HashMap<String, usize> = HashMap::new();
-        for row in &rows {
-            let Some(IndexEntry { digest, name }) = layout::entry(row) else {
+        for entry in index.entries() {
+            let Some(IndexEntry { digest, name }) = entry.cloned() else {
                 self.broken(path.clone(), "has an entry without a digest".into());
                 continue;
             };
             let place = *at.entry(digest.clone()).or_insert_with(|| {
-                let mut read = |wanted: &str| {
-                    let document = documents.entry(wanted.to_owned());
-                    document.or_insert_with(|| self.document(&within, wanted)).clone()
-                };
-                let reach = layout::reach(&digest, &mut read);
+                let reach = layout::reach(&digest, &mut documents, &|wanted| self.document(&within, wanted));
                 self.artifacts.push(Artifact { digest, names: Vec::new(), reach });
                 self.artifacts.len() - 1
             });

@@ -5,15 +5,13 @@
 //! other entry needs are renamed to what a pull calls its temporary files, which needs no space, and
 //! are unlinked after the lock is released.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::SignedDuration;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::deleted::Deleted;
 use super::directory::Directory;
@@ -25,7 +23,7 @@ use super::mounted::{Evidence, Read};
 use super::orphans::{OrphanAt, Reclaimed};
 use super::write;
 use crate::model::{Orphan, is_old_enough};
-use crate::stores::containers_storage::artifacts::layout::{self, Document, IndexEntry};
+use crate::stores::containers_storage::artifacts::layout::{self, Document, Documents, Index, path_of};
 use crate::stores::containers_storage::artifacts::{
     BLOBS, DRIVER, INDEX, LOCK, MOST_DOCUMENT_BYTES, MOST_INDEX_BYTES, is_temporary, volume_users,
 };
@@ -77,57 +75,13 @@ impl Editor {
     }
 }
 
-/// An index, with everything in it that is not ours to know.
-struct Index {
-    /// The fields but `manifests`, as they stand.
-    fields: BTreeMap<String, Box<RawValue>>,
-    rows: Vec<(Box<RawValue>, Option<IndexEntry>)>,
-}
-
-impl Index {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(bytes).ok()?;
-        let rows: Option<Vec<Box<RawValue>>> = match fields.remove("manifests") {
-            Some(rows) => serde_json::from_str(rows.get()).ok()?,
-            None => None,
-        };
-        let entry = |row: &RawValue| layout::entry(&serde_json::from_str::<Value>(row.get()).ok()?);
-        let rows = rows.unwrap_or_default().into_iter().map(|row| (entry(&row), row));
-        Some(Self { fields, rows: rows.map(|(entry, row)| (row, entry)).collect() })
-    }
-
-    fn names_of(&self, digest: &str) -> Option<Vec<String>> {
-        let entries = self.rows.iter().filter_map(|(_, entry)| entry.as_ref());
-        let mut same = entries.filter(|entry| entry.digest == digest).peekable();
-        same.peek()?;
-        Some(same.filter_map(|entry| entry.name.clone()).collect())
-    }
-
-    /// Without the entries of `digest`: of all names, or of these.
-    fn without(&self, digest: &str, names: Option<&[String]>) -> serde_json::Result<Vec<u8>> {
-        let is_named = |entry: &IndexEntry| {
-            names.is_none_or(|names| entry.name.as_ref().is_some_and(|name| names.contains(name)))
-        };
-        let is_it = |entry: &Option<IndexEntry>| {
-            entry.as_ref().is_some_and(|entry| entry.digest == digest && is_named(entry))
-        };
-        let rows: Vec<&RawValue> =
-            self.rows.iter().filter(|(_, entry)| !is_it(entry)).map(|(row, _)| &**row).collect();
-        let rows = serde_json::value::to_raw_value(&rows)?;
-        let mut fields: BTreeMap<&str, &RawValue> =
-            self.fields.iter().map(|(key, value)| (key.as_str(), &**value)).collect();
-        fields.insert("manifests", &rows);
-        serde_json::to_vec(&fields)
-    }
-}
-
 /// The store under its lock.
 struct ArtifactSession<'e> {
     editor: &'e Editor,
     top: Directory,
     held: HeldLocks,
     index: Index,
-    documents: HashMap<String, Option<Document>>,
+    documents: Documents,
     evidence: Evidence,
     /// Names in `top` of what goes when the lock is released.
     quarantined: Vec<OsString>,
@@ -153,7 +107,7 @@ impl<'e> ArtifactSession<'e> {
             |message: &str| Refusal::Damaged { path: top.path().join(INDEX), message: message.into() };
         let bytes = top.read(INDEX, MOST_INDEX_BYTES)?.ok_or_else(|| damaged("is not there"))?;
         let index = Index::parse(&bytes).ok_or_else(|| damaged("is not the index of an OCI layout"))?;
-        if index.rows.iter().any(|(_, entry)| entry.is_none()) {
+        if index.entries().any(|entry| entry.is_none()) {
             return Err(damaged("has an entry without a digest").into());
         }
         Ok(Self {
@@ -161,7 +115,7 @@ impl<'e> ArtifactSession<'e> {
             top,
             held,
             index,
-            documents: HashMap::new(),
+            documents: Documents::new(),
             evidence,
             quarantined: Vec::new(),
             number: noise64(),
@@ -170,17 +124,12 @@ impl<'e> ArtifactSession<'e> {
     }
 
     fn reach(&mut self, digest: &str) -> layout::Reach {
-        let (top, documents) = (&self.top, &mut self.documents);
-        let mut read = |wanted: &str| {
-            let document = documents.entry(wanted.to_owned());
-            document.or_insert_with(|| document_of(top, wanted)).clone()
-        };
-        layout::reach(digest, &mut read)
+        layout::reach(digest, &mut self.documents, &|wanted| document_of(&self.top, wanted))
     }
 
     /// All digests that the entries but those of `digest` need.
     fn needed_without(&mut self, digest: &str) -> Result<HashSet<String>, Error> {
-        let entries = self.index.rows.iter().filter_map(|(_, entry)| entry.as_ref());
+        let entries = self.index.entries().flatten();
         let others: HashSet<String> =
             entries.filter(|entry| entry.digest != digest).map(|entry| entry.digest.clone()).collect();
         let mut needed = HashSet::new();
@@ -234,7 +183,7 @@ impl<'e> ArtifactSession<'e> {
     /// The digest and the names that it has now.
     fn prove_names(&self, planned: &PlannedImage) -> Result<(String, Vec<String>), Refusal> {
         let digest = self.digest_of(&planned.id)?;
-        let names = self.index.names_of(&digest).unwrap_or_default();
+        let names = self.index.names_of(&digest);
         planned.prove_names(&names)?;
         Ok((digest, names))
     }
@@ -249,7 +198,7 @@ impl<'e> ArtifactSession<'e> {
     }
 
     fn digest_of(&self, id: &str) -> Result<String, Refusal> {
-        let entries = self.index.rows.iter().filter_map(|(_, entry)| entry.as_ref());
+        let entries = self.index.entries().flatten();
         let mut digests = entries.map(|entry| &entry.digest);
         let found = digests.find(|digest| layout::split(digest).is_some_and(|(_, hex)| hex == id));
         found.cloned().ok_or_else(|| Refusal::Unknown { kind: "artifact", id: id.to_owned() })
@@ -344,46 +293,6 @@ impl<'e> ArtifactSession<'e> {
     }
 }
 
-/// Where a blob is below the store.
-fn path_of(digest: &str) -> Option<PathBuf> {
-    let (algorithm, hex) = layout::split(digest)?;
-    Some(Path::new(BLOBS).join(algorithm).join(hex))
-}
-
 fn document_of(top: &Directory, digest: &str) -> Option<Document> {
     layout::document(&top.read(path_of(digest)?, MOST_DOCUMENT_BYTES).ok()??)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What others have written there stays as it is.
-    #[test]
-    fn the_rest_of_an_index_is_kept() {
-        let [a, b] = ['a', 'b'].map(|byte| format!("sha256:{}", byte.to_string().repeat(64)));
-        let text = format!(
-            r#"{{"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}},"manifests":[
-            {{"digest":"{a}","annotations":{{"org.opencontainers.image.ref.name":"q/m:1"}}}},
-            {{"digest":"{b}","x":[1.50]}},{{"digest":"{a}"}}]}}"#
-        );
-        let index = Index::parse(text.as_bytes()).unwrap();
-        assert_eq!(index.names_of(&a), Some(vec!["q/m:1".to_owned()]));
-        assert_eq!(index.names_of("sha256:0"), None);
-        let expected = format!(
-            r#"{{"manifests":[{{"digest":"{b}","x":[1.50]}}],"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}}}}"#
-        );
-        assert_eq!(String::from_utf8(index.without(&a, None).unwrap()).unwrap(), expected);
-        let one = index.without(&a, Some(&["q/m:1".to_owned()])).unwrap();
-        assert_eq!(
-            Index::parse(&one).unwrap().names_of(&a),
-            Some(Vec::new()),
-            "the entry without a name stays"
-        );
-        for text in ["", "[]", r#"{"manifests":{}}"#] {
-            assert!(Index::parse(text.as_bytes()).is_none(), "{text}");
-        }
-        let none = Index::parse(br#"{"manifests":null}"#).unwrap();
-        assert_eq!(none.without(&a, None).unwrap(), br#"{"manifests":[]}"#);
-    }
 }
