@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
+use serde::Serialize;
 
 use super::values::{micros, time};
 use crate::model::Pattern;
@@ -19,12 +20,15 @@ pub fn parse(text: &str) -> Result<Pattern, String> {
 }
 
 /// An entry of the keep-list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PinDoc"))]
 pub struct Pin {
+    /// The pattern.
     pub pattern: String,
     /// Why, in the operator's words; may be empty.
     pub note: String,
-    pub added: Timestamp,
+    /// Since when.
+    pub added_at: Timestamp,
 }
 
 /// The whole keep-list, ready to match.
@@ -54,7 +58,7 @@ impl Pins {
 pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
     tx.execute(
         "INSERT INTO pins (pattern, note, added) VALUES (?1, ?2, ?3)",
-        params![pin.pattern, pin.note, micros(pin.added)],
+        params![pin.pattern, pin.note, micros(pin.added_at)],
     )?;
     Ok(())
 }
@@ -100,7 +104,7 @@ pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
     connection
         .prepare_cached("SELECT * FROM pins ORDER BY pattern")?
         .query_map([], |row| {
-            Ok(Pin { pattern: row.get("pattern")?, note: row.get("note")?, added: time(row, "added")? })
+            Ok(Pin { pattern: row.get("pattern")?, note: row.get("note")?, added_at: time(row, "added")? })
         })?
         .collect()
 }
@@ -192,7 +196,7 @@ mod tests {
         let pin = |pattern: &str| Pin {
             pattern: pattern.into(),
             note: String::new(),
-            added: Timestamp::UNIX_EPOCH,
+            added_at: Timestamp::UNIX_EPOCH,
         };
         let pins = Pins::new(&[pin("quay.io/*"), pin("[broken"), pin("*:1"), pin("no")]);
         assert_eq!(
@@ -204,7 +208,11 @@ mod tests {
     #[test]
     fn near_misses() {
         let pins: Vec<Pin> = ["docker.io/library/nginx:*", "quay.io/team/app", "k8s.gcr.io/pause:*"]
-            .map(|pattern| Pin { pattern: pattern.into(), note: String::new(), added: Timestamp::UNIX_EPOCH })
+            .map(|pattern| Pin {
+                pattern: pattern.into(),
+                note: String::new(),
+                added_at: Timestamp::UNIX_EPOCH,
+            })
             .into();
         for (asked, expected) in [
             ("nginx", &["docker.io/library/nginx:*"][..]),
@@ -229,7 +237,7 @@ mod tests {
         assert_eq!(add(&tx, &pattern, Some("why"), later).unwrap(), Added::Noted);
         assert_eq!(add(&tx, &pattern, Some("why"), later).unwrap(), Added::Already);
         assert_eq!(add(&tx, &pattern, None, later).unwrap(), Added::Already);
-        let pin = Pin { pattern: "quay.io/*".into(), note: "why".into(), added: first };
+        let pin = Pin { pattern: "quay.io/*".into(), note: "why".into(), added_at: first };
         assert_eq!(list(&tx).unwrap(), [pin]);
         assert!(!remove(&tx, "quay.io").unwrap());
         assert!(remove(&tx, "quay.io/*").unwrap());

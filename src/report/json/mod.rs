@@ -31,8 +31,8 @@ pub use doctor::{CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc, gc};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, OriginDoc, PercentRangeDoc,
-    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PercentRangeDoc, PointDoc,
+    RunDoc, SeriesDoc, history, history_scans, history_usage,
 };
 pub use omitted::{OmittedBaseDoc, OmittedDoc, OmittedGroupDoc, RestDoc};
 pub use parts::{
@@ -40,7 +40,7 @@ pub use parts::{
     OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
-pub use pins::{PinDoc, PinsDoc, pins};
+pub use pins::{PinsDoc, pins};
 pub use problem::ProblemDoc;
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
 pub use report::{

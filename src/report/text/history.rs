@@ -6,9 +6,10 @@ use super::chart::{Chart, Sample, window};
 use super::format::{DIFFERS, bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
+use crate::history::runs::Quiet;
 use crate::model::display::count;
 use crate::report::json::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, RunDoc, SeriesDoc,
 };
 
 /// Runs, the newest first, each with what it deleted.
@@ -158,7 +159,7 @@ fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
     ]
 }
 
-fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
+fn quiet(quiet: &Quiet, listed: bool, screen: &Screen) -> String {
     let mut kinds = Vec::new();
     if quiet.scans > 0 {
         let incomplete = match quiet.incomplete_scans {
@@ -287,7 +288,7 @@ fn summary(points: &[PointDoc], screen: &Screen) -> String {
     format!(
         "{}  {} available of {}\n{}\n{}\n{inodes}",
         line("last", last.used_percent.avg, last),
-        bytes(last.available_bytes.avg),
+        bytes(last.available_bytes.mean),
         bytes(last.capacity_bytes),
         line("lowest", lowest.used_percent.min, lowest),
         line("highest", highest.used_percent.max, highest),
@@ -299,7 +300,7 @@ fn end(point: &PointDoc) -> Timestamp {
 }
 
 fn inodes_percent(point: &PointDoc) -> Option<u64> {
-    point.inodes.saturating_sub(point.inodes_free.min).saturating_mul(100).checked_div(point.inodes)
+    point.inodes.saturating_sub(point.inodes_free.low).saturating_mul(100).checked_div(point.inodes)
 }
 
 fn points(series: &SeriesDoc, screen: &Screen) -> String {
@@ -317,8 +318,8 @@ fn points(series: &SeriesDoc, screen: &Screen) -> String {
             format!("{:.2}", point.used_percent.avg),
             format!("{:.2}", point.used_percent.min),
             format!("{:.2}", point.used_percent.max),
-            bytes(point.used_bytes.avg),
-            bytes(point.available_bytes.avg),
+            bytes(point.used_bytes.mean),
+            bytes(point.available_bytes.mean),
             bytes(point.capacity_bytes),
             inodes_percent(point).map_or_else(|| "-".into(), |percent| percent.to_string()),
         ]);
