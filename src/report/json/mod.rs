@@ -42,7 +42,7 @@ pub use parts::{
 
 pub use pins::{PinsDoc, pins};
 pub use problem::ProblemDoc;
-pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
+pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc};
 pub use report::{
     Extent, LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc,
     UsageSeriesDoc, VerdictDoc, report,
