@@ -29,7 +29,7 @@ fn past_runs(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit,
     let query = Query {
         since: own.since.map(|since| since.at(now)),
         limit: own.limit.unwrap_or(LIMIT),
-        kind: own.kind.map(Into::into),
+        kind: own.kind,
         quiet: own.all,
     };
     let past = history::past_runs(&global.request, global, &query)?;
