@@ -64,6 +64,6 @@ fn past_usage(
     let past = history::past_usage(&global.request, global, since, more.filesystem.as_deref())?;
     let exit = past.origin.exit();
     let document = json::history_usage(now, past);
-    output::result(global.format, &document, |it, screen| text::history_usage(it, screen, &[]))?;
+    output::result(global.format, &document, text::history_usage)?;
     Ok(exit)
 }

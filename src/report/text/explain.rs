@@ -48,20 +48,17 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     }
     out.push_str(&size_line(document));
     out.push_str(&why_frees_differs(document));
-    if !document.chain.is_empty() {
-        out.push_str(&chain(&document.chain));
-    }
+    out.push_str(&chain(&document.chain));
     if !document.held_by.is_empty() {
         out.push_str(&held_by(&document.held_by));
     }
     document.below.iter().for_each(|below| out.push_str(&owners(below, screen)));
     if !document.rules.is_empty() {
-        out.push('\n');
         let mut table = Table::new(&["RULE", "VERDICT", "WHY"]);
         for rule in &document.rules {
             table.row(vec![rule.rule.into(), rule.verdict.into(), safe(&rule.detail)]);
         }
-        out.push_str(&table.render());
+        out.push_str(&table.block());
         out.push_str(&document.fate.as_ref().map_or_else(String::new, fate));
     }
     out.push_str(&leaks(&document.leaks));
@@ -268,7 +265,7 @@ fn chain(chain: &[LayerDoc]) -> String {
             note,
         ]);
     }
-    format!("\n{}", table.render())
+    table.block()
 }
 
 fn held_by(users: &[UserDoc]) -> String {

@@ -76,13 +76,18 @@ pub(super) fn measured(bytes: Option<i64>, others_wrote: bool) -> String {
 pub(super) const DIFFERS: &str =
     "! predicted and measured differ by more than the filesystem's own fluctuation\n";
 
+/// The first of several, and how many more there are; `none` where there is none.
+pub(super) fn first_of<T>(all: &[T], none: &str, name: impl Fn(&T) -> String) -> String {
+    match all {
+        [] => none.into(),
+        [one] => name(one),
+        [first, more @ ..] => format!("{} +{}", name(first), more.len()),
+    }
+}
+
 /// The first name, and how many more there are.
 pub(super) fn names(names: &[String]) -> String {
-    match names {
-        [] => "<none>".into(),
-        [one] => safe(one),
-        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
-    }
+    first_of(names, "<none>", |name| safe(name))
 }
 
 /// Its names, else the beginning of its id.

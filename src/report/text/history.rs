@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{DIFFERS, bytes, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, bytes, name_or_id, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::history::runs::Quiet;
@@ -142,15 +142,10 @@ fn lines_without_trailing_blanks(text: &str) -> String {
 }
 
 fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
-    let object = match deletion.names.as_slice() {
-        [] => short_id(&deletion.id),
-        [one] => safe(one),
-        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
-    };
     vec![
         format!("  {}", screen.clock(deletion.at)),
         deletion.kind.into(),
-        object,
+        name_or_id(&deletion.names, &deletion.id),
         deletion.reason.into(),
         bytes(deletion.predicted_bytes),
         deletion.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
@@ -187,7 +182,7 @@ fn length(from: Timestamp, to: Timestamp) -> String {
 }
 
 /// The usage series: a chart each on a terminal, else a table each.
-pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {
+pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen) -> String {
     let mut out = String::new();
     for series in &document.filesystems {
         if !out.is_empty() {
@@ -206,7 +201,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
                 screen.time(series.last_seen)
             ));
         } else if screen.width.is_some() {
-            out.push_str(&chart(series, document, screen, levels));
+            out.push_str(&chart(series, document, screen));
         } else {
             out.push_str(&points(series, screen));
         }
@@ -242,7 +237,7 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
     table.render() + "`layersweep diff SCAN SCAN` compares two of them; without names, the last two.\n"
 }
 
-fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {
+fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {
     let sample = |point: &PointDoc| Sample {
         from: point.at,
         to: end(point),
@@ -259,7 +254,7 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels
         .filter(|run| (from..=to).contains(&run.started_at))
         .collect();
     let marks: Vec<_> = runs.iter().map(|run| run.started_at).collect();
-    let mut out = Chart { from, to, samples: &samples, marks: &marks, levels }.draw(screen);
+    let mut out = Chart { from, to, samples: &samples, marks: &marks }.draw(screen);
     out.push_str(&summary(&series.points, screen));
     if !runs.is_empty() {
         let freed = runs.iter().filter_map(|run| run.measured_bytes).fold(0_i64, i64::saturating_add);

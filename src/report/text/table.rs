@@ -121,6 +121,11 @@ impl Table {
             .collect()
     }
 
+    /// The lines after an empty one; nothing where there is no row.
+    pub(super) fn block(&self) -> String {
+        if self.rows.len() > 1 { format!("\n{}", self.render()) } else { String::new() }
+    }
+
     /// The lines, headings in bold (the caller strips that where no terminal listens).
     pub(super) fn render(&self) -> String {
         let widths = self.widths();
