@@ -32,10 +32,11 @@ pub enum SummaryKind {
 /// The store that something lies in: its root, as the node itself names it, and its driver. A
 /// containerd root is one store whatever its driver; a filesystem lies in none, and both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SummaryStore {
     /// `containers-storage` or `containerd`.
     pub kind: String,
-    /// Root of the store.
+    /// Its root.
     pub root: String,
     /// Storage driver; empty for containerd.
     pub driver: String,

@@ -10,7 +10,6 @@ mod history;
 mod omitted;
 mod parts;
 mod pins;
-mod problem;
 mod remembered;
 mod report;
 mod scan;
@@ -41,7 +40,6 @@ pub use parts::{
 };
 
 pub use pins::{PinsDoc, pins};
-pub use problem::ProblemDoc;
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc};
 pub use report::{
     Extent, LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc,

@@ -33,9 +33,9 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
             "went" => ", only in the first",
             _ => "",
         };
-        let is_of_artifacts = store.driver == ARTIFACTS;
+        let is_of_artifacts = store.place.driver == ARTIFACTS;
         let what = if is_of_artifacts { "Artifacts of" } else { "Store" };
-        sums.row(sum(format!("{what} {}{seen}", safe(&store.root)), &store.total));
+        sums.row(sum(format!("{what} {}{seen}", safe(&store.place.root)), &store.total));
         for share in store.shares.iter().filter(|share| share.bytes.change_bytes != 0) {
             let kind = if is_of_artifacts && share.kind == "images" { "artifacts" } else { &share.kind };
             sums.row(sum(format!("  {kind}"), &share.bytes));

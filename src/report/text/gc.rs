@@ -43,7 +43,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     for error in &document.errors {
         let id = error.id.as_deref().map_or_else(String::new, |id| format!("{}: ", object(id)));
-        out.push_str(&format!("failed: {}: {id}{}\n", error.step, safe(&error.message)));
+        out.push_str(&format!("failed: {}: {id}{}\n", error.phase, safe(&error.message)));
         if let Some(hint) = &error.hint {
             out.push_str(&format!("hint: {}\n", safe(hint)));
         }

@@ -156,7 +156,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         let id = error.id.as_deref().map(|id| format!("{} ", safe(id))).unwrap_or_default();
         let came = error.measured_bytes.map(|came| format!("; {} freed", signed_bytes(came)));
         let (message, came) = (safe(&error.message), came.unwrap_or_default());
-        out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.step));
+        out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.phase));
     }
     if document.outcome == OutcomeKind::NotNeeded {
         out.push_str("There was nothing to delete.\n");
