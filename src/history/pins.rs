@@ -5,7 +5,8 @@ use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
 use super::values::{micros, time};
-use crate::model::Pattern;
+use crate::model::display::shell_word;
+use crate::model::{Pattern, PinReason};
 
 /// Reads a pattern that says which images stay ([`Pattern::covers`]).
 ///
@@ -45,12 +46,15 @@ impl Pins {
         Self { patterns: pins.iter().filter_map(|pin| parse(&pin.pattern).ok()).collect() }
     }
 
-    /// What of it keeps an image, one reason a pattern, for
-    /// [`pinned_by`](crate::model::Image::pinned_by).
+    /// What of it keeps an image, one reason a pattern.
     #[must_use]
-    pub fn of(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> Vec<String> {
+    pub fn of(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> Vec<PinReason> {
         let covers = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));
-        covers.map(|pattern| format!("pin {} (layersweep pin list)", pattern.text())).collect()
+        let reason = |text| {
+            let undo = format!("`layersweep pin rm {}`", shell_word(text));
+            PinReason::new(format!("pin {text} (layersweep pin list)"), undo)
+        };
+        covers.map(|pattern| reason(pattern.text())).collect()
     }
 }
 
@@ -200,7 +204,7 @@ mod tests {
         };
         let pins = Pins::new(&[pin("quay.io/*"), pin("[broken"), pin("*:1"), pin("no")]);
         assert_eq!(
-            pins.of(&["quay.io/a:1"], &[""; 0], "00"),
+            pins.of(&["quay.io/a:1"], &[""; 0], "00").into_iter().map(|pin| pin.text).collect::<Vec<_>>(),
             ["pin quay.io/* (layersweep pin list)", "pin *:1 (layersweep pin list)"]
         );
     }

@@ -144,7 +144,7 @@ pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
         in_use: !used_by.is_empty(),
         used_by,
         pinned: !image.pinned_by.is_empty(),
-        pinned_by: image.pinned_by.clone(),
+        pinned_by: image.pin_texts(),
         layers: image.layers.clone(),
         total_bytes: sizes.total.bytes,
         shared_bytes: sizes.shared.bytes,
