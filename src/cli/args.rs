@@ -3,36 +3,20 @@
 mod deleting;
 mod metrics;
 
-use std::fmt;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub(super) use deleting::{GcArgs, RmArgs, SweepArgs};
 pub(super) use metrics::MetricsArgs;
 
 use super::filter::{Filter, SortKey};
-use super::values::Since;
+use super::values::{Since, one_of};
 use crate::config::{Flag, Via};
 use crate::history::runs::TargetKind;
 use crate::model::refs::By;
 use crate::policy::PolicyKind;
 use crate::sys::ioprio::IoPriority;
-
-/// One of these by its name; `help` may be empty.
-fn one_of<T>(all: &'static [T], help: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + fmt::Display + Send + Sync,
-{
-    let described = |one: &T| match help(*one) {
-        "" => PossibleValue::new(one.to_string()),
-        text => PossibleValue::new(one.to_string()).help(text),
-    };
-    let found = |name: String| all.iter().copied().find(|one| one.to_string() == name);
-    PossibleValuesParser::new(all.iter().map(described))
-        .try_map(move |name| found(name).ok_or("no such value"))
-}
 
 /// Shows exactly how many bytes each container image holds on this node's disk.
 #[derive(Debug, Parser)]

@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::one_of;
+use crate::cli::values::one_of;
 
 use crate::app::gc_request::Only;
 use crate::config::Via;
