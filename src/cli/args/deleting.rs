@@ -3,9 +3,8 @@
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::cli::values::one_of;
-
 use crate::app::gc_request::Only;
+use crate::cli::values::one_of;
 use crate::config::Via;
 use crate::model::{LeakClass, Recipe};
 use crate::policy::PolicyKind;
