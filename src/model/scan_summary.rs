@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::names::names;
 use super::refs::{self, Refs, Root};
-use super::{ImageIx, Inventory, NodeKind, StoreIx};
+use super::{ImageIx, Inventory, StoreIx};
 
 /// The type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -170,22 +170,17 @@ impl ScanSummary {
             let entry = SummaryEntry {
                 bytes: Refs::alone(inventory, at.into()).bytes,
                 extra: u64::from(refs.refcount(at.into())),
-                name: match node.kind {
-                    NodeKind::Snapshot => "snapshot",
-                    NodeKind::Blob => "blob",
-                    _ => "layer",
-                }
-                .into(),
+                name: node.kind.layer_name().into(),
             };
             add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
         }
         for container in &inventory.containers {
-            let bytes = container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum();
+            let bytes = Refs::held_bytes(inventory, &container.holds);
             let entry = SummaryEntry { bytes, extra: 0, name: container.name.clone() };
             add(&places[container.store.get()], SummaryKind::Container, container.id.to_string(), entry);
         }
         for leak in &inventory.leaks {
-            let bytes = leak.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum();
+            let bytes = Refs::held_bytes(inventory, &leak.holds);
             let entry = SummaryEntry { bytes, extra: 0, name: leak.class.to_string() };
             add(&places[leak.store.get()], SummaryKind::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }

@@ -186,6 +186,10 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
         return check(Status::Ok, "no eviction by the bytes of this filesystem".into(), String::new());
     };
     let ours_first = from(&ours.targets, capacity).is_some_and(|ours| ours < evicts.percent);
+    let unless_ours = |status, message, remedy| match ours_first {
+        true => check(Status::Note, message, String::new()),
+        false => check(status, message, remedy),
+    };
     let Some(collects) = kubelets(kubelet) else {
         let message = format!(
             "the kubelet's image collection is off ({}): before {} ({:.1}% used) only layersweep's runs",
@@ -193,9 +197,7 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
             evicts.words,
             evicts.percent
         );
-        let status = if ours_first { Status::Note } else { Status::Error };
-        let remedy = if ours_first { String::new() } else { lower_ours(evicts.percent) };
-        return check(status, message, remedy);
+        return unless_ours(Status::Error, message, lower_ours(evicts.percent));
     };
     if collects >= evicts.percent {
         let message = format!(
@@ -217,9 +219,7 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
             high.value,
             if ours_first { "; layersweep's gc comes before both" } else { "" }
         );
-        let status = if ours_first { Status::Note } else { Status::Warning };
-        let remedy = if ours_first { String::new() } else { lower_theirs(evicts.percent) };
-        return check(status, message, remedy);
+        return unless_ours(Status::Warning, message, lower_theirs(evicts.percent));
     }
     check(
         Status::Ok,

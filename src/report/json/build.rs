@@ -198,11 +198,7 @@ pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
     Some(LayerDoc {
         id: node.id.clone(),
         store: root(scan, node.store),
-        kind: match node.kind {
-            NodeKind::Snapshot => "snapshot",
-            NodeKind::Blob => "blob",
-            _ => "layer",
-        },
+        kind: node.kind.layer_name(),
         parent: facts.parent.clone(),
         diff_id: facts.diff_id.clone(),
         created_at: facts.created,
@@ -233,7 +229,7 @@ pub fn container(scan: &Scan, fair: &Fair, at: ContainerIx) -> ContainerDoc {
         state: container.state.as_str(),
         sandbox: container.sandbox,
         created_at: container.created,
-        bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+        bytes: Refs::held_bytes(inventory, &container.holds),
         fair_bytes: fair.of_container(at),
         listed_bytes: container.listed_bytes,
     }
@@ -262,7 +258,7 @@ pub fn leak(scan: &Scan, at: LeakIx) -> LeakDoc {
         store: root(scan, leak.store),
         path: path(&leak.path),
         id: leak.id.clone(),
-        bytes: leak.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+        bytes: Refs::held_bytes(inventory, &leak.holds),
         age_seconds: age.map(|age| u64::try_from(age).unwrap_or(0)),
         verdict: leak.verdict.as_str(),
         evidence: leak.evidence.clone(),
