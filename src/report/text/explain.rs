@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::doctor::wrapped;
-use super::format::{age, bytes, safe, short_id};
+use super::format::{age, bytes, safe, short_id, wrapped};
 use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
-use super::table::{Table, heading};
+use super::table::{Table, bold, heading};
 use crate::history::ages::{AgeRule, Basis};
 use crate::model::EvidenceKind;
 use crate::model::display::count;
@@ -30,7 +29,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         (None, Some(container)) => {
             out.push_str(&format!(
                 "{} {}  {}  {}, {}\n  image   {}\n  fair    {} with its part of the image's layers\n",
-                heading("container").trim_end(),
+                bold("container"),
                 safe(&container.name),
                 short_id(&container.id),
                 container.owner,
@@ -40,7 +39,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
             ));
         }
         (None, None) => {
-            out.push_str(&format!("{} {}\n", heading(document.subject).trim_end(), safe(&document.id)));
+            out.push_str(&format!("{} {}\n", bold(document.subject), safe(&document.id)));
         }
     }
     if !matches!(document.subject, "directory" | "file") {
@@ -176,7 +175,7 @@ fn why_frees_differs(document: &ExplainDoc) -> String {
 }
 
 fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
-    let mut out = format!("{} {}\n  id      {}\n", heading("image").trim_end(), name(image), safe(&image.id));
+    let mut out = format!("{} {}\n  id      {}\n", bold("image"), name(image), safe(&image.id));
     for name in image.names.iter().skip(1) {
         out.push_str(&format!("  also    {}\n", safe(name)));
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::chart::{Chart, Sample, window};
 use super::format::{DIFFERS, bytes, name_or_id, safe, short_id, signed_bytes};
 use super::screen::Screen;
-use super::table::{Table, heading};
+use super::table::{Table, bold};
 use crate::history::runs::Quiet;
 use crate::model::display::count;
 use crate::report::json::{
@@ -103,7 +103,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
         ("other leaks freed", Some(run.byproduct_bytes).filter(|some| *some > 0).map(bytes)),
     ];
     let sums: Vec<_> = sums.into_iter().filter_map(|(what, sum)| Some(format!("{what} {}", sum?))).collect();
-    let mut out = format!("{} ", heading(&screen.time(run.started_at)).trim_end());
+    let mut out = format!("{} ", bold(&screen.time(run.started_at)));
     let indent = " ".repeat(20);
     let mut column = indent.len();
     let parts = std::iter::once(words.join(" ") + ":").chain(commas(facts)).chain(commas(sums));
@@ -190,7 +190,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen) -> String {
         }
         out.push_str(&format!(
             "{} {} ({} on {})\n",
-            heading("Filesystem").trim_end(),
+            bold("Filesystem"),
             safe(&series.mount),
             safe(&series.fstype),
             safe(&series.device),

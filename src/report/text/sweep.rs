@@ -1,7 +1,6 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
-use super::doctor::wrapped;
-use super::format::{DIFFERS, age_of, bytes, measured, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, age_of, bytes, measured, safe, short_id, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::OutcomeKind;

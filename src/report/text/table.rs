@@ -142,7 +142,7 @@ impl Table {
             }
             let line = line.trim_end();
             if number == 0 {
-                out.push_str(&format!("{BOLD}{line}{BOLD:#}\n"));
+                out.push_str(&heading(line));
             } else {
                 out.push_str(line);
                 out.push('\n');
@@ -152,9 +152,13 @@ impl Table {
     }
 }
 
+pub(super) fn bold(text: &str) -> String {
+    format!("{BOLD}{text}{BOLD:#}")
+}
+
 /// A heading of its own.
 pub(super) fn heading(text: &str) -> String {
-    format!("{BOLD}{text}{BOLD:#}\n")
+    bold(text) + "\n"
 }
 
 #[cfg(test)]
