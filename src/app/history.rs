@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::database::Database;
 use super::error::{Error, Exit};
@@ -15,15 +16,17 @@ use crate::history::runs::{self, Query, Quiet, RunRow};
 use crate::history::usage::{self, Series};
 
 /// Where something about the past is from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryOrigin {
-    /// The database's path; `None` where there is none.
+    /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
-    /// It could be read, or there is none.
+    /// The database could be read, or there is none; if false, what it says is unknown.
     pub complete: bool,
-    /// Only what happened since then was asked for.
+    /// Only what happened since then; null for all.
     pub since: Option<Timestamp>,
     /// Ids of runs that wait to be saved.
+    #[serde(skip)]
     pub unsaved: HashSet<String>,
 }
 

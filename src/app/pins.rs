@@ -1,5 +1,7 @@
 //! `pin`: our own keep-list.
 
+use serde::Serialize;
+
 use super::database::Database;
 use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
@@ -10,19 +12,21 @@ use crate::history::pins::{self, Added, Pin};
 use crate::model::Pattern;
 
 /// The keep-list, and what changed on it.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PinList {
-    /// The database's path; `None` where there is none.
+    /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
-    /// It could be read, or there is none; if false, the list is unknown.
+    /// The database could be read, or there is none; if false, the list is unknown.
     pub complete: bool,
-    /// The list as it is now.
+    /// The keep-list as it is now.
     pub pins: Vec<Pin>,
-    /// Patterns that were added.
+    /// Patterns that this run added.
     pub added: Vec<String>,
-    /// Patterns that were removed.
+    /// Patterns that this run removed.
     pub removed: Vec<String>,
     /// Patterns that were to be removed, and are not on the list.
+    #[serde(skip)]
     pub missing: Option<Error>,
 }
 

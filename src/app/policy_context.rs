@@ -257,9 +257,13 @@ impl PolicyContext for NodeContext<'_> {
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.back_offs_of(inventory)).map(|(image, back_off)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
-                let mut pinned_by = self.state.pins().of(&image.names, &image.digests, &image.id);
+                let listed = |pins: &Pins| {
+                    let reasons = pins.of(&image.names, &image.digests, &image.id);
+                    reasons.into_iter().map(|reason| reason.text)
+                };
+                let mut pinned_by: Vec<_> = listed(self.state.pins()).collect();
                 match &pins {
-                    Some(pins) => pinned_by.extend(pins.of(&image.names, &image.digests, &image.id)),
+                    Some(pins) => pinned_by.extend(listed(pins)),
                     None => pinned_by.push("the keep-list may name it, but cannot be read".into()),
                 }
                 pinned_by.dedup();
@@ -267,7 +271,7 @@ impl PolicyContext for NodeContext<'_> {
                     Ok(new) => pinned_by.extend(new.names(inventory, image)),
                     Err(unknown) => pinned_by.push(unknown.clone()),
                 }
-                pinned_by.retain(|by| !image.pinned_by.contains(by));
+                pinned_by.retain(|by| image.pinned_by.iter().all(|pin| pin.text != *by));
                 ExternalFacts { pinned_by, back_off, ..ExternalFacts::default() }
             });
             known.collect()

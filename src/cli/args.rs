@@ -11,7 +11,7 @@ pub(super) use deleting::{GcArgs, RmArgs, SweepArgs};
 pub(super) use metrics::MetricsArgs;
 
 use super::filter::{Filter, SortKey};
-use super::values::Since;
+use super::values::{Since, one_of};
 use crate::config::{Flag, Via};
 use crate::history::runs::TargetKind;
 use crate::model::refs::By;
@@ -186,33 +186,21 @@ pub(super) struct ScanArgs {
     pub(super) reserve: bool,
 }
 
+const GROUPS: &[By] = &[By::Repository, By::Namespace, By::Owner, By::Registry];
+
 #[derive(Debug, ClapArgs)]
 pub(super) struct UsageArgs {
     /// Show the fair shares of images and containers by group
-    #[arg(long, value_enum, value_name = "GROUP")]
-    pub(super) by: Option<GroupBy>,
+    #[arg(long, value_name = "GROUP", value_parser = one_of(GROUPS, group_help))]
+    pub(super) by: Option<By>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum GroupBy {
-    /// Repositories of the images' names
-    Repository,
-    /// Namespaces of the pods that use them
-    Namespace,
-    /// Who made the containers that use them
-    Owner,
-    /// Registries of the images' names
-    Registry,
-}
-
-impl From<GroupBy> for By {
-    fn from(by: GroupBy) -> Self {
-        match by {
-            GroupBy::Repository => Self::Repository,
-            GroupBy::Namespace => Self::Namespace,
-            GroupBy::Owner => Self::Owner,
-            GroupBy::Registry => Self::Registry,
-        }
+fn group_help(by: By) -> &'static str {
+    match by {
+        By::Repository => "Repositories of the images' names",
+        By::Namespace => "Namespaces of the pods that use them",
+        By::Owner => "Who made the containers that use them",
+        By::Registry => "Registries of the images' names",
     }
 }
 
@@ -288,6 +276,11 @@ impl Command {
     }
 }
 
+const DELETED_KINDS: &[TargetKind] = {
+    use TargetKind::{Container, Image, Leak, Log, Name, Sandbox};
+    &[Image, Container, Sandbox, Log, Leak, Name]
+};
+
 #[derive(Debug, ClapArgs)]
 pub(super) struct HistoryArgs {
     #[command(subcommand)]
@@ -303,8 +296,8 @@ pub(super) struct HistoryArgs {
     pub(super) limit: Option<usize>,
 
     /// Only deletions of this kind
-    #[arg(long, value_enum)]
-    pub(super) kind: Option<DeletionKind>,
+    #[arg(long, value_parser = one_of(DELETED_KINDS, |_| ""))]
+    pub(super) kind: Option<TargetKind>,
 
     /// Include scans, and runs of gc with nothing to do
     #[arg(long)]
@@ -330,29 +323,6 @@ pub(super) struct HistoryUsageArgs {
     /// Only the filesystem that is mounted here, or that held this path
     #[arg(long, value_name = "MOUNT")]
     pub(super) filesystem: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum DeletionKind {
-    Image,
-    Container,
-    Sandbox,
-    Log,
-    Leak,
-    Name,
-}
-
-impl From<DeletionKind> for TargetKind {
-    fn from(kind: DeletionKind) -> Self {
-        match kind {
-            DeletionKind::Image => Self::Image,
-            DeletionKind::Container => Self::Container,
-            DeletionKind::Sandbox => Self::Sandbox,
-            DeletionKind::Log => Self::Log,
-            DeletionKind::Leak => Self::Leak,
-            DeletionKind::Name => Self::Name,
-        }
-    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -29,7 +29,7 @@ fn past_runs(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit,
     let query = Query {
         since: own.since.map(|since| since.at(now)),
         limit: own.limit.unwrap_or(LIMIT),
-        kind: own.kind.map(Into::into),
+        kind: own.kind,
         quiet: own.all,
     };
     let past = history::past_runs(&global.request, global, &query)?;
@@ -64,6 +64,6 @@ fn past_usage(
     let past = history::past_usage(&global.request, global, since, more.filesystem.as_deref())?;
     let exit = past.origin.exit();
     let document = json::history_usage(now, past);
-    output::result(global.format, &document, |it, screen| text::history_usage(it, screen, &[]))?;
+    output::result(global.format, &document, text::history_usage)?;
     Ok(exit)
 }

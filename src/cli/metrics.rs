@@ -47,7 +47,7 @@ pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result
     if !changes(&args.command) || !may_have_changed(done) {
         return;
     }
-    let Some(path) = textfile(global, &config.metrics.textfile) else { return };
+    let Some(path) = textfile(global, &config.textfile) else { return };
     // What is configured: a threshold that one run was given ends with it.
     let configured =
         settings::without_flags(&args.global).map_or(config.images.targets, |it| it.images.targets);

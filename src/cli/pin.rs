@@ -22,7 +22,7 @@ pub(super) fn run(global: &Global, own: &PinArgs) -> Result<Exit, Error> {
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table if whole && global.quiet => {
-            output::ids(document.pins.iter().map(|pin| pin.pattern.as_str()))?;
+            output::ids(document.list.pins.iter().map(|pin| pin.pattern.as_str()))?;
         }
         Format::Table if whole => output::text(&text::pins(&document, &terminal::screen()))?,
         Format::Table => output::text(&text::pins_changed(&document))?,

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::report::{json, text};
 
 pub(super) fn run(global: &Global, config: &Config, own: &UsageArgs) -> Result<Exit, Error> {
-    let found = usage::usage(&global.request, global, config, own.by.map(Into::into))?;
+    let found = usage::usage(&global.request, global, config, own.by)?;
     let document = json::usage(&found);
     output::result(global.format, &document, text::usage)?;
     Ok(found.exit())

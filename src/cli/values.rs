@@ -1,11 +1,28 @@
-//! The forms of durations and sizes, which are the same as in the configuration, and of
-//! times.
+//! The forms of durations and sizes, which are the same as in the configuration, of times and of values
+//! by their names.
 
+use std::fmt;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 pub(super) use crate::config::values::{duration, size};
+
+/// One of these by its name; `help` may be empty.
+pub(super) fn one_of<T>(all: &'static [T], help: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + fmt::Display + Send + Sync,
+{
+    let described = |one: &T| match help(*one) {
+        "" => PossibleValue::new(one.to_string()),
+        text => PossibleValue::new(one.to_string()).help(text),
+    };
+    let found = |name: String| all.iter().copied().find(|one| one.to_string() == name);
+    PossibleValuesParser::new(all.iter().map(described))
+        .try_map(move |name| found(name).ok_or("no such value"))
+}
 
 /// A time in the past: as such, or so long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

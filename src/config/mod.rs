@@ -22,7 +22,7 @@ use source::Sources;
 
 pub use fragment::{Textfile, Via};
 pub use problem::{ConfigOrigin, ConfigProblem, Invalid};
-pub use settings::{Config, Containers, Leaks, Metrics, STATE_DIR, Stores};
+pub use settings::{Config, Containers, Leaks, STATE_DIR, Stores};
 pub use source::Flag;
 
 /// The vendor's file.

@@ -42,7 +42,8 @@ pub struct Config {
     pub containers: Containers,
     pub kubelet: ConfiguredPlaces,
     pub leaks: Leaks,
-    pub metrics: Metrics,
+    /// Where commands that change the metrics write them to at their end.
+    pub textfile: Textfile,
     /// All processes that can use the stores are in our PID namespace, though it is not the machine's
     /// first: the node is itself a container.
     pub trust_pid_namespace: bool,
@@ -76,12 +77,6 @@ pub struct Leaks {
     /// Those proven safe are deleted.
     pub delete: bool,
     pub min_age: SignedDuration,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Metrics {
-    /// Where commands that change them write them to at their end.
-    pub textfile: Textfile,
 }
 
 impl Config {
@@ -126,9 +121,7 @@ impl Config {
                 delete: sources.last(|set| set.leaks.delete).unwrap_or_default(),
                 min_age: sources.last(|set| set.leaks.min_age).unwrap_or(LEAK_MIN_AGE),
             },
-            metrics: Metrics {
-                textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
-            },
+            textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
             trust_pid_namespace: sources.last(|set| set.trust_pid_namespace).unwrap_or_default(),
             files,
         }

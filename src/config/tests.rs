@@ -45,8 +45,8 @@ fn no_file_is_the_defaults() {
     );
     assert_eq!(config.containers.policy, crate::policy::containers::ContainerPolicy::default());
     assert_eq!(config.kubelet, ConfiguredPlaces::default());
-    assert_eq!(config.metrics.textfile, Textfile::Auto);
-    assert_eq!(of("metrics.textfile = \"off\"").unwrap().metrics.textfile, Textfile::Off);
+    assert_eq!(config.textfile, Textfile::Auto);
+    assert_eq!(of("metrics.textfile = \"off\"").unwrap().textfile, Textfile::Off);
     assert_eq!(config.via, Via::Auto);
     assert_eq!(config.stores, Stores::default());
     assert_eq!(config.images.protect, crate::policy::Protect::default());
@@ -188,7 +188,7 @@ fn every_key_arrives() {
     assert_eq!(config.kubelet.container_logs_dir, Some("/data/log/containers".into()));
     assert_eq!(config.leaks, Leaks { delete: true, min_age: SignedDuration::from_hours(14 * 24) });
     assert_eq!(config.via, Via::Direct);
-    assert_eq!(config.metrics.textfile, Textfile::At("/data/metrics/layersweep.prom".into()));
+    assert_eq!(config.textfile, Textfile::At("/data/metrics/layersweep.prom".into()));
 }
 
 #[test]

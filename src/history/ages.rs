@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::model::names::names;
 use crate::model::{Evidence, EvidenceKind, ImageIx, Inventory, StoreKind};
 
 /// 2015-01-01T00:00:00Z: what is said to be older was made by a clock that was not set, or
@@ -31,23 +32,26 @@ impl Moment {
     }
 }
 
-/// Why `first_detected` is what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AgeRule {
-    /// The latest thing of it that the disk says was made.
-    Making,
-    /// Its first container; the disk says of no part of it when it was made.
-    Container,
-    /// The first scan that saw it; the disk says nothing plausible.
-    FirstScan,
-    /// The first scan that saw it; the disk gives a time in the future, so it was written
-    /// by a clock that was wrong.
-    FutureEvidence,
-    /// It was not in the store at an earlier scan, which proves more than the disk does.
-    AbsentBefore,
-    /// What was stored of it cannot be read any more.
-    Lost,
+names! {
+    /// Why `first_detected` is what it is. Earlier records have their names with underscores.
+    AgeRule {
+        /// The latest thing of it that the disk says was made.
+        Making = "making",
+        /// Its first container; the disk says of no part of it when it was made.
+        Container = "container",
+        /// The first scan that saw it; the disk says nothing plausible.
+        #[serde(alias = "first_scan")]
+        FirstScan = "first-scan",
+        /// The first scan that saw it; the disk gives a time in the future, so it was written
+        /// by a clock that was wrong.
+        #[serde(alias = "future_evidence")]
+        FutureEvidence = "future-evidence",
+        /// It was not in the store at an earlier scan, which proves more than the disk does.
+        #[serde(alias = "absent_before")]
+        AbsentBefore = "absent-before",
+        /// What was stored of it cannot be read any more.
+        Lost = "lost",
+    }
 }
 
 /// What the first sight of an image gave; stored with it and never changed.
@@ -149,12 +153,13 @@ pub fn was_remade(kind: StoreKind, before: &Before, evidence: &[Evidence], now: 
     }
 }
 
-/// Where an age comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Basis {
-    Records,
-    /// What the disk says now; the records do not know the image, or cannot be read.
-    Disk,
+names! {
+    /// Where an age comes from.
+    Basis {
+        Records = "records",
+        /// What the disk says now; the records do not know the image, or cannot be read.
+        Disk = "disk",
+    }
 }
 
 /// The age of an image, and what is known of its use.

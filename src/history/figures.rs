@@ -145,7 +145,7 @@ fn is_layer(kind: NodeKind) -> bool {
 }
 
 fn leak_bytes(inventory: &Inventory, at: LeakIx) -> u64 {
-    inventory.leaks[at.get()].holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum()
+    Refs::held_bytes(inventory, &inventory.leaks[at.get()].holds)
 }
 
 /// Whether the figures of a store are lower bounds because of a finding: it lies in the store, or in

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
+use serde::Serialize;
 
 use super::values::{micros, time};
-use crate::model::Pattern;
+use crate::model::display::shell_word;
+use crate::model::{Pattern, PinReason};
 
 /// Reads a pattern that says which images stay ([`Pattern::covers`]).
 ///
@@ -19,12 +21,15 @@ pub fn parse(text: &str) -> Result<Pattern, String> {
 }
 
 /// An entry of the keep-list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PinDoc"))]
 pub struct Pin {
+    /// The pattern.
     pub pattern: String,
     /// Why, in the operator's words; may be empty.
     pub note: String,
-    pub added: Timestamp,
+    /// Since when.
+    pub added_at: Timestamp,
 }
 
 /// The whole keep-list, ready to match.
@@ -41,12 +46,15 @@ impl Pins {
         Self { patterns: pins.iter().filter_map(|pin| parse(&pin.pattern).ok()).collect() }
     }
 
-    /// What of it keeps an image, one reason a pattern, for
-    /// [`pinned_by`](crate::model::Image::pinned_by).
+    /// What of it keeps an image, one reason a pattern.
     #[must_use]
-    pub fn of(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> Vec<String> {
+    pub fn of(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> Vec<PinReason> {
         let covers = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));
-        covers.map(|pattern| format!("pin {} (layersweep pin list)", pattern.text())).collect()
+        let reason = |text| {
+            let undo = format!("`layersweep pin rm {}`", shell_word(text));
+            PinReason::new(format!("pin {text} (layersweep pin list)"), undo)
+        };
+        covers.map(|pattern| reason(pattern.text())).collect()
     }
 }
 
@@ -54,7 +62,7 @@ impl Pins {
 pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
     tx.execute(
         "INSERT INTO pins (pattern, note, added) VALUES (?1, ?2, ?3)",
-        params![pin.pattern, pin.note, micros(pin.added)],
+        params![pin.pattern, pin.note, micros(pin.added_at)],
     )?;
     Ok(())
 }
@@ -100,7 +108,7 @@ pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
     connection
         .prepare_cached("SELECT * FROM pins ORDER BY pattern")?
         .query_map([], |row| {
-            Ok(Pin { pattern: row.get("pattern")?, note: row.get("note")?, added: time(row, "added")? })
+            Ok(Pin { pattern: row.get("pattern")?, note: row.get("note")?, added_at: time(row, "added")? })
         })?
         .collect()
 }
@@ -192,11 +200,11 @@ mod tests {
         let pin = |pattern: &str| Pin {
             pattern: pattern.into(),
             note: String::new(),
-            added: Timestamp::UNIX_EPOCH,
+            added_at: Timestamp::UNIX_EPOCH,
         };
         let pins = Pins::new(&[pin("quay.io/*"), pin("[broken"), pin("*:1"), pin("no")]);
         assert_eq!(
-            pins.of(&["quay.io/a:1"], &[""; 0], "00"),
+            pins.of(&["quay.io/a:1"], &[""; 0], "00").into_iter().map(|pin| pin.text).collect::<Vec<_>>(),
             ["pin quay.io/* (layersweep pin list)", "pin *:1 (layersweep pin list)"]
         );
     }
@@ -204,7 +212,11 @@ mod tests {
     #[test]
     fn near_misses() {
         let pins: Vec<Pin> = ["docker.io/library/nginx:*", "quay.io/team/app", "k8s.gcr.io/pause:*"]
-            .map(|pattern| Pin { pattern: pattern.into(), note: String::new(), added: Timestamp::UNIX_EPOCH })
+            .map(|pattern| Pin {
+                pattern: pattern.into(),
+                note: String::new(),
+                added_at: Timestamp::UNIX_EPOCH,
+            })
             .into();
         for (asked, expected) in [
             ("nginx", &["docker.io/library/nginx:*"][..]),
@@ -229,7 +241,7 @@ mod tests {
         assert_eq!(add(&tx, &pattern, Some("why"), later).unwrap(), Added::Noted);
         assert_eq!(add(&tx, &pattern, Some("why"), later).unwrap(), Added::Already);
         assert_eq!(add(&tx, &pattern, None, later).unwrap(), Added::Already);
-        let pin = Pin { pattern: "quay.io/*".into(), note: "why".into(), added: first };
+        let pin = Pin { pattern: "quay.io/*".into(), note: "why".into(), added_at: first };
         assert_eq!(list(&tx).unwrap(), [pin]);
         assert!(!remove(&tx, "quay.io").unwrap());
         assert!(remove(&tx, "quay.io/*").unwrap());

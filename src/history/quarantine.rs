@@ -77,7 +77,7 @@ fn everything(quarantined: &Path, why: &str) -> Pin {
         "the keep-list was lost with {} ({why}); pin again what it kept, then remove this pin",
         quarantined.display()
     );
-    Pin { pattern: "*".into(), note, added: Timestamp::now() }
+    Pin { pattern: "*".into(), note, added_at: Timestamp::now() }
 }
 
 /// The latest quarantined database.

@@ -149,7 +149,7 @@ impl ScanRecord {
                     created: container.created,
                     state: container.state,
                     sandbox: container.sandbox,
-                    bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+                    bytes: Refs::held_bytes(inventory, &container.holds),
                 })
                 .collect(),
         }

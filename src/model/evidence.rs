@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::names::names;
+
 /// Evidence on the disk for when an image was first here. Each piece is about one part: the image as it
 /// is now is no older than the latest piece about its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -12,19 +14,24 @@ pub struct Evidence {
     pub at: Timestamp,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EvidenceKind {
-    /// The store's own record of the image, where it has the time of the record's making.
-    ImageRecord,
-    /// The record of its top layer or snapshot.
-    TopLayer,
-    /// The birth of the directory that holds its manifest and configuration.
-    MetadataDirectory,
-    /// The record of a container made from it: it existed by then, maybe long before.
-    Container,
-    /// The kubelet's record of a pull of it: the same, since that is written anew for other credentials.
-    PullRecord,
+names! {
+    /// What a piece of evidence is about. Earlier records have their names with underscores.
+    EvidenceKind {
+        /// The store's own record of the image, where it has the time of the record's making.
+        #[serde(alias = "image_record")]
+        ImageRecord = "image-record",
+        /// The record of its top layer or snapshot.
+        #[serde(alias = "top_layer")]
+        TopLayer = "top-layer",
+        /// The birth of the directory that holds its manifest and configuration.
+        #[serde(alias = "metadata_directory")]
+        MetadataDirectory = "metadata-directory",
+        /// The record of a container made from it: it existed by then, maybe long before.
+        Container = "container",
+        /// The kubelet's record of a pull of it: the same, since that is written anew for other credentials.
+        #[serde(alias = "pull_record")]
+        PullRecord = "pull-record",
+    }
 }
 
 impl EvidenceKind {

@@ -6,6 +6,27 @@ use super::evidence::Evidence;
 use super::ids::{ImageId, LayerId, NodeIx, StoreIx};
 use super::labels::Labels;
 
+/// Why an image is pinned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinReason {
+    /// A clause for messages.
+    pub text: String,
+    /// What takes the pin away where it was set, as a clause; `None` where nothing does.
+    pub undo: Option<String>,
+}
+
+impl PinReason {
+    pub fn new(text: String, undo: String) -> Self {
+        Self { text, undo: Some(undo) }
+    }
+}
+
+impl<T: Into<String>> From<T> for PinReason {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), undo: None }
+    }
+}
+
 /// An image record.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -24,8 +45,8 @@ pub struct Image {
     pub evidence: Vec<Evidence>,
     /// A manifest list or index: names other images, has no layer of its own.
     pub is_list: bool,
-    /// Configurations that pin it, one text per reason.
-    pub pinned_by: Vec<String>,
+    /// Configurations that pin it.
+    pub pinned_by: Vec<PinReason>,
     /// Labels of its configuration and, in containerd, of its records.
     pub labels: Labels,
     /// Layer ids from the top layer down to the base, as far as they exist.
@@ -37,6 +58,11 @@ pub struct Image {
 }
 
 impl Image {
+    /// The clauses of its pins.
+    pub fn pin_texts(&self) -> Vec<String> {
+        self.pinned_by.iter().map(|pin| pin.text.clone()).collect()
+    }
+
     /// Title for messages: its first name, or its id.
     pub fn title(&self) -> &str {
         self.names.first().map_or(self.id.as_str(), String::as_str)

@@ -41,6 +41,18 @@ pub enum NodeKind {
     Other,
 }
 
+impl NodeKind {
+    /// What a layer is called in documents.
+    #[must_use]
+    pub fn layer_name(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Blob => "blob",
+            _ => "layer",
+        }
+    }
+}
+
 /// Something that costs bytes.
 #[derive(Clone, Debug)]
 pub struct Node {

@@ -87,7 +87,7 @@ pub enum Stopped {
 }
 
 /// What a run did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// The plan as it was carried out: what was deleted, what stayed, what failed.
     pub plan: Plan,

@@ -382,19 +382,27 @@ impl std::fmt::Display for Failure {
 }
 
 /// Something that went wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ProblemDoc"))]
 pub struct Problem {
-    /// The object, or the mount point of the filesystem; `None` where it is about the run.
+    // Or the mount point of the filesystem.
+    /// The object; null where it is about the run.
     pub id: Option<String>,
+    /// What failed: `begin`, `resume`, `read`, `list`, `prove`, `lock`, `stop` (a signal ended the run),
+    /// `stop-container`, `remove`, `remove-image`, `untag`, `measure` or `kubelet`.
+    #[serde(rename = "step")]
     pub phase: Phase,
+    /// Why.
     pub message: String,
-    /// What to do about it, where there is something.
+    /// What to do about it; null where there is nothing.
     pub hint: Option<String>,
     /// See [`Failure::no_space`].
+    #[serde(skip)]
     pub no_space: bool,
     /// The object is deleted, but not all of it.
+    #[serde(skip)]
     pub in_part: bool,
-    /// Bytes that were freed all the same, where a part was removed.
+    /// Bytes that were freed all the same, where the object was removed in part; null otherwise.
     pub measured_bytes: Option<i64>,
 }
 
@@ -466,7 +474,7 @@ impl FilesystemPlan {
 }
 
 /// What is to be deleted, and what stays.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub trigger: Trigger,
     /// Where the filesystems are mounted that [`FilesystemIx`] means.

@@ -249,6 +249,12 @@ impl Refs {
         let shared = shared.filter(|needed| needed.kind == NodeKind::SharedInodes);
         std::iter::once(node.size).chain(shared.map(|needed| needed.size)).sum()
     }
+
+    /// Bytes of an object's own nodes, each as if it were alone.
+    #[must_use]
+    pub fn held_bytes(inventory: &Inventory, holds: &[NodeIx]) -> u64 {
+        holds.iter().map(|node| Self::alone(inventory, *node).bytes).sum()
+    }
 }
 
 /// A plan in progress: what the next deletion frees after those before it.

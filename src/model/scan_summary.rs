@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::names::names;
 use super::refs::{self, Refs, Root};
-use super::{ImageIx, Inventory, NodeKind, StoreIx};
+use super::{ImageIx, Inventory, StoreIx};
 
 /// The type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,10 +32,11 @@ pub enum SummaryKind {
 /// The store that something lies in: its root, as the node itself names it, and its driver. A
 /// containerd root is one store whatever its driver; a filesystem lies in none, and both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SummaryStore {
     /// `containers-storage` or `containerd`.
     pub kind: String,
-    /// Root of the store.
+    /// Its root.
     pub root: String,
     /// Storage driver; empty for containerd.
     pub driver: String,
@@ -169,22 +170,17 @@ impl ScanSummary {
             let entry = SummaryEntry {
                 bytes: Refs::alone(inventory, at.into()).bytes,
                 extra: u64::from(refs.refcount(at.into())),
-                name: match node.kind {
-                    NodeKind::Snapshot => "snapshot",
-                    NodeKind::Blob => "blob",
-                    _ => "layer",
-                }
-                .into(),
+                name: node.kind.layer_name().into(),
             };
             add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
         }
         for container in &inventory.containers {
-            let bytes = container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum();
+            let bytes = Refs::held_bytes(inventory, &container.holds);
             let entry = SummaryEntry { bytes, extra: 0, name: container.name.clone() };
             add(&places[container.store.get()], SummaryKind::Container, container.id.to_string(), entry);
         }
         for leak in &inventory.leaks {
-            let bytes = leak.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum();
+            let bytes = Refs::held_bytes(inventory, &leak.holds);
             let entry = SummaryEntry { bytes, extra: 0, name: leak.class.to_string() };
             add(&places[leak.store.get()], SummaryKind::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }

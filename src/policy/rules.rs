@@ -195,7 +195,7 @@ impl<'a> Judge<'a> {
 
     fn pinned(&self, at: ImageIx) -> Says {
         let known = self.input.known(at);
-        let mut pins = self.image(at).pinned_by.clone();
+        let mut pins = self.image(at).pin_texts();
         pins.extend(known.filter(|known| known.runtime_pins).map(|_| "the runtime's list of images".into()));
         pins.extend(known.into_iter().flat_map(|known| known.pinned_by.iter().cloned()));
         match pins.as_slice() {

@@ -26,12 +26,16 @@ names! {
 }
 
 /// How full the fullest filesystem is, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Advice {
+    /// `critical`: past a threshold of eviction, or nothing available. `warning`: past another threshold,
+    /// or nearly full without any. `calm`, or `unknown`.
     pub urgency: Urgency,
-    /// One line.
+    /// How full the fullest filesystem is, in one line.
     pub headline: String,
-    /// The first thing first.
+    /// What to do, the first thing first; what deletes only unused data comes before what needs a
+    /// decision. Empty where nothing is to be done.
     pub steps: Vec<AdvisedStep>,
 }
 

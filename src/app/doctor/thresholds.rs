@@ -7,6 +7,7 @@
 use crate::app::doctor::examination::{Check, Status};
 use crate::model::kubelet_thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
 use crate::policy::Policy;
+use crate::policy::kubelet::{ConfigFault, KubeletConfig};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 
@@ -15,10 +16,12 @@ use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 const MARGIN: f64 = 5.0;
 
 /// A share in use at which something happens, and what says so.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 struct Threshold {
     percent: f64,
     words: String,
+    /// What it is if it comes before what should come first.
+    status: Status,
 }
 
 /// All that the settings make of these disks.
@@ -34,51 +37,60 @@ pub fn thresholds(kubelet: &KubeletThresholds, ours: &Policy, disks: &[Disk]) ->
     checks
 }
 
-/// Whether the kubelet would start with its settings (`ValidateKubeletConfiguration`).
+/// Whether the kubelet would start with its settings.
 fn validity(kubelet: &KubeletThresholds) -> Vec<Check> {
     const NAME: &str = "kubelet-settings";
-    let (high, low) = (&kubelet.image_high, &kubelet.image_low);
-    let mut checks = Vec::new();
-    let mut refused = |object: &str, message: String, remedy: &str| {
-        checks.push(Check::new(NAME, Status::Error, object, message, remedy));
+    let KubeletThresholds { image_high: high, image_low: low, min_age: min, max_age: max, .. } = kubelet;
+    let settings = KubeletConfig {
+        high_percent: high.value,
+        low_percent: low.value,
+        min_age: min.value,
+        max_age: max.value,
+        max_age_gate: true,
     };
-    for (what, said) in [("high", high), ("low", low)] {
-        if !(0..=100).contains(&said.value) {
-            let message = format!("{} is not a percentage: the kubelet does not start with it", said.value);
-            refused(said.source(), message, &format!("set the {what} threshold to a number from 0 to 100"));
-        }
-    }
-    if low.value >= high.value {
-        let message = format!(
-            "the low threshold of image collection is {} and the high one {}: the kubelet does not start \
-                with these values",
-            low.value, high.value
-        );
-        refused(low.source(), message, "set the low threshold below the high one");
-    }
-    let (min, max) = (&kubelet.min_age, &kubelet.max_age);
-    if max.value.is_negative() || (!max.value.is_zero() && max.value <= min.value) {
-        let message = format!(
-            "the maximum age of images is {:#} and the minimum age {:#}: the kubelet does not start with \
-                these values",
-            max.value, min.value
-        );
-        refused(max.source(), message, "set imageMaximumGCAge above imageMinimumGCAge, or to 0s");
-    }
-    if checks.is_empty() {
-        let message = format!(
-            "image collection from {}% to {}% used, minimum age {:#}{}",
-            high.value,
-            low.value,
-            min.value,
-            match max.value.is_zero() {
-                true => String::new(),
-                false => format!(", maximum age {:#}", max.value),
+    let no_percentage = |which: &str, percent: i64| {
+        let message = format!("{percent} is not a percentage: the kubelet does not start with it");
+        (message, format!("set the {which} threshold to a number from 0 to 100"))
+    };
+    let refused = |fault: ConfigFault| {
+        let (object, (message, remedy)) = match fault {
+            ConfigFault::HighOutOfRange => (high.source(), no_percentage("high", high.value)),
+            ConfigFault::LowOutOfRange => (low.source(), no_percentage("low", low.value)),
+            ConfigFault::LowNotBelowHigh => {
+                let (low_percent, high) = (low.value, high.value);
+                let message = format!(
+                    "the low threshold of image collection is {low_percent} and the high one {high}: the kubelet \
+                     does not start with these values"
+                );
+                (low.source(), (message, "set the low threshold below the high one".to_owned()))
             }
-        );
-        checks.push(Check::ok(NAME, high.source(), message));
+            ConfigFault::MaxAgeGateRequired
+            | ConfigFault::MaxAgeNegative
+            | ConfigFault::MaxAgeNotAboveMinAge => {
+                let message = format!(
+                    "the maximum age of images is {:#} and the minimum age {:#}: the kubelet does not start with \
+                     these values",
+                    max.value, min.value
+                );
+                (
+                    max.source(),
+                    (message, "set imageMaximumGCAge above imageMinimumGCAge, or to 0s".to_owned()),
+                )
+            }
+        };
+        Check::new(NAME, Status::Error, object, message, remedy)
+    };
+    let checks: Vec<_> = settings.check().into_iter().map(refused).collect();
+    if !checks.is_empty() {
+        return checks;
     }
-    checks
+    let max = match max.value.is_zero() {
+        true => String::new(),
+        false => format!(", maximum age {:#}", max.value),
+    };
+    let (high_percent, low, min) = (high.value, low.value, min.value);
+    let message = format!("image collection from {high_percent}% to {low}% used, minimum age {min:#}{max}");
+    vec![Check::ok(NAME, high.source(), message)]
 }
 
 /// Setting one threshold of hard eviction takes the defaults of all others away.
@@ -130,12 +142,20 @@ fn age(kubelet: &KubeletThresholds, ours: &Policy) -> Option<Check> {
     ))
 }
 
-/// The first eviction of a kind on a disk.
-fn first(kubelet: &KubeletThresholds, disk: &Disk, of: Counted, hard: bool) -> Option<Threshold> {
-    let of_kind = evictions(kubelet, disk).into_iter().filter(|one| one.of == of && one.hard == hard);
-    let first = of_kind.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
-    let words = format!("{} eviction at {}<{}", first.kind(), first.signal, first.amount);
-    Some(Threshold { percent: first.percent, words })
+/// The first hard and the first soft eviction on a disk.
+fn first_evictions(kubelet: &KubeletThresholds, disk: &Disk, of: Counted) -> Vec<Threshold> {
+    let all = evictions(kubelet, disk);
+    let first = |(hard, status)| {
+        let of_kind = all.iter().filter(|one| one.of == of && one.hard == hard);
+        let first = of_kind.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
+        let words = format!("{} eviction at {}<{}", first.kind(), first.signal, first.amount);
+        Some(Threshold { percent: first.percent, words, status })
+    };
+    [(true, Status::Error), (false, Status::Warning)].into_iter().filter_map(first).collect()
+}
+
+fn lowest(all: &[Threshold]) -> Option<&Threshold> {
+    all.iter().min_by(|a, b| a.percent.total_cmp(&b.percent))
 }
 
 /// From which share the kubelet collects images: it rounds what is used up, so that a threshold of
@@ -161,13 +181,15 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
     };
     let (capacity, high) = (disk.capacity_bytes, &kubelet.image_high);
-    let hard = first(kubelet, disk, Counted::Bytes, true);
-    let soft = first(kubelet, disk, Counted::Bytes, false);
-    let evicts = [&hard, &soft].into_iter().flatten().min_by(|a, b| a.percent.total_cmp(&b.percent));
-    let Some(evicts) = evicts else {
+    let evictions = first_evictions(kubelet, disk, Counted::Bytes);
+    let Some(evicts) = lowest(&evictions) else {
         return check(Status::Ok, "no eviction by the bytes of this filesystem".into(), String::new());
     };
     let ours_first = from(&ours.targets, capacity).is_some_and(|ours| ours < evicts.percent);
+    let unless_ours = |status, message, remedy| match ours_first {
+        true => check(Status::Note, message, String::new()),
+        false => check(status, message, remedy),
+    };
     let Some(collects) = kubelets(kubelet) else {
         let message = format!(
             "the kubelet's image collection is off ({}): before {} ({:.1}% used) only layersweep's runs",
@@ -175,11 +197,8 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
             evicts.words,
             evicts.percent
         );
-        let status = if ours_first { Status::Note } else { Status::Error };
-        let remedy = if ours_first { String::new() } else { lower_ours(evicts.percent) };
-        return check(status, message, remedy);
+        return unless_ours(Status::Error, message, lower_ours(evicts.percent));
     };
-    let is_hard = hard.as_ref() == Some(evicts);
     if collects >= evicts.percent {
         let message = format!(
             "the kubelet collects images at {}% used ({}), but {} comes first, at {:.1}% used: pods are \
@@ -189,8 +208,7 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
             evicts.words,
             evicts.percent
         );
-        let status = if is_hard { Status::Error } else { Status::Warning };
-        return check(status, message, lower_theirs(evicts.percent));
+        return check(evicts.status, message, lower_theirs(evicts.percent));
     }
     if evicts.percent - collects < MARGIN {
         let message = format!(
@@ -201,9 +219,7 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
             high.value,
             if ours_first { "; layersweep's gc comes before both" } else { "" }
         );
-        let status = if ours_first { Status::Note } else { Status::Warning };
-        let remedy = if ours_first { String::new() } else { lower_theirs(evicts.percent) };
-        return check(status, message, remedy);
+        return unless_ours(Status::Warning, message, lower_theirs(evicts.percent));
     }
     check(
         Status::Ok,
@@ -215,16 +231,19 @@ fn order(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
     )
 }
 
+fn well_below(percent: f64) -> f64 {
+    (percent - MARGIN).floor().clamp(2.0, 95.0)
+}
+
 fn lower_theirs(below: f64) -> String {
-    let high = (below - MARGIN).floor().clamp(2.0, 95.0);
     format!(
-        "set the kubelet's imageGCHighThresholdPercent to {high} or less and imageGCLowThresholdPercent below that"
+        "set the kubelet's imageGCHighThresholdPercent to {} or less and imageGCLowThresholdPercent below that",
+        well_below(below)
     )
 }
 
 fn lower_ours(below: f64) -> String {
-    let high = (below - MARGIN).floor().clamp(2.0, 95.0);
-    format!("set images.high_percent to {high} or less")
+    format!("set images.high_percent to {} or less", well_below(below))
 }
 
 /// Our thresholds against both.
@@ -234,13 +253,13 @@ fn our_bytes(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
     };
     let capacity = disk.capacity_bytes;
-    let hard = first(kubelet, disk, Counted::Bytes, true);
-    let soft = first(kubelet, disk, Counted::Bytes, false);
-    let theirs = kubelets(kubelet).map(|percent| Threshold {
+    // The worst first.
+    let mut all = first_evictions(kubelet, disk, Counted::Bytes);
+    all.extend(kubelets(kubelet).map(|percent| Threshold {
         percent,
         words: format!("the kubelet's image collection at {}%", kubelet.image_high.value),
-    });
-    let all: Vec<&Threshold> = [&theirs, &soft, &hard].into_iter().flatten().collect();
+        status: Status::Warning,
+    }));
     let lowest = all.iter().map(|threshold| threshold.percent).fold(100.0, f64::min);
     let Some(starts) = from(&ours.targets, capacity) else {
         return check(
@@ -250,19 +269,18 @@ fn our_bytes(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
             lower_ours(lowest),
         );
     };
-    let before = |threshold: &Threshold| threshold.percent <= starts;
-    let worst = [(&hard, Status::Error), (&soft, Status::Warning), (&theirs, Status::Warning)]
-        .into_iter()
-        .find_map(|(one, status)| one.as_ref().filter(|one| before(one)).map(|one| (one, status)));
-    if let Some((threshold, status)) = worst {
+    if let Some(threshold) = all.iter().find(|threshold| threshold.percent <= starts) {
         let message = format!(
             "gc starts at {starts:.1}% used, but {} comes first, at {:.1}% used",
             threshold.words, threshold.percent
         );
-        return check(status, message, lower_ours(lowest));
+        return check(threshold.status, message, lower_ours(lowest));
     }
-    let rest: Vec<_> =
-        all.iter().map(|threshold| format!("{} ({:.1}% used)", threshold.words, threshold.percent)).collect();
+    let rest: Vec<_> = all
+        .iter()
+        .rev()
+        .map(|threshold| format!("{} ({:.1}% used)", threshold.words, threshold.percent))
+        .collect();
     let message = match rest.is_empty() {
         true => format!("gc starts at {starts:.1}% used"),
         false => format!("gc starts at {starts:.1}% used, before {}", rest.join(" and ")),
@@ -277,11 +295,9 @@ fn our_inodes(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Option
     if disk.inodes == 0 {
         return None;
     }
-    let hard = first(kubelet, disk, Counted::Inodes, true);
-    let soft = first(kubelet, disk, Counted::Inodes, false);
-    let evicts = [&hard, &soft].into_iter().flatten().min_by(|a, b| a.percent.total_cmp(&b.percent))?;
-    let high = (evicts.percent - MARGIN).floor().clamp(2.0, 95.0);
-    let remedy = format!("set images.inodes_high_percent to {high} or less");
+    let evictions = first_evictions(kubelet, disk, Counted::Inodes);
+    let evicts = lowest(&evictions)?;
+    let remedy = format!("set images.inodes_high_percent to {} or less", well_below(evicts.percent));
     let mount = disk.mount.as_str();
     Some(match ours.targets.inodes {
         None => Check::new(
@@ -296,7 +312,7 @@ fn our_inodes(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Option
         ),
         Some(thresholds) if f64::from(thresholds.high) >= evicts.percent => Check::new(
             NAME,
-            if hard.as_ref() == Some(evicts) { Status::Error } else { Status::Warning },
+            evicts.status,
             mount,
             format!(
                 "gc starts at {}% of the inodes used, but {} comes first, at {:.1}%",

@@ -1,11 +1,10 @@
 //! The arguments of the commands that delete.
 
-use std::fmt;
-
 use clap::Args as ClapArgs;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::app::gc_request::Only;
+use crate::cli::values::one_of;
 use crate::config::Via;
 use crate::model::{LeakClass, Recipe};
 use crate::policy::PolicyKind;
@@ -91,16 +90,6 @@ pub(in crate::cli) struct GcArgs {
     /// it consistent, but a container that is just being created may lose its image
     #[arg(long)]
     pub(in crate::cli) while_runtime_runs: bool,
-}
-
-/// One of these by its name.
-fn one_of<T>(all: &'static [T], help: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + fmt::Display + Send + Sync,
-{
-    let names = all.iter().map(|one| PossibleValue::new(one.to_string()).help(help(*one)));
-    let found = |name: String| all.iter().copied().find(|one| one.to_string() == name);
-    PossibleValuesParser::new(names).try_map(move |name| found(name).ok_or("no such value"))
 }
 
 fn kind_help(kind: Only) -> &'static str {

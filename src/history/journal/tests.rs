@@ -296,7 +296,7 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
     let records = Records::open(&place, Access::Read, SHORT).unwrap().records;
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs, []);
-    assert_eq!(records.read(|from| runs::quiet(from, None)).unwrap().others, 1);
+    assert_eq!(records.read(|from| runs::quiet(from, None)).unwrap().other_runs, 1);
 }
 
 #[test]

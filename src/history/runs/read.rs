@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
+use serde::Serialize;
 
 use super::types::{DeletionRow, Event, RunError, Start};
 use crate::history::values::{from_json, maybe_time, maybe_unsigned, micros, signed, store, time, unsigned};
@@ -55,17 +56,21 @@ pub struct RunRow {
     pub deletions: Vec<DeletionRow>,
 }
 
-/// All quiet runs in one line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Runs with nothing to report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "QuietDoc"))]
 pub struct Quiet {
+    /// Scans.
     pub scans: u64,
     /// Of these, scans that could not read everything.
-    pub incomplete: u64,
-    /// Other runs that had nothing to do.
-    pub others: u64,
-    pub first: Option<Timestamp>,
-    /// The last began (of those summed up, ended).
-    pub last: Option<Timestamp>,
+    pub incomplete_scans: u64,
+    /// Runs of other commands that had nothing to do.
+    pub other_runs: u64,
+    /// The first.
+    pub first_at: Option<Timestamp>,
+    // When it began; of those summed up, when it ended.
+    /// The last.
+    pub last_at: Option<Timestamp>,
 }
 
 /// A run with what follows from other rows.
@@ -125,10 +130,10 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
         .query_row([since.map(micros)], |row| {
             Ok(Quiet {
                 scans: unsigned(row, "scans")?,
-                incomplete: unsigned(row, "incomplete")?,
-                others: unsigned(row, "others")?,
-                first: maybe_time(row, "first")?,
-                last: maybe_time(row, "last")?,
+                incomplete_scans: unsigned(row, "incomplete")?,
+                other_runs: unsigned(row, "others")?,
+                first_at: maybe_time(row, "first")?,
+                last_at: maybe_time(row, "last")?,
             })
         })
 }

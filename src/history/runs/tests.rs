@@ -222,7 +222,7 @@ fn quiet_is_what_nobody_looks_for() {
         assert_eq!(found.quiet, expected, "{command:?} {outcome:?}");
     }
     let summary = quiet(&tx, None).unwrap();
-    assert_eq!((summary.scans, summary.incomplete, summary.others), (2, 1, 1));
+    assert_eq!((summary.scans, summary.incomplete_scans, summary.other_runs), (2, 1, 1));
     assert_eq!(list(&tx, &Query::default()).unwrap().0.len(), 6);
     let (two, more) = list(&tx, &Query { limit: 2, ..Query::default() }).unwrap();
     assert!(two.len() == 2 && more);

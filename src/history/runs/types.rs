@@ -126,12 +126,15 @@ pub struct Event {
     pub message: String,
 }
 
-/// Something that failed in a run.
+/// Something that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RunErrorDoc"))]
 pub struct RunError {
+    /// The object.
     pub id: String,
-    /// The step that failed.
+    /// The step.
     pub step: String,
+    /// Why.
     pub message: String,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::model::Filesystem;
 
@@ -52,12 +53,18 @@ impl Span {
     }
 }
 
-/// The least, the mean and the greatest of some readings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The least, the mean and the greatest of the readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RangeDoc"))]
 pub struct Range {
+    /// The least.
+    #[serde(rename = "min")]
     pub low: u64,
-    /// The mean, rounded.
+    /// The mean.
+    #[serde(rename = "avg")]
     pub mean: u64,
+    /// The greatest.
+    #[serde(rename = "max")]
     pub high: u64,
 }
 

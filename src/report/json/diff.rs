@@ -100,12 +100,8 @@ pub struct FilesystemDiffDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoreDiffDoc {
-    /// `containers-storage` or `containerd`.
-    pub kind: String,
-    /// Its root.
-    pub root: String,
-    /// Storage driver; empty for containerd.
-    pub driver: String,
+    #[serde(flatten)]
+    pub place: SummaryStore,
     /// `both`, `came` (only the second scan has it) or `went` (only the first has it).
     pub seen: &'static str,
     /// All of it.
@@ -242,9 +238,7 @@ fn store(
     let kinds = ["images", "containers", "leaks", "metadata", "other"];
     let (total, layers) = (both(&|sums| sums.total), both(&|sums| sums.layers));
     StoreDiffDoc {
-        kind: place.kind.clone(),
-        root: place.root.clone(),
-        driver: place.driver.clone(),
+        place: place.clone(),
         seen: match (old, new) {
             (Some(_), Some(_)) => "both",
             (None, _) => "came",

@@ -6,14 +6,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::Header;
-use super::problem::ProblemDoc;
 use crate::app::diagnosis::Part;
 use crate::app::gc::GcResult;
 use crate::app::outside::Outside;
 use crate::history::runs::Event;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Step, Target, TargetKind, Trigger};
+use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
@@ -64,7 +63,7 @@ pub struct GcDoc {
     /// What stays, and the rule that keeps it.
     pub kept: Vec<KeptDoc>,
     /// What went wrong on the way.
-    pub errors: Vec<ProblemDoc>,
+    pub errors: Vec<Problem>,
     /// Events that the kubelet would have recorded, in its terms.
     pub events: Vec<Event>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
@@ -225,7 +224,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         deleted,
         // Leaks that stay are told of by `sweep`.
         kept: plan.kept.iter().filter(|kept| kept.target.kind != TargetKind::Leak).map(kept).collect(),
-        errors: plan.problems.iter().map(ProblemDoc::from).collect(),
+        errors: plan.problems.clone(),
         events: result.events.clone(),
         outcome: plan.outcome,
         not_in_store: result.outside.iter().map(not_in_store).collect(),

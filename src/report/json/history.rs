@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::parts::Header;
 use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
-use crate::history::runs::{Certainty, DeletionRow, Event, OutcomeKind, RunError, RunRow};
+use crate::history::runs::{Certainty, DeletionRow, Event, OutcomeKind, Quiet, RunError, RunRow};
 use crate::history::usage::{Point, Range, Series};
 use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
@@ -22,31 +22,13 @@ pub struct HistoryDoc {
     pub header: Header,
     /// Where it is from.
     #[serde(flatten)]
-    pub origin: OriginDoc,
+    pub origin: HistoryOrigin,
     /// Runs, the newest first.
     pub runs: Vec<RunDoc>,
     /// There are older runs, which the limit leaves out.
     pub more: bool,
     /// Runs with nothing to report, summed up, whether `runs` has them or not.
-    pub quiet: QuietDoc,
-}
-
-/// Where something about the past is from.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct OriginDoc {
-    /// The database; null where nothing was ever recorded.
-    pub database: Option<String>,
-    /// The database could be read, or there is none; if false, what it says is unknown.
-    pub complete: bool,
-    /// Only what happened since then; null for all.
-    pub since: Option<Timestamp>,
-}
-
-impl From<&HistoryOrigin> for OriginDoc {
-    fn from(origin: &HistoryOrigin) -> Self {
-        Self { database: origin.database.clone(), complete: origin.complete, since: origin.since }
-    }
+    pub quiet: Quiet,
 }
 
 /// A run, or all runs of a day with the same command and outcome that deleted nothing.
@@ -94,7 +76,7 @@ pub struct RunDoc {
     /// What was deleted, in order, with the tries that failed.
     pub deleted: Vec<DeletionDoc>,
     /// What failed.
-    pub errors: Vec<RunErrorDoc>,
+    pub errors: Vec<RunError>,
     /// Events that the kubelet would have recorded.
     pub events: Vec<Event>,
     /// It did not end, and another run that could delete came after it: it was killed.
@@ -139,34 +121,6 @@ pub struct DeletionDoc {
     pub error: Option<String>,
 }
 
-/// Something that failed.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RunErrorDoc {
-    /// The object.
-    pub id: String,
-    /// The step.
-    pub step: String,
-    /// Why.
-    pub message: String,
-}
-
-/// Runs with nothing to report.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct QuietDoc {
-    /// Scans.
-    pub scans: u64,
-    /// Of these, scans that could not read everything.
-    pub incomplete_scans: u64,
-    /// Runs of other commands that had nothing to do.
-    pub other_runs: u64,
-    /// The first.
-    pub first_at: Option<Timestamp>,
-    /// The last.
-    pub last_at: Option<Timestamp>,
-}
-
 /// `layersweep history usage`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -176,7 +130,7 @@ pub struct HistoryUsageDoc {
     pub header: Header,
     /// Where it is from.
     #[serde(flatten)]
-    pub origin: OriginDoc,
+    pub origin: HistoryOrigin,
     /// A series each.
     pub filesystems: Vec<SeriesDoc>,
     /// Runs that deleted something, the oldest first.
@@ -210,7 +164,7 @@ pub struct HistoryScansDoc {
     pub header: Header,
     /// Where it is from.
     #[serde(flatten)]
-    pub origin: OriginDoc,
+    pub origin: HistoryOrigin,
     /// Scans that `layersweep diff` can compare, the newest first.
     pub scans: Vec<KeptScanDoc>,
 }
@@ -244,8 +198,8 @@ pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
     });
     HistoryScansDoc {
         header: Header::new("history-scans", now),
-        origin: OriginDoc::from(&origin),
         scans: scans.filter(|scan| origin.since.is_none_or(|since| scan.at >= since)).collect(),
+        origin,
     }
 }
 
@@ -262,27 +216,15 @@ pub struct PointDoc {
     /// Size of the filesystem.
     pub capacity_bytes: u64,
     /// Bytes that were not free.
-    pub used_bytes: RangeDoc,
+    pub used_bytes: Range,
     /// Bytes that an unprivileged user could still write.
-    pub available_bytes: RangeDoc,
+    pub available_bytes: Range,
     /// Percent of the capacity that was not available (the kubelet's measure).
     pub used_percent: PercentRangeDoc,
     /// Inodes in all; 0 where there is no fixed number.
     pub inodes: u64,
     /// Free inodes.
-    pub inodes_free: RangeDoc,
-}
-
-/// The least, the mean and the greatest of the readings.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RangeDoc {
-    /// The least.
-    pub min: u64,
-    /// The mean.
-    pub avg: u64,
-    /// The greatest.
-    pub max: u64,
+    pub inodes_free: Range,
 }
 
 /// The least, the mean and the greatest of the readings, two decimals.
@@ -302,16 +244,10 @@ pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
     let PastRuns { origin, runs, more, quiet } = past;
     HistoryDoc {
         header: Header::new("history", now),
-        origin: OriginDoc::from(&origin),
         runs: runs.into_iter().map(|act| run(act, &origin.unsaved)).collect(),
+        origin,
         more,
-        quiet: QuietDoc {
-            scans: quiet.scans,
-            incomplete_scans: quiet.incomplete,
-            other_runs: quiet.others,
-            first_at: quiet.first,
-            last_at: quiet.last,
-        },
+        quiet,
     }
 }
 
@@ -328,14 +264,13 @@ pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
     };
     HistoryUsageDoc {
         header: Header::new("history-usage", now),
-        origin: OriginDoc::from(&origin),
         filesystems: series.into_iter().map(of).collect(),
         runs: acts.into_iter().map(|row| run(row, &origin.unsaved)).collect(),
+        origin,
     }
 }
 
 fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
-    let error = |error: RunError| RunErrorDoc { id: error.id, step: error.step, message: error.message };
     let start = row.start;
     RunDoc {
         unsaved: unsaved.contains(&start.run_id),
@@ -359,7 +294,7 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         byproduct_bytes: row.byproduct_bytes,
         believed_bytes: row.believed_bytes,
         deleted: row.deletions.into_iter().map(deletion).collect(),
-        errors: row.errors.into_iter().map(error).collect(),
+        errors: row.errors,
         events: row.events,
         killed: row.killed,
     }
@@ -390,17 +325,16 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
 }
 
 fn point(point: &Point) -> PointDoc {
-    let range = |range: Range| RangeDoc { min: range.low, avg: range.mean, max: range.high };
     let [min, avg, max] = point.used_percent().map(two_decimals);
     PointDoc {
         at: point.at,
         span_seconds: point.span.seconds(),
         readings: point.readings,
         capacity_bytes: point.capacity_bytes,
-        used_bytes: range(point.used),
-        available_bytes: range(point.available),
+        used_bytes: point.used,
+        available_bytes: point.available,
         used_percent: PercentRangeDoc { min, avg, max },
         inodes: point.inodes,
-        inodes_free: range(point.inodes_free),
+        inodes_free: point.inodes_free,
     }
 }

@@ -10,7 +10,6 @@ mod history;
 mod omitted;
 mod parts;
 mod pins;
-mod problem;
 mod remembered;
 mod report;
 mod scan;
@@ -23,34 +22,27 @@ use serde::Serialize;
 use crate::model::Finding;
 
 pub use build::{container, effort, fair, filesystem, image, layer, leak, store, totals, usage_store};
-pub use diff::{
-    ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
-    TakenDoc, diff,
-};
-pub use doctor::{CountsDoc, DoctorDoc, doctor};
+pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
+pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
-pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, NotInStoreDoc, gc};
+pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, gc};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, OriginDoc, PercentRangeDoc,
-    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, history, history_scans, history_usage,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, RunDoc, SeriesDoc, history,
+    history_scans, history_usage,
 };
-pub use omitted::{OmittedBaseDoc, OmittedDoc, OmittedGroupDoc, RestDoc};
+pub use omitted::OmittedDoc;
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc,
     OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
-pub use pins::{PinDoc, PinsDoc, pins};
-pub use problem::ProblemDoc;
-pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
-pub use report::{
-    Extent, LogDoc, MeasuredDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc, UsagePointDoc,
-    UsageSeriesDoc, VerdictDoc, report,
-};
-pub use scan::{EachLayer, explanation, images, known_images, layers, scan};
+pub use pins::{PinsDoc, pins};
+pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc};
+pub use report::{Extent, ReportDoc, ReportFilesystemDoc, UsagePointDoc, UsageSeriesDoc, report};
+pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
-pub use sweep::{RepairedDoc, SpareDoc, SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
-pub use usage::{GroupDoc, UsageDoc, UsageFilesystemDoc, UsageRowDoc, usage};
+pub use sweep::{SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
+pub use usage::{GroupDoc, UsageDoc, UsageFilesystemDoc, usage};
 
 /// `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]

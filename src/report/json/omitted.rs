@@ -100,10 +100,6 @@ fn layers(inventory: &Inventory) -> impl Iterator<Item = NodeIx> + '_ {
     nodes.filter(|(_, node)| node.layer.is_some()).map(|(at, _)| at.into())
 }
 
-fn held(inventory: &Inventory, holds: &[NodeIx]) -> u64 {
-    holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum()
-}
-
 fn image_bytes(scan: &Scan, at: ImageIx) -> u64 {
     scan.refs.sizes(&scan.inventory, Root::Image(at)).exclusive.bytes
 }
@@ -137,8 +133,9 @@ impl Listed {
     pub(super) fn largest(scan: &Scan) -> Self {
         let inventory = &scan.inventory;
         let Self { images, layers, containers, leaks } = Self::all(inventory);
-        let of_leak = |at: LeakIx| held(inventory, &inventory.leaks[at.get()].holds);
-        let of_container = |at: ContainerIx| held(inventory, &inventory.containers[at.get()].holds);
+        let of_leak = |at: LeakIx| Refs::held_bytes(inventory, &inventory.leaks[at.get()].holds);
+        let of_container =
+            |at: ContainerIx| Refs::held_bytes(inventory, &inventory.containers[at.get()].holds);
         let leaks = largest(leaks.into_iter(), OBJECTS, of_leak);
         let mut listed = largest(layers.into_iter(), LAYERS, |at: NodeIx| Refs::alone(inventory, at).bytes);
         // A leak that is a layer is drawn as that layer.
@@ -170,10 +167,10 @@ impl Listed {
             images: rest(all.images.into_iter(), &self.images, |at| image_bytes(scan, at)),
             layers: rest(all.layers.into_iter(), &self.layers, |at| Refs::alone(inventory, at).bytes),
             containers: rest(all.containers.into_iter(), &self.containers, |at| {
-                held(inventory, &inventory.containers[at.get()].holds)
+                Refs::held_bytes(inventory, &inventory.containers[at.get()].holds)
             }),
             leaks: rest(all.leaks.into_iter(), &self.leaks, |at| {
-                held(inventory, &inventory.leaks[at.get()].holds)
+                Refs::held_bytes(inventory, &inventory.leaks[at.get()].holds)
             }),
             groups,
             bases,
@@ -211,7 +208,7 @@ impl Listed {
             let outside = leak.holds.iter().copied();
             let outside: Vec<_> =
                 outside.filter(|node| inventory.nodes[node.get()].layer.is_none()).collect();
-            let bytes = held(inventory, &outside);
+            let bytes = Refs::held_bytes(inventory, &outside);
             if bytes > 0 {
                 add(leak.store, "leak", None, bytes);
             }

@@ -1,5 +1,6 @@
 //! The objects that documents are made of.
 
+use crate::history::ages::Basis;
 use crate::model::refs::RowKind;
 use crate::model::{Consistency, ContainerId, Filesystem, ImageId, LayerId, LeakClass};
 use crate::policy::forecast::Forecast;
@@ -190,7 +191,7 @@ pub struct ImageDoc {
     pub first_detected: Option<Timestamp>,
     /// `records`: our records have it; `disk`: they do not, and the disk says so now; null
     /// without records.
-    pub first_detected_from: Option<&'static str>,
+    pub first_detected_from: Option<Basis>,
     /// When a container last used it; null without records.
     pub last_used: Option<Timestamp>,
     /// How often it was found newly in use; null without records.

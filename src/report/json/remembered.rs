@@ -15,13 +15,13 @@ pub struct RememberedDoc {
     /// Since when it is here, as far as that is proven.
     pub first_detected: Timestamp,
     /// `records`: our records have it; `disk`: they do not, and the disk says so now.
-    pub first_detected_from: &'static str,
+    pub first_detected_from: Basis,
     /// Why it is this time: `making`: the latest part of it was made then; `container`: its
     /// first container was; `first-scan`: the disk says nothing, and a scan saw it then;
     /// `future-evidence`: the disk gives a time in the future, and a scan saw it then;
     /// `absent-before`: it was not there at the scan before; `lost`: the record of that cannot be
     /// read any more.
-    pub rule: &'static str,
+    pub rule: AgeRule,
     /// What the time was taken from, and what else spoke of it.
     pub evidence: Vec<EvidenceDoc>,
     /// When a container last used it; null if none was ever seen.
@@ -39,7 +39,7 @@ pub struct RememberedDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvidenceDoc {
     /// `image-record`, `top-layer`, `metadata-directory`, `container` or `pull-record`.
-    pub kind: &'static str,
+    pub kind: EvidenceKind,
     /// The time it gives.
     pub at: Timestamp,
     /// This decided.
@@ -62,37 +62,6 @@ pub struct LifeDoc {
     pub use_count: u64,
 }
 
-/// The word for a kind of evidence.
-pub fn evidence_kind(kind: EvidenceKind) -> &'static str {
-    match kind {
-        EvidenceKind::ImageRecord => "image-record",
-        EvidenceKind::TopLayer => "top-layer",
-        EvidenceKind::MetadataDirectory => "metadata-directory",
-        EvidenceKind::Container => "container",
-        EvidenceKind::PullRecord => "pull-record",
-    }
-}
-
-/// Where an age comes from.
-fn basis(basis: Basis) -> &'static str {
-    match basis {
-        Basis::Records => "records",
-        Basis::Disk => "disk",
-    }
-}
-
-/// Why `first_detected` is what it is.
-fn rule(rule: AgeRule) -> &'static str {
-    match rule {
-        AgeRule::Making => "making",
-        AgeRule::Container => "container",
-        AgeRule::FirstScan => "first-scan",
-        AgeRule::FutureEvidence => "future-evidence",
-        AgeRule::AbsentBefore => "absent-before",
-        AgeRule::Lost => "lost",
-    }
-}
-
 impl RememberedDoc {
     /// From an image's age and its lives.
     pub fn new(age: &ImageAge, lives: &[Life]) -> Self {
@@ -100,14 +69,14 @@ impl RememberedDoc {
         earlier.sort_by_key(|life| std::cmp::Reverse(life.age.life));
         let deciding = age.sight.deciding();
         let evidence = |one: &Evidence| EvidenceDoc {
-            kind: evidence_kind(one.what),
+            kind: one.what,
             at: one.at,
             decides: deciding.as_ref() == Some(one),
         };
         Self {
             first_detected: age.first_detected,
-            first_detected_from: basis(age.basis),
-            rule: rule(age.sight.rule),
+            first_detected_from: age.basis,
+            rule: age.sight.rule,
             evidence: age.sight.found.iter().map(evidence).collect(),
             last_used: age.last_used,
             use_count: age.use_count,
@@ -131,7 +100,7 @@ impl ImageDoc {
     /// Fills in what is known of its age.
     pub fn remember(&mut self, age: &ImageAge) {
         self.first_detected = Some(age.first_detected);
-        self.first_detected_from = Some(basis(age.basis));
+        self.first_detected_from = Some(age.basis);
         self.last_used = age.last_used;
         self.use_count = Some(age.use_count);
         self.lives = Some(age.life);

@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::omitted::{self, Listed};
 use super::scan::scan_with;
-use super::{FilesystemDoc, ForecastDoc, Header, OmittedDoc, RangeDoc, RunDoc, ScanDoc, SeriesDoc};
-use crate::app::diagnosis::{AdvisedStep, Cause, Part, Urgency};
+use super::{FilesystemDoc, ForecastDoc, Header, OmittedDoc, RunDoc, ScanDoc};
+use crate::app::diagnosis::{Advice, Cause, Part};
 use crate::app::report::Report;
+use crate::history::usage::{Point, Series};
 use crate::model::Finding;
+use crate::model::display::two_decimals;
 use crate::policy::thresholds::DiskThreshold;
 use crate::stores::other_usage::{self, OtherUserKind, OtherUsers};
 
@@ -55,14 +57,8 @@ pub struct ReportDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerdictDoc {
-    /// `critical`: past a threshold of eviction, or nothing available. `warning`: past another threshold,
-    /// or nearly full without any. `calm`, or `unknown`.
-    pub urgency: Urgency,
-    /// How full the fullest filesystem is, in one line.
-    pub headline: String,
-    /// What to do, the first thing first; what deletes only unused data comes before what needs a
-    /// decision. Empty where nothing is to be done.
-    pub steps: Vec<AdvisedStep>,
+    #[serde(flatten)]
+    pub advice: Advice,
     /// Three sentences, of the fullest filesystem.
     pub sentences: Vec<String>,
     /// What fills the filesystems, the largest first.
@@ -219,14 +215,12 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
         sysroot: report.sysroot.as_ref().map(|path| path.to_string_lossy().into_owned()),
         host: report.host.clone(),
         verdict: VerdictDoc {
-            urgency: report.advice.urgency,
-            headline: report.advice.headline.clone(),
-            steps: report.advice.steps.clone(),
+            advice: report.advice.clone(),
             sentences: report.sentences.clone().into(),
             causes: report.causes.clone(),
         },
         filesystems,
-        usage: super::history_usage(now, report.usage.clone()).filesystems.into_iter().map(series).collect(),
+        usage: report.usage.series.iter().map(series).collect(),
         runs: super::history(now, report.runs.clone()).runs,
         top: top(&document, logs, pods),
         measured: MeasuredDoc { how, skipped, warnings },
@@ -289,22 +283,22 @@ fn how(report: &Report) -> Vec<String> {
     how
 }
 
-fn series(series: SeriesDoc) -> UsageSeriesDoc {
-    let point = |point: &super::PointDoc| {
-        let RangeDoc { min, avg, max } = point.used_bytes;
+fn series(series: &Series) -> UsageSeriesDoc {
+    let point = |point: &Point| {
+        let [_, used_percent, _] = point.used_percent().map(two_decimals);
         UsagePointDoc {
             at: point.at,
-            span_seconds: point.span_seconds,
-            used_low_bytes: min,
-            used_mean_bytes: avg,
-            used_high_bytes: max,
+            span_seconds: point.span.seconds(),
+            used_low_bytes: point.used.low,
+            used_mean_bytes: point.used.mean,
+            used_high_bytes: point.used.high,
             capacity_bytes: point.capacity_bytes,
-            used_percent: point.used_percent.avg,
+            used_percent,
         }
     };
     UsageSeriesDoc {
-        filesystem: series.mount,
-        device: series.device,
+        filesystem: series.filesystem.mount.clone(),
+        device: series.filesystem.device.clone(),
         points: series.points.iter().map(point).collect(),
     }
 }

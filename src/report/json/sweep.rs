@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::build::{leak as leak_doc, path};
 use super::parts::{Header, LeakDoc};
-use super::problem::ProblemDoc;
 use crate::app::sweep::SweepResult;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
@@ -52,7 +51,7 @@ pub struct SweepDoc {
     /// What was to go and stays after all, since the proof right before its deletion failed.
     pub kept: Vec<SpareDoc>,
     /// What went wrong on the way.
-    pub errors: Vec<ProblemDoc>,
+    pub errors: Vec<Problem>,
     /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
     pub outcome: OutcomeKind,
     /// What could not be read or contradicts itself.
@@ -187,7 +186,7 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) 
     document.repaired = outcome.repaired.iter().filter_map(repaired).collect();
     document.measured_bytes = facts.delete.then(|| outcome.measured_bytes());
     document.kept = outcome.plan.kept.iter().filter_map(spare).collect();
-    document.errors = outcome.plan.problems.iter().map(ProblemDoc::from).collect();
+    document.errors.clone_from(&outcome.plan.problems);
     document.outcome = outcome.kind();
 }
 
@@ -195,7 +194,7 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) 
 pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at: Timestamp) -> SweepDoc {
     SweepDoc {
         run_id: Some(run_id.to_owned()),
-        errors: vec![ProblemDoc::from(&Problem::new(None, Phase::Begin, message))],
+        errors: vec![Problem::new(None, Phase::Begin, message)],
         outcome: OutcomeKind::Refused,
         ..asked(wish, delete, at)
     }

@@ -24,8 +24,6 @@ pub(super) struct Chart<'a> {
     pub(super) samples: &'a [Sample],
     /// Times to be marked below the axis.
     pub(super) marks: &'a [Timestamp],
-    /// Percents to be marked across the chart.
-    pub(super) levels: &'a [f64],
 }
 
 /// Columns left of the plot: `100% ┤`.
@@ -42,7 +40,7 @@ impl Chart<'_> {
     pub(super) fn draw(&self, screen: &Screen) -> String {
         let columns = screen.width.unwrap_or(80).saturating_sub(MARGIN).clamp(20, 400);
         let (wide, high) = if screen.unicode { (2, 4) } else { (1, 1) };
-        let axis = Axis::over(self.samples, self.levels);
+        let axis = Axis::over(self.samples);
         let rows = axis.rows();
         let ranges = self.ranges(columns * wide);
         let mut dots = Dots { wide, high, columns, cells: vec![0; columns * rows] };
@@ -60,8 +58,6 @@ impl Chart<'_> {
             }
             before = here;
         }
-        let levels: Vec<usize> =
-            self.levels.iter().map(|level| axis.line(*level, rows * high) / high).collect();
         let mut out = String::new();
         for row in 0..rows {
             let label = axis.label(row).map_or_else(String::new, |percent| format!("{percent:.0}%"));
@@ -70,8 +66,7 @@ impl Chart<'_> {
                 (true, true) => '│',
                 (false, _) => '|',
             };
-            let dash = levels.contains(&row).then_some(if screen.unicode { '┄' } else { '-' });
-            let line: String = (0..columns).map(|column| dots.character(column, row, dash)).collect();
+            let line: String = (0..columns).map(|column| dots.character(column, row)).collect();
             out.push_str(format!("{label:>4} {edge}{line}").trim_end());
             out.push('\n');
         }
@@ -163,11 +158,9 @@ struct Axis {
 }
 
 impl Axis {
-    fn over(samples: &[Sample], levels: &[f64]) -> Self {
-        let all =
-            || samples.iter().flat_map(|sample| [sample.low, sample.high]).chain(levels.iter().copied());
-        let low = all().fold(100.0, f64::min).clamp(0.0, 100.0);
-        let high = all().fold(0.0, f64::max).clamp(low, 100.0);
+    fn over(samples: &[Sample]) -> Self {
+        let low = samples.iter().map(|sample| sample.low).fold(100.0, f64::min).clamp(0.0, 100.0);
+        let high = samples.iter().map(|sample| sample.high).fold(0.0, f64::max).clamp(low, 100.0);
         let missing = (LEAST - (high - low)).max(0.0) / 2.0;
         let (low, high) = ((low - missing).max(0.0), (high + missing).min(100.0));
         for step in [1.0, 2.0, 5.0, 10.0, 20.0] {
@@ -222,13 +215,12 @@ impl Dots {
         }
     }
 
-    /// The character of a cell; `empty` where no dot is set.
-    fn character(&self, column: usize, row: usize, empty: Option<char>) -> char {
+    fn character(&self, column: usize, row: usize) -> char {
         /// Unicode's bit of each dot of a braille character, rows first.
         const BRAILLE: [u32; 8] = [0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80];
         let cell = self.cells[row * self.columns + column];
         match cell {
-            0 => empty.unwrap_or(' '),
+            0 => ' ',
             _ if self.high == 1 => '#',
             _ => {
                 let bits = (0..8).filter(|bit| cell & (1 << bit) != 0).map(|bit| BRAILLE[bit]).sum::<u32>();

@@ -33,9 +33,9 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
             "went" => ", only in the first",
             _ => "",
         };
-        let is_of_artifacts = store.driver == ARTIFACTS;
+        let is_of_artifacts = store.place.driver == ARTIFACTS;
         let what = if is_of_artifacts { "Artifacts of" } else { "Store" };
-        sums.row(sum(format!("{what} {}{seen}", safe(&store.root)), &store.total));
+        sums.row(sum(format!("{what} {}{seen}", safe(&store.place.root)), &store.total));
         for share in store.shares.iter().filter(|share| share.bytes.change_bytes != 0) {
             let kind = if is_of_artifacts && share.kind == "images" { "artifacts" } else { &share.kind };
             sums.row(sum(format!("  {kind}"), &share.bytes));
@@ -73,9 +73,6 @@ fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
     // Who else holds its layers follows from what came and went.
     let news = |image: &&ImageDiffDoc| image.change != "altered" || image.names_before != image.names_after;
     let news: Vec<_> = images.iter().filter(news).collect();
-    if news.is_empty() {
-        return String::new();
-    }
     let mut table = Table::new(&["IMAGE", "", ">TOTAL", ">EXCLUSIVE", ">CHANGE"]);
     let shown = rows(news.len(), screen);
     for image in &news[..shown] {
@@ -94,13 +91,10 @@ fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
         table.row(vec![name, word.into(), bytes(now.0), bytes(now.1), change(image.total.change_bytes)]);
     }
     table.fit(screen, &[3], &[(0, 20)]);
-    format!("\n{}{}", table.render(), more(news.len() - shown))
+    table.block() + &more(news.len() - shown)
 }
 
 fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&ChangeDoc) -> String) -> String {
-    if all.is_empty() {
-        return String::new();
-    }
     let mut table = Table::new(&[title, "", ">BEFORE", ">AFTER", ">CHANGE"]);
     let shown = rows(all.len(), screen);
     for one in &all[..shown] {
@@ -113,7 +107,7 @@ fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&Chang
         ]);
     }
     table.fit(screen, &[2], &[(0, 20)]);
-    format!("\n{}{}", table.render(), more(all.len() - shown))
+    table.block() + &more(all.len() - shown)
 }
 
 fn rows(all: usize, screen: &Screen) -> usize {

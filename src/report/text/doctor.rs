@@ -1,8 +1,6 @@
 //! What is wrong with a node, the worst first.
 
-use unicode_width::UnicodeWidthStr;
-
-use super::format::safe;
+use super::format::{safe, wrapped};
 use super::screen::Screen;
 use super::table::heading;
 use crate::app::doctor::{Check, Status};
@@ -64,26 +62,11 @@ fn entry(check: &Check, width: usize) -> String {
     out
 }
 
-/// Lines of at most `width` columns; a word that is longer stays whole, so that it can be copied.
-pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
-    let room = width.saturating_sub(indent.len());
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= room => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
+    use unicode_width::UnicodeWidthStr;
 
     use super::*;
     use crate::report::json;

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::doctor::wrapped;
-use super::format::{age, bytes, safe, short_id};
+use super::format::{age, bytes, safe, short_id, wrapped};
 use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
-use super::table::{Table, heading};
+use super::table::{Table, bold, heading};
+use crate::history::ages::{AgeRule, Basis};
+use crate::model::EvidenceKind;
 use crate::model::display::count;
 use crate::report::json::{
     BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, OwnerDoc, RememberedDoc, UserDoc,
@@ -28,7 +29,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         (None, Some(container)) => {
             out.push_str(&format!(
                 "{} {}  {}  {}, {}\n  image   {}\n  fair    {} with its part of the image's layers\n",
-                heading("container").trim_end(),
+                bold("container"),
                 safe(&container.name),
                 short_id(&container.id),
                 container.owner,
@@ -38,7 +39,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
             ));
         }
         (None, None) => {
-            out.push_str(&format!("{} {}\n", heading(document.subject).trim_end(), safe(&document.id)));
+            out.push_str(&format!("{} {}\n", bold(document.subject), safe(&document.id)));
         }
     }
     if !matches!(document.subject, "directory" | "file") {
@@ -46,20 +47,17 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     }
     out.push_str(&size_line(document));
     out.push_str(&why_frees_differs(document));
-    if !document.chain.is_empty() {
-        out.push_str(&chain(&document.chain));
-    }
+    out.push_str(&chain(&document.chain));
     if !document.held_by.is_empty() {
         out.push_str(&held_by(&document.held_by));
     }
     document.below.iter().for_each(|below| out.push_str(&owners(below, screen)));
     if !document.rules.is_empty() {
-        out.push('\n');
         let mut table = Table::new(&["RULE", "VERDICT", "WHY"]);
         for rule in &document.rules {
             table.row(vec![rule.rule.into(), rule.verdict.into(), safe(&rule.detail)]);
         }
-        out.push_str(&table.render());
+        out.push_str(&table.block());
         out.push_str(&document.fate.as_ref().map_or_else(String::new, fate));
     }
     out.push_str(&leaks(&document.leaks));
@@ -177,7 +175,7 @@ fn why_frees_differs(document: &ExplainDoc) -> String {
 }
 
 fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
-    let mut out = format!("{} {}\n  id      {}\n", heading("image").trim_end(), name(image), safe(&image.id));
+    let mut out = format!("{} {}\n  id      {}\n", bold("image"), name(image), safe(&image.id));
     for name in image.names.iter().skip(1) {
         out.push_str(&format!("  also    {}\n", safe(name)));
     }
@@ -199,22 +197,23 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
 /// Since when it is here and how that is known, its use, its earlier lives.
 fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String {
     let source = |evidence: &EvidenceDoc| match evidence.kind {
-        "image-record" => "its own record",
-        "top-layer" => "the record of its top layer",
-        "metadata-directory" => "the creation of its metadata directory",
-        "container" => "a container created from it",
-        "pull-record" => "the kubelet's record of a pull",
-        other => other,
+        EvidenceKind::ImageRecord => "its own record",
+        EvidenceKind::TopLayer => "the record of its top layer",
+        EvidenceKind::MetadataDirectory => "the creation of its metadata directory",
+        EvidenceKind::Container => "a container created from it",
+        EvidenceKind::PullRecord => "the kubelet's record of a pull",
     };
     let decider = known.evidence.iter().find(|evidence| evidence.decides);
     let from = match (known.rule, decider) {
-        ("making", Some(evidence)) => format!("from {}", source(evidence)),
-        ("container", Some(EvidenceDoc { kind: "pull-record", .. })) => {
+        (AgeRule::Making, Some(evidence)) => format!("from {}", source(evidence)),
+        (AgeRule::Container, Some(EvidenceDoc { kind: EvidenceKind::PullRecord, .. })) => {
             "from the kubelet's record of a pull; it may be older".to_owned()
         }
-        ("container", _) => "from its first container; it may be older".to_owned(),
-        ("absent-before", _) => "first detected by a scan; the scan before did not find it".to_owned(),
-        ("future-evidence", _) => "first detected by a scan; the disk gives a time in the future".to_owned(),
+        (AgeRule::Container, _) => "from its first container; it may be older".to_owned(),
+        (AgeRule::AbsentBefore, _) => "first detected by a scan; the scan before did not find it".to_owned(),
+        (AgeRule::FutureEvidence, _) => {
+            "first detected by a scan; the disk gives a time in the future".to_owned()
+        }
         _ => "first detected by a scan; the disk does not record it".to_owned(),
     };
     let mut out = format!(
@@ -225,7 +224,7 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
     for evidence in known.evidence.iter().filter(|evidence| !evidence.decides) {
         out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.at)));
     }
-    if known.first_detected_from == "disk" {
+    if known.first_detected_from == Basis::Disk {
         out.push_str("; not in the records");
     }
     out.push_str(&match known.last_used {
@@ -265,7 +264,7 @@ fn chain(chain: &[LayerDoc]) -> String {
             note,
         ]);
     }
-    format!("\n{}", table.render())
+    table.block()
 }
 
 fn held_by(users: &[UserDoc]) -> String {
@@ -295,11 +294,11 @@ mod tests {
         let evidence = |kind, time, decides| EvidenceDoc { kind, at: at(time), decides };
         let known = RememberedDoc {
             first_detected: at("2026-11-02T10:00:00Z"),
-            first_detected_from: "records",
-            rule: "making",
+            first_detected_from: Basis::Records,
+            rule: AgeRule::Making,
             evidence: vec![
-                evidence("image-record", "2026-10-01T10:00:00Z", false),
-                evidence("top-layer", "2026-11-02T10:00:00Z", true),
+                evidence(EvidenceKind::ImageRecord, "2026-10-01T10:00:00Z", false),
+                evidence(EvidenceKind::TopLayer, "2026-11-02T10:00:00Z", true),
             ],
             last_used: Some(at("2026-11-20T12:00:00Z")),
             use_count: 1,
@@ -322,8 +321,8 @@ mod tests {
              \x20 before  2026-09-01 00:00 to 2026-09-05 00:05, used by 0 containers\n"
         );
         let unknown = RememberedDoc {
-            first_detected_from: "disk",
-            rule: "container",
+            first_detected_from: Basis::Disk,
+            rule: AgeRule::Container,
             evidence: vec![],
             last_used: None,
             earlier_lives: vec![],

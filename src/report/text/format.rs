@@ -1,8 +1,9 @@
-//! Single values as text.
+//! Single values as text, and text in lines.
 
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr;
 
 use crate::model::display;
 
@@ -76,13 +77,18 @@ pub(super) fn measured(bytes: Option<i64>, others_wrote: bool) -> String {
 pub(super) const DIFFERS: &str =
     "! predicted and measured differ by more than the filesystem's own fluctuation\n";
 
+/// The first of several, and how many more there are; `none` where there is none.
+pub(super) fn first_of<T>(all: &[T], none: &str, name: impl Fn(&T) -> String) -> String {
+    match all {
+        [] => none.into(),
+        [one] => name(one),
+        [first, more @ ..] => format!("{} +{}", name(first), more.len()),
+    }
+}
+
 /// The first name, and how many more there are.
 pub(super) fn names(names: &[String]) -> String {
-    match names {
-        [] => "<none>".into(),
-        [one] => safe(one),
-        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
-    }
+    first_of(names, "<none>", |name| safe(name))
 }
 
 /// Its names, else the beginning of its id.
@@ -93,6 +99,22 @@ pub(super) fn name_or_id(names: &[String], id: &str) -> String {
 /// A percentage with two decimals.
 pub(super) fn percent(used: Option<f64>) -> String {
     used.map_or_else(|| "unknown".into(), |used| format!("{used:.2}%"))
+}
+
+/// Lines of at most `width` columns; a word that is longer stays whole, so that it can be copied.
+pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let room = width.saturating_sub(indent.len());
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     for error in &document.errors {
         let id = error.id.as_deref().map_or_else(String::new, |id| format!("{}: ", object(id)));
-        out.push_str(&format!("failed: {}: {id}{}\n", error.step, safe(&error.message)));
+        out.push_str(&format!("failed: {}: {id}{}\n", error.phase, safe(&error.message)));
         if let Some(hint) = &error.hint {
             out.push_str(&format!("hint: {}\n", safe(hint)));
         }
@@ -178,7 +178,7 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     }
     table.add_stores(all.iter().map(|deleted| deleted.store.as_str()));
     table.fit(screen, &[1], &[(0, 24)]);
-    let mut out = format!("\n{}", table.render());
+    let mut out = table.block();
     if all.iter().any(|deleted| deleted.group.is_some_and(|members| members > 1)) {
         out.push_str(GROUP);
     }
@@ -198,9 +198,6 @@ fn reason(deleted: &DeletedDoc) -> String {
 
 /// What stays, by rule; where it was asked for by name, each with the reason.
 fn kept(document: &GcDoc, screen: &Screen) -> String {
-    if document.kept.is_empty() {
-        return String::new();
-    }
     let mut table;
     if document.header.kind == "rm" {
         table = Table::new(&["STAYS", "RULE", "WHY"]);
@@ -225,7 +222,7 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
         }
         table.fit(screen, &[], &[(2, 30)]);
     }
-    format!("\n{}", table.render())
+    table.block()
 }
 
 /// As many names as a line has room for, few at most.

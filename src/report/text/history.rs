@@ -3,12 +3,13 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{DIFFERS, bytes, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, bytes, name_or_id, safe, short_id, signed_bytes};
 use super::screen::Screen;
-use super::table::{Table, heading};
+use super::table::{Table, bold};
+use crate::history::runs::Quiet;
 use crate::model::display::count;
 use crate::report::json::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, RunDoc, SeriesDoc,
 };
 
 /// Runs, the newest first, each with what it deleted.
@@ -102,7 +103,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
         ("other leaks freed", Some(run.byproduct_bytes).filter(|some| *some > 0).map(bytes)),
     ];
     let sums: Vec<_> = sums.into_iter().filter_map(|(what, sum)| Some(format!("{what} {}", sum?))).collect();
-    let mut out = format!("{} ", heading(&screen.time(run.started_at)).trim_end());
+    let mut out = format!("{} ", bold(&screen.time(run.started_at)));
     let indent = " ".repeat(20);
     let mut column = indent.len();
     let parts = std::iter::once(words.join(" ") + ":").chain(commas(facts)).chain(commas(sums));
@@ -141,15 +142,10 @@ fn lines_without_trailing_blanks(text: &str) -> String {
 }
 
 fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
-    let object = match deletion.names.as_slice() {
-        [] => short_id(&deletion.id),
-        [one] => safe(one),
-        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
-    };
     vec![
         format!("  {}", screen.clock(deletion.at)),
         deletion.kind.into(),
-        object,
+        name_or_id(&deletion.names, &deletion.id),
         deletion.reason.into(),
         bytes(deletion.predicted_bytes),
         deletion.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
@@ -158,7 +154,7 @@ fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
     ]
 }
 
-fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
+fn quiet(quiet: &Quiet, listed: bool, screen: &Screen) -> String {
     let mut kinds = Vec::new();
     if quiet.scans > 0 {
         let incomplete = match quiet.incomplete_scans {
@@ -186,7 +182,7 @@ fn length(from: Timestamp, to: Timestamp) -> String {
 }
 
 /// The usage series: a chart each on a terminal, else a table each.
-pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {
+pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen) -> String {
     let mut out = String::new();
     for series in &document.filesystems {
         if !out.is_empty() {
@@ -194,7 +190,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
         }
         out.push_str(&format!(
             "{} {} ({} on {})\n",
-            heading("Filesystem").trim_end(),
+            bold("Filesystem"),
             safe(&series.mount),
             safe(&series.fstype),
             safe(&series.device),
@@ -205,7 +201,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
                 screen.time(series.last_seen)
             ));
         } else if screen.width.is_some() {
-            out.push_str(&chart(series, document, screen, levels));
+            out.push_str(&chart(series, document, screen));
         } else {
             out.push_str(&points(series, screen));
         }
@@ -241,7 +237,7 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
     table.render() + "`layersweep diff SCAN SCAN` compares two of them; without names, the last two.\n"
 }
 
-fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {
+fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {
     let sample = |point: &PointDoc| Sample {
         from: point.at,
         to: end(point),
@@ -258,7 +254,7 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels
         .filter(|run| (from..=to).contains(&run.started_at))
         .collect();
     let marks: Vec<_> = runs.iter().map(|run| run.started_at).collect();
-    let mut out = Chart { from, to, samples: &samples, marks: &marks, levels }.draw(screen);
+    let mut out = Chart { from, to, samples: &samples, marks: &marks }.draw(screen);
     out.push_str(&summary(&series.points, screen));
     if !runs.is_empty() {
         let freed = runs.iter().filter_map(|run| run.measured_bytes).fold(0_i64, i64::saturating_add);
@@ -287,7 +283,7 @@ fn summary(points: &[PointDoc], screen: &Screen) -> String {
     format!(
         "{}  {} available of {}\n{}\n{}\n{inodes}",
         line("last", last.used_percent.avg, last),
-        bytes(last.available_bytes.avg),
+        bytes(last.available_bytes.mean),
         bytes(last.capacity_bytes),
         line("lowest", lowest.used_percent.min, lowest),
         line("highest", highest.used_percent.max, highest),
@@ -299,7 +295,7 @@ fn end(point: &PointDoc) -> Timestamp {
 }
 
 fn inodes_percent(point: &PointDoc) -> Option<u64> {
-    point.inodes.saturating_sub(point.inodes_free.min).saturating_mul(100).checked_div(point.inodes)
+    point.inodes.saturating_sub(point.inodes_free.low).saturating_mul(100).checked_div(point.inodes)
 }
 
 fn points(series: &SeriesDoc, screen: &Screen) -> String {
@@ -317,8 +313,8 @@ fn points(series: &SeriesDoc, screen: &Screen) -> String {
             format!("{:.2}", point.used_percent.avg),
             format!("{:.2}", point.used_percent.min),
             format!("{:.2}", point.used_percent.max),
-            bytes(point.used_bytes.avg),
-            bytes(point.available_bytes.avg),
+            bytes(point.used_bytes.mean),
+            bytes(point.available_bytes.mean),
             bytes(point.capacity_bytes),
             inodes_percent(point).map_or_else(|| "-".into(), |percent| percent.to_string()),
         ]);

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::format::{age, bytes, safe, short_id};
+use super::format::{age, bytes, first_of, names, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
 use crate::report::json::{BytesDoc, ImageDoc, UserDoc};
@@ -32,7 +32,7 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
             });
         }
         cells.extend([
-            users(&image.used_by),
+            first_of(&image.used_by, "-", user),
             if image.pinned { "yes".into() } else { "-".into() },
             bytes(image.total_bytes),
             bytes(image.shared_bytes),
@@ -97,19 +97,7 @@ pub(super) fn name(image: &ImageDoc) -> String {
         _ if image.manifest_list => " (list)",
         _ => "",
     };
-    match image.names.as_slice() {
-        [] => format!("<none>{list}"),
-        [one] => format!("{}{list}", safe(one)),
-        [first, more @ ..] => format!("{} +{}{list}", safe(first), more.len()),
-    }
-}
-
-fn users(users: &[UserDoc]) -> String {
-    match users {
-        [] => "-".into(),
-        [one] => user(one),
-        [first, more @ ..] => format!("{} +{}", user(first), more.len()),
-    }
+    names(&image.names) + list
 }
 
 fn user(user: &UserDoc) -> String {

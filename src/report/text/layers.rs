@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::format::{bytes, safe, short_id};
+use super::format::{bytes, first_of, safe, short_id};
 use super::table::Table;
 use crate::model::{Inventory, StoreIx};
 use crate::report::json::LayerDoc;
@@ -67,11 +67,7 @@ fn holders(layer: &LayerDoc, names: &Names) -> String {
     let images = layer.images.iter().map(|id| id.as_str());
     let all: Vec<&str> = images.chain(layer.containers.iter().map(|id| id.as_str())).collect();
     let name = |id: &str| names.by_id.get(id).map_or_else(|| short_id(id), |name| safe(name));
-    match all.as_slice() {
-        [] => "nobody".into(),
-        [one] => name(one),
-        [first, more @ ..] => format!("{} +{}", name(first), more.len()),
-    }
+    first_of(&all, "nobody", |id| name(id))
 }
 
 /// Columns of indentation after which the drawing starts again at the left.

@@ -7,14 +7,14 @@ use crate::report::json::PinsDoc;
 
 /// The table of pins.
 pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
-    if !document.complete {
+    if !document.list.complete {
         return "The keep-list cannot be read.\n".into();
     }
-    if document.pins.is_empty() {
+    if document.list.pins.is_empty() {
         return "No pattern is pinned.\n".into();
     }
     let mut table = Table::new(&["PATTERN", "SINCE", "NOTE"]);
-    for pin in &document.pins {
+    for pin in &document.list.pins {
         table.row(vec![safe(&pin.pattern), screen.minute(pin.added_at), safe(&pin.note)]);
     }
     // A pattern is shown whole: it is what `pin remove` takes.
@@ -27,7 +27,7 @@ pub fn pins_changed(document: &PinsDoc) -> String {
     let lines = |done: &str, patterns: &[String]| -> String {
         patterns.iter().map(|pattern| format!("{done} {}\n", safe(pattern))).collect()
     };
-    lines("pinned", &document.added) + &lines("no longer pinned", &document.removed)
+    lines("pinned", &document.list.added) + &lines("no longer pinned", &document.list.removed)
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
         let pin = Pin {
             pattern: "quay.io/*".into(),
             note: "a\u{1b}[31m\u{202e}".into(),
-            added: Timestamp::UNIX_EPOCH,
+            added_at: Timestamp::UNIX_EPOCH,
         };
         let screen = Screen { width: Some(60), unicode: true, zone: TimeZone::UTC };
         let list = |pins| PinList {

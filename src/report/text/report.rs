@@ -4,8 +4,7 @@ mod bar;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::doctor::wrapped;
-use super::format::{bytes, safe, short_id};
+use super::format::{bytes, safe, short_id, wrapped};
 use super::screen::Screen;
 use super::table::heading;
 use super::usage::forecast_line;

@@ -57,9 +57,6 @@ pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
 }
 
 fn containers<L>(document: &ScanDoc<L>) -> String {
-    if document.containers.is_empty() {
-        return String::new();
-    }
     let mut table = Table::new(&["CONTAINER", "ID", "OWNER", "STATE", "IMAGE", ">SIZE"]);
     for container in &document.containers {
         table.row(vec![
@@ -72,14 +69,11 @@ fn containers<L>(document: &ScanDoc<L>) -> String {
         ]);
     }
     table.add_stores(document.containers.iter().map(|container| container.store.as_str()));
-    format!("\n{}", table.render())
+    table.block()
 }
 
 /// The table of leaks; nothing where there are none.
 pub fn leaks(leaks: &[LeakDoc]) -> String {
-    if leaks.is_empty() {
-        return String::new();
-    }
     let mut table = Table::new(&["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", "EVIDENCE"]);
     for leak in leaks {
         table.row(vec![
@@ -92,5 +86,5 @@ pub fn leaks(leaks: &[LeakDoc]) -> String {
         ]);
     }
     table.add_stores(leaks.iter().map(|leak| leak.store.as_str()));
-    format!("\n{}", table.render())
+    table.block()
 }

@@ -1,7 +1,6 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
-use super::doctor::wrapped;
-use super::format::{DIFFERS, age_of, bytes, measured, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, age_of, bytes, measured, safe, short_id, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::OutcomeKind;
@@ -156,7 +155,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         let id = error.id.as_deref().map(|id| format!("{} ", safe(id))).unwrap_or_default();
         let came = error.measured_bytes.map(|came| format!("; {} freed", signed_bytes(came)));
         let (message, came) = (safe(&error.message), came.unwrap_or_default());
-        out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.step));
+        out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.phase));
     }
     if document.outcome == OutcomeKind::NotNeeded {
         out.push_str("There was nothing to delete.\n");

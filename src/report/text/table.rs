@@ -121,6 +121,11 @@ impl Table {
             .collect()
     }
 
+    /// The lines after an empty one; nothing where there is no row.
+    pub(super) fn block(&self) -> String {
+        if self.rows.len() > 1 { format!("\n{}", self.render()) } else { String::new() }
+    }
+
     /// The lines, headings in bold (the caller strips that where no terminal listens).
     pub(super) fn render(&self) -> String {
         let widths = self.widths();
@@ -137,7 +142,7 @@ impl Table {
             }
             let line = line.trim_end();
             if number == 0 {
-                out.push_str(&format!("{BOLD}{line}{BOLD:#}\n"));
+                out.push_str(&heading(line));
             } else {
                 out.push_str(line);
                 out.push('\n');
@@ -147,9 +152,13 @@ impl Table {
     }
 }
 
+pub(super) fn bold(text: &str) -> String {
+    format!("{BOLD}{text}{BOLD:#}")
+}
+
 /// A heading of its own.
 pub(super) fn heading(text: &str) -> String {
-    format!("{BOLD}{text}{BOLD:#}\n")
+    bold(text) + "\n"
 }
 
 #[cfg(test)]

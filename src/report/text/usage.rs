@@ -1,9 +1,8 @@
 //! The summary of disk usage.
 
 use super::Screen;
-use super::doctor::wrapped;
-use super::format::{bytes, safe};
-use super::table::{Table, heading};
+use super::format::{bytes, safe, wrapped};
+use super::table::{Table, bold};
 use crate::model::Consistency;
 use crate::report::json::{FilesystemDoc, ForecastDoc, GroupDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
@@ -162,7 +161,7 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     };
     format!(
         "{}{} on {} ({}): {}, {percent}, {} available{inodes}\n",
-        heading("Filesystem").trim_end(),
+        bold("Filesystem"),
         format_args!(" {}", safe(&filesystem.device)),
         safe(&filesystem.mount),
         safe(&filesystem.fstype),
@@ -185,7 +184,7 @@ pub(super) fn store_line(store: &StoreDoc) -> String {
     };
     format!(
         "{} {} ({}, {}{read_only}{state}; from {})\n",
-        heading("Store").trim_end(),
+        bold("Store"),
         safe(&store.root),
         store.kind,
         safe(&store.driver),

@@ -15,7 +15,7 @@ use super::records::LayerRecord;
 use super::snapshot::Snapshot;
 use super::units::{FilesOfLayer, StorageUnit, Unit};
 use crate::disk::Tally;
-use crate::model::{Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, Size, Use};
+use crate::model::{Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, PinReason, Size, Use};
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::sys::processes::Processes;
 use crate::sys::quiet::Within;
@@ -58,7 +58,7 @@ impl Ids {
 }
 
 /// Names and digests of an image in, what keeps it out: one text a reason.
-pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<String> + 'a;
+pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<PinReason> + 'a;
 
 /// What [`fill`] made of a store.
 #[derive(Clone, Debug, Default)]

@@ -13,15 +13,15 @@ fn reading(minutes: i64, percent: f64) -> Sample {
     Sample { from: at, to: at, low: percent, high: percent }
 }
 
-fn draw(samples: &[Sample], marks: &[Timestamp], levels: &[f64], screen: &Screen) -> String {
+fn draw(samples: &[Sample], marks: &[Timestamp], screen: &Screen) -> String {
     let (from, to) = (at("2026-11-21T00:00:00Z"), at("2026-11-21T12:00:00Z"));
-    Chart { from, to, samples, marks, levels }.draw(screen)
+    Chart { from, to, samples, marks }.draw(screen)
 }
 
 #[test]
 fn a_ramp_in_ascii() {
     let samples: Vec<_> = (0..=72).map(|n| reading(n * 10, 60.0 + 20.0 * n as f64 / 72.0)).collect();
-    let chart = draw(&samples, &[at("2026-11-21T06:00:00Z")], &[], &screen(46, false));
+    let chart = draw(&samples, &[at("2026-11-21T06:00:00Z")], &screen(46, false));
     assert!(chart.starts_with(" 80% |"), "{chart}");
     assert!(chart.is_ascii());
     assert!(chart.lines().all(|line| line.len() <= 46), "{chart}");
@@ -40,7 +40,7 @@ fn a_spike_of_one_reading_is_seen() {
     let mut samples: Vec<_> = (0..144).map(|n| reading(n * 5, 60.0)).collect();
     samples[70].high = 95.0;
     for unicode in [true, false] {
-        let chart = draw(&samples, &[], &[], &screen(80, unicode));
+        let chart = draw(&samples, &[], &screen(80, unicode));
         let top = chart.lines().next().unwrap();
         assert!(top.starts_with("100% "), "{chart}");
         let second = chart.lines().nth(1).unwrap();
@@ -51,7 +51,7 @@ fn a_spike_of_one_reading_is_seen() {
 #[test]
 fn where_nobody_looked_there_is_no_line() {
     let samples: Vec<_> = (0..144).filter(|n| !(40..100).contains(n)).map(|n| reading(n * 5, 60.0)).collect();
-    let chart = draw(&samples, &[], &[], &screen(80, false));
+    let chart = draw(&samples, &[], &screen(80, false));
     let line = chart.lines().find(|line| line.contains('#')).unwrap();
     let plot: Vec<char> = line.chars().skip(MARGIN).collect();
     // Readings 40 to 99 of 144: columns 20 to 51 of 74, but for its edges.
@@ -62,16 +62,9 @@ fn where_nobody_looked_there_is_no_line() {
 
 #[test]
 fn one_reading_or_none_is_drawn_too() {
-    assert!(draw(&[reading(60, 0.0)], &[], &[], &screen(80, true)).contains("0% └"));
-    assert!(draw(&[reading(60, 100.0)], &[], &[], &screen(80, true)).starts_with("100% ┤"));
-    assert!(!draw(&[], &[], &[], &screen(10, false)).is_empty());
-}
-
-#[test]
-fn levels_are_dashed_where_the_line_is_not() {
-    let samples: Vec<_> = (0..144).map(|n| reading(n * 5, 62.0)).collect();
-    let chart = draw(&samples, &[], &[75.0, 85.0], &screen(80, true));
-    assert_eq!(chart.lines().filter(|line| line.contains('┄')).count(), 2, "{chart}");
+    assert!(draw(&[reading(60, 0.0)], &[], &screen(80, true)).contains("0% └"));
+    assert!(draw(&[reading(60, 100.0)], &[], &screen(80, true)).starts_with("100% ┤"));
+    assert!(!draw(&[], &[], &screen(10, false)).is_empty());
 }
 
 #[test]
@@ -84,7 +77,7 @@ fn axes_are_round_and_hold_everything() {
         (3.0, 99.0, (0.0, 20.0, 5)),
         (85.0, 98.5, (85.0, 5.0, 3)),
     ] {
-        let axis = Axis::over(&[Sample { low, high, ..reading(0, 0.0) }], &[]);
+        let axis = Axis::over(&[Sample { low, high, ..reading(0, 0.0) }]);
         assert_eq!((axis.bottom, axis.step, axis.steps), expected, "{low} {high}");
         let lines = axis.rows() * 4;
         assert_eq!(axis.line(axis.bottom, lines), lines - 1);

@@ -3,9 +3,9 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use crate::history::runs::Event;
-use crate::model::plan::Trigger;
+use crate::model::plan::{Phase, Problem, Trigger};
 use crate::policy::compare::{PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, Header, ProblemDoc, SCHEMA_VERSION};
+use crate::report::json::{ComparisonDoc, Header, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, zone: TimeZone::UTC }
@@ -191,12 +191,9 @@ fn what_went_wrong_comes_before_the_end() {
         deleted: vec![],
         kept: vec![],
         measured_bytes: Some(-4096),
-        errors: vec![ProblemDoc {
-            id: Some("f".repeat(64)),
-            step: "remove-image",
-            message: "no\u{1b}[31m".into(),
+        errors: vec![Problem {
             hint: Some("try\u{1b}[31m".into()),
-            measured_bytes: None,
+            ..Problem::new(Some("f".repeat(64)), Phase::RemoveImage, "no\u{1b}[31m")
         }],
         events: vec![Event { reason: "FreeDiskSpaceFailed".into(), message: "/var: too little".into() }],
         ..document()

@@ -144,10 +144,10 @@ fn runs_without_deletions_take_a_line() {
     let killed = RunRow { ended: None, outcome: None, ..idle.clone() };
     let quiet = Quiet {
         scans: 289,
-        incomplete: 1,
-        others: 1,
-        first: Some(at("2026-11-20T00:00:00Z")),
-        last: Some(at("2026-11-21T13:00:00Z")),
+        incomplete_scans: 1,
+        other_runs: 1,
+        first_at: Some(at("2026-11-20T00:00:00Z")),
+        last_at: Some(at("2026-11-21T13:00:00Z")),
     };
     assert_eq!(
         shown(vec![killed, idle, day], &quiet, None, true),

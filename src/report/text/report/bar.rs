@@ -5,8 +5,7 @@ use anstyle::{AnsiColor, Style};
 use crate::model::display::count;
 use crate::policy::thresholds::{Counted, Source};
 use crate::report::json::{ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
-use crate::report::text::doctor::wrapped;
-use crate::report::text::format::{bytes, safe};
+use crate::report::text::format::{bytes, safe, wrapped};
 use crate::report::text::screen::Screen;
 
 /// One for each row of the legend, so that the bar can be read without colours, too.

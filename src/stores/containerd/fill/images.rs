@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, qualified};
-use crate::model::{Image, ImageIx, Labels, reference};
+use crate::model::display::shell_word;
+use crate::model::{Image, ImageIx, Labels, PinReason, reference};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
@@ -205,12 +206,15 @@ impl<'a> Filler<'a> {
 
     /// Everything that keeps an image: CRI's label, the configured sandbox image, a sandbox
     /// that uses it. CRI itself does not say so reliably before 1.6.25 and 1.7.10.
-    fn pinned_by(&self, namespace: &Namespace, names: &[&ImageRecord]) -> Vec<String> {
+    fn pinned_by(&self, namespace: &Namespace, names: &[&ImageRecord]) -> Vec<PinReason> {
         let mut reasons = Vec::new();
-        for name in names {
-            if name.labels.get(PINNED.0).is_some_and(|value| value == PINNED.1) {
-                reasons.push(format!("label {}={} on {}", PINNED.0, PINNED.1, name.name));
-            }
+        let (label, value) = PINNED;
+        for name in names.iter().filter(|name| name.labels.get(label).is_some_and(|is| is == value)) {
+            let (namespace, image) = (shell_word(&namespace.name), shell_word(&name.name));
+            reasons.push(PinReason::new(
+                format!("label {label}={value} on {}", name.name),
+                format!("`ctr -n {namespace} images label {image} {label}=`"),
+            ));
         }
         if namespace.name != KUBERNETES {
             return reasons;
@@ -218,14 +222,15 @@ impl<'a> Filler<'a> {
         for pin in &self.snapshot.places.pins {
             let image = reference::full(&pin.image);
             if names.iter().any(|name| name.name == image || name.name == pin.image) {
-                reasons.push(format!("sandbox image {:?} in {}", pin.image, pin.origin));
+                let text = format!("sandbox image {:?} in {}", pin.image, pin.origin);
+                reasons.push(PinReason::new(text, format!("remove it from {}", pin.origin)));
             }
         }
         let sandboxes =
             namespace.containers.iter().filter(|one| one.cri.as_ref().is_some_and(|cri| cri.sandbox));
         let mut images = sandboxes.filter_map(|sandbox| sandbox.image.as_deref());
         if let Some(used) = images.find(|image| names.iter().any(|name| name.name == *image)) {
-            reasons.push(format!("a pod sandbox uses {used}"));
+            reasons.push(format!("a pod sandbox uses {used}").into());
         }
         reasons
     }

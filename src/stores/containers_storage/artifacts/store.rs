@@ -110,7 +110,7 @@ impl Store for Artifacts {
         };
         let pinned_by = |names: &[String], digests: &[String]| {
             let mut reasons = pinned_by(filling.pins, names, digests);
-            reasons.extend(by_store.clone());
+            reasons.extend(by_store.clone().map(Into::into));
             reasons
         };
         artifacts::fill(writer, &self.layout, tallies, &pinned_by)

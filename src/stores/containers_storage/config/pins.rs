@@ -6,6 +6,7 @@
 //! can cost the node its control plane.
 
 use super::types::Pin;
+use crate::model::PinReason;
 use crate::model::reference::repository;
 
 /// Whether a pin covers an image name, the way CRI-O matches: `*x*` and `x*` cover every name
@@ -38,11 +39,14 @@ pub fn pin_matches_image(pattern: &str, names: &[impl AsRef<str>], digests: &[im
     })
 }
 
-/// Which of the pins cover an image: one text a pin.
+/// Which of the pins cover an image.
 #[must_use]
-pub fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
+pub fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<PinReason> {
     let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
-    matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
+    let reason = |Pin { pattern, origin }: &Pin| {
+        PinReason::new(format!("{pattern:?} in {origin}"), format!("remove it from {origin}"))
+    };
+    matching.map(reason).collect()
 }
 
 /// Maps letters that a case-insensitive regular expression of Go takes for the same to the same
