@@ -212,7 +212,7 @@ impl KubeletNode<'_, '_, '_> {
     fn plan(mut self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
         if let Some(invalid) = &part.invalid {
-            let mount = self.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
+            let mount = self.inventory[self.filesystem].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
         if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.stopped() {

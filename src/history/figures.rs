@@ -92,7 +92,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
             *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
         }
         Figures {
-            mount: inventory.filesystems[store.filesystem.get()].mount.to_string_lossy().into_owned(),
+            mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,
             complete: !inventory.findings.iter().any(|finding| concerns(inventory, at, finding)),
             bytes: [
@@ -145,7 +145,7 @@ fn is_layer(kind: NodeKind) -> bool {
 }
 
 fn leak_bytes(inventory: &Inventory, at: LeakIx) -> u64 {
-    inventory.leaks[at.get()].holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum()
+    inventory[at].holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum()
 }
 
 /// Whether the figures of a store are lower bounds because of a finding: it lies in the store, or in

@@ -169,7 +169,7 @@ impl ScanRecord {
 }
 
 fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
-    let image = &inventory.images[at.get()];
+    let image = &inventory[at];
     let sizes = refs.sizes(inventory, Root::Image(at));
     SeenImage {
         store: image.store.get(),

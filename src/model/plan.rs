@@ -117,10 +117,10 @@ pub struct LeakTarget {
 impl Target {
     #[must_use]
     pub fn image(inventory: &Inventory, at: ImageIx) -> Self {
-        let image = &inventory.images[at.get()];
+        let image = &inventory[at];
         Self {
             kind: if inventory.is_artifact(at) { TargetKind::Artifact } else { TargetKind::Image },
-            store: Some(StoreId::of(&inventory.stores[image.store.get()])),
+            store: Some(StoreId::of(&inventory[image.store])),
             id: image.id.to_string(),
             names: image.names.clone(),
             leak: None,
@@ -131,7 +131,7 @@ impl Target {
     pub fn leak(inventory: &Inventory, leak: &Leak) -> Self {
         Self {
             kind: TargetKind::Leak,
-            store: Some(StoreId::of(&inventory.stores[leak.store.get()])),
+            store: Some(StoreId::of(&inventory[leak.store])),
             id: leak.id.clone(),
             names: vec![leak.title()],
             leak: Some(LeakTarget { class: leak.class, path: leak.path.clone() }),
@@ -288,7 +288,7 @@ pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
 /// What deleting `root` next frees, in order of the filesystems.
 #[must_use]
 pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {
-    let nodes = live.last_held(root).map(|node| &inventory.nodes[node.get()]);
+    let nodes = live.last_held(root).map(|node| &inventory[node]);
     sum(nodes.map(|node| Gain { filesystem: node.filesystem, size: node.size }))
 }
 

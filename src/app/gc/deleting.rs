@@ -94,7 +94,7 @@ impl Gc<'_> {
         let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);
-            let plan = execute::leaks::run(run, &steps, &scan.inventory, editors, config.leaks.min_age);
+            let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             before_images.push(locks_once(plan));
         }
         self.prepare_to_edit(planned);

@@ -210,7 +210,7 @@ impl<'a> Account<'a> {
             inventory,
             live: scan.refs.live(),
             containers: containers.map(|(at, one)| (one.id.as_str(), at.into())).collect(),
-            store: own.map(|own| StoreId::of(&inventory.stores[own.get()])),
+            store: own.map(|own| StoreId::of(&inventory[own])),
         }
     }
 

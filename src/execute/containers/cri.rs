@@ -118,7 +118,7 @@ impl<'a> CriSource<'a> {
         }
         let inventory = asked.disk()?;
         let stores = asked.stores(&inventory)?;
-        let is_containerd = inventory.stores[stores.own.get()].kind == StoreKind::Containerd;
+        let is_containerd = inventory[stores.own].kind == StoreKind::Containerd;
         match on_disk(&inventory, &stores, id) {
             Some(one) if is_containerd && one.state == ContainerState::Running => {
                 Ok(kept(Rule::Running, "the runtime reports it as exited, but its root filesystem is in use"))
@@ -245,7 +245,7 @@ impl Handler for CriSource<'_> {
             return Ok(Some(true));
         }
         // Of damaged records nothing is proven by what they lack.
-        let damaged = inventory.stores[stores.own.get()].consistency == Consistency::Damaged;
+        let damaged = inventory[stores.own].consistency == Consistency::Damaged;
         Ok((!damaged).then_some(false))
     }
 

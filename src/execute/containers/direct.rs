@@ -72,7 +72,7 @@ impl DiskContainers<'_> {
 #[must_use]
 pub fn own_store(editors: &Editors, inventory: &Inventory) -> Option<StoreIx> {
     let mut containers = inventory.containers.iter().filter(|one| one.owner == Owner::CriO);
-    let editable = |store: StoreIx| editors.store(&inventory.stores[store.get()]).is_ok();
+    let editable = |store: StoreIx| editors.store(&inventory[store]).is_ok();
     containers.find(|one| editable(one.store)).map(|one| one.store)
 }
 
@@ -188,7 +188,7 @@ impl Handler for DiskSource<'_> {
 
 impl<'a> DiskSource<'a> {
     fn new(direct: &'a DiskContainers<'a>, inventory: &Inventory) -> Self {
-        let own = own_store(direct.editors, inventory).map(|at| inventory.stores[at.get()].clone());
+        let own = own_store(direct.editors, inventory).map(|at| inventory[at].clone());
         Self { direct, own, ended: HashMap::new() }
     }
 
@@ -229,7 +229,7 @@ impl<'a> DiskSource<'a> {
                 Some(Ruling::keeps(Rule::StateUnknown, "its record does not say that it has exited"))
             }
         };
-        let closed = self.closed(&inventory.stores[one.store.get()]);
+        let closed = self.closed(&inventory[one.store]);
         if let Some(ruling) = closed.or(unfinished).or(unread) {
             seen.barred.insert(one.id.to_string(), ruling);
         }
@@ -282,7 +282,7 @@ impl<'a> DiskSource<'a> {
         if let Some(facts) = self.ended.get(one.id.as_str()) {
             return Ok(facts.clone());
         }
-        let nodes = one.holds.iter().map(|node| &inventory.nodes[node.get()]);
+        let nodes = one.holds.iter().map(|node| &inventory[*node]);
         let directory = nodes.into_iter().find(|node| node.kind == NodeKind::ContainerMetadata);
         let directory = directory.ok_or("its directory is unknown")?;
         let facts = CrioMetadata::read(&directory.path).map_err(|error| error.to_string())?;

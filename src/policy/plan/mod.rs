@@ -319,8 +319,8 @@ impl<'a> Planner<'a> {
 
     /// The filesystem of an image's store.
     fn filesystem_of(&self, at: ImageIx) -> FilesystemIx {
-        let store = self.input.inventory.images[at.get()].store;
-        self.input.inventory.stores[store.get()].filesystem
+        let store = self.input.inventory[at].store;
+        self.input.inventory[store].filesystem
     }
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
@@ -434,7 +434,7 @@ impl<'a> Planner<'a> {
     /// Why a candidate was not touched.
     fn spared(&self, at: ImageIx) -> (Rule, String) {
         let nodes = self.input.refs.reach(Root::Image(at)).iter();
-        let mut on: Vec<_> = nodes.map(|node| self.input.inventory.nodes[node.get()].filesystem).collect();
+        let mut on: Vec<_> = nodes.map(|node| self.input.inventory[*node].filesystem).collect();
         on.sort_unstable();
         on.dedup();
         let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
@@ -519,7 +519,7 @@ fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
         .map(|(at, _)| {
             let at = ImageIx::from(at);
             let ages = input.ages(at);
-            let image = &input.inventory.images[at.get()];
+            let image = &input.inventory[at];
             let exclusive = input.refs.sizes(input.inventory, Root::Image(at)).exclusive.frees_bytes;
             let key = (
                 ages.map(Ages::idle_since),
@@ -552,15 +552,15 @@ fn judged_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
     let inventory = input.inventory;
     let mut judged = Vec::new();
     for (at, image) in inventory.images.iter().enumerate() {
-        let store = &inventory.stores[image.store.get()];
+        let store = &inventory[image.store];
         let at = ImageIx::from(at);
         if store.read_only || input.known(at).is_some_and(|known| known.out_of_reach.is_some()) {
             continue;
         }
         judged.push(store.filesystem);
-        let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory.nodes[node.get()]);
+        let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory[*node]);
         // It may build on what lies in an additional store.
-        let ours = nodes.filter(|node| !inventory.stores[node.store.get()].read_only);
+        let ours = nodes.filter(|node| !inventory[node.store].read_only);
         judged.extend(ours.map(|node| node.filesystem));
         judged.sort_unstable();
         judged.dedup();
