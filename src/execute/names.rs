@@ -48,7 +48,7 @@ pub fn plan(
     for untag in untags {
         let step = untag.step(scan);
         match judge(scan, &facts, proof_context.policy, untag.image, &untag.names) {
-            Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target: step.target, rule, detail }),
+            Some(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
             None => plan.steps.push(step),
         }
     }

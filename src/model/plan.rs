@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::names::names;
 use super::refs::{Live, Root};
-use super::rules::Rule;
+use super::rules::{Rule, Ruling};
 use super::space::{InvalidStats, Measured, Space, Started, StillToFree};
 use super::{FilesystemIx, ImageIx, Inventory, Leak, LeakClass, OutcomeKind, Size, StoreId};
 
@@ -334,6 +334,13 @@ pub struct Kept {
     pub detail: String,
 }
 
+impl Kept {
+    #[must_use]
+    pub fn new(target: Target, Ruling { rule, detail, .. }: Ruling) -> Self {
+        Self { target, rule, detail }
+    }
+}
+
 names! {
     /// What was being done when something went wrong.
     Phase {
@@ -517,9 +524,9 @@ impl Plan {
     }
 
     /// Moves something from what is deleted to what stays.
-    pub fn spare(&mut self, target: Target, rule: Rule, detail: String) {
+    pub fn spare(&mut self, target: Target, ruling: Ruling) {
         self.steps.retain(|step| (step.target.kind, &step.target.id) != (target.kind, &target.id));
-        self.kept.push(Kept { target, rule, detail });
+        self.kept.push(Kept::new(target, ruling));
     }
 
     /// The filesystem that percentages are shown of: the first that was short of space, else the first.

@@ -88,12 +88,7 @@ impl Listing {
             let action = if removal.stop_first { Action::StopAndDelete } else { Action::Delete };
             Step { action, ..Step::new(target(removal.id), removal.cause) }
         }));
-        let kept = verdicts.kept.into_iter();
-        plan.kept.extend(kept.map(|kept| Kept {
-            target: target(kept.id),
-            rule: kept.rule,
-            detail: kept.detail,
-        }));
+        plan.kept.extend(verdicts.kept.into_iter().map(|(id, ruling)| Kept::new(target(id), ruling)));
         plan
     }
 

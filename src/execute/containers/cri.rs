@@ -262,8 +262,8 @@ fn spared(verdicts: &Verdicts, id: &str) -> Option<Proof> {
     if verdicts.takes(id).is_some() {
         return None;
     }
-    let stays = verdicts.kept.iter().find(|kept| kept.id == id);
-    Some(stays.map_or(Proof::AlreadyGone, |stays| kept(stays.rule, stays.detail.clone())))
+    let stays = verdicts.kept.iter().find(|(kept, _)| kept == id);
+    Some(stays.map_or(Proof::AlreadyGone, |(_, ruling)| Proof::Kept(ruling.clone())))
 }
 
 fn process_in(id: &str) -> Option<Proof> {

@@ -126,15 +126,15 @@ impl ContainerSource for DiskSource<'_> {
             plan.kept.extend(seen.others.iter().cloned());
         }
         for stays in &mut plan.kept {
-            if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&stays.target.id) {
-                (stays.rule, stays.detail) = (*rule, detail.clone());
+            if let Some(ruling) = seen.barred.get(&stays.target.id) {
+                *stays = Kept::new(stays.target.clone(), ruling.clone());
             }
         }
         // Directories of pods that are not the kubelet's make everything else doubtful, too.
         let unknown = seen.listing.pods.unknown.as_ref().map(|why| Ruling::keeps(Rule::PodsUnknown, why));
         for step in plan.steps.clone() {
-            if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
-                plan.spare(step.target, *rule, detail.clone());
+            if let Some(ruling) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
+                plan.spare(step.target, ruling.clone());
             }
         }
         for step in &mut plan.steps {

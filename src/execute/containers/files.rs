@@ -63,13 +63,10 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Option
     let id = path.display().to_string();
     let names = vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()];
     let target = Target { kind: TargetKind::Log, store: None, id, names, leak: None };
-    match ruling {
-        Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target, rule, detail }),
-        // A name that is not UTF-8 can neither be reported nor found again by its text.
-        None if path.to_str().is_none() => {
-            let detail = "its name is not valid UTF-8".into();
-            plan.kept.push(Kept { target, rule: Rule::NotAPod, detail });
-        }
+    // A name that is not UTF-8 can neither be reported nor found again by its text.
+    let nameless = || path.to_str().is_none().then_some("its name is not valid UTF-8");
+    match ruling.or_else(|| nameless().map(|why| Ruling::keeps(Rule::NotAPod, why))) {
+        Some(ruling) => plan.kept.push(Kept::new(target, ruling)),
         None => plan.steps.push(Step { log_bytes: bytes, ..Step::new(target, cause) }),
     }
 }

@@ -116,10 +116,6 @@ impl Planner<'_> {
         })
     }
 
-    fn is_candidate(&self, image: ImageIx) -> bool {
-        matches!(self.states[image.get()], ImageState::Candidate)
-    }
-
     fn is_of(&self, image: ImageIx, store: StoreIx) -> bool {
         self.input.inventory[image].store == store
     }
