@@ -99,7 +99,7 @@ impl Gc<'_> {
         }
         self.prepare_to_edit(planned);
         if let Some((containers, _)) = containers {
-            let plan = containers.run(run, deleter, editors, stores, scan)?;
+            let plan = containers.by(deleter.backend(editors), stores).run(run, scan)?;
             // What was deleted was in nobody's way, but what it used is not in use any more.
             if !plan.steps.is_empty() {
                 *scan = Cow::Owned(without(scan, &plan));
