@@ -95,15 +95,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
             mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,
             complete: !inventory.findings.iter().any(|finding| concerns(inventory, at, finding)),
-            bytes: [
-                ("images", sums.images.bytes),
-                ("containers", sums.containers.bytes),
-                ("leaks", sums.leaks.bytes),
-                ("metadata", sums.metadata.bytes),
-                ("other", sums.other.bytes),
-            ]
-            .map(|(kind, bytes)| (kind.to_owned(), bytes))
-            .into(),
+            bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
             fair: by_owner(inventory, refs, at),
             inodes: sums.total().inodes,
             reclaimable_bytes: refs::reclaimable(inventory, refs, &[at]).frees_bytes,

@@ -56,9 +56,21 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
+    /// By the name of who holds it, as documents and records have it.
+    #[must_use]
+    pub fn by_holder(&self) -> [(&'static str, Size); 5] {
+        [
+            ("images", self.images),
+            ("containers", self.containers),
+            ("leaks", self.leaks),
+            ("metadata", self.metadata),
+            ("other", self.other),
+        ]
+    }
+
     #[must_use]
     pub fn total(&self) -> Size {
-        [self.images, self.containers, self.leaks, self.metadata, self.other].into_iter().sum()
+        self.by_holder().into_iter().map(|(_, size)| size).sum()
     }
 }
 
