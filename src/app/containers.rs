@@ -3,19 +3,13 @@
 use std::path::Path;
 
 use super::gc_request::Only;
-use super::via::Deleter;
 use crate::config::{Config, Via};
-use crate::execute::containers::{CriContainers, DiskContainers, Scope};
-use crate::execute::cri::CriRemover;
-use crate::execute::editors::Editors;
-use crate::execute::owner::Owners;
-use crate::execute::{PreconditionError, Run};
-use crate::model::Plan;
+use crate::execute::containers::{Backend, Collection, Scope};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::node::static_pods;
 use crate::policy::containers::ContainerPolicy;
-use crate::stores::{Scan, ScanRequest};
+use crate::stores::ScanRequest;
 use crate::sys::sysroot::Sysroot;
 
 /// Where static pods are looked for even if they protect no images.
@@ -51,55 +45,10 @@ impl Containers {
         &self.places.pod_logs
     }
 
-    /// What is to be deleted.
-    ///
-    /// # Errors
-    /// When the runtime, or the disk, does not tell.
-    pub fn plan(
-        &self,
-        deleter: &Deleter,
-        editors: &Editors,
-        request: &ScanRequest,
-        scan: &Scan,
-    ) -> Result<Plan, PreconditionError> {
-        match deleter {
-            Deleter::Cri(remover) => self.by_cri(remover, request).plan(scan),
-            Deleter::Direct(owners) => self.on_disk(owners, editors, request).plan(scan),
-        }
-    }
-
-    /// Deletes it, and returns the plan as it was carried out.
-    ///
-    /// # Errors
-    /// As [`Self::plan`]: then nothing was deleted.
-    pub fn run(
-        &self,
-        run: &mut Run<'_>,
-        deleter: &Deleter,
-        editors: &Editors,
-        request: &ScanRequest,
-        scan: &Scan,
-    ) -> Result<Plan, PreconditionError> {
-        match deleter {
-            Deleter::Cri(remover) => self.by_cri(remover, request).run(run, scan),
-            Deleter::Direct(owners) => self.on_disk(owners, editors, request).run(run, scan),
-        }
-    }
-
-    /// Through the runtime.
-    pub fn by_cri<'c>(&'c self, remover: &'c CriRemover, request: &'c ScanRequest) -> CriContainers<'c> {
-        let (client, place) = (remover.client(), remover.place());
-        let Self { places, policy, scope } = self;
-        CriContainers { client, place, request, places, policy, scope: *scope }
-    }
-
-    fn on_disk<'c>(
-        &'c self,
-        owners: &'c Owners,
-        editors: &'c Editors,
-        request: &'c ScanRequest,
-    ) -> DiskContainers<'c> {
-        DiskContainers { editors, owners, request, places: &self.places, policy: &self.policy }
+    /// What `backend` is to collect.
+    pub fn by<'c>(&'c self, backend: Backend<'c>, request: &'c ScanRequest) -> Collection<'c> {
+        let Self { policy, places, scope } = self;
+        Collection { backend, request, places, policy, scope: *scope }
     }
 }
 

@@ -71,7 +71,7 @@ impl<'a> NodeContext<'a> {
 
     /// One entry an image.
     fn back_offs_of(&self, inventory: &Inventory) -> impl Iterator<Item = Option<BackOff>> {
-        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
+        let keys = inventory.store_ids();
         inventory.images.iter().map(move |image| {
             let key = (keys[image.store.get()].clone(), image.id.to_string());
             self.back_offs.get(&key).cloned()
@@ -80,8 +80,8 @@ impl<'a> NodeContext<'a> {
 }
 
 fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
-    let image = &inventory.images[image.get()];
-    (StoreId::of(&inventory.stores[image.store.get()]), image.id.to_string())
+    let image = &inventory[image];
+    (StoreId::of(&inventory[image.store]), image.id.to_string())
 }
 
 /// Adds to the policy what the node's own files protect.

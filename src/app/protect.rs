@@ -86,7 +86,7 @@ impl FromNode {
             let found = list.find(|one| reference::means(&one.reference, &image.names, &image.digests));
             found.map(|one| say(&one.source))
         };
-        let store = &inventory.stores[image.store.get()];
+        let store = &inventory[image.store];
         let quadlet = self.quadlets.iter().find(|one| one.means(store, image));
         [
             by(&self.static_pods, |source| format!("the static pod {source}, which is new")),

@@ -1,7 +1,7 @@
 //! The reserve files: room for the first deletion on a full disk.
 
 use super::observer::Observer;
-use crate::cri::{StorePlace, StoreType};
+use crate::cri::StorePlace;
 use crate::history::StateDirectory;
 use crate::model::StoreKind;
 use crate::model::display::bytes;
@@ -11,7 +11,7 @@ use crate::stores::containers_storage::edit::ReserveFile;
 /// In our state directory, where that lies beside containerd's root.
 pub(super) fn of(place: &StateDirectory, store: &StorePlace) -> Option<ReserveFile> {
     // The stores of podman and CRI-O have reserve files of their own.
-    if store.store_type != StoreType::Containerd {
+    if store.store_type != StoreKind::Containerd {
         return None;
     }
     let reserve = ReserveFile::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {

@@ -22,7 +22,7 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
     let mut meant: Vec<Untag> = Vec::new();
     for reference in references {
         let at = image(scan, reference)?;
-        let all = &scan.inventory.images[at.get()].names;
+        let all = &scan.inventory[at].names;
         let names = lookup::names_meant(all, reference);
         if let [_, _, ..] = names.as_slice()
             && !reference.contains('@')
@@ -41,7 +41,7 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
     }
     let mut named = Requested::default();
     for mut one in meant {
-        if scan.inventory.images[one.image.get()].names.iter().all(|name| one.names.contains(name)) {
+        if scan.inventory[one.image].names.iter().all(|name| one.names.contains(name)) {
             named.images.push(one.image);
         } else {
             one.names.sort();
@@ -55,7 +55,7 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
 /// A runtime knows no way to take a name alone.
 pub(super) fn refuse_untags(scan: &Scan, untags: &[Untag]) -> Result<(), Error> {
     let Some(first) = untags.first() else { return Ok(()) };
-    let mut others = scan.inventory.images[first.image.get()].names.clone();
+    let mut others = scan.inventory[first.image].names.clone();
     others.retain(|name| !first.names.contains(name));
     Err(Error::refused(format!(
         "nothing was deleted: {} has other names, and a runtime removes an image with all its names: {}",

@@ -277,8 +277,8 @@ impl State {
 
     /// The lives of one image, the present one among them if it is recorded.
     pub fn lives(&self, scan: &Scan, at: ImageIx) -> Result<Vec<Life>, Error> {
-        let image = &scan.inventory.images[at.get()];
-        let mut store = scan.inventory.stores[image.store.get()].clone();
+        let image = &scan.inventory[at];
+        let mut store = scan.inventory[image.store].clone();
         store.root = own_path(scan, &store.root);
         let store = StoreId::of(&store);
         self.read(|connection| known::lives(connection, &store, &image.id))
@@ -425,10 +425,9 @@ pub(super) fn read_clocks() -> Result<ClockReading, Error> {
 
 /// What a scan says of something whose deletion was begun; `None`: nothing.
 fn fate(inventory: &Inventory, complete: bool, begun: &DeletionRow) -> Option<Confirmation> {
-    let stores = &inventory.stores;
     // One root can hold the stores of several drivers, with images of the same id.
-    let own = begun.store.as_ref().and_then(|key| stores.iter().position(|store| StoreId::of(store) == *key));
-    let in_store = |store: StoreIx| own == Some(store.get());
+    let own = begun.store.as_ref().and_then(|key| inventory.find_store(key));
+    let in_store = |store: StoreIx| own == Some(store);
     let there = match begun.kind {
         TargetKind::Log => match std::fs::symlink_metadata(&begun.id) {
             Ok(_) => true,
@@ -453,7 +452,7 @@ fn fate(inventory: &Inventory, complete: bool, begun: &DeletionRow) -> Option<Co
         TargetKind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
     };
     // What was not read proves nothing by what it lacks.
-    let read = own.is_some_and(|own| stores[own].consistency == Consistency::Consistent);
+    let read = own.is_some_and(|own| inventory[own].consistency == Consistency::Consistent);
     match there {
         true => Some(Confirmation::There),
         false if read && (complete || begun.kind != TargetKind::Leak) => Some(Confirmation::Gone),

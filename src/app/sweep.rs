@@ -149,7 +149,7 @@ impl<'a> Sweep<'a> {
         let gauges = Gauges::open(inventory, None);
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
-        let mut done = leaks::run(&mut run, &steps, inventory, &planned.editors, self.asked.wish.min_age);
+        let mut done = leaks::run(&mut run, &steps, &planned.editors, self.asked.wish.min_age);
         done.problems.extend(std::mem::take(&mut planned.unfinished));
         let unproven = unproven(inventory, &planned.editors);
         let is_unproven = !unproven.is_empty();

@@ -21,5 +21,5 @@ pub use client::Client;
 pub use deadlines::Options;
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use error::{CriError, CriProblem};
-pub use place::{StorePlace, StoreType};
+pub use place::StorePlace;
 pub use types::{ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};

@@ -15,6 +15,7 @@ use super::client::Client;
 use super::endpoint::Endpoint;
 use super::error::CriError;
 use super::raw;
+use crate::model::StoreKind;
 
 /// containerd keeps each plugin's data in a directory of this kind of name.
 const CONTAINERD_PLUGIN: &str = "io.containerd.";
@@ -23,18 +24,10 @@ const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
 /// No answer of `/info` is longer.
 const MAX_INFO_BYTES: usize = 1 << 20;
 
-/// What kind of store a runtime keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StoreType {
-    ContainersStorage,
-    /// containerd's content store and snapshots.
-    Containerd,
-}
-
 /// Where a runtime keeps its images, as it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePlace {
-    pub store_type: StoreType,
+    pub store_type: StoreKind,
     /// Its root: graphroot, or containerd's root. Symlinks are followed if it exists for us.
     pub root: PathBuf,
     /// Storage driver or snapshotter, if the runtime tells.
@@ -85,7 +78,7 @@ fn of_status(status: &v1::StatusResponse) -> Option<StorePlace> {
         path("containerdRootDir").or_else(|| plugin_parent(&path("rootDir")?).map(Path::to_path_buf))?;
     let snapshotter = config.pointer("/containerd/snapshotter").and_then(Value::as_str);
     Some(StorePlace {
-        store_type: StoreType::Containerd,
+        store_type: StoreKind::Containerd,
         root,
         driver: snapshotter.filter(|name| !name.is_empty()).map(str::to_owned),
         image_root: None,
@@ -100,7 +93,7 @@ fn of_info(info: &str) -> Option<StorePlace> {
     let driver = info.get("storage_driver")?;
     let driver = driver.as_str().or_else(|| driver.as_array()?.first()?.as_str());
     Some(StorePlace {
-        store_type: StoreType::ContainersStorage,
+        store_type: StoreKind::ContainersStorage,
         root: path("storage_root")?,
         driver: driver.filter(|name| !name.is_empty()).map(str::to_owned),
         image_root: path("storage_image"),
@@ -119,7 +112,7 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<StorePlace> {
     let origin = || "the runtime's ImageFsInfo".to_owned();
     if let Some(root) = plugin_parent(&directory) {
         return Some(StorePlace {
-            store_type: StoreType::Containerd,
+            store_type: StoreKind::Containerd,
             root: root.to_path_buf(),
             driver: name.strip_prefix(SNAPSHOTTER).map(str::to_owned),
             image_root: None,
@@ -137,7 +130,7 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<StorePlace> {
     let containers = containers.and_then(|directory| graph(&directory)).map(|(root, _)| root);
     let root = containers.unwrap_or_else(|| images.clone());
     Some(StorePlace {
-        store_type: StoreType::ContainersStorage,
+        store_type: StoreKind::ContainersStorage,
         image_root: (images != root).then_some(images),
         root,
         driver: Some(driver),
@@ -170,17 +163,17 @@ fn http_info(endpoint: &Endpoint, deadline: Duration) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn brief(place: Option<StorePlace>) -> Option<(StoreType, String, Option<String>, Option<String>)> {
+    fn brief(place: Option<StorePlace>) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
         let text = |path: PathBuf| path.display().to_string();
         place.map(|place| (place.store_type, text(place.root), place.driver, place.image_root.map(text)))
     }
 
     fn expect(
-        store_type: StoreType,
+        store_type: StoreKind,
         root: &str,
         driver: Option<&str>,
         images: Option<&str>,
-    ) -> Option<(StoreType, String, Option<String>, Option<String>)> {
+    ) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
         Some((store_type, root.into(), driver.map(Into::into), images.map(Into::into)))
     }
 
@@ -190,7 +183,7 @@ mod tests {
             let info = [("config".to_owned(), config.to_owned())].into();
             brief(of_status(&v1::StatusResponse { info, ..v1::StatusResponse::default() }))
         };
-        let containerd = StoreType::Containerd;
+        let containerd = StoreKind::Containerd;
         assert_eq!(
             of("{\"containerdRootDir\": \"/c\", \"containerd\": {\"snapshotter\": \"overlayfs\"}}"),
             expect(containerd, "/c", Some("overlayfs"), None)
@@ -208,7 +201,7 @@ mod tests {
     #[test]
     fn what_crio_tells() {
         let of = |info: &str| brief(of_info(info));
-        let storage = StoreType::ContainersStorage;
+        let storage = StoreKind::ContainersStorage;
         assert_eq!(
             of("{\"storage_driver\": \"overlay\", \"storage_root\": \"/g\", \"storage_image\": \"\"}"),
             expect(storage, "/g", Some("overlay"), None)
@@ -233,7 +226,7 @@ mod tests {
                 container_filesystems: vec![one(containers)],
             }))
         };
-        let storage = StoreType::ContainersStorage;
+        let storage = StoreKind::ContainersStorage;
         assert_eq!(of("/g/overlay-images", ""), expect(storage, "/g", Some("overlay"), None));
         assert_eq!(
             of("/i/overlay-images", "/g/overlay-containers"),
@@ -241,7 +234,7 @@ mod tests {
         );
         assert_eq!(
             of("/c/io.containerd.snapshotter.v1.overlayfs", ""),
-            expect(StoreType::Containerd, "/c", Some("overlayfs"), None)
+            expect(StoreKind::Containerd, "/c", Some("overlayfs"), None)
         );
         for other in ["/var/lib/docker", "", "overlay-images", "/"] {
             assert_eq!(of(other, ""), None, "{other}");

@@ -15,7 +15,7 @@ use crate::model::plan::{self, Failure, Gain};
 use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Image, ImageIx, Inventory, StoreId};
+use crate::model::{Image, ImageIx, Inventory};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 use crate::stores::containers_storage::edit::ReserveFile;
@@ -186,7 +186,7 @@ impl CriRemover {
         }
         self.handles.clear();
         for (at, places) in &found.known {
-            let (image, facts) = (&inventory.images[at.get()], &mut facts[at.get()]);
+            let (image, facts) = (&inventory[*at], &mut facts[at.get()]);
             let is_artifact = stores.artifacts == Some(image.store);
             let mut handles = Vec::new();
             for place in places {
@@ -285,7 +285,7 @@ fn artifact_handles(artifact: &Image, runtime_handler: &str) -> Vec<Handle> {
 
 /// Why CRI-O cannot remove an artifact, or would remove something else.
 fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> Option<String> {
-    let artifact = &inventory.images[artifact.get()];
+    let artifact = &inventory[artifact];
     if artifact.names.is_empty() {
         return Some("it has no name, and the runtime removes artifacts by name only".into());
     }
@@ -355,7 +355,7 @@ impl Remover for CriRemover {
         let of_listing: HashMap<usize, ImageIx> =
             known.flat_map(|(at, places)| places.iter().map(|place| (*place, *at))).collect();
         self.add_users(inventory, &containers, &images, &of_listing, &mut facts);
-        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
+        let keys = inventory.store_ids();
         let view = |(place, image): (usize, &RuntimeImage)| {
             let listed = ListedImage {
                 id: image.id.clone(),
@@ -363,7 +363,7 @@ impl Remover for CriRemover {
                 pinned: image.pinned,
                 handler: image.runtime_handler.clone(),
             };
-            let on_disk = of_listing.get(&place).map(|at| &inventory.images[at.get()]);
+            let on_disk = of_listing.get(&place).map(|at| &inventory[*at]);
             (listed, on_disk.map(|image| (keys[image.store.get()].clone(), image.id.clone())))
         };
         let containers = containers.iter().map(|one| listed(one, &sandboxes, self.mounted_in(one)));
@@ -380,7 +380,7 @@ impl Remover for CriRemover {
     }
 
     fn remove(&mut self, inventory: &Inventory, image: ImageIx, _: &[ImageIx]) -> RemovalAnswer {
-        let image = &inventory.images[image.get()];
+        let image = &inventory[image];
         let Some(handles) =
             self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
         else {

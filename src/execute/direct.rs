@@ -45,7 +45,7 @@ impl<'a> DirectRemover<'a> {
 
     /// What an edit that failed means for the image and for the run.
     fn failed(&mut self, inventory: &Inventory, image: &Image, error: Error) -> RemovalAnswer {
-        let store = &inventory.stores[image.store.get()];
+        let store = &inventory[image.store];
         if let Error::Stopped { cause, .. } = &error
             && cause.is_no_space()
         {
@@ -56,7 +56,7 @@ impl<'a> DirectRemover<'a> {
         let RemovalAnswer::StoreUnavailable(why) = &answer else { return answer };
         self.skip(store, why.message.clone());
         // Other stores may be on other disks.
-        let is_open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
+        let is_open = |image: &Image| self.out_of_reach(&inventory[image.store]).is_none();
         if inventory.images.iter().any(is_open) { answer } else { answer.in_last_store() }
     }
 }
@@ -78,13 +78,13 @@ impl Remover for DirectRemover<'_> {
     }
 
     fn remove(&mut self, inventory: &Inventory, at: ImageIx, along: &[ImageIx]) -> RemovalAnswer {
-        let image = &inventory.images[at.get()];
-        let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
+        let image = &inventory[at];
+        let editor = match self.editors.store(&inventory[image.store]) {
             Ok(editor) => editor,
             Err(why) => return RemovalAnswer::Refused(why.into()),
         };
         let planned = [&[at], along].concat();
-        let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory.images[at.get()])).collect();
+        let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory[*at])).collect();
         match editor.delete_images(&planned) {
             Ok(deleted) => {
                 remover::log(&image.id, &deleted);
@@ -95,8 +95,8 @@ impl Remover for DirectRemover<'_> {
     }
 
     fn untag(&mut self, inventory: &Inventory, at: ImageIx, names: &[String]) -> RemovalAnswer {
-        let image = &inventory.images[at.get()];
-        let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
+        let image = &inventory[at];
+        let editor = match self.editors.store(&inventory[image.store]) {
             Ok(editor) => editor,
             Err(why) => return RemovalAnswer::Refused(why.into()),
         };

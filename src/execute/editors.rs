@@ -88,8 +88,11 @@ impl Editors {
     /// # Errors
     /// Why it is not edited.
     pub fn store(&self, store: &Store) -> Result<&Editor, &str> {
-        let key = StoreId::of(store);
-        match self.stores.iter().find(|(known, _)| *known == key) {
+        self.find(&StoreId::of(store))
+    }
+
+    pub(super) fn find(&self, id: &StoreId) -> Result<&Editor, &str> {
+        match self.stores.iter().find(|(known, _)| known == id) {
             Some((_, Ok(editor))) => Ok(editor),
             Some((_, Err(closed))) => Err(&closed.why),
             None => Err("it did not exist when the run began"),

@@ -208,9 +208,7 @@ impl<'a> Run<'a> {
         let answer = self.step(&step, handler);
         match answer.clone() {
             StepOutcome::Removed => plan.steps.push(step),
-            StepOutcome::Kept(Ruling { rule, detail, .. }) => {
-                plan.kept.push(Kept { target: step.target, rule, detail });
-            }
+            StepOutcome::Kept(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
             StepOutcome::StoreSkipped(why) => {
                 plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why));
             }

@@ -59,6 +59,6 @@ fn open(inventory: &Inventory, at: FilesystemIx) -> Result<Gauge, String> {
     let store = inventory.stores.iter().find(|store| store.filesystem == at);
     let node = || inventory.nodes.iter().find(|node| node.filesystem == at)?.path.parent();
     let path = store.map(|store| store.root.as_path()).or_else(node);
-    let path = path.unwrap_or(&inventory.filesystems[at.get()].mount);
+    let path = path.unwrap_or(&inventory[at].mount);
     Gauge::open(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -135,7 +135,7 @@ impl<'a> Images<'a> {
     fn went_along(&self, step: &Step) -> Option<ImageIx> {
         let Fresh { scan, along, .. } = self.fresh.as_ref().filter(|fresh| fresh.is_gone)?;
         let store = proof::find_store(step.target.store.as_ref()?, &scan.inventory).ok()?;
-        proof::find(&scan.inventory, store, &step.target.id).filter(|at| along.contains(at))
+        scan.inventory.find_image(store, &step.target.id).filter(|at| along.contains(at))
     }
 }
 
@@ -160,13 +160,13 @@ impl Handler for Images<'_> {
             return Ok(Proof::Kept(ruling));
         }
         let along: Vec<_> =
-            step.along.iter().filter_map(|target| proof::find(&fresh.inventory, store, &target.id)).collect();
+            step.along.iter().filter_map(|target| fresh.inventory.find_image(store, &target.id)).collect();
         if let Some((other, ruling)) = along.iter().find_map(|at| Some((*at, judge.kept(*at)?))) {
-            let other = fresh.inventory.images[other.get()].title();
+            let other = fresh.inventory[other].title();
             let detail = format!("{other}, which has the same layers, stays: {}", ruling.detail);
             return Ok(Proof::Kept(Ruling { detail, ..ruling }));
         }
-        let image: &Image = &fresh.inventory.images[at.get()];
+        let image: &Image = &fresh.inventory[at];
         if step.cause == Cause::Request
             && let Some(name) = unasked(step, &fresh.inventory, store)
         {
@@ -215,7 +215,7 @@ impl Handler for Images<'_> {
 /// want to keep it.
 fn unasked<'a>(step: &Step, inventory: &'a Inventory, store: StoreIx) -> Option<&'a String> {
     std::iter::once(&step.target).chain(&step.along).find_map(|target| {
-        let image = &inventory.images[proof::find(inventory, store, &target.id)?.get()];
+        let image = &inventory[inventory.find_image(store, &target.id)?];
         image.names.iter().find(|name| !target.names.contains(name))
     })
 }

@@ -21,6 +21,7 @@ use crate::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
     Runtime, RuntimeError,
 };
+use crate::policy::plan::ImageState;
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
 
@@ -90,7 +91,6 @@ fn collect(
     let facts = ImageFacts::of(scan, proof_context, remover_facts);
     let input = facts.input(scan, proof_context.policy);
     let judge = Judge::new(input).waiving(&WAIVED);
-    let state = |at: usize| judge.kept(at.into()).map_or(ImageState::Open, ImageState::Kept);
     let listed = ListedNode::new(inventory, &scan.refs, listing, spaces);
     let mut manager = listed.manager(policy, &input);
     let mut node = KubeletNode {
@@ -99,7 +99,7 @@ fn collect(
         listed,
         act,
         by_space: None,
-        states: (0..inventory.images.len()).map(state).collect(),
+        states: ImageState::all(&judge, inventory),
         steps: Vec::new(),
         problems: Vec::new(),
     };
@@ -112,13 +112,6 @@ fn collect(
     let facts = facts.scanned_now();
     let judge = Judge::new(facts.input(scan, proof_context.policy));
     Ok((node.plan(&report, policy, &judge), report))
-}
-
-/// State of an image in the plan.
-enum ImageState {
-    Open,
-    Kept(Ruling),
-    Gone,
 }
 
 /// The node as the kubelet sees it.
@@ -212,7 +205,7 @@ impl KubeletNode<'_, '_, '_> {
     fn plan(mut self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
         if let Some(invalid) = &part.invalid {
-            let mount = self.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
+            let mount = self.inventory[self.filesystem].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
         if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.stopped() {
@@ -276,29 +269,30 @@ impl KubeletNode<'_, '_, '_> {
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
             match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
-                Some(ruling) => (ruling.rule, ruling.detail),
-                None if ended => (Rule::RunEnded, "the run ended before its turn".into()),
-                None if part.invalid.is_some() => {
-                    (Rule::Unmeasured, part.invalid.iter().map(ToString::to_string).collect())
+                Some(ruling) => ruling,
+                None if ended => Ruling::ended_early(),
+                None if let Some(invalid) = &part.invalid => {
+                    Ruling::keeps(Rule::Unmeasured, invalid.to_string())
                 }
-                None if report.wanted_bytes.is_some() => {
-                    (Rule::NotNeeded, "by the kubelet's estimate, enough was freed before its turn".into())
-                }
+                None if report.wanted_bytes.is_some() => Ruling::keeps(
+                    Rule::NotNeeded,
+                    "by the kubelet's estimate, enough was freed before its turn",
+                ),
                 None => {
                     let used = report.usage_percent.unwrap_or_default();
-                    (Rule::NotNeeded, format!("{used} % used, rounded as the kubelet does"))
+                    Ruling::keeps(Rule::NotNeeded, format!("{used} % used, rounded as the kubelet does"))
                 }
             }
         };
         let states = self.states.iter().enumerate();
         let kept = states.filter_map(|(at, state)| {
             let image = ImageIx::from(at);
-            let (rule, detail) = match state {
+            let ruling = match state {
                 ImageState::Gone => return None,
-                ImageState::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
-                ImageState::Open => open(image),
+                ImageState::Kept(ruling) => ruling.clone(),
+                ImageState::Candidate => open(image),
             };
-            Some(Kept { target: Target::image(self.inventory, image), rule, detail })
+            Some(Kept::new(Target::image(self.inventory, image), ruling))
         });
         kept.collect()
     }

@@ -10,20 +10,14 @@ use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
 use crate::history::pins::Pins;
 use crate::model::plan::{Action, Failure, Phase, Problem, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Inventory, OutcomeKind, Plan, Recipe, StoreId};
+use crate::model::{OutcomeKind, Plan, Recipe, StoreId};
 use crate::policy::StepOutcome;
 use crate::stores::containers_storage::edit::{OrphanAt, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
-pub fn run(
-    run: &mut Run<'_>,
-    steps: &[Step],
-    inventory: &Inventory,
-    editors: &Editors,
-    min_age: SignedDuration,
-) -> Plan {
+pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {
     let mut plan = Plan::default();
-    let mut leaks = Leaks { inventory, editors, min_age };
+    let mut leaks = Leaks { editors, min_age };
     // A locked store is not waited for again.
     let mut locked: HashMap<&StoreId, Failure> = HashMap::new();
     for step in steps {
@@ -48,7 +42,6 @@ pub fn run(
 }
 
 struct Leaks<'a> {
-    inventory: &'a Inventory,
     editors: &'a Editors,
     min_age: SignedDuration,
 }
@@ -64,8 +57,7 @@ impl Handler for Leaks<'_> {
             return RemovalAnswer::Refused("it is not a leak".into());
         };
         let kept = |why: String| RemovalAnswer::Kept(Ruling::keeps(Rule::NotProven, why));
-        let store = self.inventory.stores.iter().find(|store| StoreId::of(store) == *key);
-        let editor = match store.ok_or("its store no longer exists").and_then(|one| self.editors.store(one)) {
+        let editor = match self.editors.find(key) {
             Ok(editor) => editor,
             Err(why) => return kept(why.to_owned()),
         };

@@ -48,7 +48,7 @@ pub fn plan(
     for untag in untags {
         let step = untag.step(scan);
         match judge(scan, &facts, proof_context.policy, untag.image, &untag.names) {
-            Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target: step.target, rule, detail }),
+            Some(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
             None => plan.steps.push(step),
         }
     }
@@ -136,7 +136,7 @@ impl Handler for Names<'_> {
 /// The rule that keeps `names`: asked of an image that has no others.
 fn judge(scan: &Scan, facts: &ImageFacts, policy: &Policy, at: ImageIx, names: &[String]) -> Option<Ruling> {
     let mut inventory = scan.inventory.clone();
-    inventory.images[at.get()].names = names.to_vec();
+    inventory[at].names = names.to_vec();
     let input = Input { inventory: &inventory, ..facts.input(scan, policy) };
     Judge::new(input).waiving(&WAIVED).kept(at)
 }

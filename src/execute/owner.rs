@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use crate::cri::discover;
-use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, StorePlace, StoreType};
+use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, StorePlace};
 use crate::execute::remover::PreconditionError;
 use crate::model::{Inventory, StoreKind};
 use crate::sys::sysroot::Sysroot;
@@ -130,7 +130,7 @@ fn is_nobody(error: &CriError) -> bool {
 
 /// The root of the store that is this runtime's, if one of the inventory is.
 fn owned(place: &StorePlace, inventory: &Inventory) -> Option<PathBuf> {
-    if place.store_type != StoreType::ContainersStorage {
+    if place.store_type != StoreKind::ContainersStorage {
         return None;
     }
     let same = |root: &PathBuf| *root == place.root || Some(root) == place.image_root.as_ref();

@@ -12,7 +12,7 @@ use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::plan::Target;
 use crate::model::rules::Rule;
-use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
+use crate::model::{Consistency, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Ages, ExternalFacts, Input, Policy, rules};
 use crate::stores::{self, Measure, Scan, ScanRequest};
@@ -140,8 +140,7 @@ impl ImageFacts {
 
 /// Maps the facts from `fresh` to the images of `measured`.
 fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>) -> Vec<ExternalFacts> {
-    let keys = |inventory: &Inventory| inventory.stores.iter().map(StoreId::of).collect::<Vec<_>>();
-    let (old_stores, new_stores) = (keys(measured), keys(fresh));
+    let (old_stores, new_stores) = (measured.store_ids(), fresh.store_ids());
     let containers = measured.containers.iter();
     let old: HashSet<_> = containers.map(|one| (&old_stores[one.store.get()], one.id.as_str())).collect();
     let is_new = |user: &usize| {
@@ -223,7 +222,7 @@ pub(super) fn look_at(
     let facts_of = proof_context.context.read_facts(pins);
     let (scan, extra) = look_together(proof_context.request, labels, remover)?;
     let store = find_store(store, &scan.inventory)?;
-    let Some(at) = find(&scan.inventory, store, &target.id) else {
+    let Some(at) = scan.inventory.find_image(store, &target.id) else {
         return match is_damaged(&scan.inventory, store) {
             true => Err(PreconditionError::damaged(target)),
             false => Ok(None),
@@ -235,20 +234,14 @@ pub(super) fn look_at(
 
 /// A store's place in an inventory. Where it is not, nothing is known of its images.
 pub(super) fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, PreconditionError> {
-    let found = inventory.stores.iter().position(|store| StoreId::of(store) == *key);
-    found.map(StoreIx::from).ok_or_else(|| {
+    inventory.find_store(key).ok_or_else(|| {
         PreconditionError::new(format!("the store {} could not be read any more", key.root().display()))
     })
 }
 
-pub(super) fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<ImageIx> {
-    let same = |image: &Image| image.id == id && image.store == store;
-    inventory.images.iter().position(same).map(ImageIx::from)
-}
-
 /// Of damaged records nothing is proven by what they lack.
 fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
-    inventory.stores[store.get()].consistency == Consistency::Damaged
+    inventory[store].consistency == Consistency::Damaged
 }
 
 /// Rules that are skipped.
@@ -262,8 +255,8 @@ pub(super) fn is_there(
     scan: &Scan,
     at: ImageIx,
 ) -> Result<Option<bool>, PreconditionError> {
-    let image = &scan.inventory.images[at.get()];
-    let store = &scan.inventory.stores[image.store.get()];
+    let image = &scan.inventory[at];
+    let store = &scan.inventory[image.store];
     if !store.is_of_artifacts() {
         let request = ScanRequest { measure: Measure::Records, ..request.clone() };
         return stores::has_image(&request, scan, image).map_err(|error| {
@@ -273,7 +266,7 @@ pub(super) fn is_there(
     }
     let inventory = look(request, LabelsOf::Nobody)?.inventory;
     let own = find_store(&StoreId::of(store), &inventory)?;
-    let is_there = find(&inventory, own, &image.id).is_some();
+    let is_there = inventory.find_image(own, &image.id).is_some();
     Ok((is_there || !is_damaged(&inventory, own)).then_some(is_there))
 }
 

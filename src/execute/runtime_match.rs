@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, StoreType};
+use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
 use crate::model::reference::bare_id;
 use crate::model::{ImageIx, Inventory, StoreIx, StoreKind};
 
@@ -26,10 +26,7 @@ impl RuntimeStores {
     /// as they stand, so both have to be canonical.
     #[must_use]
     pub fn find(place: &StorePlace, inventory: &Inventory) -> Option<Self> {
-        let kind = match place.store_type {
-            StoreType::ContainersStorage => StoreKind::ContainersStorage,
-            StoreType::Containerd => StoreKind::Containerd,
-        };
+        let kind = place.store_type;
         let stores = || {
             let all = inventory.stores.iter().enumerate().filter(|(_, store)| store.kind == kind);
             all.map(|(at, store)| (StoreIx::from(at), store))

@@ -92,18 +92,10 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
             *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
         }
         Figures {
-            mount: inventory.filesystems[store.filesystem.get()].mount.to_string_lossy().into_owned(),
+            mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,
             complete: !inventory.findings.iter().any(|finding| concerns(inventory, at, finding)),
-            bytes: [
-                ("images", sums.images.bytes),
-                ("containers", sums.containers.bytes),
-                ("leaks", sums.leaks.bytes),
-                ("metadata", sums.metadata.bytes),
-                ("other", sums.other.bytes),
-            ]
-            .map(|(kind, bytes)| (kind.to_owned(), bytes))
-            .into(),
+            bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
             fair: by_owner(inventory, refs, at),
             inodes: sums.total().inodes,
             reclaimable_bytes: refs::reclaimable(inventory, refs, &[at]).frees_bytes,
@@ -145,7 +137,7 @@ fn is_layer(kind: NodeKind) -> bool {
 }
 
 fn leak_bytes(inventory: &Inventory, at: LeakIx) -> u64 {
-    Refs::held_bytes(inventory, &inventory.leaks[at.get()].holds)
+    Refs::held_bytes(inventory, &inventory[at].holds)
 }
 
 /// Whether the figures of a store are lower bounds because of a finding: it lies in the store, or in

@@ -82,7 +82,7 @@ impl KnownImages {
     #[must_use]
     pub fn ages(&self, inventory: &Inventory, now: &Moment) -> InventoryAges {
         let users = ages::users(inventory);
-        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
+        let keys = inventory.store_ids();
         let images = inventory.images.iter().zip(users);
         let images = images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, now));
         InventoryAges { images: images.collect(), now: now.record_time }

@@ -47,8 +47,6 @@ pub struct ScanRecord {
 pub struct SeenStore {
     #[serde(flatten)]
     pub key: StoreId,
-    /// Its filesystem: a position in `filesystems`.
-    pub filesystem: usize,
     /// How far its records belong together. Only from a consistent reading does it follow
     /// that what is not there is gone.
     pub consistency: Consistency,
@@ -128,11 +126,7 @@ impl ScanRecord {
             stores: inventory
                 .stores
                 .iter()
-                .map(|store| SeenStore {
-                    key: StoreId::of(store),
-                    filesystem: store.filesystem.get(),
-                    consistency: store.consistency,
-                })
+                .map(|store| SeenStore { key: StoreId::of(store), consistency: store.consistency })
                 .collect(),
             images: (0..inventory.images.len()).map(|at| image(inventory, refs, at.into())).collect(),
             containers: inventory
@@ -158,9 +152,8 @@ impl ScanRecord {
     /// Positions lead somewhere. A scan record that was read from a file may be anything.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        let (filesystems, stores, images) = (self.filesystems.len(), self.stores.len(), self.images.len());
-        self.stores.iter().all(|store| store.filesystem < filesystems)
-            && self.images.iter().all(|image| image.store < stores)
+        let (stores, images) = (self.stores.len(), self.images.len());
+        self.images.iter().all(|image| image.store < stores)
             && self
                 .containers
                 .iter()
@@ -169,7 +162,7 @@ impl ScanRecord {
 }
 
 fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
-    let image = &inventory.images[at.get()];
+    let image = &inventory[at];
     let sizes = refs.sizes(inventory, Root::Image(at));
     SeenImage {
         store: image.store.get(),

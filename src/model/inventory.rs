@@ -13,7 +13,7 @@ use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::Image;
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
-use super::store::{Store, StoreKind, UnreadUser};
+use super::store::{Store, StoreId, StoreKind, UnreadUser};
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
@@ -42,20 +42,6 @@ pub struct Inventory {
     pub findings: Vec<Finding>,
 }
 
-impl Inventory {
-    /// Where its filesystems are mounted.
-    #[must_use]
-    pub fn mounts(&self) -> Vec<PathBuf> {
-        self.filesystems.iter().map(|one| one.mount.clone()).collect()
-    }
-
-    /// Whether an image is an OCI artifact.
-    #[must_use]
-    pub fn is_artifact(&self, image: ImageIx) -> bool {
-        self.stores[self.images[image.get()].store.get()].is_of_artifacts()
-    }
-}
-
 /// Something that could not be read in full, or that contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WarningDoc"))]
@@ -75,61 +61,61 @@ fn lossy<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }
 
-impl Index<FilesystemIx> for Inventory {
-    type Output = Filesystem;
+macro_rules! table {
+    ($index:ty, $rows:ident, $row:ty) => {
+        impl Index<$index> for Inventory {
+            type Output = $row;
 
-    fn index(&self, at: FilesystemIx) -> &Filesystem {
-        &self.filesystems[at.get()]
-    }
+            fn index(&self, at: $index) -> &$row {
+                &self.$rows[at.get()]
+            }
+        }
+
+        impl IndexMut<$index> for Inventory {
+            fn index_mut(&mut self, at: $index) -> &mut $row {
+                &mut self.$rows[at.get()]
+            }
+        }
+    };
 }
 
-impl Index<StoreIx> for Inventory {
-    type Output = Store;
-
-    fn index(&self, at: StoreIx) -> &Store {
-        &self.stores[at.get()]
-    }
-}
-
-impl Index<NodeIx> for Inventory {
-    type Output = Node;
-
-    fn index(&self, at: NodeIx) -> &Node {
-        &self.nodes[at.get()]
-    }
-}
-
-impl IndexMut<NodeIx> for Inventory {
-    fn index_mut(&mut self, at: NodeIx) -> &mut Node {
-        &mut self.nodes[at.get()]
-    }
-}
-
-impl Index<ImageIx> for Inventory {
-    type Output = Image;
-
-    fn index(&self, at: ImageIx) -> &Image {
-        &self.images[at.get()]
-    }
-}
-
-impl Index<ContainerIx> for Inventory {
-    type Output = Container;
-
-    fn index(&self, at: ContainerIx) -> &Container {
-        &self.containers[at.get()]
-    }
-}
-
-impl Index<LeakIx> for Inventory {
-    type Output = Leak;
-
-    fn index(&self, at: LeakIx) -> &Leak {
-        &self.leaks[at.get()]
-    }
-}
+table!(FilesystemIx, filesystems, Filesystem);
+table!(StoreIx, stores, Store);
+table!(NodeIx, nodes, Node);
+table!(ImageIx, images, Image);
+table!(ContainerIx, containers, Container);
+table!(LeakIx, leaks, Leak);
 
 impl Inventory {
+    /// Where its filesystems are mounted.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        self.filesystems.iter().map(|one| one.mount.clone()).collect()
+    }
+
+    /// Whether an image is an OCI artifact.
+    #[must_use]
+    pub fn is_artifact(&self, image: ImageIx) -> bool {
+        self[self[image].store].is_of_artifacts()
+    }
+
+    /// The ids of its stores, in their order.
+    #[must_use]
+    pub fn store_ids(&self) -> Vec<StoreId> {
+        self.stores.iter().map(StoreId::of).collect()
+    }
+
+    #[must_use]
+    pub fn find_store(&self, id: &StoreId) -> Option<StoreIx> {
+        self.stores.iter().position(|store| StoreId::of(store) == *id).map(StoreIx::from)
+    }
+
+    #[must_use]
+    pub fn find_image(&self, store: StoreIx, id: &str) -> Option<ImageIx> {
+        let same = |image: &Image| image.id == id && image.store == store;
+        self.images.iter().position(same).map(ImageIx::from)
+    }
+
     /// Uses from elsewhere that name an image.
     pub fn uses_of(&self, image: ImageIx) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(move |one| one.images.contains(&image))
@@ -138,15 +124,12 @@ impl Inventory {
     /// Whether a node is one that stores share: another store's layer can lie on it. Shared inodes
     /// and extents are a matter of the filesystem, and not a use.
     pub(super) fn is_lendable(&self, node: NodeIx) -> bool {
-        matches!(
-            self.nodes[node.get()].kind,
-            NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob | NodeKind::Orphan
-        )
+        matches!(self[node].kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob | NodeKind::Orphan)
     }
 
     /// Whether a node is in the image's own store.
     pub(super) fn is_own(&self, image: &Image, node: NodeIx) -> bool {
-        self.nodes[node.get()].store == image.store
+        self[node].store == image.store
     }
 
     /// Adds to every image the evidence for its first detection.

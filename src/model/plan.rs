@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::names::names;
 use super::refs::{Live, Root};
-use super::rules::Rule;
+use super::rules::{Rule, Ruling};
 use super::space::{InvalidStats, Measured, Space, Started, StillToFree};
 use super::{FilesystemIx, ImageIx, Inventory, Leak, LeakClass, OutcomeKind, Size, StoreId};
 
@@ -117,10 +117,10 @@ pub struct LeakTarget {
 impl Target {
     #[must_use]
     pub fn image(inventory: &Inventory, at: ImageIx) -> Self {
-        let image = &inventory.images[at.get()];
+        let image = &inventory[at];
         Self {
             kind: if inventory.is_artifact(at) { TargetKind::Artifact } else { TargetKind::Image },
-            store: Some(StoreId::of(&inventory.stores[image.store.get()])),
+            store: Some(StoreId::of(&inventory[image.store])),
             id: image.id.to_string(),
             names: image.names.clone(),
             leak: None,
@@ -131,7 +131,7 @@ impl Target {
     pub fn leak(inventory: &Inventory, leak: &Leak) -> Self {
         Self {
             kind: TargetKind::Leak,
-            store: Some(StoreId::of(&inventory.stores[leak.store.get()])),
+            store: Some(StoreId::of(&inventory[leak.store])),
             id: leak.id.clone(),
             names: vec![leak.title()],
             leak: Some(LeakTarget { class: leak.class, path: leak.path.clone() }),
@@ -288,7 +288,7 @@ pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
 /// What deleting `root` next frees, in order of the filesystems.
 #[must_use]
 pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {
-    let nodes = live.last_held(root).map(|node| &inventory.nodes[node.get()]);
+    let nodes = live.last_held(root).map(|node| &inventory[node]);
     sum(nodes.map(|node| Gain { filesystem: node.filesystem, size: node.size }))
 }
 
@@ -332,6 +332,13 @@ pub struct Kept {
     pub rule: Rule,
     /// A clause for messages.
     pub detail: String,
+}
+
+impl Kept {
+    #[must_use]
+    pub fn new(target: Target, Ruling { rule, detail, .. }: Ruling) -> Self {
+        Self { target, rule, detail }
+    }
 }
 
 names! {
@@ -525,9 +532,9 @@ impl Plan {
     }
 
     /// Moves something from what is deleted to what stays.
-    pub fn spare(&mut self, target: Target, rule: Rule, detail: String) {
+    pub fn spare(&mut self, target: Target, ruling: Ruling) {
         self.steps.retain(|step| (step.target.kind, &step.target.id) != (target.kind, &target.id));
-        self.kept.push(Kept { target, rule, detail });
+        self.kept.push(Kept::new(target, ruling));
     }
 
     /// The filesystem that percentages are shown of: the first that was short of space, else the first.

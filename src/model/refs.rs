@@ -144,7 +144,7 @@ impl Refs {
     }
 
     fn needed_with<'b>(&self, inventory: &'b Inventory, image: ImageIx, own: &[u32]) -> Option<&'b Use> {
-        let facts = &inventory.images[image.get()];
+        let facts = &inventory[image];
         let reached = self.reach(Root::Image(image)).iter().copied();
         let mut last = reached.filter(|node| own[node.get()] == 1 && inventory.is_own(facts, *node));
         last.find_map(|node| self.use_of(inventory, node))
@@ -197,7 +197,7 @@ impl Refs {
     pub fn sizes(&self, inventory: &Inventory, root: Root) -> RootSizes {
         let mut sizes = RootSizes::default();
         for node in self.reach(root) {
-            let size = inventory.nodes[node.get()].size;
+            let size = inventory[*node].size;
             sizes.total += size;
             if self.holders[node.get()] == 1 {
                 sizes.exclusive += size;
@@ -244,8 +244,8 @@ impl Refs {
     /// with other layers by hard links.
     #[must_use]
     pub fn alone(inventory: &Inventory, node: NodeIx) -> Size {
-        let node = &inventory.nodes[node.get()];
-        let shared = node.needs.iter().map(|needed| &inventory.nodes[needed.get()]);
+        let node = &inventory[node];
+        let shared = node.needs.iter().map(|needed| &inventory[*needed]);
         let shared = shared.filter(|needed| needed.kind == NodeKind::SharedInodes);
         std::iter::once(node.size).chain(shared.map(|needed| needed.size)).sum()
     }
@@ -270,7 +270,7 @@ impl Live<'_> {
     /// What deleting `root` next frees; nothing if it is already deleted.
     #[must_use]
     pub fn next(&self, inventory: &Inventory, root: Root) -> Size {
-        self.last_held(root).map(|node| inventory.nodes[node.get()].size).sum()
+        self.last_held(root).map(|node| inventory[node].size).sum()
     }
 
     /// The nodes that are freed if `root` is deleted next.
@@ -299,7 +299,7 @@ impl Live<'_> {
             let store = store_of(inventory, root);
             for node in self.refs.reach(root) {
                 self.holders[node.get()] -= 1;
-                self.own[node.get()] -= u32::from(store == Some(inventory.nodes[node.get()].store));
+                self.own[node.get()] -= u32::from(store == Some(inventory[*node].store));
             }
         }
         freed
@@ -309,8 +309,8 @@ impl Live<'_> {
 /// The store of an image or container.
 fn store_of(inventory: &Inventory, root: Root) -> Option<StoreIx> {
     match root {
-        Root::Image(at) => Some(inventory.images[at.get()].store),
-        Root::Container(at) => Some(inventory.containers[at.get()].store),
+        Root::Image(at) => Some(inventory[at].store),
+        Root::Container(at) => Some(inventory[at].store),
         Root::Leak(_) => None,
     }
 }
@@ -331,7 +331,7 @@ impl Walker<'_> {
         let mut next = 0;
         while let Some(node) = found.get(next).copied() {
             next += 1;
-            for needed in &self.inventory.nodes[node.get()].needs {
+            for needed in &self.inventory[node].needs {
                 self.visit(*needed, &mut found);
             }
         }

@@ -112,6 +112,12 @@ impl Ruling {
         Self { rule, stays: true, detail: detail.into() }
     }
 
+    /// It could go, but the run did not come to it.
+    #[must_use]
+    pub fn ended_early() -> Self {
+        Self::keeps(Rule::RunEnded, "the run ended before its turn")
+    }
+
     /// The same, of what was to be deleted when the run began.
     #[must_use]
     pub fn since_run_began(self) -> Self {

@@ -145,14 +145,7 @@ impl ScanSummary {
             inventory.stores.iter().map(|store| Arc::new(SummaryStore::of(&super::StoreId::of(store))));
         let places: Vec<_> = places.collect();
         for (at, place) in places.iter().enumerate() {
-            let sums = refs::breakdown(inventory, refs, StoreIx::from(at));
-            for (id, size) in [
-                ("images", sums.images),
-                ("containers", sums.containers),
-                ("leaks", sums.leaks),
-                ("metadata", sums.metadata),
-                ("other", sums.other),
-            ] {
+            for (id, size) in refs::breakdown(inventory, refs, StoreIx::from(at)).by_holder() {
                 let entry = SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() };
                 add(place, SummaryKind::Share, id.into(), entry);
             }

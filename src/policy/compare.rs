@@ -202,13 +202,13 @@ struct Pretended<'a> {
 
 impl<'a> Pretended<'a> {
     fn ids(&self, images: &[ImageIx]) -> Vec<String> {
-        images.iter().map(|at| self.input.inventory.images[at.get()].id.to_string()).collect()
+        images.iter().map(|at| self.input.inventory[*at].id.to_string()).collect()
     }
 
     /// Containers of the image that containers/storage knows; it refuses to delete under them.
     fn refuses(&self, at: ImageIx) -> Option<&'a Container> {
         let inventory = self.input.inventory;
-        let store = &inventory.stores[inventory.images[at.get()].store.get()];
+        let store = &inventory[inventory[at].store];
         let mut containers = inventory.containers.iter();
         let user = containers.find(|container| container.image == Some(at));
         user.filter(|_| store.kind == StoreKind::ContainersStorage)

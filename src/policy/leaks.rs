@@ -77,9 +77,9 @@ pub struct LeakPlan {
 
 impl LeakDecision {
     fn gain(&self, inventory: &Inventory) -> Gain {
-        let leak = &inventory.leaks[self.leak.get()];
-        let held = leak.holds.first().map(|node| inventory.nodes[node.get()].filesystem);
-        let filesystem = held.unwrap_or(inventory.stores[leak.store.get()].filesystem);
+        let leak = &inventory[self.leak];
+        let held = leak.holds.first().map(|node| inventory[*node].filesystem);
+        let filesystem = held.unwrap_or(inventory[leak.store].filesystem);
         Gain { filesystem, size: self.gain }
     }
 }
@@ -119,7 +119,7 @@ impl LeakPlan {
     #[must_use]
     pub fn steps(&self, inventory: &Inventory) -> Vec<Step> {
         let step = |entry: &LeakDecision| {
-            let target = Target::leak(inventory, &inventory.leaks[entry.leak.get()]);
+            let target = Target::leak(inventory, &inventory[entry.leak]);
             let step = Step::new(target, Cause::Leak);
             match entry.decision {
                 Decision::Repair => Step { action: Action::Repair, ..step },
@@ -146,11 +146,11 @@ pub fn plan(
     closed: &dyn Fn(StoreIx) -> Option<String>,
 ) -> LeakPlan {
     let leaks = (0..inventory.leaks.len()).map(LeakIx::from);
-    let listed = leaks.filter(|at| wish.lists(inventory.leaks[at.get()].class));
+    let listed = leaks.filter(|at| wish.lists(inventory[*at].class));
     let mut entries: Vec<LeakDecision> = listed
         .map(|at| LeakDecision {
             leak: at,
-            decision: decide(inventory, &inventory.leaks[at.get()], wish, now, closed),
+            decision: decide(inventory, &inventory[at], wish, now, closed),
             gain: Size::default(),
         })
         .collect();
@@ -189,7 +189,7 @@ fn decide(
         (_, None) => return Decision::Stay(Stay::ByHand),
         _ => {}
     }
-    if inventory.stores[leak.store.get()].kind == StoreKind::Containerd {
+    if inventory[leak.store].kind == StoreKind::Containerd {
         return Decision::Stay(Stay::ByHand);
     }
     let repairs = recipe == Some(Recipe::RepairLink);
@@ -219,7 +219,7 @@ fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDecision]) {
             .collect();
         let mut spared = false;
         for entry in entries.iter_mut().filter(|entry| going.contains(&entry.leak)) {
-            let held: &[NodeIx] = &inventory.leaks[entry.leak.get()].holds;
+            let held: &[NodeIx] = &inventory[entry.leak].holds;
             let user = held.iter().flat_map(|node| refs.reached_by(*node)).find(|root| match root {
                 Root::Leak(other) => !going.contains(other),
                 Root::Image(_) | Root::Container(_) => true,
@@ -240,12 +240,12 @@ fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDecision]) {
 fn name_of(inventory: &Inventory, root: Root) -> String {
     match root {
         Root::Image(at) => {
-            let image = &inventory.images[at.get()];
+            let image = &inventory[at];
             format!("image {}", image.title())
         }
-        Root::Container(at) => format!("container {}", inventory.containers[at.get()].name),
+        Root::Container(at) => format!("container {}", inventory[at].name),
         Root::Leak(at) => {
-            let leak = &inventory.leaks[at.get()];
+            let leak = &inventory[at];
             format!("{} {}, which stays", leak.class, leak.id)
         }
     }

@@ -163,11 +163,11 @@ impl<'a> Judge<'a> {
     }
 
     fn image(&self, at: ImageIx) -> &'a Image {
-        &self.input.inventory.images[at.get()]
+        &self.input.inventory[at]
     }
 
     fn store(&self, at: ImageIx) -> &'a crate::model::Store {
-        &self.input.inventory.stores[self.image(at).store.get()]
+        &self.input.inventory[self.image(at).store]
     }
 
     fn unread_user(&self, at: ImageIx) -> Option<&'a UnreadUser> {

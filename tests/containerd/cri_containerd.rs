@@ -9,9 +9,10 @@ use crate::support;
 use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use layersweep::cri::in_use::Names;
-use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage, StoreType};
+use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use layersweep::model::ContainerState;
+use layersweep::model::StoreKind;
 use support::containerd::{self, Rig};
 use tonic::transport::{Channel, Uri};
 
@@ -59,7 +60,7 @@ fn containerd_with_pods() {
 
 fn where_its_images_lie(client: &Client, root: &std::path::Path) {
     let place = client.store_place().unwrap().unwrap();
-    assert_eq!((place.store_type, place.root.as_path()), (StoreType::Containerd, root));
+    assert_eq!((place.store_type, place.root.as_path()), (StoreKind::Containerd, root));
     assert_eq!((place.driver.as_deref(), place.origin.as_str()), (Some("overlayfs"), "the runtime's Status"));
     let filesystems = client.image_filesystems().unwrap();
     let directory = &filesystems.image_filesystems[0].fs_id.as_ref().unwrap().mountpoint;

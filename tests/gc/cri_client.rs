@@ -10,10 +10,11 @@ use crate::cri_server;
 use crate::support;
 use cri_server::{Behaviour, CriServer, Listing, Removal};
 use layersweep::cri::in_use::Names;
-use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage, StoreType};
+use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};
 use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use layersweep::model::ContainerState;
+use layersweep::model::StoreKind;
 use layersweep::model::{Inventory, Owner};
 use layersweep::stores::ScanRequest;
 use layersweep::sys::sysroot::Sysroot;
@@ -113,7 +114,7 @@ fn an_honest_runtime() {
 
     // Where its images lie: it says so over HTTP on the same socket.
     let place = client.store_place().unwrap().unwrap();
-    assert_eq!(place.store_type, StoreType::ContainersStorage);
+    assert_eq!(place.store_type, StoreKind::ContainersStorage);
     assert_eq!(place.root, setup.store.root().canonicalize().unwrap());
     assert_eq!((place.driver.as_deref(), place.origin.as_str()), (Some("overlay"), "CRI-O's /info"));
     let filesystems = client.image_filesystems().unwrap();

@@ -12,7 +12,7 @@ use crate::support;
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::containers::{CriContainers, Scope};
+use layersweep::execute::containers::{Backend, Collection, Scope};
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, Run, RunObserver};
 use layersweep::history::pins::Pins;
@@ -75,7 +75,7 @@ fn policy(min_age: SignedDuration) -> ContainerPolicy {
 }
 
 fn run(
-    collector: &CriContainers<'_>,
+    collector: &Collection<'_>,
     scan: &layersweep::stores::Scan,
     places: &KubeletPlaces,
     told: &mut Told,
@@ -107,13 +107,12 @@ impl Node {
         policy: &ContainerPolicy,
         scope: Scope,
         places: &KubeletPlaces,
-        act: impl FnOnce(&CriContainers<'_>, &layersweep::stores::Scan) -> T,
+        act: impl FnOnce(&Collection<'_>, &layersweep::stores::Scan) -> T,
     ) -> T {
         let scan = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
         let place = self.client.store_place().unwrap().unwrap();
-        let collector = CriContainers {
-            client: &self.client,
-            place: &place,
+        let collector = Collection {
+            backend: Backend::Cri(&self.client, &place),
             request: &self.request,
             places,
             policy,

@@ -16,7 +16,7 @@ use cri_server::{CriServer, Listing, Removal};
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::containers::{CriContainers, Scope};
+use layersweep::execute::containers::{Backend, Collection, Scope};
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, PreconditionError, Run, RunObserver};
@@ -92,9 +92,8 @@ impl Node {
         let places = KubeletPlaces { roots: vec![self.kubelet.clone()], ..KubeletPlaces::default() };
         let scan = layersweep::stores::run(&request, &Progress::default()).unwrap();
         let remover = CriRemover::new(client)?;
-        let collector = CriContainers {
-            client: remover.client(),
-            place: remover.place(),
+        let collector = Collection {
+            backend: Backend::Cri(remover.client(), remover.place()),
             request: &request,
             places: &places,
             policy,

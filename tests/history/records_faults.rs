@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use layersweep::history::pins;
+use layersweep::history::scan_record::SeenImage;
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Opened, Pending, Queue, Records, Saved, StateDirectory, save,
 };
@@ -422,7 +423,7 @@ fn what_the_database_refuses_does_not_stand_in_the_way() {
     node.good_run("/before", 0);
     let queue = node.queue();
     let Pending::Scan(mut bad) = seen("/bad") else { panic!() };
-    bad.record.stores[0].filesystem = 7;
+    bad.record.images.push(SeenImage { store: 7, ..image(1, 0) });
     queue.put(&Pending::Scan(bad));
     queue.put(&seen("/good"));
     let mut opened = node.open(Access::Write);

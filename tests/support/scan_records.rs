@@ -49,7 +49,7 @@ pub fn scan_record(seconds: i64) -> ScanRecord {
             inodes: 1 << 20,
             inodes_free: 1 << 19,
         }],
-        stores: vec![SeenStore { key: store_key(), filesystem: 0, consistency: Consistency::Consistent }],
+        stores: vec![SeenStore { key: store_key(), consistency: Consistency::Consistent }],
         images: Vec::new(),
         containers: Vec::new(),
     }

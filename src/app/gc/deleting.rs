@@ -94,12 +94,12 @@ impl Gc<'_> {
         let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);
-            let plan = execute::leaks::run(run, &steps, &scan.inventory, editors, config.leaks.min_age);
+            let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             before_images.push(locks_once(plan));
         }
         self.prepare_to_edit(planned);
         if let Some((containers, _)) = containers {
-            let plan = containers.run(run, deleter, editors, stores, scan)?;
+            let plan = containers.by(deleter.backend(editors), stores).run(run, scan)?;
             // What was deleted was in nobody's way, but what it used is not in use any more.
             if !plan.steps.is_empty() {
                 *scan = Cow::Owned(without(scan, &plan));

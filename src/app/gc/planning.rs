@@ -100,7 +100,7 @@ impl Gc<'_> {
         }
         let containers = match containers {
             Some(one) => {
-                let plan = one.plan(deleter, &editors, &stores, &scanned.scan)?;
+                let plan = one.by(deleter.backend(&editors), &stores).plan(&scanned.scan)?;
                 Some((one, plan))
             }
             None => None,

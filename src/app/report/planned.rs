@@ -39,7 +39,7 @@ pub(super) fn plans(
     let images = policy_context::plan(request, observer, config, scanned)?;
     let editors = direct::editors(request, scan);
     let closed = |store: StoreIx| {
-        let store = &scan.inventory.stores[store.get()];
+        let store = &scan.inventory[store];
         match scan.sysroot.is_foreign() {
             // It is about the node, once it runs again.
             true => store.read_only.then(|| "it is read only".to_owned()),

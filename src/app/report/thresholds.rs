@@ -21,7 +21,7 @@ pub(in crate::app) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold
         let disk = Disk {
             has_images: has_images(scan, at),
             is_nodefs: nodefs == Some(at),
-            ..Disk::of(&scan.inventory.filesystems[at.get()])
+            ..Disk::of(&scan.inventory[at])
         };
         thresholds::all(&config.images.targets, settings.as_ref(), &disk)
     };

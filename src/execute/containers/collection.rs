@@ -4,15 +4,19 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
+use crate::cri::{Client, StorePlace};
+use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Run};
+use crate::execute::owner::Owners;
 use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;
-use crate::model::plan::{self, Action, Kept, Phase, Problem, Step, Target, TargetKind};
+use crate::model::plan::{self, Action, Cause, Kept, Phase, Problem, Step, Target, TargetKind};
 use crate::model::refs::{Live, Root};
 use crate::model::{ContainerIx, Inventory, OutcomeKind, Plan, StoreId, StoreIx};
+use crate::node::places::KubeletPlaces;
 use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, Verdicts, exact, kubelet};
 use crate::policy::{PolicyKind, StepOutcome};
-use crate::stores::Scan;
+use crate::stores::{Scan, ScanRequest};
 
 /// What to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,35 @@ impl Scope {
         ];
         all.into_iter().filter_map(|(stage, wanted)| wanted.then_some(stage))
     }
+}
+
+/// Which containers, sandboxes and logs to collect, and with what.
+#[derive(Clone, Copy, Debug)]
+pub struct Collection<'a> {
+    pub backend: Backend<'a>,
+    /// How to look at the disk again.
+    pub request: &'a ScanRequest,
+    /// What the kubelet keeps where.
+    pub places: &'a KubeletPlaces,
+    pub policy: &'a ContainerPolicy,
+    pub scope: Scope,
+}
+
+impl Collection<'_> {
+    /// The kubelet's floor goes below its own limit: of what that takes is only asked again whether it is dead.
+    pub(super) fn is_by_floor(&self, step: &Step) -> bool {
+        self.policy.decides == PolicyKind::Kubelet && matches!(step.cause, Cause::PerUnit | Cause::Total)
+    }
+}
+
+/// Who deletes.
+#[derive(Clone, Copy, Debug)]
+pub enum Backend<'a> {
+    /// The runtime, which serves this store.
+    Cri(&'a Client, &'a StorePlace),
+    /// We do, in the stores; where an owner may be at work, nothing is deleted. No logs: they are files of the
+    /// kubelet, and go through CRI, which says what writes to them.
+    Disk(&'a Editors, &'a Owners),
 }
 
 /// Containers and sandboxes at one moment, as the policies see them.
@@ -88,12 +121,7 @@ impl Listing {
             let action = if removal.stop_first { Action::StopAndDelete } else { Action::Delete };
             Step { action, ..Step::new(target(removal.id), removal.cause) }
         }));
-        let kept = verdicts.kept.into_iter();
-        plan.kept.extend(kept.map(|kept| Kept {
-            target: target(kept.id),
-            rule: kept.rule,
-            detail: kept.detail,
-        }));
+        plan.kept.extend(verdicts.kept.into_iter().map(|(id, ruling)| Kept::new(target(id), ruling)));
         plan
     }
 
@@ -210,12 +238,12 @@ impl<'a> Account<'a> {
             inventory,
             live: scan.refs.live(),
             containers: containers.map(|(at, one)| (one.id.as_str(), at.into())).collect(),
-            store: own.map(|own| StoreId::of(&inventory.stores[own.get()])),
+            store: own.map(|own| StoreId::of(&inventory[own])),
         }
     }
 
     /// Says of each what it frees after those before it.
-    pub(super) fn predict(&self, steps: &mut [Step]) {
+    fn predict(&self, steps: &mut [Step]) {
         let mut live = self.live.clone();
         for step in steps {
             if step.target.kind != TargetKind::Log {
@@ -229,7 +257,7 @@ impl<'a> Account<'a> {
     }
 
     /// What it frees after those that are really gone.
-    pub(super) fn predicted_now(&self, mut step: Step) -> Step {
+    fn predicted_now(&self, mut step: Step) -> Step {
         if let Some(root) = self.root(&step) {
             step.gains = plan::gains(self.inventory, &self.live, root);
         }
@@ -237,7 +265,7 @@ impl<'a> Account<'a> {
     }
 
     /// It is deleted.
-    pub(super) fn remove(&mut self, step: &Step) {
+    fn remove(&mut self, step: &Step) {
         if let Some(root) = self.root(step) {
             self.live.remove(self.inventory, root);
         }

@@ -5,101 +5,54 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::cri::{CriError, CriProblem};
-use crate::execute::containers::collection::{self, Account, ContainerSource};
-use crate::execute::containers::files;
-use crate::execute::containers::look::{CriContainers, CriListing, CriLook};
+use crate::execute::containers::collection::ContainerSource;
+use crate::execute::containers::look::{CriListing, CriSource};
 use crate::execute::cri::runtime_stores;
-use crate::execute::executor::{Handler, Proof, Run};
-use crate::execute::measure::SettlePatience;
+use crate::execute::executor::{Handler, Proof};
 use crate::execute::proof;
 use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::history::pins::Pins;
-use crate::model::plan::{Action, Cause, Step, TargetKind};
+use crate::model::plan::{Action, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
-use crate::policy::PolicyKind;
 use crate::policy::containers::Verdicts;
-use crate::stores::{Measure, Scan, ScanRequest};
+use crate::stores::{Measure, ScanRequest};
 use crate::sys::{processes, stop};
 
 /// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
 /// grace period, 30 seconds by default.
 const GRACE: Duration = Duration::from_secs(30);
 
-impl CriContainers<'_> {
-    /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
-    /// changes and everything is deleted that is to be deleted. `scan` has measured the stores.
-    ///
-    /// # Errors
-    /// When the runtime cannot be asked.
-    pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
-        collection::plan(&mut CriSource::new(self), self.scope, &mut self.account(scan))
-    }
-
-    /// Carries out what the policy asks for, and returns the plan as it was carried out.
-    ///
-    /// # Errors
-    /// When the runtime cannot be asked at all: then nothing was deleted.
-    pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
-        // containerd unlinks a writable layer with its next collection, seconds after its answer.
-        let patience =
-            SettlePatience { still: run.patience.still.max(Duration::from_secs(5)), ..run.patience };
-        let before = std::mem::replace(&mut run.patience, patience);
-        let plan = collection::run(run, &mut CriSource::new(self), self.scope, &mut self.account(scan));
-        run.patience = before;
-        plan
-    }
-
-    fn account<'s>(&self, scan: &'s Scan) -> Account<'s> {
-        let own = RuntimeStores::find(self.place, &scan.inventory).map(|stores| stores.own);
-        Account::open(scan, own)
-    }
-
-    /// The records on the disk, now.
-    fn disk(&self) -> Result<Inventory, PreconditionError> {
-        let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.request.clone() };
-        Ok(proof::rescan(request)?.inventory)
-    }
-
-    fn stores(&self, inventory: &Inventory) -> Result<RuntimeStores, PreconditionError> {
-        runtime_stores(self.client, self.place, inventory)
-    }
-}
-
 /// A container or sandbox of the runtime's own store.
 fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Option<&'i Container> {
     inventory.containers.iter().find(|one| one.store == stores.own && one.id == id)
 }
 
-/// The containers of one runtime.
-struct CriSource<'a> {
-    asked: &'a CriContainers<'a>,
-    look: CriLook<'a>,
-}
-
-impl<'a> CriSource<'a> {
-    fn new(asked: &'a CriContainers<'a>) -> Self {
-        Self { asked, look: CriLook::new(asked) }
+impl CriSource<'_> {
+    /// The records on the disk, now, and the runtime's stores among them.
+    fn disk(&self) -> Result<(Inventory, RuntimeStores), PreconditionError> {
+        let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.asked.request.clone() };
+        let inventory = proof::rescan(request)?.inventory;
+        let stores = runtime_stores(self.client, self.place, &inventory)?;
+        Ok((inventory, stores))
     }
 
     fn prove_container(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
-        let asked = self.asked;
+        let policy = self.asked.policy;
         let id = &step.target.id;
-        let seen = self.look.look()?;
+        let seen = self.list()?;
         let Some(listed) = seen.listing.containers.iter().find(|one| one.id == *id) else {
             return Ok(Proof::AlreadyGone);
         };
-        let verdicts = seen.listing.verdicts(TargetKind::Container, asked.policy, &BTreeSet::new());
-        // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
-        let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
-        if !(by_limit && asked.policy.decides == PolicyKind::Kubelet)
+        let verdicts = seen.listing.verdicts(TargetKind::Container, policy, &BTreeSet::new());
+        if !self.asked.is_by_floor(step)
             && let Some(proof) = spared(&verdicts, id)
         {
             return Ok(proof);
         }
         // The last question before the removal, and the one that counts: a runtime removes by force.
-        let Some(details) = self.look.fresh(id)? else { return Ok(Proof::AlreadyGone) };
+        let Some(details) = self.fresh(id)? else { return Ok(Proof::AlreadyGone) };
         match details.state {
             ContainerState::Exited => {}
             ContainerState::Running => return Ok(kept(Rule::Running, "it is running now")),
@@ -116,9 +69,8 @@ impl<'a> CriSource<'a> {
         if let Some(proof) = process_in(id) {
             return Ok(proof);
         }
-        let inventory = asked.disk()?;
-        let stores = asked.stores(&inventory)?;
-        let is_containerd = inventory.stores[stores.own.get()].kind == StoreKind::Containerd;
+        let (inventory, stores) = self.disk()?;
+        let is_containerd = inventory[stores.own].kind == StoreKind::Containerd;
         match on_disk(&inventory, &stores, id) {
             Some(one) if is_containerd && one.state == ContainerState::Running => {
                 Ok(kept(Rule::Running, "the runtime reports it as exited, but its root filesystem is in use"))
@@ -128,13 +80,13 @@ impl<'a> CriSource<'a> {
     }
 
     fn prove_sandbox(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
-        let asked = self.asked;
+        let policy = self.asked.policy;
         let id = &step.target.id;
-        let seen = self.look.look()?;
+        let seen = self.list()?;
         if !seen.listing.sandboxes.iter().any(|one| one.id == *id) {
             return Ok(Proof::AlreadyGone);
         }
-        let verdicts = seen.listing.verdicts(TargetKind::Sandbox, asked.policy, &BTreeSet::new());
+        let verdicts = seen.listing.verdicts(TargetKind::Sandbox, policy, &BTreeSet::new());
         if let Some(proof) = spared(&verdicts, id) {
             return Ok(proof);
         }
@@ -143,8 +95,7 @@ impl<'a> CriSource<'a> {
         }
         // Its removal takes along, by force, every container in it. A listing that left one out shows
         // nothing of it; the records on the disk do.
-        let inventory = asked.disk()?;
-        let own = asked.stores(&inventory)?.own;
+        let (inventory, RuntimeStores { own, .. }) = self.disk()?;
         let inside = inventory
             .containers
             .iter()
@@ -160,7 +111,7 @@ impl<'a> CriSource<'a> {
 
     /// Stops a container of unknown state; `None`: it has ended for sure.
     fn stopped(&self, id: &str) -> Option<RemovalAnswer> {
-        let client = self.asked.client;
+        let client = self.client;
         if let Err(error) = client.stop_container(id, GRACE) {
             return Some(not_stopped(&error));
         }
@@ -180,19 +131,19 @@ impl ContainerSource for CriSource<'_> {
     type Listing = CriListing;
 
     fn look(&mut self) -> Result<CriListing, PreconditionError> {
-        self.look.look()
+        self.list()
     }
 
     fn stage(&self, kind: TargetKind, seen: &CriListing, gone: &[Step]) -> Plan {
         let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
         if kind == TargetKind::Log {
             let mut plan = Plan { notes: seen.listing.notes(), ..Plan::default() };
-            files::plan(self.asked, seen, &without, &mut plan);
+            self.plan_logs(seen, &without, &mut plan);
             return plan;
         }
         let mut plan = seen.listing.plan(kind, self.asked.policy, &without);
         if kind == TargetKind::Container && self.asked.scope.logs {
-            files::with_containers(self.asked, seen, &mut plan);
+            self.add_logs(seen, &mut plan);
         }
         plan
     }
@@ -203,12 +154,12 @@ impl Handler for CriSource<'_> {
         match step.target.kind {
             TargetKind::Container => self.prove_container(step),
             TargetKind::Sandbox => self.prove_sandbox(step),
-            _ => files::prove(self.asked, step, &mut self.look),
+            _ => self.prove_log(step),
         }
     }
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
-        let (client, id) = (self.asked.client, &step.target.id);
+        let (client, id) = (self.client, &step.target.id);
         match step.target.kind {
             TargetKind::Container => {
                 if step.action == Action::StopAndDelete
@@ -222,7 +173,7 @@ impl Handler for CriSource<'_> {
                 Err(error) => not_stopped(&error),
                 Ok(()) => answered(client.remove_sandbox(id)),
             },
-            _ => match files::remove(self.asked, step) {
+            _ => match self.remove_log(step) {
                 Ok(()) => RemovalAnswer::Proven,
                 Err(message) if stop::is_asked() => RemovalAnswer::Unknown(message),
                 Err(message) => RemovalAnswer::Refused(message.into()),
@@ -232,20 +183,19 @@ impl Handler for CriSource<'_> {
 
     /// Only runtime and disk together tell.
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
-        let (asked, id) = (self.asked, &step.target.id);
+        let id = &step.target.id;
         let known = match step.target.kind {
-            TargetKind::Sandbox => asked.client.sandbox_is_listed(id),
-            _ => asked.client.container_is_known(id),
+            TargetKind::Sandbox => self.client.sandbox_is_listed(id),
+            _ => self.client.container_is_known(id),
         };
-        let inventory = asked.disk()?;
-        let stores = asked.stores(&inventory)?;
+        let (inventory, stores) = self.disk()?;
         let recorded = on_disk(&inventory, &stores, id).is_some();
         // A runtime that has died cannot be asked; what its records lack it has removed.
         if recorded || known.unwrap_or(false) {
             return Ok(Some(true));
         }
         // Of damaged records nothing is proven by what they lack.
-        let damaged = inventory.stores[stores.own.get()].consistency == Consistency::Damaged;
+        let damaged = inventory[stores.own].consistency == Consistency::Damaged;
         Ok((!damaged).then_some(false))
     }
 
@@ -262,8 +212,8 @@ fn spared(verdicts: &Verdicts, id: &str) -> Option<Proof> {
     if verdicts.takes(id).is_some() {
         return None;
     }
-    let stays = verdicts.kept.iter().find(|kept| kept.id == id);
-    Some(stays.map_or(Proof::AlreadyGone, |stays| kept(stays.rule, stays.detail.clone())))
+    let stays = verdicts.kept.iter().find(|(kept, _)| kept == id);
+    Some(stays.map_or(Proof::AlreadyGone, |(_, ruling)| Proof::Kept(ruling.clone())))
 }
 
 fn process_in(id: &str) -> Option<Proof> {

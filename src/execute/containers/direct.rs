@@ -6,86 +6,44 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::execute::containers::collection::{self, Account, ContainerSource, Listing, Scope};
+use crate::execute::containers::collection::{Collection, ContainerSource, Listing};
 use crate::execute::editors::Editors;
-use crate::execute::executor::{Handler, Proof, Run};
+use crate::execute::executor::{Handler, Proof};
 use crate::execute::owner::Owners;
 use crate::execute::proof;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
-use crate::model::plan::{Action, Cause, Kept, Step, Target, TargetKind};
+use crate::model::plan::{Action, Kept, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
     self, Consistency, ContainerState, Inventory, NodeKind, Owner, Plan, Store, StoreId, StoreIx,
 };
-use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
-use crate::policy::PolicyKind;
-use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox};
+use crate::policy::containers::{Container, Pods, Sandbox};
 use crate::stores::containers_storage::cri_o::CrioMetadata;
-use crate::stores::{Measure, Scan, ScanRequest};
-
-/// Logs are files of the kubelet; they go through CRI, which says what writes to them.
-const SCOPE: Scope = Scope { containers: true, logs: false };
-
-/// Everything that a run needs.
-#[derive(Debug)]
-pub struct DiskContainers<'a> {
-    /// Those of the stores.
-    pub editors: &'a Editors,
-    /// Asked before each removal; where one may be at work, nothing is deleted.
-    pub owners: &'a Owners,
-    /// How to rescan the disk.
-    pub request: &'a ScanRequest,
-    /// The kubelet's directories.
-    pub places: &'a KubeletPlaces,
-    pub policy: &'a ContainerPolicy,
-}
-
-impl DiskContainers<'_> {
-    /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
-    /// changes. `scan` has measured the stores.
-    ///
-    /// # Errors
-    /// When an owner is at work, or the disk cannot be read.
-    pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
-        let mut account = self.account(scan);
-        collection::plan(&mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
-    }
-
-    /// Carries out what the policy asks for, and returns the plan as it was carried out.
-    ///
-    /// # Errors
-    /// As [`Self::plan`]: then nothing was deleted.
-    pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
-        let mut account = self.account(scan);
-        collection::run(run, &mut DiskSource::new(self, &scan.inventory), SCOPE, &mut account)
-    }
-
-    fn account<'s>(&self, scan: &'s Scan) -> Account<'s> {
-        Account::open(scan, own_store(self.editors, &scan.inventory))
-    }
-}
+use crate::stores::{Measure, ScanRequest};
 
 /// The store of CRI-O, as far as the disk tells: the first with a container of it.
-#[must_use]
-pub fn own_store(editors: &Editors, inventory: &Inventory) -> Option<StoreIx> {
+pub(super) fn own_store(editors: &Editors, inventory: &Inventory) -> Option<StoreIx> {
     let mut containers = inventory.containers.iter().filter(|one| one.owner == Owner::CriO);
-    let editable = |store: StoreIx| editors.store(&inventory.stores[store.get()]).is_ok();
+    let editable = |store: StoreIx| editors.store(&inventory[store]).is_ok();
     containers.find(|one| editable(one.store)).map(|one| one.store)
 }
 
 /// Lists containers, and caches what cannot change any more.
-struct DiskSource<'a> {
-    direct: &'a DiskContainers<'a>,
+pub(super) struct DiskSource<'a> {
+    asked: &'a Collection<'a>,
+    editors: &'a Editors,
+    /// Asked before each removal; where one may be at work, nothing is deleted.
+    owners: &'a Owners,
     /// Of which store anything goes.
-    own: Option<Store>,
+    own: Option<&'a Store>,
     ended: HashMap<String, CrioMetadata>,
 }
 
 #[derive(Default)]
-struct DiskListing {
+pub(super) struct DiskListing {
     listing: Listing,
     /// What stays whatever the policy says.
     barred: HashMap<String, Ruling>,
@@ -102,9 +60,9 @@ impl ContainerSource for DiskSource<'_> {
 
     fn look(&mut self) -> Result<DiskListing, PreconditionError> {
         let scan =
-            proof::rescan(ScanRequest { measure: Measure::RecordsAndMounts, ..self.direct.request.clone() })?;
+            proof::rescan(ScanRequest { measure: Measure::RecordsAndMounts, ..self.asked.request.clone() })?;
         let inventory = &scan.inventory;
-        self.direct.owners.absent(inventory)?;
+        self.owners.absent(inventory)?;
         let mut seen = DiskListing::default();
         for one in &inventory.containers {
             match one.owner {
@@ -121,20 +79,20 @@ impl ContainerSource for DiskSource<'_> {
 
     fn stage(&self, kind: TargetKind, seen: &DiskListing, gone: &[Step]) -> Plan {
         let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
-        let mut plan = seen.listing.plan(kind, self.direct.policy, &without);
+        let mut plan = seen.listing.plan(kind, self.asked.policy, &without);
         if kind == TargetKind::Container {
             plan.kept.extend(seen.others.iter().cloned());
         }
         for stays in &mut plan.kept {
-            if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&stays.target.id) {
-                (stays.rule, stays.detail) = (*rule, detail.clone());
+            if let Some(ruling) = seen.barred.get(&stays.target.id) {
+                *stays = Kept::new(stays.target.clone(), ruling.clone());
             }
         }
         // Directories of pods that are not the kubelet's make everything else doubtful, too.
         let unknown = seen.listing.pods.unknown.as_ref().map(|why| Ruling::keeps(Rule::PodsUnknown, why));
         for step in plan.steps.clone() {
-            if let Some(Ruling { rule, detail, .. }) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
-                plan.spare(step.target, *rule, detail.clone());
+            if let Some(ruling) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
+                plan.spare(step.target, ruling.clone());
             }
         }
         for step in &mut plan.steps {
@@ -155,9 +113,7 @@ impl Handler for DiskSource<'_> {
         let Some(Kept { rule, detail, .. }) = kept.into_iter().find(|stays| stays.target.id == *id) else {
             return Ok(Proof::AlreadyGone);
         };
-        // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
-        let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
-        if by_limit && self.direct.policy.decides == PolicyKind::Kubelet && rule == Rule::WithinLimits {
+        if self.asked.is_by_floor(step) && rule == Rule::WithinLimits {
             return Ok(Proof::MayGo);
         }
         Ok(Proof::Kept(Ruling::keeps(rule, detail)))
@@ -165,7 +121,7 @@ impl Handler for DiskSource<'_> {
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let kept = |rule, why: String| RemovalAnswer::Kept(Ruling::keeps(rule, why));
-        let editor = match self.own.as_ref().map(|own| self.direct.editors.store(own)) {
+        let editor = match self.own.map(|own| self.editors.store(own)) {
             Some(Ok(editor)) => editor,
             Some(Err(why)) => return kept(Rule::OutOfReach, why.to_owned()),
             None => return kept(Rule::OutOfReach, "no store is identified as CRI-O's".into()),
@@ -182,26 +138,30 @@ impl Handler for DiskSource<'_> {
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
-        self.direct.editors.reserve_file_bytes(device)
+        self.editors.reserve_file_bytes(device)
     }
 }
 
 impl<'a> DiskSource<'a> {
-    fn new(direct: &'a DiskContainers<'a>, inventory: &Inventory) -> Self {
-        let own = own_store(direct.editors, inventory).map(|at| inventory.stores[at.get()].clone());
-        Self { direct, own, ended: HashMap::new() }
+    pub(super) fn new(
+        asked: &'a Collection<'a>,
+        editors: &'a Editors,
+        owners: &'a Owners,
+        own: Option<&'a Store>,
+    ) -> Self {
+        Self { asked, editors, owners, own, ended: HashMap::new() }
     }
 
     /// The rule by which nothing of a store's goes.
     fn closed(&self, store: &Store) -> Option<Ruling> {
-        if self.direct.owners.are_ignored() {
+        if self.owners.are_ignored() {
             let why =
                 "the runtime may be running (--while-runtime-runs) and has newer information: use --via cri";
             return Some(Ruling::keeps(Rule::OwnerAtWork, why));
         }
-        match self.direct.editors.store(store) {
+        match self.editors.store(store) {
             Err(why) => Some(Ruling::keeps(Rule::OutOfReach, why)),
-            Ok(_) if self.own.as_ref().map(StoreId::of) != Some(StoreId::of(store)) => {
+            Ok(_) if self.own.map(StoreId::of) != Some(StoreId::of(store)) => {
                 Some(Ruling::keeps(Rule::OutOfReach, "another store is identified as CRI-O's"))
             }
             Ok(_) if store.consistency != Consistency::Consistent => Some(Ruling::keeps(
@@ -229,7 +189,7 @@ impl<'a> DiskSource<'a> {
                 Some(Ruling::keeps(Rule::StateUnknown, "its record does not say that it has exited"))
             }
         };
-        let closed = self.closed(&inventory.stores[one.store.get()]);
+        let closed = self.closed(&inventory[one.store]);
         if let Some(ruling) = closed.or(unfinished).or(unread) {
             seen.barred.insert(one.id.to_string(), ruling);
         }
@@ -282,7 +242,7 @@ impl<'a> DiskSource<'a> {
         if let Some(facts) = self.ended.get(one.id.as_str()) {
             return Ok(facts.clone());
         }
-        let nodes = one.holds.iter().map(|node| &inventory.nodes[node.get()]);
+        let nodes = one.holds.iter().map(|node| &inventory[*node]);
         let directory = nodes.into_iter().find(|node| node.kind == NodeKind::ContainerMetadata);
         let directory = directory.ok_or("its directory is unknown")?;
         let facts = CrioMetadata::read(&directory.path).map_err(|error| error.to_string())?;
@@ -294,7 +254,7 @@ impl<'a> DiskSource<'a> {
 
     /// Which of the pods are gone.
     fn pods(&self, seen: &DiskListing) -> Result<Pods, String> {
-        let DiskContainers { request, places, .. } = *self.direct;
+        let Collection { request, places, .. } = *self.asked;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
         known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| with_causes(&error))?;
         let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));

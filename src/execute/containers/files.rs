@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::execute::containers::look::{CriContainers, CriListing, CriLook};
+use crate::execute::containers::look::{CriListing, CriSource};
 use crate::execute::executor::Proof;
 use crate::execute::remover::PreconditionError;
 use crate::model::Plan;
@@ -23,35 +23,204 @@ use crate::policy::containers::logs::{self, LinkTarget, LogDirectoryState};
 use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
 
-/// The logs stage: directories of deleted pods, then dangling links.
-pub(super) fn plan(asked: &CriContainers<'_>, seen: &CriListing, without: &BTreeSet<&str>, plan: &mut Plan) {
-    let directories = match &seen.log_directories {
-        Ok(directories) => directories,
-        // As the kubelet: without the directories, no link is looked at.
-        Err(why) => return plan.fail(Phase::List, why.clone()),
-    };
-    let mut gone = Vec::new();
-    for directory in directories {
-        let ruling = directory_stays(asked, seen, without, directory);
-        if ruling.is_none() {
-            gone.push(directory.path.clone());
-            gone.push(asked.places.pod_logs.join(&directory.name));
+impl CriSource<'_> {
+    /// The logs stage: directories of deleted pods, then dangling links.
+    pub(super) fn plan_logs(&self, seen: &CriListing, without: &BTreeSet<&str>, plan: &mut Plan) {
+        let directories = match &seen.log_directories {
+            Ok(directories) => directories,
+            // As the kubelet: without the directories, no link is looked at.
+            Err(why) => return plan.fail(Phase::List, why.clone()),
+        };
+        let mut gone = Vec::new();
+        for directory in directories {
+            let ruling = self.directory_stays(seen, without, directory);
+            if ruling.is_none() {
+                gone.push(directory.path.clone());
+                gone.push(self.asked.places.pod_logs.join(&directory.name));
+            }
+            decide(plan, &directory.path, Cause::PodGone, directory.size.bytes, ruling);
         }
-        decide(plan, &directory.path, Cause::PodGone, directory.size.bytes, ruling);
+        let links = match node_logs::links(&self.asked.request.sysroot, self.asked.places) {
+            Ok(links) => links,
+            Err(error) => return plan.fail(Phase::List, error.to_string()),
+        };
+        for link in links {
+            // What a dry run would remove before counts as removed.
+            let into_gone = |path: &PathBuf| link.target.starts_with(path);
+            let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
+            let ruling = self.link_stays(seen, without, &Link { dangling, ..link.clone() });
+            // Links of running containers are never candidates.
+            if ruling.as_ref().is_none_or(|ruling| ruling.rule != Rule::LeadsSomewhere) {
+                decide(plan, &link.path, Cause::Dangling, node_logs::measure(&link.path).bytes, ruling);
+            }
+        }
     }
-    let links = match node_logs::links(&asked.request.sysroot, asked.places) {
-        Ok(links) => links,
-        Err(error) => return plan.fail(Phase::List, error.to_string()),
-    };
-    for link in links {
-        // What a dry run would remove before counts as removed.
-        let into_gone = |path: &PathBuf| link.target.starts_with(path);
-        let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
-        let ruling = link_stays(asked, seen, without, &Link { dangling, ..link.clone() });
-        // Links of running containers are never candidates.
-        if ruling.as_ref().is_none_or(|ruling| ruling.rule != Rule::LeadsSomewhere) {
-            decide(plan, &link.path, Cause::Dangling, node_logs::measure(&link.path).bytes, ruling);
+
+    fn directory_stays(
+        &self,
+        seen: &CriListing,
+        without: &BTreeSet<&str>,
+        directory: &node_logs::LogDirectory,
+    ) -> Option<Ruling> {
+        let name = directory.name.to_str().unwrap_or_default();
+        let pod = logs::uid_in_directory(name);
+        if self.asked.policy.decides == PolicyKind::Kubelet {
+            // Two promises of ours hold for it as well: what is read stays, and what lives.
+            if !logs::kubelet_directory(name, &seen.listing.pods) {
+                return Some(Ruling::keeps(Rule::PodKnown, "its pod may still exist"));
+            }
+            return is_read(seen, &directory.path);
         }
+        let open = reader(seen, &directory.path);
+        let facts = LogDirectoryState {
+            pod,
+            occupied: pod.is_some_and(|uid| seen.has_pod(uid, without)),
+            newest: directory.size.newest,
+            open: open.as_ref().map(Option::as_deref).map_err(|why| *why),
+        };
+        let now = jiff::Timestamp::now();
+        logs::exact_directory(&facts, &seen.listing.pods, self.asked.policy.min_age, now)
+    }
+
+    fn link_stays(&self, seen: &CriListing, without: &BTreeSet<&str>, link: &Link) -> Option<Ruling> {
+        let id = link.name.to_str().and_then(logs::id_in_link);
+        let named = match id {
+            None => LinkTarget::Nobody,
+            Some(id) if without.contains(id) => LinkTarget::Unknown,
+            Some(id) => match seen.listing.containers.iter().find(|one| one.id == id) {
+                Some(one) => LinkTarget::State(one.state),
+                // CRI-O leaves out of its listing what is being made.
+                None if link.dangling => match self.client.container(id) {
+                    Ok(None) => LinkTarget::Unknown,
+                    Ok(Some(details)) => LinkTarget::State(details.state),
+                    Err(_) => LinkTarget::Failed,
+                },
+                None => LinkTarget::Unknown,
+            },
+        };
+        match self.asked.policy.decides {
+            PolicyKind::Exact => {
+                logs::exact_link(link.dangling, self.asked.places.is_pod_log(&link.target), named)
+            }
+            PolicyKind::Kubelet if logs::kubelet_link(link.dangling, named) => None,
+            PolicyKind::Kubelet if !link.dangling => {
+                Some(Ruling::keeps(Rule::LeadsSomewhere, "its log exists"))
+            }
+            PolicyKind::Kubelet => Some(Ruling::keeps(Rule::Running, "its container has not exited")),
+        }
+    }
+
+    /// Logs of the containers that go, each after its container.
+    pub(super) fn add_logs(&self, seen: &CriListing, plan: &mut Plan) {
+        let containers = std::mem::take(&mut plan.steps);
+        for container in containers {
+            let id = container.target.id.clone();
+            let whole_pod = container.cause == Cause::PodGone;
+            plan.steps.push(container);
+            // Those of a pod that is gone go with their directory.
+            let Some(log) = seen.log_paths.get(&id).map(PathBuf::from).filter(|_| !whole_pod) else {
+                continue;
+            };
+            for path in self.files_of(&log) {
+                let ruling = is_read(seen, &path);
+                decide(plan, &path, Cause::WithContainer, node_logs::measure(&path).bytes, ruling);
+            }
+        }
+    }
+
+    /// A container's log, and those that were rotated away from it: `0.log`, `0.log.20261121-101112`,
+    /// `0.log.20261121-101112.gz`.
+    fn files_of(&self, log: &Path) -> Vec<PathBuf> {
+        let places = self.asked.places;
+        let inside = places.is_pod_log(log) && log.components().all(|part| part.as_os_str() != "..");
+        let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(OsStr::to_str)) else {
+            return Vec::new();
+        };
+        let directory_name = directory.parent().and_then(Path::file_name).and_then(OsStr::to_str);
+        if !inside || !name.ends_with(".log") || directory_name.and_then(logs::uid_in_directory).is_none() {
+            return Vec::new();
+        }
+        let Ok(entries) = self.asked.request.sysroot.list(directory) else { return Vec::new() };
+        let rotated = format!("{name}.");
+        let of_it = |entry: &str| entry == name || entry.starts_with(&rotated);
+        let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
+        names.filter(|entry| of_it(entry)).map(|entry| directory.join(entry)).collect()
+    }
+
+    /// Proves it again.
+    pub(super) fn prove_log(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
+        let path = PathBuf::from(&step.target.id);
+        if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            return Ok(Proof::AlreadyGone);
+        }
+        let seen = self.list()?;
+        let nobody = BTreeSet::new();
+        let ruling = match step.cause {
+            Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
+                Some((id, _)) => {
+                    Some(Ruling::keeps(Rule::ContainerThere, format!("its container {id} still exists")))
+                }
+                None => is_read(&seen, &path),
+            },
+            Cause::Dangling => {
+                let links = node_logs::links(&self.asked.request.sysroot, self.asked.places);
+                match links.map(|links| links.into_iter().find(|link| link.path == path)) {
+                    Ok(Some(link)) => self.link_stays(&seen, &nobody, &link),
+                    Ok(None) => return Ok(Proof::AlreadyGone),
+                    Err(error) => Some(Ruling::keeps(Rule::Unreadable, error.to_string())),
+                }
+            }
+            _ => {
+                let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
+                match directories.find(|directory| directory.path == path) {
+                    Some(directory) => self.directory_stays(&seen, &nobody, directory),
+                    None => Some(Ruling::keeps(Rule::Unreadable, "no longer listed")),
+                }
+            }
+        };
+        let ruling = ruling.or_else(|| mounted(&path).map(|why| Ruling::keeps(Rule::Mounted, why)));
+        Ok(ruling.map_or(Proof::MayGo, Proof::Kept))
+    }
+
+    /// Removes a directory, a file or a link.
+    pub(super) fn remove_log(&self, step: &Step) -> Result<(), String> {
+        let path = PathBuf::from(&step.target.id);
+        let base = match step.cause {
+            Cause::Dangling => &self.asked.places.container_logs,
+            _ => &self.asked.places.pod_logs,
+        };
+        let (root, base) = self.opened(base)?;
+        // The id of a container's log is as the runtime wrote it; those of others have no symlinks.
+        let inside = path.strip_prefix(&base).or_else(|_| path.strip_prefix(&self.asked.places.pod_logs));
+        let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
+        let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
+            return Err(format!("{} is the base directory itself", path.display()));
+        };
+        let opener = Opener::detect(root.as_fd());
+        let directory = opener
+            .beneath(root.as_fd(), parent, beneath::DIRECTORY, false)
+            .map_err(|error| format!("{}: {error}", base.join(parent).display()))?;
+        if step.cause == Cause::Dangling && !node_logs::is_dangling(&path) {
+            return Err("its target exists now".into());
+        }
+        let done = removal::remove(directory.as_fd(), &base.join(parent), name);
+        match done.failures.first() {
+            None if done.interrupted => Err("ended by a signal".into()),
+            None => Ok(()),
+            Some(failure) => Err(failure.to_string()),
+        }
+    }
+
+    fn opened(&self, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
+        let base = self
+            .asked
+            .request
+            .sysroot
+            .resolve(base)
+            .map_err(|error| format!("{}: {error}", base.display()))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&base, flags, Mode::empty());
+        root.map(|root| (root, base.clone())).map_err(|error| format!("{}: {error}", base.display()))
     }
 }
 
@@ -63,165 +232,21 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Option
     let id = path.display().to_string();
     let names = vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()];
     let target = Target { kind: TargetKind::Log, store: None, id, names, leak: None };
-    match ruling {
-        Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target, rule, detail }),
-        // A name that is not UTF-8 can neither be reported nor found again by its text.
-        None if path.to_str().is_none() => {
-            let detail = "its name is not valid UTF-8".into();
-            plan.kept.push(Kept { target, rule: Rule::NotAPod, detail });
-        }
+    // A name that is not UTF-8 can neither be reported nor found again by its text.
+    let nameless = || path.to_str().is_none().then_some("its name is not valid UTF-8");
+    match ruling.or_else(|| nameless().map(|why| Ruling::keeps(Rule::NotAPod, why))) {
+        Some(ruling) => plan.kept.push(Kept::new(target, ruling)),
         None => plan.steps.push(Step { log_bytes: bytes, ..Step::new(target, cause) }),
     }
 }
 
-fn directory_stays(
-    asked: &CriContainers<'_>,
-    seen: &CriListing,
-    without: &BTreeSet<&str>,
-    directory: &node_logs::LogDirectory,
-) -> Option<Ruling> {
-    let name = directory.name.to_str().unwrap_or_default();
-    let pod = logs::uid_in_directory(name);
-    let open = reader(seen, &directory.path);
-    if asked.policy.decides == PolicyKind::Kubelet {
-        // Two promises of ours hold for it as well: what is read stays, and what lives.
-        if !logs::kubelet_directory(name, &seen.listing.pods) {
-            return Some(Ruling::keeps(Rule::PodKnown, "its pod may still exist"));
-        }
-        return is_read(open);
-    }
-    let facts = LogDirectoryState {
-        pod,
-        occupied: pod.is_some_and(|uid| seen.has_pod(uid, without)),
-        newest: directory.size.newest,
-        open: match &open {
-            Ok(who) => Ok(who.as_deref()),
-            Err(why) => Err(why),
-        },
-    };
-    let now = jiff::Timestamp::now();
-    logs::exact_directory(&facts, &seen.listing.pods, asked.policy.min_age, now)
-}
-
-fn reader(seen: &CriListing, path: &Path) -> Result<Option<String>, String> {
-    match &seen.processes {
-        Ok(processes) => node_logs::reader(processes, path).map_err(str::to_owned),
-        Err(why) => Err(why.clone()),
-    }
+fn reader<'s>(seen: &'s CriListing, path: &Path) -> Result<Option<String>, &'s str> {
+    node_logs::reader(seen.processes.as_ref().map_err(String::as_str)?, path)
 }
 
 /// Whoever has it open, or may have, keeps it.
-fn is_read(reader: Result<Option<String>, String>) -> Option<Ruling> {
-    match reader {
-        Ok(None) => None,
-        Ok(Some(who)) => Some(Ruling::keeps(Rule::Open, format!("{who} has it open"))),
-        Err(why) => {
-            Some(Ruling::keeps(Rule::Open, format!("cannot determine which process has it open: {why}")))
-        }
-    }
-}
-
-fn link_stays(
-    asked: &CriContainers<'_>,
-    seen: &CriListing,
-    without: &BTreeSet<&str>,
-    link: &Link,
-) -> Option<Ruling> {
-    let id = link.name.to_str().and_then(logs::id_in_link);
-    let named = match id {
-        None => LinkTarget::Nobody,
-        Some(id) if without.contains(id) => LinkTarget::Unknown,
-        Some(id) => match seen.listing.containers.iter().find(|one| one.id == id) {
-            Some(one) => LinkTarget::State(one.state),
-            // CRI-O leaves out of its listing what is being made.
-            None if link.dangling => match asked.client.container(id) {
-                Ok(None) => LinkTarget::Unknown,
-                Ok(Some(details)) => LinkTarget::State(details.state),
-                Err(_) => LinkTarget::Failed,
-            },
-            None => LinkTarget::Unknown,
-        },
-    };
-    match asked.policy.decides {
-        PolicyKind::Exact => logs::exact_link(link.dangling, asked.places.is_pod_log(&link.target), named),
-        PolicyKind::Kubelet if logs::kubelet_link(link.dangling, named) => None,
-        PolicyKind::Kubelet if !link.dangling => Some(Ruling::keeps(Rule::LeadsSomewhere, "its log exists")),
-        PolicyKind::Kubelet => Some(Ruling::keeps(Rule::Running, "its container has not exited")),
-    }
-}
-
-/// Logs of the containers that go, each after its container.
-pub(super) fn with_containers(asked: &CriContainers<'_>, seen: &CriListing, plan: &mut Plan) {
-    let containers = std::mem::take(&mut plan.steps);
-    for container in containers {
-        let id = container.target.id.clone();
-        let whole_pod = container.cause == Cause::PodGone;
-        plan.steps.push(container);
-        // Those of a pod that is gone go with their directory.
-        let Some(log) = seen.log_paths.get(&id).map(PathBuf::from).filter(|_| !whole_pod) else { continue };
-        for path in files_of(asked, &log) {
-            let ruling = is_read(reader(seen, &path));
-            decide(plan, &path, Cause::WithContainer, node_logs::measure(&path).bytes, ruling);
-        }
-    }
-}
-
-/// A container's log, and those that were rotated away from it: `0.log`, `0.log.20261121-101112`,
-/// `0.log.20261121-101112.gz`.
-fn files_of(asked: &CriContainers<'_>, log: &Path) -> Vec<PathBuf> {
-    let places = asked.places;
-    let inside = places.is_pod_log(log) && log.components().all(|part| part.as_os_str() != "..");
-    let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(OsStr::to_str)) else {
-        return Vec::new();
-    };
-    let directory_name = directory.parent().and_then(Path::file_name).and_then(OsStr::to_str);
-    if !inside || !name.ends_with(".log") || directory_name.and_then(logs::uid_in_directory).is_none() {
-        return Vec::new();
-    }
-    let Ok(entries) = asked.request.sysroot.list(directory) else { return Vec::new() };
-    let rotated = format!("{name}.");
-    let of_it = |entry: &str| entry == name || entry.starts_with(&rotated);
-    let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
-    names.filter(|entry| of_it(entry)).map(|entry| directory.join(entry)).collect()
-}
-
-/// Proves it again.
-pub(super) fn prove(
-    asked: &CriContainers<'_>,
-    step: &Step,
-    look: &mut CriLook<'_>,
-) -> Result<Proof, PreconditionError> {
-    let path = PathBuf::from(&step.target.id);
-    if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return Ok(Proof::AlreadyGone);
-    }
-    let seen = look.look()?;
-    let nobody = BTreeSet::new();
-    let ruling = match step.cause {
-        Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
-            Some((id, _)) => {
-                Some(Ruling::keeps(Rule::ContainerThere, format!("its container {id} still exists")))
-            }
-            None => is_read(reader(&seen, &path)),
-        },
-        Cause::Dangling => {
-            let links = node_logs::links(&asked.request.sysroot, asked.places);
-            match links.map(|links| links.into_iter().find(|link| link.path == path)) {
-                Ok(Some(link)) => link_stays(asked, &seen, &nobody, &link),
-                Ok(None) => return Ok(Proof::AlreadyGone),
-                Err(error) => Some(Ruling::keeps(Rule::Unreadable, error.to_string())),
-            }
-        }
-        _ => {
-            let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
-            match directories.find(|directory| directory.path == path) {
-                Some(directory) => directory_stays(asked, &seen, &nobody, directory),
-                None => Some(Ruling::keeps(Rule::Unreadable, "no longer listed")),
-            }
-        }
-    };
-    let ruling = ruling.or_else(|| mounted(&path).map(|why| Ruling::keeps(Rule::Mounted, why)));
-    Ok(ruling.map_or(Proof::MayGo, Proof::Kept))
+fn is_read(seen: &CriListing, path: &Path) -> Option<Ruling> {
+    logs::open(reader(seen, path).as_ref().map(Option::as_deref).map_err(|why| *why))
 }
 
 fn belongs(path: &Path, log: &str) -> bool {
@@ -245,40 +270,4 @@ fn mounted(path: &Path) -> Option<String> {
     }
     let user = all.user(path, &[])?;
     Some(format!("process {} has it or something in it mounted", user.pid))
-}
-
-/// Removes a directory, a file or a link.
-pub(super) fn remove(asked: &CriContainers<'_>, step: &Step) -> Result<(), String> {
-    let path = PathBuf::from(&step.target.id);
-    let base = match step.cause {
-        Cause::Dangling => &asked.places.container_logs,
-        _ => &asked.places.pod_logs,
-    };
-    let (root, base) = opened(asked, base)?;
-    // The id of a container's log is as the runtime wrote it; those of others have no symlinks.
-    let inside = path.strip_prefix(&base).or_else(|_| path.strip_prefix(&asked.places.pod_logs));
-    let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
-    let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
-        return Err(format!("{} is the base directory itself", path.display()));
-    };
-    let opener = Opener::detect(root.as_fd());
-    let directory = opener
-        .beneath(root.as_fd(), parent, beneath::DIRECTORY, false)
-        .map_err(|error| format!("{}: {error}", base.join(parent).display()))?;
-    if step.cause == Cause::Dangling && !node_logs::is_dangling(&path) {
-        return Err("its target exists now".into());
-    }
-    let done = removal::remove(directory.as_fd(), &base.join(parent), name);
-    match done.failures.first() {
-        None if done.interrupted => Err("ended by a signal".into()),
-        None => Ok(()),
-        Some(failure) => Err(failure.to_string()),
-    }
-}
-
-fn opened(asked: &CriContainers<'_>, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
-    let base = asked.request.sysroot.resolve(base).map_err(|error| format!("{}: {error}", base.display()))?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&base, flags, Mode::empty());
-    root.map(|root| (root, base.clone())).map_err(|error| format!("{}: {error}", base.display()))
 }

@@ -1,18 +1,16 @@
-//! What is asked of a collection through the runtime, and current listings of runtime and kubelet.
+//! Current listings of runtime and kubelet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, StorePlace};
-use crate::execute::containers::collection::{Listing, Scope};
+use crate::execute::containers::collection::{Collection, Listing};
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::model::display::with_causes;
 use crate::node::logs as node_logs;
-use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
-use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, logs};
-use crate::stores::ScanRequest;
+use crate::policy::containers::{Container, Pods, Sandbox, logs};
 use crate::sys::processes::Processes;
 
 /// Looking through all files that all processes have open takes long on a busy node. What is
@@ -44,33 +42,6 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
     }
 }
 
-/// Which containers, sandboxes and logs to collect through a runtime, and with what.
-pub struct CriContainers<'a> {
-    pub client: &'a Client,
-    /// Which store it serves.
-    pub place: &'a StorePlace,
-    /// How to look at the disk again.
-    pub request: &'a ScanRequest,
-    /// What the kubelet keeps where.
-    pub places: &'a KubeletPlaces,
-    pub policy: &'a ContainerPolicy,
-    pub scope: Scope,
-}
-
-impl std::fmt::Debug for CriContainers<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CriContainers").field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
-
-/// Lists containers, and caches what cannot change any more.
-pub(super) struct CriLook<'a> {
-    asked: &'a CriContainers<'a>,
-    /// Of containers that have ended; none of them starts again.
-    ended: HashMap<String, ContainerDetails>,
-    processes: Option<(Instant, Result<Processes, String>)>,
-}
-
 pub(super) struct CriListing {
     pub(super) listing: Listing,
     /// Where the logs of those that have ended are.
@@ -80,13 +51,23 @@ pub(super) struct CriListing {
     pub(super) processes: Result<Processes, String>,
 }
 
-impl<'a> CriLook<'a> {
-    pub(super) fn new(asked: &'a CriContainers<'a>) -> Self {
-        Self { asked, ended: HashMap::new(), processes: None }
+/// The containers of one runtime: lists them, and caches what cannot change any more.
+pub(super) struct CriSource<'a> {
+    pub(super) asked: &'a Collection<'a>,
+    pub(super) client: &'a Client,
+    pub(super) place: &'a StorePlace,
+    /// Of containers that have ended; none of them starts again.
+    ended: HashMap<String, ContainerDetails>,
+    processes: Option<(Instant, Result<Processes, String>)>,
+}
+
+impl<'a> CriSource<'a> {
+    pub(super) fn new(asked: &'a Collection<'a>, client: &'a Client, place: &'a StorePlace) -> Self {
+        Self { asked, client, place, ended: HashMap::new(), processes: None }
     }
 
-    pub(super) fn look(&mut self) -> Result<CriListing, PreconditionError> {
-        let CriContainers { client, request, places, scope, .. } = *self.asked;
+    pub(super) fn list(&mut self) -> Result<CriListing, PreconditionError> {
+        let (client, Collection { request, places, scope, .. }) = (self.client, *self.asked);
         // The kubelet makes a pod's directory before all else, and removes it last. So that is
         // looked at last: of what was seen before, no directory is missing only by now.
         let log_directories = match scope.logs {
@@ -132,7 +113,7 @@ impl<'a> CriLook<'a> {
         if let Some(details) = self.ended.get(id) {
             return Ok(Some(details.clone()));
         }
-        let details = self.asked.client.container(id)?;
+        let details = self.client.container(id)?;
         if let Some(details) = &details
             && details.state == ContainerState::Exited
         {
@@ -154,7 +135,7 @@ impl<'a> CriLook<'a> {
         sandboxes: &'b [RuntimeSandbox],
         of_logs: impl Iterator<Item = (&'b str, &'b str)>,
     ) -> Result<Pods, String> {
-        let CriContainers { request, places, .. } = *self.asked;
+        let Collection { request, places, .. } = *self.asked;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
         let running = sandboxes.iter().filter(|one| one.ready).map(|one| one.pod_uid.as_str());
         known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;

@@ -11,6 +11,75 @@ mod direct;
 mod files;
 mod look;
 
-pub use collection::Scope;
-pub use direct::{DiskContainers, own_store};
-pub use look::CriContainers;
+use std::time::Duration;
+
+use crate::execute::executor::Run;
+use crate::execute::measure::SettlePatience;
+use crate::execute::remover::PreconditionError;
+use crate::execute::runtime_match::RuntimeStores;
+use crate::model::{Inventory, Plan, StoreIx};
+use crate::stores::Scan;
+
+use collection::Account;
+pub use collection::{Backend, Collection, Scope};
+use direct::{DiskSource, own_store};
+use look::CriSource;
+
+impl Collection<'_> {
+    /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
+    /// changes and everything is deleted that is to be deleted. `scan` has measured the stores.
+    ///
+    /// # Errors
+    /// When the runtime cannot be asked, an owner is at work, or the disk cannot be read.
+    pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
+        let own = self.own_store(&scan.inventory);
+        let mut account = Account::open(scan, own);
+        match self.backend {
+            Backend::Cri(client, place) => {
+                collection::plan(&mut CriSource::new(self, client, place), self.scope, &mut account)
+            }
+            Backend::Disk(editors, owners) => {
+                let own = own.map(|own| &scan.inventory[own]);
+                collection::plan(&mut DiskSource::new(self, editors, owners, own), self.scope, &mut account)
+            }
+        }
+    }
+
+    /// Carries out what the policy asks for, and returns the plan as it was carried out.
+    ///
+    /// # Errors
+    /// As [`Self::plan`]: then nothing was deleted.
+    pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
+        let own = self.own_store(&scan.inventory);
+        let mut account = Account::open(scan, own);
+        match self.backend {
+            Backend::Cri(client, place) => {
+                // containerd unlinks a writable layer with its next collection, seconds after its answer.
+                let still = run.patience.still.max(Duration::from_secs(5));
+                let patience = SettlePatience { still, ..run.patience };
+                let before = std::mem::replace(&mut run.patience, patience);
+                let plan =
+                    collection::run(run, &mut CriSource::new(self, client, place), self.scope, &mut account);
+                run.patience = before;
+                plan
+            }
+            Backend::Disk(editors, owners) => {
+                let own = own.map(|own| &scan.inventory[own]);
+                collection::run(
+                    run,
+                    &mut DiskSource::new(self, editors, owners, own),
+                    self.scope,
+                    &mut account,
+                )
+            }
+        }
+    }
+
+    /// The store that the containers are of.
+    fn own_store(&self, inventory: &Inventory) -> Option<StoreIx> {
+        match self.backend {
+            Backend::Cri(_, place) => RuntimeStores::find(place, inventory).map(|stores| stores.own),
+            Backend::Disk(editors, _) => own_store(editors, inventory),
+        }
+    }
+}

@@ -111,14 +111,14 @@ fn the_stores_of_a_runtime() {
     };
     let inventory = inventory();
     let own = |place| RuntimeStores::find(&place, &inventory).map(|stores| stores.own.get());
-    let storage = StoreType::ContainersStorage;
+    let storage = StoreKind::ContainersStorage;
     assert_eq!(own(place(storage, "/g", Some("overlay"))), Some(0));
     assert_eq!(own(place(storage, "/g", Some("vfs"))), Some(4), "one root, two drivers");
     assert_eq!(own(place(storage, "/g", Some("btrfs"))), None);
     assert_eq!(own(place(storage, "/other", None)), Some(2));
     assert_eq!(own(place(storage, "/extra", None)), None, "read-only");
     assert_eq!(own(place(storage, "/c", None)), None, "another kind");
-    assert_eq!(own(place(StoreType::Containerd, "/c", Some("native"))), Some(3), "all snapshotters");
+    assert_eq!(own(place(StoreKind::Containerd, "/c", Some("native"))), Some(3), "all snapshotters");
     let found = RuntimeStores::find(&place(storage, "/g", None), &inventory);
     assert_eq!(found, Some(graphroot()));
 }

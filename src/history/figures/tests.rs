@@ -33,7 +33,7 @@ fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u
         ClockReading { wall: at(seconds + 1), boot_id: "b".into(), since_boot: 0, synchronised: true };
     let nothing = Inventory::default();
     let mut record = ScanRecord::new(&nothing, &Refs::new(&nothing), at(seconds + 1), clock, None);
-    let seen = |root| SeenStore { key: key(root), filesystem: 0, consistency: Consistency::Consistent };
+    let seen = |root| SeenStore { key: key(root), consistency: Consistency::Consistent };
     record.stores = stores.iter().map(|(root, _)| seen(root)).collect();
     let figures =
         stores.iter().map(|(_, layers)| Figures { layers: *layers, ..Figures::default() }).collect();

@@ -44,12 +44,12 @@ prop_compose! {
 prop_compose! {
     fn store()(
         kind in select(vec![StoreKind::ContainersStorage, StoreKind::Containerd]),
-        root in path(), driver in ".*", filesystem in any::<usize>(),
+        root in path(), driver in ".*",
         consistency in select(vec![
             Consistency::Consistent, Consistency::WriterActive, Consistency::Damaged
         ]),
     ) -> SeenStore {
-        SeenStore { key: StoreId::new(kind, root, driver), filesystem, consistency }
+        SeenStore { key: StoreId::new(kind, root, driver), consistency }
     }
 }
 

@@ -106,7 +106,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
     }
     let kind_of_node = |node: NodeIx| {
         let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).min();
-        match inventory.nodes[node.get()].kind {
+        match inventory[node].kind {
             NodeKind::StoreMetadata | NodeKind::StoreRecords => LineKind::Metadata,
             // Several images hold it, so that each of them may be deleted, but not all.
             _ if refs.use_of(inventory, node).is_some() && held != Some(LineKind::Artifacts) => {

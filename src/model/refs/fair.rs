@@ -51,7 +51,7 @@ fn sum(all: impl IntoIterator<Item = u64>) -> u64 {
 
 /// What nodes count in a store's size as `du` says it: temporary files lie outside of the store.
 pub fn size_in_store(inventory: &Inventory, at: NodeIx) -> u64 {
-    let node = &inventory.nodes[at.get()];
+    let node = &inventory[at];
     if node.kind == NodeKind::TemporaryFile { 0 } else { node.size.bytes }
 }
 
@@ -103,8 +103,8 @@ pub fn fair(inventory: &Inventory, refs: &Refs, bytes: impl Fn(NodeIx) -> u64) -
 
 fn id(inventory: &Inventory, root: Root) -> &str {
     match root {
-        Root::Image(at) => inventory.images[at.get()].id.as_str(),
-        Root::Container(at) => inventory.containers[at.get()].id.as_str(),
+        Root::Image(at) => inventory[at].id.as_str(),
+        Root::Container(at) => inventory[at].id.as_str(),
         Root::Leak(_) => "",
     }
 }

@@ -26,12 +26,12 @@ names! {
 /// Works out why an image stays.
 #[must_use]
 pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
-    let image: &Image = &inventory.images[at.get()];
+    let image: &Image = &inventory[at];
     if refs.is_named(at) || refs.needed_elsewhere(inventory, at).is_some() {
         Standing::InUse
     } else if !image.pinned_by.is_empty() {
         Standing::Pinned
-    } else if inventory.stores[image.store.get()].read_only {
+    } else if inventory[image.store].read_only {
         Standing::ReadOnly
     } else {
         Standing::Unused
@@ -56,9 +56,21 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
+    /// By the name of who holds it, as documents and records have it.
+    #[must_use]
+    pub fn by_holder(&self) -> [(&'static str, Size); 5] {
+        [
+            ("images", self.images),
+            ("containers", self.containers),
+            ("leaks", self.leaks),
+            ("metadata", self.metadata),
+            ("other", self.other),
+        ]
+    }
+
     #[must_use]
     pub fn total(&self) -> Size {
-        [self.images, self.containers, self.leaks, self.metadata, self.other].into_iter().sum()
+        self.by_holder().into_iter().map(|(_, size)| size).sum()
     }
 }
 
@@ -196,7 +208,7 @@ fn snapshotter(node: &Node) -> Option<&str> {
 /// The snapshotter that has a snapshot, where that is not the store's usual one.
 #[must_use]
 pub fn second_snapshotter<'a>(inventory: &'a Inventory, node: &'a Node) -> Option<&'a str> {
-    let usual = inventory.stores[node.store.get()].driver.as_str();
+    let usual = inventory[node.store].driver.as_str();
     snapshotter(node).filter(|name| *name != usual)
 }
 
@@ -233,7 +245,7 @@ fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut sizes: R
         from.inodes = from.inodes.saturating_sub(size.inodes);
     };
     for at in nodes {
-        let node = &inventory.nodes[at.get()];
+        let node = &inventory[at];
         if second_snapshotter(inventory, node).is_some() {
             less(&mut sizes.total, node.size);
             let inside = refs.reached_by(at).filter(|root| set.contains(root)).count();
@@ -253,7 +265,7 @@ fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> RowKind {
             Standing::Unused => RowKind::ImagesUnused,
         },
         Root::Container(_) => RowKind::Containers,
-        Root::Leak(at) => match inventory.leaks[at.get()].verdict {
+        Root::Leak(at) => match inventory[at].verdict {
             Verdict::Reclaim => RowKind::LeaksReclaimable,
             Verdict::Repair | Verdict::Keep | Verdict::Report => RowKind::LeaksKept,
         },
@@ -273,7 +285,7 @@ fn without(
     nodes.sort_unstable();
     nodes.dedup();
     nodes.retain(|node| !refs.reached_by(*node).any(&counts_elsewhere));
-    sizes.total = nodes.iter().map(|node| inventory.nodes[node.get()].size).sum();
+    sizes.total = nodes.iter().map(|node| inventory[*node].size).sum();
     sizes.shared.bytes = sizes.total.bytes - sizes.exclusive.bytes;
     sizes.shared.apparent_bytes = sizes.total.apparent_bytes - sizes.exclusive.apparent_bytes;
     sizes.shared.inodes = sizes.total.inodes - sizes.exclusive.inodes;
@@ -286,7 +298,7 @@ fn without(
 /// use, so nothing there counts.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
-    let stores = stores.iter().filter(|at| inventory.stores[at.get()].consistency != Consistency::Damaged);
+    let stores = stores.iter().filter(|at| inventory[**at].consistency != Consistency::Damaged);
     let roots = stores.flat_map(|store| roots_of(inventory, *store));
     let roots = roots.filter(|root| {
         matches!(kind_of(inventory, refs, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
@@ -299,17 +311,17 @@ pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Si
 pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
     let spared: Vec<_> = (0..inventory.leaks.len())
         .map(LeakIx::from)
-        .filter(|at| inventory.leaks[at.get()].verdict == Verdict::Reclaim)
+        .filter(|at| inventory[*at].verdict == Verdict::Reclaim)
         .filter(|at| {
-            let nodes = &inventory.leaks[at.get()].holds;
+            let nodes = &inventory[*at].holds;
             nodes.iter().flat_map(|node| refs.reached_by(*node)).any(|root| match root {
                 Root::Image(_) | Root::Container(_) => true,
-                Root::Leak(other) => inventory.leaks[other.get()].verdict != Verdict::Reclaim,
+                Root::Leak(other) => inventory[other].verdict != Verdict::Reclaim,
             })
         })
         .collect();
     for at in spared {
-        let leak = &mut inventory.leaks[at.get()];
+        let leak = &mut inventory[at];
         leak.verdict = Verdict::Keep;
         leak.evidence.push_str("; but something that is kept depends on it");
     }
@@ -324,7 +336,7 @@ fn spare_what_others_use(inventory: &mut Inventory, refs: &Refs) {
         if let Some(user) = leak.holds.iter().find_map(|node| refs.use_of(inventory, *node)) {
             spared.push((at, Verdict::Keep, format!("; but {} needs it", user.by)));
         } else if let Some(user) = inventory.unread_users.iter().find(|user| user.store == leak.store)
-            && leak.holds.iter().any(|node| is_layer(&inventory.nodes[node.get()], leak))
+            && leak.holds.iter().any(|node| is_layer(&inventory[*node], leak))
         {
             let root = user.root.display();
             let evidence =

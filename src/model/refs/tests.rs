@@ -249,16 +249,16 @@ proptest! {
         let reached_from = |start: &[NodeIx]| {
             let mut found: std::collections::BTreeSet<NodeIx> = start.iter().copied().collect();
             loop {
-                let more: Vec<_> = found.iter().flat_map(|n| inventory.nodes[n.get()].needs.clone()).collect();
+                let more: Vec<_> = found.iter().flat_map(|n| inventory[*n].needs.clone()).collect();
                 let before = found.len();
                 found.extend(more);
                 if found.len() == before { return found; }
             }
         };
         let holds = |root: &Root| match root {
-            Root::Image(at) => inventory.images[at.get()].holds.clone(),
-            Root::Container(at) => inventory.containers[at.get()].holds.clone(),
-            Root::Leak(at) => inventory.leaks[at.get()].holds.clone(),
+            Root::Image(at) => inventory[*at].holds.clone(),
+            Root::Container(at) => inventory[*at].holds.clone(),
+            Root::Leak(at) => inventory[*at].holds.clone(),
         };
         let mut outside = reached_from(&inventory.anchored);
         for root in all.iter().filter(|root| !set.contains(root)) {
@@ -266,7 +266,7 @@ proptest! {
         }
         let mut inside = std::collections::BTreeSet::new();
         for root in &set { inside.extend(reached_from(&holds(root))); }
-        let sum = |nodes: Vec<NodeIx>| nodes.iter().map(|n| inventory.nodes[n.get()].size.bytes).sum::<u64>();
+        let sum = |nodes: Vec<NodeIx>| nodes.iter().map(|n| inventory[*n].size.bytes).sum::<u64>();
         let sizes = refs.sizes_of_set(&inventory, &set);
         prop_assert_eq!(sizes.exclusive.bytes, sum(inside.difference(&outside).copied().collect()));
         prop_assert_eq!(sizes.shared.bytes, sum(inside.intersection(&outside).copied().collect()));

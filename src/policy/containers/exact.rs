@@ -58,7 +58,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
         let young = too_young(input, one.dead_since(), "dead");
         if input.pods.is_gone(&one.pod) {
             match young {
-                Some(ruling) => verdicts.keep(&one.id, ruling.rule, ruling.detail),
+                Some(ruling) => verdicts.kept.push((one.id.clone(), ruling)),
                 None => goes.push((one, Cause::PodGone)),
             }
         } else if one.state == ContainerState::Created && ready.contains(one.sandbox.as_str()) {
@@ -96,7 +96,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
     }
     for one in units.into_iter().flatten() {
         match one.kept {
-            Some(ruling) => verdicts.keep(&one.container.id, ruling.rule, ruling.detail),
+            Some(ruling) => verdicts.kept.push((one.container.id.clone(), ruling)),
             None => verdicts.keep(&one.container.id, Rule::WithinLimits, within(input.policy)),
         }
     }
@@ -170,7 +170,7 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         } else if occupied(&one.id) {
             verdicts.keep(&one.id, Rule::HasContainers, "it still has a container");
         } else if let Some(ruling) = too_young(input, one.created, "there") {
-            verdicts.keep(&one.id, ruling.rule, ruling.detail);
+            verdicts.kept.push((one.id.clone(), ruling));
         } else if gone {
             goes.push((one, Cause::PodGone));
         } else if newest.get(pod_of(one)).is_some_and(|(_, id)| *id == one.id) {

@@ -80,13 +80,17 @@ pub fn exact_directory(
         }
         Some(_) => {}
     }
-    match directory.open {
-        Ok(None) => None,
-        Ok(Some(process)) => Some(Ruling::keeps(Rule::Open, format!("{process} has it open"))),
-        Err(why) => {
-            Some(Ruling::keeps(Rule::Open, format!("cannot determine which process has it open: {why}")))
-        }
-    }
+    open(directory.open)
+}
+
+/// What keeps a file or directory that a process has open, or may have; `Err`: unknown, and why.
+#[must_use]
+pub fn open(by: Result<Option<&str>, &str>) -> Option<Ruling> {
+    let why = match by {
+        Ok(process) => format!("{} has it open", process?),
+        Err(why) => format!("cannot determine which process has it open: {why}"),
+    };
+    Some(Ruling::keeps(Rule::Open, why))
 }
 
 /// What keeps a link; `None`: it is deleted. `ours`: it points into the directory of

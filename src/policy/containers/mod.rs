@@ -10,4 +10,4 @@ pub mod kubelet;
 pub mod logs;
 mod types;
 
-pub use types::{Container, ContainerPolicy, KeptContainer, Pods, Removal, Sandbox, Verdicts};
+pub use types::{Container, ContainerPolicy, Pods, Removal, Sandbox, Verdicts};

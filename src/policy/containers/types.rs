@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::ContainerState;
 use crate::model::plan::Cause;
-use crate::model::rules::Rule;
+use crate::model::rules::{Rule, Ruling};
 use crate::policy::PolicyKind;
 
 /// Limits for exited containers.
@@ -131,22 +131,13 @@ pub struct Removal {
     pub stop_first: bool,
 }
 
-/// Something that stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptContainer {
-    /// Id of the container or sandbox, path of a log.
-    pub id: String,
-    pub rule: Rule,
-    pub detail: String,
-}
-
 /// The verdicts of a policy on all containers, or on all sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
     /// What is deleted, in order.
     pub goes: Vec<Removal>,
-    /// What stays.
-    pub kept: Vec<KeptContainer>,
+    /// What stays, by id.
+    pub kept: Vec<(String, Ruling)>,
     /// How many more than the total limit stay because rules keep them.
     pub over_total: usize,
 }
@@ -159,6 +150,6 @@ impl Verdicts {
     }
 
     pub(super) fn keep(&mut self, id: &str, rule: Rule, detail: impl Into<String>) {
-        self.kept.push(KeptContainer { id: id.to_owned(), rule, detail: detail.into() });
+        self.kept.push((id.to_owned(), Ruling::keeps(rule, detail)));
     }
 }

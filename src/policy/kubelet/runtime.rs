@@ -48,14 +48,13 @@ impl Listing {
     /// The runtime's image filesystem in an inventory.
     #[must_use]
     pub fn filesystem_in(&self, inventory: &Inventory) -> Option<FilesystemIx> {
-        let store = inventory.stores.iter().find(|store| StoreId::of(store) == self.store);
-        store.map(|store| store.filesystem)
+        inventory.find_store(&self.store).map(|store| inventory[store].filesystem)
     }
 
     /// Its images, and their places in an inventory.
     #[must_use]
     pub fn images_in(&self, inventory: &Inventory) -> Vec<(ListedImage, Option<ImageIx>)> {
-        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
+        let keys = inventory.store_ids();
         let known = inventory.images.iter().enumerate();
         let known =
             known.map(|(at, image)| ((&keys[image.store.get()], image.id.as_str()), ImageIx::from(at)));

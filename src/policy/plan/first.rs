@@ -76,7 +76,7 @@ impl Planner<'_> {
             self.rank = ranks(&self.order, self.states.len());
             return First::Frees(least);
         }
-        let root = self.input.inventory.stores[store.get()].root.display();
+        let root = self.input.inventory[store].root.display();
         First::Stuck(match (least.bytes, self.to_name_too(&candidates, store, least)) {
             (_, Some(others)) => format!("no space left to write: {others}"),
             (0, None) => format!(
@@ -116,23 +116,19 @@ impl Planner<'_> {
         })
     }
 
-    fn is_candidate(&self, image: ImageIx) -> bool {
-        matches!(self.states[image.get()], ImageState::Candidate)
-    }
-
     fn is_of(&self, image: ImageIx, store: StoreIx) -> bool {
-        self.input.inventory.images[image.get()].store == store
+        self.input.inventory[image].store == store
     }
 
     fn top(&self, image: ImageIx) -> Option<&LayerId> {
-        self.input.inventory.images[image.get()].layers.first()
+        self.input.inventory[image].layers.first()
     }
 
     /// What emptying the layers of these images of the store frees on its filesystem: their records and what is
     /// beside those go later. Nothing where that would take from other stores what they need.
     fn gain(&self, images: &[ImageIx], store: StoreIx) -> StillToFree {
         let inventory = self.input.inventory;
-        let filesystem = inventory.stores[store.get()].filesystem;
+        let filesystem = inventory[store].filesystem;
         let mut reached: HashMap<_, u32> = HashMap::new();
         for node in images.iter().flat_map(|at| self.input.refs.reach(Root::Image(*at))) {
             *reached.entry(*node).or_default() += 1;
@@ -141,7 +137,7 @@ impl Planner<'_> {
         if reached.keys().any(|node| self.input.refs.use_of(inventory, *node).is_some()) {
             return StillToFree::default();
         }
-        let freed = reached.keys().map(|node| &inventory.nodes[node.get()]);
+        let freed = reached.keys().map(|node| &inventory[*node]);
         let freed =
             freed.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
         let size: Size = freed.map(|node| node.size).sum();
@@ -151,7 +147,7 @@ impl Planner<'_> {
     /// The images that have to be deleted along with this one, as nothing can be written before all of them
     /// are: those with the same top layer. None where that would not help either.
     pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
-        let store = self.input.inventory.images[image.get()].store;
+        let store = self.input.inventory[image].store;
         let first = self.first.as_ref().and_then(|first| first.get(store.get()));
         let Some(First::Frees(least)) = first else { return Vec::new() };
         let Some(top) = self.top(image) else { return Vec::new() };
@@ -169,9 +165,9 @@ impl Planner<'_> {
     pub(super) fn has_made_room(&mut self, image: ImageIx, step: &Step) {
         let Some(first) = &mut self.first else { return };
         let inventory = self.input.inventory;
-        let store = inventory.images[image.get()].store;
+        let store = inventory[image].store;
         for (one, first) in inventory.stores.iter().zip(first) {
-            if one.filesystem == inventory.stores[store.get()].filesystem {
+            if one.filesystem == inventory[store].filesystem {
                 *first = First::Any;
             }
         }
@@ -180,11 +176,9 @@ impl Planner<'_> {
 
     /// The images that go along with this one in its step.
     pub(super) fn images_along(&self, image: ImageIx, step: &Step) -> Vec<ImageIx> {
-        let images = &self.input.inventory.images;
-        let store = images[image.get()].store;
-        let find =
-            |target: &Target| images.iter().position(|one| one.store == store && *one.id == *target.id);
-        step.along.iter().filter_map(find).map(ImageIx::from).collect()
+        let inventory = self.input.inventory;
+        let find = |target: &Target| inventory.find_image(inventory[image].store, &target.id);
+        step.along.iter().filter_map(find).collect()
     }
 
     /// The step of an image that was deleted along with the one before.
@@ -208,7 +202,7 @@ impl Planner<'_> {
         let images = (0..self.states.len()).map(ImageIx::from);
         let of_store = images.filter(|image| self.is_of(*image, store));
         let needed = of_store.filter_map(|image| self.input.known(image)?.first_frees).max()?;
-        let filesystem = self.input.inventory.stores[store.get()].filesystem;
+        let filesystem = self.input.inventory[store].filesystem;
         let space = measured.get(filesystem.get())?.as_ref().ok()?;
         if space.inodes > 0 && space.inodes_free < INODES {
             // Where bytes are short as well, a layer frees them with its inodes.
@@ -220,7 +214,7 @@ impl Planner<'_> {
     /// Whether its store is one where nothing can begin; then its images stay, and that is a problem of the
     /// run.
     pub(super) fn is_barred(&mut self, image: ImageIx) -> bool {
-        let store = self.input.inventory.images[image.get()].store;
+        let store = self.input.inventory[image].store;
         let first = self.first.as_ref().and_then(|first| first.get(store.get()));
         let Some(First::Stuck(message)) = first else { return false };
         let message = message.clone();

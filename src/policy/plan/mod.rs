@@ -22,7 +22,7 @@ use crate::model::plan::{self, Cause, FilesystemPlan, Kept, PassEnd, Phase, Targ
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Stat, StillToFree};
-use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan, Problem, Step};
+use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
 use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
 
@@ -62,13 +62,22 @@ pub struct Planner<'a> {
 
 /// State of an image in the plan.
 #[derive(Debug)]
-enum ImageState {
+pub enum ImageState {
     /// A rule keeps it.
     Kept(Ruling),
     /// It may be deleted.
     Candidate,
     /// It is deleted.
     Gone,
+}
+
+impl ImageState {
+    /// Of all images, before any is deleted.
+    #[must_use]
+    pub fn all(judge: &Judge<'_>, inventory: &Inventory) -> Vec<Self> {
+        let images = (0..inventory.images.len()).map(ImageIx::from);
+        images.map(|at| judge.kept(at).map_or(Self::Candidate, Self::Kept)).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -84,9 +93,7 @@ impl<'a> Planner<'a> {
     #[must_use]
     pub fn new(input: Input<'a>, task: Task<'_>) -> Self {
         let judge = Judge::new(input).waiving(task.waived());
-        let images = 0..input.inventory.images.len();
-        let states: Vec<_> =
-            images.map(|at| judge.kept(at.into()).map_or(ImageState::Candidate, ImageState::Kept)).collect();
+        let states = ImageState::all(&judge, input.inventory);
         let named = task.named(states.len());
         let order = order(&input, &states);
         let rank = ranks(&order, states.len());
@@ -200,7 +207,7 @@ impl<'a> Planner<'a> {
             }
             for root in self.input.refs.reached_by(*node) {
                 let Root::Image(at) = root else { continue };
-                if matches!(self.states[at.get()], ImageState::Candidate)
+                if self.is_candidate(at)
                     && let Some(user) = self.live.needed_elsewhere(inventory, at)
                 {
                     let detail = rules::needed_by(&user.by);
@@ -282,6 +289,10 @@ impl<'a> Planner<'a> {
         }
     }
 
+    fn is_candidate(&self, image: ImageIx) -> bool {
+        matches!(self.states[image.get()], ImageState::Candidate)
+    }
+
     /// The age pass was ended before its time.
     fn is_aged_left(&self) -> bool {
         let Stage::Age { next } = self.stage else { return false };
@@ -290,15 +301,12 @@ impl<'a> Planner<'a> {
 
     /// The place of the next image in the order that no rule has come to keep.
     fn next_candidate(&self, from: usize) -> Option<usize> {
-        let is_candidate =
-            |place: &usize| matches!(self.states[self.order[*place].get()], ImageState::Candidate);
-        (from..self.order.len()).find(is_candidate)
+        (from..self.order.len()).find(|place| self.is_candidate(self.order[*place]))
     }
 
     fn is_aged(&self, at: ImageIx) -> bool {
         let Some(limit) = self.input.policy.max_age else { return false };
-        matches!(self.states[at.get()], ImageState::Candidate)
-            && idle(&self.input, at).is_some_and(|idle| idle > limit)
+        self.is_candidate(at) && idle(&self.input, at).is_some_and(|idle| idle > limit)
     }
 
     fn next_named(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
@@ -319,8 +327,8 @@ impl<'a> Planner<'a> {
 
     /// The filesystem of an image's store.
     fn filesystem_of(&self, at: ImageIx) -> FilesystemIx {
-        let store = self.input.inventory.images[at.get()].store;
-        self.input.inventory.stores[store.get()].filesystem
+        let store = self.input.inventory[at].store;
+        self.input.inventory[store].filesystem
     }
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
@@ -417,32 +425,32 @@ impl<'a> Planner<'a> {
         let all = || (0..self.states.len()).map(ImageIx::from).collect();
         let asked_about: Vec<_> = self.named.clone().unwrap_or_else(all);
         let kept = asked_about.into_iter().filter_map(|at| {
-            let (rule, detail) = match &self.states[at.get()] {
+            let ruling = match &self.states[at.get()] {
                 ImageState::Gone => return None,
-                ImageState::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
+                ImageState::Kept(ruling) => ruling.clone(),
                 ImageState::Candidate => match &self.passed_over[at.get()] {
-                    _ if self.named.is_some() || (aged_left && self.is_aged(at)) => ended_early(),
-                    Some(detail) => (Rule::FreesNothing, detail.clone()),
+                    _ if self.named.is_some() || (aged_left && self.is_aged(at)) => Ruling::ended_early(),
+                    Some(detail) => Ruling::keeps(Rule::FreesNothing, detail),
                     None => self.spared(at),
                 },
             };
-            Some(Kept { target: Target::image(self.input.inventory, at), rule, detail })
+            Some(Kept::new(Target::image(self.input.inventory, at), ruling))
         });
         kept.collect()
     }
 
     /// Why a candidate was not touched.
-    fn spared(&self, at: ImageIx) -> (Rule, String) {
+    fn spared(&self, at: ImageIx) -> Ruling {
         let nodes = self.input.refs.reach(Root::Image(at)).iter();
-        let mut on: Vec<_> = nodes.map(|node| self.input.inventory.nodes[node.get()].filesystem).collect();
+        let mut on: Vec<_> = nodes.map(|node| self.input.inventory[*node].filesystem).collect();
         on.sort_unstable();
         on.dedup();
         let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
         if let Some(invalid) = plans().find_map(|plan| plan.invalid.as_ref()) {
-            return (Rule::Unmeasured, invalid.to_string());
+            return Ruling::keeps(Rule::Unmeasured, invalid.to_string());
         }
         if plans().any(|plan| plan.end == PassEnd::Open) {
-            return ended_early();
+            return Ruling::ended_early();
         }
         let reached = plans().find(|plan| plan.started.any());
         let detail = match (reached, plans().next()) {
@@ -459,7 +467,7 @@ impl<'a> Planner<'a> {
             ),
             (None, _) => "nothing of it lies on a filesystem that is short of space".into(),
         };
-        (Rule::NotNeeded, detail)
+        Ruling::keeps(Rule::NotNeeded, detail)
     }
 }
 
@@ -470,11 +478,6 @@ fn ranks(order: &[ImageIx], images: usize) -> Vec<usize> {
         rank[at.get()] = place;
     }
     rank
-}
-
-/// Why a candidate stays that was not reached.
-fn ended_early() -> (Rule, String) {
-    (Rule::RunEnded, "the run ended before its turn".into())
 }
 
 /// The whole plan if every prediction holds: what `--dry-run` prints. `measured` has one entry for
@@ -519,7 +522,7 @@ fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
         .map(|(at, _)| {
             let at = ImageIx::from(at);
             let ages = input.ages(at);
-            let image = &input.inventory.images[at.get()];
+            let image = &input.inventory[at];
             let exclusive = input.refs.sizes(input.inventory, Root::Image(at)).exclusive.frees_bytes;
             let key = (
                 ages.map(Ages::idle_since),
@@ -552,15 +555,15 @@ fn judged_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
     let inventory = input.inventory;
     let mut judged = Vec::new();
     for (at, image) in inventory.images.iter().enumerate() {
-        let store = &inventory.stores[image.store.get()];
+        let store = &inventory[image.store];
         let at = ImageIx::from(at);
         if store.read_only || input.known(at).is_some_and(|known| known.out_of_reach.is_some()) {
             continue;
         }
         judged.push(store.filesystem);
-        let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory.nodes[node.get()]);
+        let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory[*node]);
         // It may build on what lies in an additional store.
-        let ours = nodes.filter(|node| !inventory.stores[node.store.get()].read_only);
+        let ours = nodes.filter(|node| !inventory[node.store].read_only);
         judged.extend(ours.map(|node| node.filesystem));
         judged.sort_unstable();
         judged.dedup();

@@ -126,7 +126,7 @@ impl SpacePass {
     fn nodes<'b>(&self, input: &'b Input<'_>, at: ImageIx) -> impl Iterator<Item = NodeIx> + use<'b> {
         let filesystem = self.filesystem;
         let nodes = input.refs.reach(Root::Image(at)).iter().copied();
-        nodes.filter(move |node| input.inventory.nodes[node.get()].filesystem == filesystem)
+        nodes.filter(move |node| input.inventory[*node].filesystem == filesystem)
     }
 
     fn is_worth(&self, gain: StillToFree) -> bool {
@@ -201,7 +201,7 @@ impl SpacePass {
         for at in order.iter().copied().filter(|at| self.passed[at.get()]) {
             let mut gives = false;
             for node in self.nodes(input, at).filter(|node| self.is_left_to_passed(live, *node)) {
-                let size = input.inventory.nodes[node.get()].size;
+                let size = input.inventory[node].size;
                 gives |= (size.frees_bytes > 0 && wanted.bytes > 0) || (size.inodes > 0 && wanted.inodes > 0);
                 if !std::mem::replace(&mut counted[node.get()], true) {
                     sum.bytes = sum.bytes.saturating_add(size.frees_bytes);
@@ -219,7 +219,7 @@ impl SpacePass {
 }
 
 fn sum(input: &Input<'_>, nodes: &[NodeIx]) -> StillToFree {
-    let size: Size = nodes.iter().map(|node| input.inventory.nodes[node.get()].size).sum();
+    let size: Size = nodes.iter().map(|node| input.inventory[*node].size).sum();
     StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
 }
 
@@ -230,7 +230,7 @@ pub(super) fn gain_on(
     at: ImageIx,
     filesystem: FilesystemIx,
 ) -> StillToFree {
-    let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory.nodes[node.get()]);
+    let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory[node]);
     let size: Size = nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
     StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
 }

@@ -9,7 +9,6 @@ use layersweep::model::rules::Ruling;
 use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Container;
 use layersweep::policy::containers::ContainerPolicy;
-use layersweep::policy::containers::KeptContainer;
 use layersweep::policy::containers::Pods;
 use layersweep::policy::containers::Sandbox;
 use layersweep::policy::containers::Verdicts;
@@ -146,9 +145,7 @@ pub fn pod_logs(decides: Decides, row: &PodLogsRow) -> Result<(), String> {
                 let facts = row.facts.get(*name).cloned().unwrap_or_default();
                 match logs::exact_directory(&directory(name, &facts), &pods, min_age, now) {
                     None => removed.push(at),
-                    Some(Ruling { rule, detail, .. }) => {
-                        kept_by.push(KeptContainer { id: (*name).to_owned(), rule, detail })
-                    }
+                    Some(ruling) => kept_by.push(((*name).to_owned(), ruling)),
                 }
             }
             Ok(removed)
@@ -309,14 +306,15 @@ fn sorted(ids: &[String]) -> Vec<String> {
 fn each_is_judged<'a>(ids: impl Iterator<Item = &'a str>, verdicts: &Verdicts) -> Result<(), String> {
     let mut expected: Vec<_> = ids.collect();
     let goes = verdicts.goes.iter().map(|removal| removal.id.as_str());
-    let mut judged: Vec<_> = goes.chain(verdicts.kept.iter().map(|kept| kept.id.as_str())).collect();
+    let mut judged: Vec<_> = goes.chain(verdicts.kept.iter().map(|(id, _)| id.as_str())).collect();
     expected.sort_unstable();
     judged.sort_unstable();
     same("judged", &expected, &judged)
 }
 
-fn kept(expected: Option<&BTreeMap<String, String>>, kept: &[KeptContainer]) -> Result<(), String> {
+fn kept(expected: Option<&BTreeMap<String, String>>, kept: &[(String, Ruling)]) -> Result<(), String> {
     let Some(expected) = expected else { return Ok(()) };
-    let kept: BTreeMap<_, _> = kept.iter().map(|one| (one.id.clone(), one.rule.to_string())).collect();
+    let kept: BTreeMap<_, _> =
+        kept.iter().map(|(id, ruling)| (id.clone(), ruling.rule.to_string())).collect();
     same("kept", expected, &kept)
 }

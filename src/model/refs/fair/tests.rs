@@ -84,7 +84,7 @@ proptest! {
                 lcm / a * k
             });
             let exact: u128 = refs.reach(*root).iter().map(|node| {
-                u128::from(inventory.nodes[node.get()].size.bytes) * common / u128::from(refs.refcount(*node))
+                u128::from(inventory[*node].size.bytes) * common / u128::from(refs.refcount(*node))
             }).sum();
             let is = u128::from(share(*root));
             prop_assert!(is == exact / common || is == exact.div_ceil(common), "within a byte of its share");

@@ -68,12 +68,12 @@ prop_compose! {
 fn freed(inventory: &Inventory, gone: &[ImageIx], filesystem: usize) -> (u64, u64) {
     let mut alive: BTreeSet<NodeIx> = inventory.anchored.iter().copied().collect();
     let stay = (0..inventory.images.len()).map(ImageIx::from).filter(|at| !gone.contains(at));
-    alive.extend(stay.flat_map(|at| inventory.images[at.get()].holds.clone()));
+    alive.extend(stay.flat_map(|at| inventory[at].holds.clone()));
     alive.extend(inventory.containers.iter().flat_map(|container| container.holds.clone()));
     let mut before: BTreeSet<NodeIx> = alive.clone();
-    before.extend(gone.iter().flat_map(|at| inventory.images[at.get()].holds.clone()));
+    before.extend(gone.iter().flat_map(|at| inventory[*at].holds.clone()));
     let close = |mut set: BTreeSet<NodeIx>| loop {
-        let more: Vec<_> = set.iter().flat_map(|node| inventory.nodes[node.get()].needs.clone()).collect();
+        let more: Vec<_> = set.iter().flat_map(|node| inventory[*node].needs.clone()).collect();
         let count = set.len();
         set.extend(more);
         if set.len() == count {
@@ -81,7 +81,7 @@ fn freed(inventory: &Inventory, gone: &[ImageIx], filesystem: usize) -> (u64, u6
         }
     };
     let (alive, before) = (close(alive), close(before));
-    let gone = before.difference(&alive).map(|node| &inventory.nodes[node.get()]);
+    let gone = before.difference(&alive).map(|node| &inventory[*node]);
     let gone = gone.filter(|node| node.filesystem.get() == filesystem);
     gone.fold((0, 0), |(bytes, inodes), node| (bytes + node.size.frees_bytes, inodes + node.size.inodes))
 }
@@ -96,7 +96,7 @@ fn gained(world: &World, start: &[Measured], gone: &[ImageIx]) -> Vec<Measured> 
 
 /// What must not go, by a reading of the rules of its own.
 fn must_stay(world: &World, at: ImageIx) -> bool {
-    let image = &world.inventory.images[at.get()];
+    let image = &world.inventory[at];
     !image.pinned_by.is_empty()
         || image.store.get() == 1
         || world.inventory.containers.iter().any(|container| container.image == Some(at))
