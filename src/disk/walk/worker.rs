@@ -42,7 +42,7 @@ pub struct Worker<'w, 'a> {
     pub walk: &'w Walk<'a>,
     exchange: &'w Exchange,
     pub stack: Stack,
-    pub buffer: Vec<MaybeUninit<u8>>,
+    pub buffer: Box<[MaybeUninit<u8>]>,
     findings: Findings,
 }
 
@@ -64,7 +64,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             walk,
             exchange,
             stack: Stack::new(open_limit),
-            buffer: vec![MaybeUninit::uninit(); BUFFER],
+            buffer: Box::new_uninit_slice(BUFFER),
             findings: Findings::default(),
         }
     }
