@@ -130,6 +130,9 @@ struct ProcessDirectory {
     place: PathBuf,
     who: Who,
     is_of_our_users: bool,
+    /// A thread of the kernel, which has nothing open and is in nobody's group. Older kernels do not
+    /// say so.
+    is_kernel: bool,
 }
 
 impl ProcessDirectory {
@@ -194,7 +197,7 @@ impl<'a> Reader<'a> {
         if wanted.deleted {
             self.deleted(&found, emit)?;
         }
-        found.retain(|one| one.id != self.own && one.id != std::process::id());
+        found.retain(|one| one.id != self.own && one.id != std::process::id() && !one.is_kernel);
         Self::files(&found, wanted, emit)?;
         emit(ProcRecord::End, b"")
     }
@@ -215,7 +218,8 @@ impl<'a> Reader<'a> {
             let users = fs::read_to_string(place.join("uid_map")).unwrap_or_default();
             let is_of_our_users = users.is_empty() || users == self.users;
             let who = who(&users, &status, is_of_our_users);
-            found.push(ProcessDirectory { id, place, who, is_of_our_users });
+            let is_kernel = field(&status, "Kthread").is_some_and(|is_one| is_one == "1");
+            found.push(ProcessDirectory { id, place, who, is_of_our_users, is_kernel });
         }
         Ok(found)
     }
