@@ -5,8 +5,7 @@
 //! nothing. It is valid as long as the layer's record and its [`stamp`](super::stamp) are unchanged. Each
 //! scan measures one random layer again to detect changes that neither shows.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Extents, Fingerprint, Tally};

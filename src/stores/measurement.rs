@@ -9,10 +9,10 @@
 mod cached;
 mod shares;
 
-use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 use rayon::prelude::*;
 
@@ -229,7 +229,7 @@ impl Measurement {
             below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
         };
         let roots_inside: Vec<Vec<PathBuf>> = roots.iter().map(inside).collect();
-        let mut subjects = Vec::new();
+        let mut finished = Vec::new();
         let mut first_root = 0;
         for (store, (reading, slots)) in self.readings.iter().zip(&self.of_units).enumerate() {
             let stamps = reading.stamps().into_iter().chain(std::iter::repeat(None));
@@ -240,14 +240,18 @@ impl Measurement {
                     roots_inside.get(first_root + root).into_iter().flatten().any(|one| one.starts_with(path))
                 });
                 if !has_root {
-                    let mut key = Fingerprinter::new("layer and record, 1");
-                    key.bytes(&self.names[*slot].0).bytes(&record.0);
-                    subjects.push(Subject { slot: *slot, store, key: key.finish(), stamp });
+                    finished.push((*slot, store, record, stamp));
                 }
             }
             first_root += reading.roots().len();
         }
-        subjects
+        let names = &self.names;
+        let subject = |(slot, store, record, stamp): (usize, usize, Fingerprint, Option<Fingerprint>)| {
+            let mut key = Fingerprinter::new("layer and record, 1");
+            key.bytes(&names[slot].0).bytes(&record.0);
+            Subject { slot, store, key: key.finish(), stamp }
+        };
+        finished.into_par_iter().map(subject).collect()
     }
 
     /// Some inode or extent is held by more than the trees that were walked together, and it
@@ -304,7 +308,7 @@ impl Measurement {
 
     /// Gives each unit its slot; returns the slots that have not been measured.
     fn assign(&mut self) -> HashSet<usize> {
-        let mut fresh = HashSet::new();
+        let mut fresh = HashSet::with_capacity(self.units.iter().map(Vec::len).sum());
         self.of_units.clear();
         for units in &self.units {
             let mut slots = Vec::with_capacity(units.len());
@@ -455,7 +459,7 @@ fn trees<'a>(
     let mut first_root = 0;
     for (reading, slots) in readings.iter().zip(of_units) {
         let units = reading.units();
-        for (view, slot) in units.iter().zip(slots).filter(|(_, slot)| fresh.contains(slot)) {
+        for (view, slot) in units.iter().zip(slots).filter(|(_, slot)| fresh.contains(*slot)) {
             trees.extend(view.parts.iter().map(|(root, path, scope)| Tree {
                 root: first_root + root,
                 path: path.into(),

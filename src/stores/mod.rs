@@ -15,11 +15,11 @@ mod request;
 mod store;
 pub mod unit;
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::disk::filesystem::{self, CostModel};
@@ -167,8 +167,13 @@ pub fn measure(
 
     let leaps = if request.sysroot.is_foreign() { Vec::new() } else { request.leaps.clone() };
     let present = Present::at(request.now, leaps);
-    let mut filling =
-        Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
+    let mut filling = Filling {
+        inventory: &mut inventory,
+        request,
+        pins: &pins,
+        ids: Default::default(),
+        present: &present,
+    };
     let mut nodes = HashMap::new();
     let mut trees = StoreTrees::default();
     let mut readings = measurement.take_readings();
@@ -188,7 +193,7 @@ pub fn measure(
     drop(borrowers);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
     let taken: HashSet<_> =
-        nodes.iter().filter(|(slot, _)| taken.contains(slot)).map(|(_, node)| node.get()).collect();
+        nodes.iter().filter(|(slot, _)| taken.contains(*slot)).map(|(_, node)| node.get()).collect();
     let places = readings.iter().map(|reading| reading.places().cloned()).collect();
     let areas = readings.iter().map(|reading| match reading.places() {
         // Its roots have directories among them where others leave temporary files.

@@ -3,8 +3,9 @@
 //! Each image reaches all layers below its own, so n layers in one chain with an image on each are
 //! n² steps. The limit protects against records that are made to be expensive.
 
-use std::collections::HashMap;
+use rayon::prelude::*;
 
+use super::positions::Positions;
 use super::records::{ContainerRecord, ImageRecord, LayerRecord};
 
 /// No driver mounts so many layers on each other: overlay 500, with older libraries 128.
@@ -21,13 +22,12 @@ const BORROWED: usize = 100;
 /// a missing record proves nothing.
 pub(super) fn cut(
     layers: &mut [LayerRecord],
+    positions: &Positions,
     images: &[ImageRecord],
     containers: &[ContainerRecord],
 ) -> Option<String> {
-    let ids: HashMap<&str, usize> =
-        layers.iter().enumerate().map(|(at, layer)| (layer.id.as_str(), at)).collect();
-    let parent = |layer: &LayerRecord| layer.parent.as_deref().and_then(|id| ids.get(id).copied());
-    let parents: Vec<_> = layers.iter().map(parent).collect();
+    let position = |id: &String| positions.get(layers, id.as_bytes());
+    let parents: Vec<_> = layers.par_iter().map(|layer| position(layer.parent.as_ref()?)).collect();
     let mut depths = depths(layers, &parents);
     let too_deep: Vec<_> = (0..layers.len()).filter(|at| depths[*at] > DEEPEST).collect();
     too_deep.iter().for_each(|at| depths[*at] = 1);
@@ -36,7 +36,7 @@ pub(super) fn cut(
     let tops = tops.chain(containers.iter().filter_map(|container| container.layer.as_ref()));
     let mut is_reached = vec![false; layers.len()];
     let mut reached = 0_usize;
-    for top in tops.filter_map(|id| ids.get(id.as_str()).copied()) {
+    for top in tops.filter_map(position) {
         reached = reached.saturating_add(depths[top]);
         let mut next = Some(top);
         while let Some(at) = next.filter(|at| !std::mem::replace(&mut is_reached[*at], true)) {
@@ -117,7 +117,12 @@ mod tests {
     /// Cuts, with an image on each layer or without any.
     fn cut_all(layers: &mut [LayerRecord], with_images: bool) -> Option<String> {
         let images: Vec<_> = layers.iter().filter(|_| with_images).map(image).collect();
-        cut(layers, &images, &[])
+        cut_with(layers, &images)
+    }
+
+    fn cut_with(layers: &mut [LayerRecord], images: &[ImageRecord]) -> Option<String> {
+        let positions = Positions::of(layers);
+        cut(layers, &positions, images, &[])
     }
 
     fn without_parent(layers: &[LayerRecord]) -> usize {
@@ -134,7 +139,7 @@ mod tests {
             (0..100_000).map(|at| layer(at, at.checked_sub(1).filter(|_| at % 60 > 0))).collect();
         let before = many.clone();
         let images: Vec<_> = many.iter().step_by(10).map(image).collect();
-        assert_eq!(cut(&mut many, &images, &[]), None);
+        assert_eq!(cut_with(&mut many, &images), None);
         assert_eq!(many, before);
         // A small circle ends where it bites its tail.
         let mut circle: Vec<_> = (0..10).map(|at| layer(at, Some((at + 1) % 10))).collect();
@@ -162,11 +167,11 @@ mod tests {
     fn many_images_on_long_chains_are_too_much_in_all() {
         let mut layers = chain(DEEPEST);
         let images = vec![image(&layers[DEEPEST - 1]); MOST_REACHED / DEEPEST + 1];
-        assert!(cut(&mut layers, &images, &[]).is_some_and(|said| said.contains("2000000")));
+        assert!(cut_with(&mut layers, &images).is_some_and(|said| said.contains("2000000")));
         assert_eq!(without_parent(&layers), DEEPEST);
         // What stands on another store's layers is deeper than it looks.
         let mut layers = vec![layer(0, Some(1))];
         let images = vec![image(&layers[0]); MOST_REACHED / BORROWED];
-        assert!(cut(&mut layers, &images, &[]).is_some());
+        assert!(cut_with(&mut layers, &images).is_some());
     }
 }

@@ -7,6 +7,7 @@ mod recorded;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::inspect::mountpoints::Mounted;
@@ -97,7 +98,6 @@ pub(super) fn fill(
         orphans: Vec::new(),
         short_names: None,
         processes: OnceCell::new(),
-        layer_at: snapshot.layers.iter().enumerate().map(|(at, layer)| (layer.id.as_str(), at)).collect(),
     };
     filler.writer.inventory.nodes.reserve(units.len());
     // Each unit goes when its node comes: a large store is not in memory twice.
@@ -166,7 +166,6 @@ struct Filler<'a> {
     short_names: Option<NodeIx>,
     /// Read when somebody asks; `None` where they cannot be read.
     processes: OnceCell<Option<Processes>>,
-    layer_at: HashMap<&'a str, usize>,
 }
 
 impl Filler<'_> {
@@ -223,7 +222,7 @@ impl Filler<'_> {
     }
 
     fn find_layer(&self, id: &str) -> Option<NodeIx> {
-        let own = self.layer_at.get(id).and_then(|at| self.layers[*at]);
+        let own = self.snapshot.layer_at(OsStr::new(id)).and_then(|at| self.layers[at]);
         own.or_else(|| {
             self.additional.iter().find_map(|store| store.recorded_layer(self.writer.inventory, id))
         })

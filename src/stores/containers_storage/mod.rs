@@ -17,6 +17,7 @@ mod locks;
 pub mod needs;
 mod owner;
 pub mod places;
+mod positions;
 pub mod records;
 mod since;
 pub mod snapshot;

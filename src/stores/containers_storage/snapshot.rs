@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ use super::chains;
 use super::inspect::found::Inspection;
 use super::locks::LockFile;
 use super::places::{MOST_RECORD_BYTES, RecordFile, RecordKind, StorePlaces};
+use super::positions::Positions;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
 use super::temporary_files;
 use crate::model::{Consistency, Finding};
@@ -57,6 +59,8 @@ pub struct Snapshot {
     pub repeated: Vec<(RecordKind, String)>,
     /// What a closer look found, if one was taken.
     pub inspection: Inspection,
+    /// Of `layers`.
+    positions: Positions,
     signature: Signature,
 }
 
@@ -310,7 +314,9 @@ fn complete(snapshot: &mut Snapshot) {
     }
     snapshot.images.truncate(MOST_IMAGES);
     snapshot.containers.truncate(MOST_CONTAINERS);
-    if let Some(wrong) = chains::cut(&mut snapshot.layers, &snapshot.images, &snapshot.containers) {
+    snapshot.positions = Positions::of(&snapshot.layers);
+    let Snapshot { layers, images, containers, positions, .. } = &mut *snapshot;
+    if let Some(wrong) = chains::cut(layers, positions, images, containers) {
         snapshot.damage(&snapshot.places.record_file(RecordKind::Layers), &wrong);
     }
 }
@@ -373,6 +379,7 @@ impl Snapshot {
             findings: Vec::new(),
             repeated: Vec::new(),
             inspection: Inspection::default(),
+            positions: Positions::default(),
             signature: Signature { tokens: Vec::new(), files: Vec::new() },
         }
     }
@@ -387,6 +394,12 @@ impl Snapshot {
             self.damage(path, problem);
         }
         parsed.records
+    }
+
+    /// Position of the layer with this id.
+    #[must_use]
+    pub fn layer_at(&self, id: &OsStr) -> Option<usize> {
+        self.positions.get(&self.layers, id.as_bytes())
     }
 
     /// Entries of a directory that was listed; none where it does not exist.
@@ -540,6 +553,7 @@ impl Snapshot {
         listing: Listing,
     ) -> Self {
         Self {
+            positions: Positions::of(&layers),
             places,
             layers,
             images,

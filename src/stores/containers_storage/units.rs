@@ -93,7 +93,6 @@ struct Sorter<'a> {
     /// The area that is being sorted: its position, and its path.
     area: usize,
     root: &'a Path,
-    layers: HashMap<&'a OsStr, usize>,
     images: HashMap<&'a OsStr, usize>,
     containers: HashMap<&'a OsStr, usize>,
     /// Containers' layers.
@@ -110,8 +109,9 @@ fn by_id<'a, T>(records: &'a [T], id: impl Fn(&'a T) -> &'a str) -> HashMap<&'a 
     records.iter().enumerate().map(|(at, record)| (OsStr::new(id(record)), at)).collect()
 }
 
+/// A name for people; mostly it is text, which is faster to check than to mend.
 fn text(name: &OsStr) -> String {
-    name.to_string_lossy().into_owned()
+    name.to_str().map_or_else(|| name.to_string_lossy().into_owned(), str::to_owned)
 }
 
 impl<'a> Sorter<'a> {
@@ -120,7 +120,6 @@ impl<'a> Sorter<'a> {
             snapshot,
             area: 0,
             root: &snapshot.places.graphroot,
-            layers: by_id(&snapshot.layers, |layer| &layer.id),
             images: by_id(&snapshot.images, |image| &image.id),
             containers: by_id(&snapshot.containers, |container| &container.id),
             writable: snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect(),
@@ -281,8 +280,8 @@ impl<'a> Sorter<'a> {
         below: &Path,
         name_of: impl Fn(&'a OsStr) -> &'a OsStr + Sync,
     ) -> Vec<Option<usize>> {
-        let (entries, layers) = (self.snapshot.entries(&self.root.join(below)), &self.layers);
-        entries.par_iter().map(|entry| layers.get(name_of(&entry.name)).copied()).collect()
+        let entries = self.snapshot.entries(&self.root.join(below)).par_iter();
+        entries.map(|entry| self.snapshot.layer_at(name_of(&entry.name))).collect()
     }
 
     /// The directory that has a directory for each layer.

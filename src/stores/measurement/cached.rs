@@ -1,7 +1,6 @@
 //! Which sizes a scan reuses from earlier scans, and which it stores for later ones.
 
-use std::collections::{HashMap, HashSet};
-
+use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::disk::inode_chunks::encode_by_unit;
@@ -112,7 +111,7 @@ impl Cached {
     pub(super) fn take(
         &mut self,
         subjects: &[Subject],
-        stamps: &HashMap<usize, Fingerprint>,
+        stamps: &std::collections::HashMap<usize, Fingerprint>,
         wanted: MeasurementNeeds,
         now: Timestamp,
     ) -> Vec<(usize, &CachedSize)> {

@@ -1,6 +1,8 @@
 //! Shared inodes and extents, as nodes of their own in the inventory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
 
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{ChunkGroup, InodeChunks};

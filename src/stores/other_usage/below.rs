@@ -2,8 +2,10 @@
 //! what it is outside of every store.
 
 use std::cell::LazyCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+
+use hashbrown::HashMap;
 
 use super::places;
 use super::types::{KnownUse, OtherUsageRequest, OtherUserKind};

@@ -2,7 +2,6 @@
 //! be a symlink: a planted one would lead out of the store, even out of a mounted disk, and following it
 //! would change its access time.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
@@ -10,6 +9,7 @@ use std::io::{self, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use hashbrown::HashMap;
 use jiff::Timestamp;
 use rustix::fs::{Dir, FileType, OFlags};
 use rustix::io::Errno;

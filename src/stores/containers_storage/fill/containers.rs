@@ -1,6 +1,7 @@
 //! Containers and the engines that created them.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use super::Filler;
@@ -35,7 +36,7 @@ impl Filler<'_> {
                         facts.read_write = true;
                     }
                     listed_bytes =
-                        self.layer_at.get(id.as_str()).and_then(|at| self.contents.get(at)).copied();
+                        self.snapshot.layer_at(OsStr::new(id)).and_then(|at| self.contents.get(&at)).copied();
                     mounted = self.writer.is_mounted(&self.writer.inventory[node].path);
                 } else if self.is_sound() {
                     let evidence = format!("its layer {id} is in none of the stores read");

@@ -194,7 +194,7 @@ impl Filler<'_> {
         }
         let recorded: HashSet<&str> = mounted.iter().map(|one| one.layer.as_str()).collect();
         // In another mount namespace another store may lie at the same path, as in a container that runs podman.
-        let is_leaked = |id: &str| self.layer_at.contains_key(id) && !recorded.contains(id);
+        let is_leaked = |id: &str| self.snapshot.layer_at(OsStr::new(id)).is_some() && !recorded.contains(id);
         let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| is_leaked(id)).collect();
         leaked.sort_unstable();
         for (id, path) in leaked {
@@ -207,7 +207,7 @@ impl Filler<'_> {
         for entry in &mounted {
             let is_merged = entry.path.file_name() == Some(OsStr::new("merged"));
             // Another graphroot may have the same runroot.
-            let ours = self.layer_at.contains_key(entry.layer.as_str())
+            let ours = self.snapshot.layer_at(OsStr::new(&entry.layer)).is_some()
                 || places.areas().any(|area| entry.path.starts_with(area));
             if !is_merged || !ours || by_layer.contains_key(&entry.layer) {
                 continue;

@@ -6,12 +6,12 @@
 //! parents, and is mounted by that. Older layers still need the names in `l/`, and that version no
 //! longer recreates a missing one.
 
-use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
 use super::found::{Fault, FaultOf, ShortName};
@@ -55,18 +55,12 @@ pub(super) fn look(snapshot: &Snapshot) -> LinksFound {
         return found;
     }
     let areas: Vec<_> = snapshot.places.areas().filter_map(|area| Area::read(snapshot, area).ok()).collect();
-    let layers: HashMap<&str, usize> = snapshot
-        .layers
-        .iter()
-        .enumerate()
-        .filter(|(_, layer)| !layer.incomplete)
-        .map(|(at, layer)| (layer.id.as_str(), at))
-        .collect();
+    let complete = |id: &str| snapshot.layer_at(OsStr::new(id)).filter(|at| !snapshot.layers[*at].incomplete);
     let mut lowers: Option<HashMap<String, User>> = None;
     found.stamps = vec![None; snapshot.layers.len()];
     for area in &areas {
         for ((id, name), stamp) in area.directories.iter().zip(&area.stamps) {
-            let Some(layer) = layers.get(id).copied() else { continue };
+            let Some(layer) = complete(id) else { continue };
             found.stamps[layer] = *stamp;
             if let Name::There(_, inode) = name {
                 found.short_names.push(ShortName { layer, device: area.device, inode: *inode });
@@ -78,7 +72,7 @@ pub(super) fn look(snapshot: &Snapshot) -> LinksFound {
             let lowers = lowers.get_or_insert_with(|| all_lowers(&areas));
             lowers.get(name).cloned()
         };
-        found.faults.extend(judge(area, &layers, &stray, &targets, used));
+        found.faults.extend(judge(area, complete, &stray, &targets, used));
     }
     found
 }
@@ -230,10 +224,10 @@ fn layer_of(target: &OsStr) -> Option<&str> {
     is_id(id).then_some(id)
 }
 
-/// What follows from what was read; `layers` are those that are recorded and complete.
+/// What follows from what was read; `layer` finds those that are recorded and complete.
 pub(super) fn judge(
     area: &Area<'_>,
-    layers: &HashMap<&str, usize>,
+    layer: impl Fn(&str) -> Option<usize>,
     stray: &[String],
     targets: &HashMap<String, OsString>,
     mut used: impl FnMut(&str) -> Option<User>,
@@ -267,7 +261,7 @@ pub(super) fn judge(
     }
     let wrong = area.directories.iter().filter(|(_, name)| !matches!(name, Name::There(..)));
     for (id, name) in wrong {
-        let Some(layer) = layers.get(id).copied() else { continue };
+        let Some(layer) = layer(id) else { continue };
         let (path, judged) = match name {
             // A name with a slash leads elsewhere and is none of ours.
             Name::Missing(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,

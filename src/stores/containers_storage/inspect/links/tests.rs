@@ -20,8 +20,7 @@ fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area<'static> {
 
 /// Layers `a` and `b` are recorded; `e` is not.
 fn found(area: &Area<'_>, targets: &[(&str, char)], lowers: &[&str]) -> Vec<Fault> {
-    let (a, b) = (id('a'), id('b'));
-    let layers = HashMap::from([(a.as_str(), 0), (b.as_str(), 1)]);
+    let layer = |name: &str| [id('a'), id('b')].iter().position(|id| id == name);
     let targets: HashMap<_, _> = targets
         .iter()
         .map(|(name, letter)| ((*name).to_owned(), format!("../{}/diff", id(*letter)).into()))
@@ -31,7 +30,7 @@ fn found(area: &Area<'_>, targets: &[(&str, char)], lowers: &[&str]) -> Vec<Faul
         let known = lowers.iter().find(|lower| lower.eq_ignore_ascii_case(name))?;
         Some(User { id: "child".into(), needs_name: *known == name })
     };
-    judge(area, &layers, &area.unclaimed(), &targets, used)
+    judge(area, layer, &area.unclaimed(), &targets, used)
 }
 
 fn stray(name: &str, leads: Leads, used_by: Option<&str>) -> Fault {
