@@ -5,10 +5,10 @@
 //! For the overlay driver that is the layer's directory, its `diff` and its `work`. What changes further
 //! down does not show; that is what samples are for.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
+use hashbrown::HashMap;
 use rayon::prelude::*;
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::{Errno, Result};
@@ -51,13 +51,14 @@ pub fn gather(
         }
     };
     let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
-    match rayon::ThreadPoolBuilder::new().num_threads(threads.clamp(1, 128)).build() {
+    let stamps: Vec<_> = match rayon::ThreadPoolBuilder::new().num_threads(threads.clamp(1, 128)).build() {
         Ok(pool) => pool.install(|| units.par_iter().filter_map(one).collect()),
         Err(error) => {
             tracing::debug!(%error, threads, "cannot start that many threads");
             units.iter().filter_map(one).collect()
         }
-    }
+    };
+    stamps.into_iter().collect()
 }
 
 fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<Fingerprint> {

@@ -33,21 +33,18 @@ impl Moment {
 }
 
 names! {
-    /// Why `first_detected` is what it is. Earlier records have their names with underscores.
+    /// Why `first_detected` is what it is.
     AgeRule {
         /// The latest thing of it that the disk says was made.
         Making = "making",
         /// Its first container; the disk says of no part of it when it was made.
         Container = "container",
         /// The first scan that saw it; the disk says nothing plausible.
-        #[serde(alias = "first_scan")]
         FirstScan = "first-scan",
         /// The first scan that saw it; the disk gives a time in the future, so it was written
         /// by a clock that was wrong.
-        #[serde(alias = "future_evidence")]
         FutureEvidence = "future-evidence",
         /// It was not in the store at an earlier scan, which proves more than the disk does.
-        #[serde(alias = "absent_before")]
         AbsentBefore = "absent-before",
         /// What was stored of it cannot be read any more.
         Lost = "lost",

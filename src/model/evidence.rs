@@ -15,21 +15,17 @@ pub struct Evidence {
 }
 
 names! {
-    /// What a piece of evidence is about. Earlier records have their names with underscores.
+    /// What a piece of evidence is about.
     EvidenceKind {
         /// The store's own record of the image, where it has the time of the record's making.
-        #[serde(alias = "image_record")]
         ImageRecord = "image-record",
         /// The record of its top layer or snapshot.
-        #[serde(alias = "top_layer")]
         TopLayer = "top-layer",
         /// The birth of the directory that holds its manifest and configuration.
-        #[serde(alias = "metadata_directory")]
         MetadataDirectory = "metadata-directory",
         /// The record of a container made from it: it existed by then, maybe long before.
         Container = "container",
         /// The kubelet's record of a pull of it: the same, since that is written anew for other credentials.
-        #[serde(alias = "pull_record")]
         PullRecord = "pull-record",
     }
 }

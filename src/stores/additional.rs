@@ -1,7 +1,9 @@
 //! Stores that other stores take images from: additional image stores and imagestores.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+
+use hashbrown::HashMap;
 
 use super::store::{Borrower, Store};
 use crate::model::{ImageIx, Inventory, StoreIx, UnreadUser, Use};

@@ -167,13 +167,8 @@ pub fn measure(
 
     let leaps = if request.sysroot.is_foreign() { Vec::new() } else { request.leaps.clone() };
     let present = Present::at(request.now, leaps);
-    let mut filling = Filling {
-        inventory: &mut inventory,
-        request,
-        pins: &pins,
-        ids: Default::default(),
-        present: &present,
-    };
+    let mut filling =
+        Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
     let mut nodes = HashMap::new();
     let mut trees = StoreTrees::default();
     let mut readings = measurement.take_readings();

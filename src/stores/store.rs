@@ -1,9 +1,10 @@
 //! The interface of a store that was read, for every kind of store.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
+
+use hashbrown::HashMap;
 
 use super::request::ScanRequest;
 pub(super) use super::unit::UnitView;

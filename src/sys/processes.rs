@@ -250,6 +250,29 @@ mod tests {
         assert!(Processes::read().unwrap().holding(dir.path()).is_none());
     }
 
+    /// It has nothing open; whoever says so of itself in its name is none.
+    #[test]
+    fn a_thread_of_the_kernel_is_no_process() {
+        let dir = tempfile::tempdir().unwrap();
+        for (id, status) in [
+            ("1", "Name:\tinit\nUid:\t0\t0\t0\t0\nKthread:\t0\n"),
+            ("2", "Name:\tkthreadd\nUid:\t0\t0\t0\t0\nKthread:\t1\n"),
+            ("3", "Name:\tx\\nKthread:\t1\nUid:\t0\t0\t0\t0\nKthread:\t0\n"),
+        ] {
+            std::fs::create_dir_all(dir.path().join(id).join("fd")).unwrap();
+            std::fs::write(dir.path().join(id).join("status"), status).unwrap();
+        }
+        let mut builder = Builder::default();
+        let mut emit = |record: ProcRecord, body: &[u8]| {
+            builder.take(&record, body);
+            Ok(())
+        };
+        read::below(dir.path(), ProcessFacts { files: true, ..ProcessFacts::default() }, &mut emit).unwrap();
+        let mut ids: Vec<_> = builder.finish().all().iter().map(|one| one.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [1, 3]);
+    }
+
     #[test]
     fn what_is_hidden_is_not_nobody() {
         let dir = tempfile::tempdir().unwrap();

@@ -111,7 +111,7 @@ impl Cached {
     pub(super) fn take(
         &mut self,
         subjects: &[Subject],
-        stamps: &std::collections::HashMap<usize, Fingerprint>,
+        stamps: &HashMap<usize, Fingerprint>,
         wanted: MeasurementNeeds,
         now: Timestamp,
     ) -> Vec<(usize, &CachedSize)> {
