@@ -20,7 +20,7 @@ else
     # With a journal, though nobody needs it: without one, ext4 gives no inode to a new file that was another's in
     # the last minutes, and the search for one that was not takes longest of all that the kernel does here.
     mkfs.ext4 -q -F -m 0 "$image"
-    mount -o loop,noatime,nobarrier "$image" "$TMPDIR"
+    mount -o loop,noatime,nobarrier,discard "$image" "$TMPDIR"
     rm "$image"
     chmod 1777 "$TMPDIR"
     export TMPDIR

@@ -201,8 +201,8 @@ fn killed_at_any_instant_no_first_detection_ever_moves() {
         if tries % 4 == 0 {
             change(&node.store, turns, &mut kept);
             turns += 1;
-            if turns % 8 == 3 {
-                // So that it is seen that one is gone.
+            if [3, 5].contains(&(turns % 8)) {
+                // So that it is seen that one is gone, and that it is there again.
                 node.scan();
             }
         }
