@@ -217,7 +217,7 @@ fn quiet_is_what_nobody_looks_for() {
     ];
     for (second, (command, outcome, errors, expected)) in (0..).zip(ends) {
         let start = Start::of(command, now + SignedDuration::from_secs(second));
-        record(&tx, &start, &RunEnd { errors, ..ended(now, outcome) }).unwrap();
+        record(&tx, &start, &RunEnd { errors, ..ended(start.started, outcome) }).unwrap();
         let found =
             list(&tx, &all()).unwrap().0.into_iter().find(|run| run.start.run_id == start.run_id).unwrap();
         assert_eq!(found.quiet, expected, "{command:?} {outcome:?}");
