@@ -64,8 +64,6 @@ impl Opener {
     /// it is not a directory (any more), and what else `open` knows.
     pub fn directory(self, parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
         match self {
-            // One component cannot lead out of its parent, so RESOLVE_BENEATH would only
-            // cost its check of all ancestors, which takes the kernel's global mount lock.
             Self::Openat2 => without_atime(DIRECTORY, |flags| {
                 let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
                 again(|| rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve))
@@ -93,8 +91,11 @@ impl Opener {
         }
         match self {
             Self::Openat2 => {
-                let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+                let mut resolve = ResolveFlags::NO_SYMLINKS;
                 resolve.set(ResolveFlags::NO_XDEV, !into_mounts);
+                // One component cannot lead out of its parent: this would only cost its check of all ancestors,
+                // which takes the kernel's global mount lock.
+                resolve.set(ResolveFlags::BENEATH, path.components().nth(1).is_some());
                 let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
                 without_atime(flags, |flags| {
                     again(|| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve))

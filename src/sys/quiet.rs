@@ -15,6 +15,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use rayon::prelude::*;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
@@ -125,7 +126,7 @@ pub(super) fn entries(
         };
         entries.push(DirectoryEntry { name, kind });
     }
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries.par_sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
 }
 
