@@ -23,7 +23,6 @@ setup: ## Install the Debian packages that the tests and the demo need
 lint: ## Check format, clippy and documentation, warnings denied
 	tests/lint.sh
 
-test: export RUSTC_WORKSPACE_WRAPPER = $(CURDIR)/tests/clippy
 test: setup lint ## Run everything that CI runs (as root: it mounts and runs podman)
 	tests/run.sh
 

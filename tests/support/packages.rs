@@ -43,8 +43,7 @@ pub fn tool(name: impl AsRef<OsStr>) -> Command {
     // Nobody fetches them over a network.
     command.env("XZ_LEVEL", "0");
     // Of the build of this test; the build of the packages is one of its own.
-    let own = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "LLVM_PROFILE_FILE", "RUSTC_WORKSPACE_WRAPPER"];
-    for name in ["CARGO", "CARGO_MANIFEST_DIR"].into_iter().chain(own) {
+    for name in ["CARGO", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "LLVM_PROFILE_FILE"] {
         command.env_remove(name);
     }
     command
