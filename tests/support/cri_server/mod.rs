@@ -2,7 +2,7 @@
 //!
 //! * No package of CRI-O exists for the systems that these tests run on, so its place at the
 //!   socket is taken by this; the store behind it, its records and every byte in it are
-//!   podman's and containers-storage's, and images are removed by `podman rmi`.
+//!   podman's and containers-storage's, and images are removed by the library's own tool.
 //! * It answers as CRI-O 1.30 does where we know how (ids in bare hex, `image_id` filled, `/info`
 //!   on the same socket, refusal of images in use before anything is untagged), and in the ways
 //!   of [`Behaviour`] where a test wants it to misbehave. It cannot show how CRI-O itself behaves.

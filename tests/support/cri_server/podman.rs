@@ -286,22 +286,10 @@ impl Podman {
         Ok(self.records(true)?.into_iter().map(sandbox).collect())
     }
 
-    /// Removes an image by all its names, or by its id if it has none. As the library does
-    /// for CRI-O, it refuses one in use before any name is gone; `podman rmi` alone would untag
-    /// all but the last.
+    /// Removes an image with all its names, by the library's own tool: for CRI-O the library refuses one in use
+    /// before any name is gone, too; `podman rmi` would untag all but the last.
     pub(super) fn remove_image(&self, image: &v1::Image) -> Result<(), String> {
-        let mut command = self.store.command("containers-storage");
-        let output = self.ask(CONTAINER_RECORDS, command.args(["containers", "--json"]))?;
-        let users: Option<Vec<Value>> = serde_json::from_str(output.trim()).unwrap_or_default();
-        if let Some(user) = users.iter().flatten().find(|user| user["image"] == image.id.as_str()) {
-            let user = user["id"].as_str().unwrap_or_default();
-            return Err(format!("delete image: image used by {user}: image is in use by a container"));
-        }
-        let mut targets = image.repo_tags.clone();
-        if targets.is_empty() {
-            targets.push(image.id.clone());
-        }
-        self.run(self.store.podman_command().args(["rmi", "--no-prune"]).args(targets)).map(drop)
+        self.run(self.store.command("containers-storage").args(["delete-image", &image.id])).map(drop)
     }
 
     /// Takes one name away, if there are several.
