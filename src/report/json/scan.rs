@@ -13,8 +13,9 @@ use crate::model::{ImageIx, NodeIx, StoreIx};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 use rayon::prelude::*;
-use serde::ser::SerializeSeq;
+use serde::ser::{Error, SerializeSeq};
 use serde::{Serialize, Serializer};
+use serde_json::value::to_raw_value;
 
 /// The document of `images`, with these of them.
 pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> ImagesDoc {
@@ -73,9 +74,9 @@ fn each_known(images: Vec<ImageIx>, result: &ScanResult, fair: &Fair) -> Vec<Ima
 }
 
 /// How many layers are made at once.
-const BATCH: usize = 1000;
+const BATCH: usize = 4096;
 
-/// The layers of a scan, each made when it is written: a large store has 100,000.
+/// The layers of a scan, each made when it is written, on a line of its own: a large store has 100,000.
 #[derive(Clone, Debug)]
 pub struct EachLayer<'a> {
     scan: &'a Scan,
@@ -89,21 +90,12 @@ impl EachLayer<'_> {
 }
 
 impl Serialize for EachLayer<'_> {
-    /// While some are written, another thread makes the next ones.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let make = |nodes: &[NodeIx]| -> Vec<LayerDoc> {
-            nodes.iter().filter_map(|at| layer(self.scan, *at)).collect()
-        };
+        let line = |at: &NodeIx| Some(to_raw_value(&layer(self.scan, *at)?));
         let mut list = to.serialize_seq(None)?;
-        let mut batches = self.layers.chunks(BATCH);
-        let mut made = batches.next().map(make);
-        while let Some(layers) = made {
-            let next = batches.next();
-            made = None;
-            rayon::in_place_scope(|scope| {
-                scope.spawn(|_| made = next.map(make));
-                layers.iter().try_for_each(|layer| list.serialize_element(layer))
-            })?;
+        for batch in self.layers.chunks(BATCH) {
+            let lines: Result<Vec<_>, _> = batch.par_iter().filter_map(line).collect();
+            lines.map_err(Error::custom)?.iter().try_for_each(|line| list.serialize_element(line))?;
         }
         list.end()
     }

@@ -169,13 +169,14 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    fn layer_node(&mut self, at: usize, area: usize, path: PathBuf, size: Size) -> NodeIx {
+    /// `id` is that of the layer.
+    fn layer_node(&mut self, at: usize, id: String, area: usize, path: PathBuf, size: Size) -> NodeIx {
         if let Some(node) = self.layers[at] {
             self.writer.inventory[node].size += size;
             return node;
         }
         let record: &LayerRecord = &self.snapshot.layers[at];
-        let node = self.writer.add(NodeKind::Layer, record.id.as_str(), area, path, size);
+        let node = self.writer.add(NodeKind::Layer, id, area, path, size);
         self.writer.inventory[node].layer = Some(Box::new(LayerFacts {
             parent: record.parent.clone(),
             diff_id: record.diff_id.clone(),
@@ -192,10 +193,10 @@ impl Filler<'_> {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
         let kind = match unit.what {
-            StorageUnit::Layer(at) => return self.layer_node(at, area, unit.path, size),
+            StorageUnit::Layer(at) => return self.layer_node(at, unit.id, area, unit.path, size),
             StorageUnit::LayerContent(at) => {
                 self.contents.insert(at, tally.apparent_bytes);
-                return self.layer_node(at, area, unit.path, size);
+                return self.layer_node(at, unit.id, area, unit.path, size);
             }
             StorageUnit::Image(_) => NodeKind::ImageMetadata,
             StorageUnit::Container(_) => NodeKind::ContainerMetadata,

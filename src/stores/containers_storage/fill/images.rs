@@ -37,7 +37,7 @@ impl Filler<'_> {
         let driver = snapshot.places.graphroot.join(&snapshot.places.driver);
         for (at, record) in snapshot.layers.iter().enumerate() {
             if self.layers[at].is_none() {
-                self.layer_node(at, 0, driver.join(&record.id), Size::default());
+                self.layer_node(at, record.id.clone(), 0, driver.join(&record.id), Size::default());
             }
         }
     }
