@@ -221,9 +221,10 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
             println!("{at}, then {first:?}");
             first.come(&store, &survivors);
             finish(&store, recipe, &target, &notes);
-            assert_eq!(edit::whole(&store), survivors, "{at}, then {first:?}");
-            let container = recipe_containers(&store);
-            assert_eq!(container, ["web"], "{at}, then {first:?}");
+            let scan = edit::whole_scan(&store);
+            assert_eq!(edit::ids(list(&scan, "/images")), survivors, "{at}, then {first:?}");
+            let containers = list(&scan, "/containers").iter().map(|container| text(container, "/name"));
+            assert_eq!(containers.collect::<Vec<_>>(), ["web"], "{at}, then {first:?}");
             assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 0, "{at}: a note is left");
         }
         match step {
@@ -237,11 +238,6 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     edit::podman_ids(&store);
     store.podman(["mount", "web"]);
     store.podman(["umount", "web"]);
-}
-
-fn recipe_containers(store: &Store) -> Vec<String> {
-    let scan = store.json("scan");
-    list(&scan, "/containers").iter().map(|container| text(container, "/name").to_owned()).collect()
 }
 
 /// Our next run: finishes what was noted, and does again what is still to be done.

@@ -261,7 +261,7 @@ const EDITED: &str = "[images]\nhigh_percent = 60\nlow_percent = 55\n";
 
 #[test]
 fn a_deb_lives_and_goes_without_systemd() {
-    if !ready(&["debootstrap"]) || !store::require_tools() {
+    if !ready(&["mmdebstrap"]) || !store::require_tools() {
         return;
     }
     let root = Root::new();
@@ -311,7 +311,7 @@ fn a_deb_lives_and_goes_without_systemd() {
 
 #[test]
 fn an_rpm_lives_and_goes_without_systemd() {
-    if !ready(&["debootstrap", "rpm"]) || !store::require_tools() {
+    if !ready(&["mmdebstrap", "rpm"]) || !store::require_tools() {
         return;
     }
     // Its scriptlets need a shell, its program a C library: those of a Debian, of which rpm knows
@@ -401,7 +401,7 @@ fn the_units_are_sound_and_hold_little() {
 
 #[test]
 fn cron_does_the_same_without_systemd_and_sends_no_mail() {
-    if !ready(&["debootstrap"]) || !store::require_tools() {
+    if !ready(&["mmdebstrap"]) || !store::require_tools() {
         return;
     }
     let root = Root::new();

@@ -28,7 +28,7 @@ fn booted(leaks: &[&str]) -> Booted {
 
 #[test]
 fn a_stranger_installs_it_and_the_node_is_looked_after() {
-    if !ready(&["debootstrap", "systemd-nspawn", "nsenter"]) || !store::require_tools() {
+    if !ready(&["mmdebstrap", "systemd-nspawn", "nsenter"]) || !store::require_tools() {
         return;
     }
     let node = booted(&["orphan-dir", "unref-old", "incomplete", "vartmp", "volatile-ok", "mapped-top"]);

@@ -2,18 +2,15 @@
 # debian-root.sh DIR: a small Debian with systemd, from the mirror that this machine installs from.
 set -eu
 dir=$1
-command -v debootstrap >/dev/null || { echo 'debootstrap is missing' >&2; exit 1; }
+command -v mmdebstrap >/dev/null || { echo 'mmdebstrap is missing' >&2; exit 1; }
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 2>/dev/null |
     awk -v suite="$suite" '$2 == suite && $3 == "main" { print $1; exit }')
-# Use apt's proxy, if there is one.
-eval "$(apt-config shell proxy Acquire::http::Proxy 2>/dev/null)"
-[ -z "${proxy:-}" ] || export http_proxy="$proxy"
 rm -rf --one-file-system "$dir"
-debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,cron "$suite" "$dir" \
+mmdebstrap --variant=minbase --include=systemd,systemd-sysv,dbus,cron "$suite" "$dir" \
     "${mirror:-http://deb.debian.org/debian}" >"$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; exit 1; }
 # What only costs copying.
-rm -rf "$dir"/var/cache/apt/archives/*.deb "$dir"/var/lib/apt/lists/* "$dir"/usr/share/locale \
+rm -rf "$dir"/var/cache/apt/* "$dir"/var/lib/apt/lists/* "$dir"/usr/share/locale \
     "$dir"/usr/share/doc/* "$dir"/usr/share/man/*
 # Disable its own timers and services.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer; do

@@ -72,13 +72,18 @@ pub fn whole(store: &Store) -> Vec<String> {
 
 /// The same; returns `images[]`.
 pub fn whole_images(store: &Store) -> Vec<Value> {
+    list(&whole_scan(store), "/images").to_vec()
+}
+
+/// The same; returns the scan.
+pub fn whole_scan(store: &Store) -> Value {
     let scan = store.json("scan");
     assert!(list(&scan, "/leaks").is_empty(), "{:#}", scan["leaks"]);
     assert!(list(&scan, "/warnings").is_empty(), "{:#}", scan["warnings"]);
     if store.driver() == "overlay" {
         links_fit(&store.root().join("overlay"));
     }
-    list(&scan, "/images").to_vec()
+    scan
 }
 
 /// Sorted ids of `images[]`.

@@ -152,9 +152,9 @@ pub struct Root {
 }
 
 impl Root {
-    /// A copy of the one that debootstrap made once.
+    /// A copy of the one that mmdebstrap made once.
     pub fn new() -> Self {
-        let made = debootstrapped();
+        let made = made_root();
         let dir = tempfile::Builder::new().prefix("root-").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
         let dir = dir.expect("a directory for a root");
         succeed(Command::new("cp").args(["-a", "--reflink=auto"]).arg(made.join(".")).arg(dir.path()));
@@ -193,7 +193,7 @@ impl Root {
     }
 }
 
-fn debootstrapped() -> PathBuf {
+fn made_root() -> PathBuf {
     let _alone = alone("debian-root");
     let dir = kept("debian-root");
     let complete = kept("debian-root.complete");

@@ -247,7 +247,7 @@ impl Store {
         }
         let directory = self.root.join(&self.driver);
         // Lazily, as podman itself does: somebody may just be closing a file there.
-        while program::run(self.command("umount").arg("-l").arg(&directory)).code == 0 {}
+        while nix::mount::umount2(&directory, nix::mount::MntFlags::MNT_DETACH).is_ok() {}
     }
 
     /// Makes a container that keeps an image in use; its id, for [`Store::unpin`].

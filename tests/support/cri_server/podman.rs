@@ -21,6 +21,8 @@ pub struct Podman {
     /// What the tools last said, and the record files that they said it of: CRI-O keeps these in
     /// memory, and starting a program for each question would take a big store's test minutes.
     said: Arc<Mutex<HashMap<&'static str, (Stamp, String)>>>,
+    /// The images that podman last listed.
+    listed: Arc<Mutex<Vec<v1::Image>>>,
 }
 
 /// Which files these are: every change makes new ones.
@@ -43,7 +45,7 @@ struct Record {
 
 impl Podman {
     pub(super) fn new(store: Arc<Store>) -> Self {
-        Self { store, said: Arc::default() }
+        Self { store, said: Arc::default(), listed: Arc::default() }
     }
 
     /// What CRI-O says to `GET /info`.
@@ -142,11 +144,30 @@ impl Podman {
         self.store.root().join(format!("{driver}-containers")).join(id).join("userdata/state.json")
     }
 
-    /// All images, each once. podman prints one row for each name.
+    /// All images, each once. Podman measures each of them for its list; it is asked again where the library's
+    /// own tool knows others than it has listed.
     pub(super) fn images(&self) -> Result<Vec<v1::Image>, String> {
+        let mut command = self.store.command("containers-storage");
+        let output = self.ask(IMAGE_RECORDS, command.args(["images", "--json"]))?;
+        let rows: Option<Vec<Value>> = serde_json::from_str(&output).map_err(|error| error.to_string())?;
+        let rows = rows.unwrap_or_default();
+        let mut listed = self.listed.lock().expect("a lock");
+        let is_listed = |row: &Value| {
+            listed
+                .iter()
+                .any(|image| row["id"] == image.id.as_str() && texts(row, "names") == image.repo_tags)
+        };
+        if !rows.iter().all(is_listed) {
+            *listed = self.list()?;
+        }
+        let is_there = |image: &&v1::Image| rows.iter().any(|row| row["id"] == image.id.as_str());
+        Ok(listed.iter().filter(is_there).cloned().collect())
+    }
+
+    /// Podman prints one row for each name.
+    fn list(&self) -> Result<Vec<v1::Image>, String> {
         let mut command = self.store.podman_command();
-        let output =
-            self.ask(IMAGE_RECORDS, command.args(["images", "--all", "--no-trunc", "--format=json"]))?;
+        let output = self.run(command.args(["images", "--all", "--no-trunc", "--format=json"]))?;
         let rows: Vec<Value> = serde_json::from_str(&output).map_err(|error| error.to_string())?;
         let mut images: Vec<v1::Image> = Vec::new();
         for row in rows {
