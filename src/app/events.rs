@@ -55,8 +55,8 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             let here = images.filter(|one| one.step.filesystem == Some(plan.filesystem));
             let freed = here.filter_map(|one| one.measured_bytes).sum();
             let message = format!(
-                "{mount}: wanted to free {}, but freed {}: everything else is in use or protected \
-                    (`layersweep usage` shows what uses the rest)",
+                "{mount}: wanted to free {}, but freed {}: nothing else could go (`layersweep usage` shows what uses \
+                 the rest)",
                 bytes(plan.wanted.bytes),
                 was_freed(freed)
             );

@@ -11,6 +11,7 @@ use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
 use crate::model::display::{count, listed};
+use crate::model::plan::Phase;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
@@ -54,24 +55,34 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     out.push('\n');
     out.push_str(&ending(document));
     if document.header.kind == "gc" && document.outcome == OutcomeKind::NotReached {
-        out.push_str(match document.believed_bytes {
+        match document.believed_bytes {
             Some(believed) if believed >= document.wanted_bytes => {
-                "The kubelet's algorithm believes that this is enough.\n"
+                out.push_str("The kubelet's algorithm believes that this is enough.\n");
             }
-            _ if document.kept.iter().any(|kept| kept.rule == "min-age") => {
-                "The remaining images are too young (min-age: `layersweep explain IMAGE` says for how long), in \
-                use or protected; `layersweep usage` shows what uses the disk.\n"
-            }
-            _ => {
-                "The remaining images are in use or protected; `layersweep usage` shows what uses the \
-                disk.\n"
-            }
-        });
+            _ => out.push_str(&remaining(document)),
+        }
         for outside in &document.not_in_store {
             out.push_str(&format!("{}\n", safe(&outside.text)));
         }
     }
     out
+}
+
+/// Why what is left stays.
+fn remaining(document: &GcDoc) -> String {
+    let is_kept_by = |rule: &str| document.kept.iter().any(|kept| kept.rule == rule);
+    let mut text = String::from("The remaining images are ");
+    if is_kept_by("min-age") {
+        text += "too young (min-age: `layersweep explain IMAGE` says for how long), ";
+    }
+    text += "in use or protected";
+    if is_kept_by("frees-nothing") {
+        text += ", would free too little";
+    }
+    if is_kept_by("backing-off") || document.errors.iter().any(|error| error.phase == Phase::RemoveImage) {
+        text += ", or could not be deleted and are tried again later";
+    }
+    text + "; `layersweep usage` shows what uses the disk.\n"
 }
 
 /// An id cut short, a path as it is.

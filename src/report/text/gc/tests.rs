@@ -206,7 +206,8 @@ hint: try\\u{1b}[31m
 event: FreeDiskSpaceFailed: /var: too little
 
 Low threshold NOT reached: 0 images deleted, -4.0 KiB freed (100.0 MiB predicted); 68.00% used now.
-The remaining images are in use or protected; `layersweep usage` shows what uses the disk.
+The remaining images are in use or protected, or could not be deleted and are tried again later; `layersweep usage` \
+shows what uses the disk.
 ";
     assert_eq!(shown(&document, None), expected);
 }
