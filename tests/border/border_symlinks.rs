@@ -51,6 +51,8 @@ fn exchange(a: &Path, b: &Path) {
 #[ignore = "another test runs it in a process of its own"]
 fn exchanger() {
     let Ok(mut left) = text("EXCHANGES_AFTER").parse::<usize>() else { return };
+    // Only the shell that started it knows when it is no longer needed.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).unwrap();
     let store = alice::home(".local/share/containers/storage");
     let link = alice::home(".local/share/containers/link");
     std::os::unix::fs::symlink("/home/victim", &link).unwrap();
