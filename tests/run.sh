@@ -31,13 +31,13 @@ if cargo nextest --version >/dev/null 2>&1; then
     profile=default
     [ -z "${CI:-}" ] || profile=ci
     # See .config/nextest.toml.
-    export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 3))}"
+    export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 2))}"
+    cargo nextest run --locked --profile "$profile" "$@"
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
         # No test may depend on the machine; checked with those that read most of it.
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
             --test history --test stores --test gc -E 'test(/^(diff_command|fixtures_read|protection)::/)'
     fi
-    cargo nextest run --locked --profile "$profile" "$@"
     exit
 fi
 programs=$(cargo test --locked --no-run --message-format json |
