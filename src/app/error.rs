@@ -24,7 +24,7 @@ pub enum Exit {
     Usage = 2,
     /// Done but incomplete: something could not be read, figures are lower bounds.
     Incomplete = 3,
-    /// The target was not reached: nothing more could be deleted.
+    /// The target was not reached though the run had no error.
     NotReached = 4,
     /// Another run holds the lock, a listing was partial, a precondition is not proven.
     Refused = 5,

@@ -14,7 +14,7 @@ pub(super) const EXIT_STATUS: [(&str, &str); 7] = [
     ("1", "An operation failed, or nothing has that name. What was done is still reported."),
     ("2", "Bad usage or configuration; or a deletion off a terminal without -y."),
     ("3", "Done, but something could not be read: figures are lower bounds."),
-    ("4", "The target was not reached: nothing more could be deleted."),
+    ("4", "The target was not reached, although the run had no error."),
     (
         "5",
         "Refused: another run holds the lock, a listing was partial, or a deletion could not be proven safe.",

@@ -64,6 +64,7 @@ impl Opener {
     /// it is not a directory (any more), and what else `open` knows.
     pub fn directory(self, parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
         match self {
+            // Without RESOLVE_BENEATH: see `beneath`.
             Self::Openat2 => without_atime(DIRECTORY, |flags| {
                 let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
                 again(|| rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve))
@@ -93,7 +94,7 @@ impl Opener {
             Self::Openat2 => {
                 let mut resolve = ResolveFlags::NO_SYMLINKS;
                 resolve.set(ResolveFlags::NO_XDEV, !into_mounts);
-                // One component cannot lead out of its parent: this would only cost its check of all ancestors,
+                // One component cannot lead out of its parent: this would only cost the check of all ancestors,
                 // which takes the kernel's global mount lock.
                 resolve.set(ResolveFlags::BENEATH, path.components().nth(1).is_some());
                 let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };

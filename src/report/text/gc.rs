@@ -71,18 +71,15 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
 /// Why what is left stays.
 fn remaining(document: &GcDoc) -> String {
     let is_kept_by = |rule: &str| document.kept.iter().any(|kept| kept.rule == rule);
-    let mut text = String::from("The remaining images are ");
-    if is_kept_by("min-age") {
-        text += "too young (min-age: `layersweep explain IMAGE` says for how long), ";
-    }
-    text += "in use or protected";
-    if is_kept_by("frees-nothing") {
-        text += ", would free too little";
-    }
-    if is_kept_by("backing-off") || document.errors.iter().any(|error| error.phase == Phase::RemoveImage) {
-        text += ", or could not be deleted and are tried again later";
-    }
-    text + "; `layersweep usage` shows what uses the disk.\n"
+    let has_failed = || document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
+    let why = [
+        (is_kept_by("min-age"), "are too young (min-age: `layersweep explain IMAGE` says for how long)"),
+        (true, "are in use or protected"),
+        (is_kept_by("frees-nothing"), "would free too little"),
+        (is_kept_by("backing-off") || has_failed(), "could not be deleted and are tried again later"),
+    ];
+    let why: Vec<_> = why.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect();
+    format!("The remaining images {}; `layersweep usage` shows what uses the disk.\n", why.join(", or "))
 }
 
 /// An id cut short, a path as it is.

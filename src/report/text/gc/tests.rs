@@ -185,6 +185,23 @@ fn a_narrow_screen_names_fewer_of_what_stays() {
 }
 
 #[test]
+fn why_the_remaining_images_stay() {
+    let said = |rules: &[&'static str]| {
+        let kept = rules.iter().map(|rule| kept("a", rule)).collect();
+        let shown = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, ..document() }, None);
+        let line = shown.lines().find_map(|line| line.strip_prefix("The remaining images "));
+        line.unwrap().split(';').next().unwrap().to_owned()
+    };
+    assert_eq!(said(&["in-use"]), "are in use or protected");
+    assert_eq!(said(&["in-use", "frees-nothing"]), "are in use or protected, or would free too little");
+    let young =
+        "are too young (min-age: `layersweep explain IMAGE` says for how long), or are in use or protected";
+    assert_eq!(said(&["min-age"]), young);
+    let failed = "are in use or protected, or could not be deleted and are tried again later";
+    assert_eq!(said(&["backing-off"]), failed);
+}
+
+#[test]
 fn what_went_wrong_comes_before_the_end() {
     let document = GcDoc {
         outcome: OutcomeKind::NotReached,
