@@ -15,7 +15,7 @@ use crate::stores::lookup::Subject;
 use rayon::prelude::*;
 use serde::ser::{Error, SerializeSeq};
 use serde::{Serialize, Serializer};
-use serde_json::value::to_raw_value;
+use serde_json::value::RawValue;
 
 /// The document of `images`, with these of them.
 pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> ImagesDoc {
@@ -91,10 +91,15 @@ impl EachLayer<'_> {
 
 impl Serialize for EachLayer<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let line = |at: &NodeIx| Some(to_raw_value(&layer(self.scan, *at)?));
+        // Into one buffer a thread: a text that grows on its own waits for the allocator at each step.
+        let line = |buffer: &mut Vec<u8>, at: &NodeIx| {
+            buffer.clear();
+            let written = serde_json::to_writer(&mut *buffer, &layer(self.scan, *at)?);
+            Some(written.and_then(|()| RawValue::from_string(String::from_utf8_lossy(buffer).into_owned())))
+        };
         let mut list = to.serialize_seq(None)?;
         for batch in self.layers.chunks(BATCH) {
-            let lines: Result<Vec<_>, _> = batch.par_iter().filter_map(line).collect();
+            let lines: Result<Vec<_>, _> = batch.par_iter().map_init(Vec::new, line).flatten_iter().collect();
             lines.map_err(Error::custom)?.iter().try_for_each(|line| list.serialize_element(line))?;
         }
         list.end()
