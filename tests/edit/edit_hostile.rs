@@ -83,7 +83,20 @@ fn what_is_mounted_anywhere_stays() {
         process.wait().unwrap();
         assert_ne!(pid, std::process::id(), "{what}");
     }
+    // On another layer, whose files may name this one, and beside the layers.
+    let is_layer = |path: &PathBuf| *path != directory && path.join("link").exists();
+    let others = std::fs::read_dir(store.root().join("overlay")).unwrap().map(|entry| entry.unwrap().path());
+    let other = others.into_iter().find(is_layer).unwrap();
+    let mount = BindMount::new(&outside, &other);
+    let error = edit::editor(&store).delete_images(std::slice::from_ref(&planned)).unwrap_err().to_string();
+    assert!(error.contains(&shown(&other)) && error.contains("it is a mount point"), "{error}");
+    drop(mount);
+    let beside = store.root().join("overlay/volume");
+    std::fs::create_dir(&beside).unwrap();
+    let mount = BindMount::new(&outside, &beside);
     editor.delete_images(std::slice::from_ref(&planned)).unwrap();
+    drop(mount);
+    std::fs::remove_dir(&beside).unwrap();
     assert!(outside.join("precious").exists());
     edit::whole(&store);
 }

@@ -135,6 +135,11 @@ impl Fault {
     pub fn is_no_space(&self) -> bool {
         is_no_space(self.error)
     }
+
+    /// The path leads to another filesystem, which is never entered.
+    pub(super) fn is_other_filesystem(&self) -> bool {
+        self.error == Errno::XDEV
+    }
 }
 
 pub(super) fn is_no_space(error: Errno) -> bool {
@@ -143,7 +148,11 @@ pub(super) fn is_no_space(error: Errno) -> bool {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.doing, self.path.display(), self.error)
+        write!(f, "{} {}: ", self.doing, self.path.display())?;
+        match self.is_other_filesystem() {
+            true => f.write_str("it is a mount point or on another filesystem, which is not entered"),
+            false => self.error.fmt(f),
+        }
     }
 }
 

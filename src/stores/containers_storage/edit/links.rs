@@ -12,6 +12,7 @@ use std::path::{Component, Path};
 
 use super::directory::Directory;
 use super::error::Fault;
+use crate::stores::containers_storage::records::is_id;
 
 /// The driver's directory for short names.
 pub(super) const DIRECTORY: &str = "l";
@@ -45,7 +46,11 @@ impl Links {
             if lowers.contains_key(&key) {
                 continue;
             }
-            let text = driver.read_small(Path::new(name).join("lower"))?;
+            let text = match driver.read_small(Path::new(name).join("lower")) {
+                // What is mounted beside the layers hides no layer's file.
+                Err(fault) if fault.is_other_filesystem() && !name.to_str().is_some_and(is_id) => continue,
+                text => text?,
+            };
             // Without one it is a base, or still being created: then it is read again.
             if let Some(text) = text {
                 let ids = driver.read_small(Path::new(name).join("lower-layers"))?.unwrap_or_default();
