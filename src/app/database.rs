@@ -203,6 +203,7 @@ fn unchanged(why: &Degraded) -> Error {
              then `names` below [protect] in the configuration keeps images",
             path.display()
         ),
+        Degraded::ReadOnly { path } => format!("make {} writable again, then try again", path.display()),
         _ => "fix that and try again".into(),
     };
     Error::failed(format!("nothing was changed: {why}")).hint(hint)

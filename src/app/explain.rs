@@ -5,7 +5,7 @@ use std::path::Path;
 use super::containers::Containers;
 use super::error::Error;
 use super::observer::{Audience, Observer};
-use super::owners::{self, Owned};
+use super::path_usage::{self, Owned};
 use super::policy_context;
 use super::request::Request;
 use super::runtime;
@@ -66,7 +66,7 @@ pub fn explain(
             let mut result = scan::scan_for_path(request, observer, config)?;
             let located = lookup::locate(&result.scan, Path::new(reference))?;
             let subject = lookup::at_path(&result.scan, &located);
-            let (owned, findings) = owners::owners(request, observer, config, &result.scan, &located);
+            let (owned, findings) = path_usage::owners(request, observer, config, &result.scan, &located);
             observer.findings(Audience::Usual, &findings);
             result.scan.inventory.findings.extend(findings);
             (result, subject, Some(owned))

@@ -20,7 +20,7 @@ pub mod kept_scans;
 pub mod metrics;
 pub mod observer;
 pub mod outside;
-pub mod owners;
+pub mod path_usage;
 pub mod paths;
 pub mod pins;
 pub mod policy_context;

@@ -28,7 +28,7 @@ use crate::policy::PolicyKind;
 pub(super) struct Recorder<'a> {
     observer: &'a dyn Observer,
     state: &'a State,
-    /// What earlier runs could not delete; `None`: images are none of this run's.
+    /// What earlier runs could not delete; `None`: this run deletes no images.
     context: Option<&'a NodeContext<'a>>,
     journal: Journal,
     planned: usize,

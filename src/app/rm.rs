@@ -1,4 +1,4 @@
-//! Which images and names are meant.
+//! Which images and names the arguments of `rm` mean.
 
 use super::error::Error;
 use crate::execute::names::Untag;

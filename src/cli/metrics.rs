@@ -102,7 +102,7 @@ fn check(global: &Global, own: &MetricsArgs) -> Result<(), Error> {
     if global.request.names_stores {
         return bad(
             "metrics prints what is recorded and reads no store",
-            "name other records with --state-dir DIR",
+            "leave out --graphroot and --containerd-root; --state-dir DIR names other records",
         );
     }
     if global.format == Format::Json {

@@ -232,12 +232,13 @@ impl<'a> Run<'a> {
         let mut gauged = Gauged { before, moved_bytes: 0, byproduct };
         match handler.prove(&mut step, pins) {
             Ok(Proof::MayGo) => {}
-            Ok(other) => {
+            Ok(Proof::Kept(ruling)) => {
                 self.observer.spared(&step);
-                return match other {
-                    Proof::Kept(ruling) => StepOutcome::Kept(ruling),
-                    Proof::AlreadyGone | Proof::MayGo => StepOutcome::AlreadyGone,
-                };
+                return StepOutcome::Kept(ruling);
+            }
+            Ok(Proof::AlreadyGone) => {
+                self.observer.spared(&step);
+                return StepOutcome::AlreadyGone;
             }
             Err(error) => {
                 self.observer.spared(&step);

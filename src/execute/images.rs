@@ -115,9 +115,9 @@ struct Fresh {
     at: ImageIx,
     /// What goes along with it.
     along: Vec<ImageIx>,
-    /// We deleted them,
+    /// `along` was removed, as far as the remover says.
     is_removed: bool,
-    /// as the store says, too.
+    /// The store has confirmed that.
     is_gone: bool,
 }
 

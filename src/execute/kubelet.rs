@@ -191,7 +191,7 @@ impl KubeletNode<'_, '_, '_> {
     fn failed(&mut self, at: ImageIx, problem: Problem) -> String {
         let message = problem.message.clone();
         self.problems.push(problem);
-        self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+        self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::RemovalFailed, message.clone()));
         message
     }
 

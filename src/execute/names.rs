@@ -12,7 +12,7 @@ use crate::policy::rules::Judge;
 use crate::policy::{Input, Policy, StepOutcome};
 use crate::stores::Scan;
 
-/// Rules that keep an image for what would be lost with it. With a name nothing is.
+/// Rules that keep an image for what would be lost with it. Removing a name loses nothing.
 const WAIVED: [Rule; 6] =
     [Rule::InUse, Rule::ProtectedLabel, Rule::AgeUnknown, Rule::MinAge, Rule::UsedJustNow, Rule::BackingOff];
 

@@ -147,9 +147,10 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>)
         let one = &fresh.containers[*user];
         !old.contains(&(&new_stores[one.store.get()], one.id.as_str()))
     };
-    let users = rules::users(fresh).into_iter();
+    let users = rules::containers_by_image(fresh).into_iter();
     let all = fresh.images.iter().zip(known).zip(users).map(|((image, mut known), users)| {
-        let new = users.into_iter().filter(is_new).map(|user| rules::user(&fresh.containers[user]));
+        let new =
+            users.into_iter().filter(is_new).map(|user| rules::describe_container(&fresh.containers[user]));
         known.used_by.extend(new);
         ((&new_stores[image.store.get()], image.id.as_str()), known)
     });

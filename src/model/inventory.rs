@@ -56,7 +56,7 @@ pub struct Finding {
     pub incomplete: bool,
 }
 
-/// A path as text, where it is none with replacement characters.
+/// A path as text; bytes that are no UTF-8 become replacement characters.
 fn lossy<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }

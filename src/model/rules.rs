@@ -30,7 +30,7 @@ names! {
         ReadOnlyStore = "read-only-store",
         /// Records of its store, or of one that may use it, could not be read in full.
         DamagedStore = "damaged-store",
-        /// The selected backend cannot delete it.
+        /// The selected backend cannot delete it, or its store is skipped, for example since it is locked.
         OutOfReach = "out-of-reach",
         /// Its first detection is unknown.
         AgeUnknown = "age-unknown",
@@ -46,8 +46,8 @@ names! {
         FreesNothing = "frees-nothing",
         /// A candidate on a filesystem with invalid numbers.
         Unmeasured = "unmeasured",
-        /// The runtime did not delete it.
-        Refused = "refused",
+        /// It was tried, and it is still there.
+        RemovalFailed = "refused",
         /// A candidate that the run would have come to.
         RunEnded = "run-ended",
         /// It is running.
@@ -118,7 +118,7 @@ impl Ruling {
         Self::keeps(Rule::RunEnded, "the run ended before its turn")
     }
 
-    /// The same, of what was to be deleted when the run began.
+    /// Marks a ruling made after the run began, on what was to be deleted then.
     #[must_use]
     pub fn since_run_began(self) -> Self {
         Self { detail: format!("since the run began: {}", self.detail), ..self }

@@ -32,7 +32,7 @@ impl<'a> Judge<'a> {
     /// Prepares what the rules look up.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
-        let users = users(input.inventory);
+        let users = containers_by_image(input.inventory);
         let protect = &input.policy.protect;
         Self {
             input,
@@ -135,7 +135,7 @@ impl<'a> Judge<'a> {
             Rule::NotNeeded
             | Rule::FreesNothing
             | Rule::Unmeasured
-            | Rule::Refused
+            | Rule::RemovalFailed
             | Rule::RunEnded
             | Rule::NotProven => return None,
             // Asked of containers, sandboxes and logs.
@@ -177,7 +177,7 @@ impl<'a> Judge<'a> {
 
     fn in_use(&self, at: ImageIx) -> Says {
         let containers = self.users[at.get()].iter().map(|user| &self.input.inventory.containers[*user]);
-        let mut users: Vec<_> = containers.map(|container| user_of(container, at)).collect();
+        let mut users: Vec<_> = containers.map(|container| describe_use(container, at)).collect();
         let inventory = self.input.inventory;
         if self.input.refs.is_named(at) {
             users.extend(inventory.uses_of(at).map(|one| one.by.clone()));
@@ -249,8 +249,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A guard against a use that only the scan of this run has seen. The present would be the wrong
-    /// thing to ask: ages are always read before it.
+    /// A guard against a use that only the scan of this run has seen. It is compared with the
+    /// start of the scan, not with now: ages are always read before now.
     fn used_just_now(&self, at: ImageIx) -> Says {
         match self.input.ages(at).and_then(|ages| ages.last_used) {
             Some(used) if used >= self.input.scanned => Says::stay("it was in use when this run began"),
@@ -299,7 +299,7 @@ pub(crate) fn needed_by(user: &str) -> String {
 
 /// The containers of each image, in its own store and in those that may take images from it. An image
 /// that only has the same id is another one.
-pub(crate) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
+pub(crate) fn containers_by_image(inventory: &Inventory) -> Vec<Vec<usize>> {
     let mut users = vec![Vec::new(); inventory.images.len()];
     for (at, container) in inventory.containers.iter().enumerate() {
         for volume in container.images().filter(|image| container.image != Some(*image)) {
@@ -313,7 +313,7 @@ pub(crate) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
 }
 
 /// A container for people: `cri-o nginx (running)`.
-pub(crate) fn user(container: &Container) -> String {
+pub(crate) fn describe_container(container: &Container) -> String {
     let owner = container.owner.as_str();
     let state = match container.state {
         ContainerState::Unknown => String::new(),
@@ -323,9 +323,13 @@ pub(crate) fn user(container: &Container) -> String {
 }
 
 /// The container, and how it uses the image.
-fn user_of(container: &Container, image: ImageIx) -> String {
+fn describe_use(container: &Container, image: ImageIx) -> String {
     let volume = container.image != Some(image) && container.uses(image);
-    format!("{}{}", user(container), if volume { ", which has it mounted as a volume" } else { "" })
+    format!(
+        "{}{}",
+        describe_container(container),
+        if volume { ", which has it mounted as a volume" } else { "" }
+    )
 }
 
 /// The first few, and how many more.

@@ -122,7 +122,8 @@ pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, Error> {
 }
 
 /// Measures the stores that were read: the second half of [`run`]. `sizes` are those that earlier scans
-/// measured; without them (not: with none among them) all is measured, and nothing is left for later scans.
+/// measured: `None` measures everything and leaves nothing for later scans; an empty cache measures everything, too, but
+/// leaves sizes.
 ///
 /// # Errors
 /// When there is no store.
@@ -148,21 +149,14 @@ pub fn measure(
     let mut inventory = Inventory { findings, ..Inventory::default() };
 
     let mut filesystems = Filesystems::default();
-    let areas = readings
+    let root_filesystems = readings
         .iter()
         .map(|reading| filesystems.of_roots(reading.as_ref(), &mut inventory))
         .collect::<Result<Vec<_>, _>>()?;
-    let reflinks = areas.iter().flatten().any(|(_, cost)| cost.reflinks);
-    let small_too = readings.iter().any(|reading| reading.copies_by_reflink());
-    let extents = match (reflinks, small_too) {
-        (false, _) => Extents::Off,
-        (true, true) => Extents::All,
-        (true, false) => Extents::Probe,
-    };
-    let inode_chunks = areas.iter().flatten().any(|(_, cost)| cost.inode_chunks);
+    let needs = needs_of(&readings, &root_filesystems);
     let mut measurement = Measurement::new(readings, sizes);
-    measurement.run(request, MeasurementNeeds { extents, inode_chunks }, progress, &mut inventory.findings);
-    let taken = measurement.taken();
+    measurement.run(request, needs, progress, &mut inventory.findings);
+    let from_cache = measurement.taken();
     let sizes = measurement.leave().filter(|_| !request.sysroot.is_foreign());
 
     let leaps = if request.sysroot.is_foreign() { Vec::new() } else { request.leaps.clone() };
@@ -174,9 +168,10 @@ pub fn measure(
     let mut readings = measurement.take_readings();
     for (position, reading) in readings.iter_mut().enumerate() {
         let store = StoreIx::from(filling.inventory.stores.len());
-        filling.inventory.stores.push(reading.entry(areas[position][0].0));
+        filling.inventory.stores.push(reading.entry(root_filesystems[position][0].0));
         let units = request.keep_trees.then(|| parts_of(reading.as_ref()));
-        let filled = reading.fill(&mut filling, store, &areas[position], &measurement.tallies(position));
+        let filled =
+            reading.fill(&mut filling, store, &root_filesystems[position], &measurement.tallies(position));
         units.into_iter().for_each(|units| trees.add(reading.roots(), units, &filled));
         nodes.extend(measurement.slots(position).iter().copied().zip(filled));
     }
@@ -187,8 +182,8 @@ pub fn measure(
     additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers);
     drop(borrowers);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
-    let taken: HashSet<_> =
-        nodes.iter().filter(|(slot, _)| taken.contains(*slot)).map(|(_, node)| node.get()).collect();
+    let from_cache: HashSet<_> =
+        nodes.iter().filter(|(slot, _)| from_cache.contains(*slot)).map(|(_, node)| node.get()).collect();
     let places = readings.iter().map(|reading| reading.places().cloned()).collect();
     let areas = readings.iter().map(|reading| match reading.places() {
         // Its roots have directories among them where others leave temporary files.
@@ -206,7 +201,7 @@ pub fn measure(
     refs::spare_what_is_reached(&mut inventory, &refs);
     let is_layer = |(_, node): &(usize, &Node)| node.layer.is_some();
     let layers = inventory.nodes.iter().enumerate().filter(is_layer);
-    let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(at, _)| taken.contains(at));
+    let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(at, _)| from_cache.contains(at));
     let effort = Effort {
         seconds: started.elapsed().as_secs_f64(),
         inodes: progress.inodes.load(std::sync::atomic::Ordering::Relaxed),
@@ -229,6 +224,21 @@ pub fn measure(
         trees,
         request,
     })
+}
+
+/// What the filesystems of these roots make necessary to look at.
+fn needs_of(
+    readings: &[Box<dyn Store>],
+    root_filesystems: &[Vec<(FilesystemIx, CostModel)>],
+) -> MeasurementNeeds {
+    let any = |asked: fn(&CostModel) -> bool| root_filesystems.iter().flatten().any(|(_, cost)| asked(cost));
+    let small_too = readings.iter().any(|reading| reading.copies_by_reflink());
+    let extents = match (any(|cost| cost.reflinks), small_too) {
+        (false, _) => Extents::Off,
+        (true, true) => Extents::All,
+        (true, false) => Extents::Probe,
+    };
+    MeasurementNeeds { extents, inode_chunks: any(|cost| cost.inode_chunks) }
 }
 
 fn parts_of(reading: &dyn Store) -> Vec<Vec<UnitTree>> {

@@ -81,7 +81,7 @@ impl Examination<'_> {
                 false => format!("{}: {}", problem.field, problem.message),
             };
             let remedy = match problem.remedy.is_empty() {
-                true => "fix it: until then every other command refuses to run".to_owned(),
+                true => "correct it: until then every other command refuses to run".to_owned(),
                 false => problem.remedy.clone(),
             };
             self.error(NAME, problem.origin.to_string(), message, remedy);

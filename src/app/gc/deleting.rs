@@ -1,5 +1,6 @@
 //! A plan carried out: leaks, then containers and logs, then names, then images, each proven, measured and
-//! recorded on its own.
+//! recorded on its own. Which images are next is decided again after each measurement, by the planner that
+//! made the plan: it may end earlier than planned.
 
 use std::borrow::Cow;
 
@@ -64,7 +65,7 @@ impl Gc<'_> {
         let kind = outcome.kind();
         let exit = self.exit(kind, &outcome.plan, scanned);
         let exit = recorder.end(&outcome, kind, (&events, believed), &scan.inventory, exit);
-        let result = self.result(outcome.plan.clone());
+        let result = self.unexecuted(outcome.plan.clone());
         Ok(GcResult {
             policy,
             targets,

@@ -97,8 +97,9 @@ pub struct Gc<'a> {
     deleter: Option<Deleter>,
     /// What `deleter` is; before, what is configured.
     via: Via,
-    /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
-    not_written_out: Option<Vec<Finding>>,
+    /// What went wrong when filesystems were synchronised before the first measurement; `None`: that was not
+    /// done yet.
+    sync_findings: Option<Vec<Finding>>,
     /// An interrupted run was finished after the answer.
     resumed: bool,
 }
@@ -111,12 +112,13 @@ impl<'a> Gc<'a> {
             asked,
             kubelet: None,
             deleter: None,
-            not_written_out: None,
+            sync_findings: None,
             resumed: false,
         }
     }
 
-    /// Scans and plans. Nothing is deleted yet. `asks`: somebody is asked before [`Self::act`].
+    /// Scans and plans. Nothing of the plan is deleted yet; what a killed run has begun is finished, unless
+    /// this is a dry run or somebody is asked. `asks`: somebody is asked before [`Self::act`].
     ///
     /// # Errors
     /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another try may do:
@@ -170,12 +172,12 @@ impl<'a> Gc<'a> {
         GcResult {
             dry_run: self.asked.dry_run,
             exit: Exit::Refused,
-            ..self.result(refused_plan(&error.message))
+            ..self.unexecuted(refused_plan(&error.message))
         }
     }
 
-    /// A plan that nothing was done of.
-    fn result(&self, plan: Plan) -> GcResult {
+    /// The result for a plan that is not carried out.
+    fn unexecuted(&self, plan: Plan) -> GcResult {
         GcResult {
             command: self.command_run.command,
             run_id: self.command_run.id.clone(),
@@ -263,7 +265,7 @@ impl<'a> Gc<'a> {
 
     fn findings(&self, scanned: &ScanResult) -> Vec<Finding> {
         let mut findings = scanned.scan.inventory.findings.clone();
-        findings.extend(self.not_written_out.iter().flatten().cloned());
+        findings.extend(self.sync_findings.iter().flatten().cloned());
         findings
     }
 

@@ -59,7 +59,8 @@ impl Gc<'_> {
         Ok(planned)
     }
 
-    /// Scans, and finds out what a plan is made from.
+    /// Scans, and finds out what a plan is made from. Where the run is locked already, deletions that a
+    /// killed run has begun are finished first.
     fn prepare(&self, deleter: &Deleter) -> Result<Planned, Error> {
         let GcRequest { request, selection, .. } = &self.asked;
         let mut scanned = self.scan()?;
@@ -107,7 +108,7 @@ impl Gc<'_> {
         };
         let targets = config.images.targets;
         Ok(Planned {
-            result: GcResult { policy: Some(self.policy()), targets, ..self.result(Plan::default()) },
+            result: GcResult { policy: Some(self.policy()), targets, ..self.unexecuted(Plan::default()) },
             is_unfinished: false,
             scanned,
             editors,
@@ -153,12 +154,13 @@ impl Gc<'_> {
             without(scan, plan)
         });
         let after = pending.as_ref().unwrap_or(scan);
-        let made = made(&scan.inventory, leaks, containers);
+        let freed_before = freed_before_images(&scan.inventory, leaks, containers);
         let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
         let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
         let untags = names::plan(&named.untags, after, &proof_context, &looked);
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
-            let (mut plan, report, before) = gc.plan_images(&made, after, &proof_context, named, &looked)?;
+            let (mut plan, report, before) =
+                gc.plan_images(&freed_before, after, &proof_context, named, &looked)?;
             let deletes_images = !plan.steps.is_empty();
             gc.forget_left_out(&mut plan);
             plan.precede(untags.clone());
@@ -176,8 +178,8 @@ impl Gc<'_> {
         };
         let mut now = plan_now(self)?;
         // Once, and a run that deletes nothing disturbs nobody.
-        if !now.0.steps.is_empty() && self.not_written_out.is_none() {
-            self.not_written_out = Some(self.command_run.write_out(&scan.inventory, &now.0.steps));
+        if !now.0.steps.is_empty() && self.sync_findings.is_none() {
+            self.sync_findings = Some(self.command_run.write_out(&scan.inventory, &now.0.steps));
             // The filesystems may say now that there is less to do, a dry run's like any other.
             now = plan_now(self)?;
         }
@@ -192,7 +194,7 @@ impl Gc<'_> {
     /// the filesystems say.
     fn plan_images(
         &self,
-        made: &[Gain],
+        freed_before: &[Gain],
         scan: &Scan,
         proof_context: &ProofContext<'_>,
         named: &Requested,
@@ -200,12 +202,13 @@ impl Gc<'_> {
     ) -> Result<(Plan, Option<CollectorReport>, Vec<Measured>), PreconditionError> {
         match self.kubelet {
             None => {
-                let (plan, before) = images::plan(made, scan, proof_context, self.task(named), looked);
+                let (plan, before) =
+                    images::plan(freed_before, scan, proof_context, self.task(named), looked);
                 Ok((plan, None, before))
             }
             Some(policy) => {
                 let (plan, report, before) =
-                    execute::kubelet::plan(made, scan, proof_context, looked, policy)?;
+                    execute::kubelet::plan(freed_before, scan, proof_context, looked, policy)?;
                 Ok((plan, Some(report), before))
             }
         }
@@ -213,7 +216,11 @@ impl Gc<'_> {
 }
 
 /// What is freed before any image is deleted.
-fn made(inventory: &Inventory, leaks: Option<&LeakPlan>, containers: Option<&Plan>) -> Vec<Gain> {
+fn freed_before_images(
+    inventory: &Inventory,
+    leaks: Option<&LeakPlan>,
+    containers: Option<&Plan>,
+) -> Vec<Gain> {
     let leaks = leaks.map(|leaks| leaks.gains(inventory)).unwrap_or_default();
     let containers = containers.map(Plan::gains).unwrap_or_default();
     sum(leaks.into_iter().chain(containers))

@@ -155,14 +155,11 @@ impl<'a> Planner<'a> {
     /// How the last step went. Without an open step this does nothing.
     pub fn answer(&mut self, answer: StepOutcome) {
         let Some((at, step)) = self.pending.take() else { return };
-        let went = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
-        match answer {
-            StepOutcome::Removed => self.has_made_room(at, &step),
-            StepOutcome::NotTried => {}
-            _ => self.first_stays = true,
-        }
+        let is_gone = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
+        self.first_stays |= !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried);
         match answer {
             StepOutcome::Removed => {
+                self.has_made_room(at, &step);
                 self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
@@ -176,18 +173,18 @@ impl<'a> Planner<'a> {
             StepOutcome::Failed(problem) | StepOutcome::StillThere(problem) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {
                     self.states[at.get()] =
-                        ImageState::Kept(Ruling::keeps(Rule::Refused, problem.message.clone()));
+                        ImageState::Kept(Ruling::keeps(Rule::RemovalFailed, problem.message.clone()));
                 }
                 self.problems.push(problem);
             }
         }
-        if went {
+        if is_gone {
             self.states[at.get()] = ImageState::Gone;
             self.live.remove(self.input.inventory, Root::Image(at));
             self.keep_last_holders(at);
         }
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
-            pass.answered(&self.input, &self.live, &self.rank, at, went);
+            pass.answered(&self.input, &self.live, &self.rank, at, is_gone);
         }
     }
 

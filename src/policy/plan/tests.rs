@@ -330,7 +330,8 @@ fn every_rule_keeps_and_says_why() {
         let judge = Judge::new(input);
         let names: Vec<_> = judge.rulings(0.into()).iter().map(|ruling| ruling.rule).collect();
         assert_eq!(names, documented_rules()[..names.len()], "explain shows them all");
-        let later = [Rule::NotNeeded, Rule::FreesNothing, Rule::Unmeasured, Rule::Refused, Rule::RunEnded];
+        let later =
+            [Rule::NotNeeded, Rule::FreesNothing, Rule::Unmeasured, Rule::RemovalFailed, Rule::RunEnded];
         assert_eq!(documented_rules()[names.len()..], later);
     });
 }
@@ -591,7 +592,7 @@ fn a_step_without_an_answer_is_not_taken_for_done() {
         planner.finish(&[space(200)])
     });
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 10));
-    assert_eq!(plan.kept[0].rule, Rule::Refused);
+    assert_eq!(plan.kept[0].rule, Rule::RemovalFailed);
     assert_eq!(plan.outcome, OutcomeKind::NotReached);
 }
 

@@ -8,7 +8,7 @@ use super::{
     BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, LayerDoc, OwnerDoc, RememberedDoc,
     RuleDoc,
 };
-use crate::app::owners::{Owned, Owner, Row};
+use crate::app::path_usage::{Owned, Owner, Row};
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
 use crate::model::Plan;

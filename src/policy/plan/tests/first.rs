@@ -121,6 +121,6 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
         _ => StepOutcome::Removed,
     });
     assert_eq!(asked, ["a0", "b0", "b1"]);
-    let refused: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::Refused).collect();
+    let refused: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::RemovalFailed).collect();
     assert_eq!(refused.len(), 2, "{refused:?}");
 }
