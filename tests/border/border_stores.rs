@@ -141,6 +141,20 @@ fn what_another_store_is_built_on_stays() {
     let Some(two) = Two::new("overlay") else { return };
     two.commit_on("b", "localhost/t/on-b:1");
     two.create("keep", "a2");
+    // Though no configuration tells that one takes images from the other, where both are read.
+    let config = two.store.scratch().join("empty.conf");
+    std::fs::write(&config, "").unwrap();
+    let mut both = program::command();
+    both.args(["images", "--format", "json", "--graphroot"]).arg(two.store.root());
+    both.arg("--graphroot").arg(two.borrower.root()).env("CONTAINERS_STORAGE_CONF", &config);
+    both.arg("--state-dir").arg(two.store.scratch().join("unused"));
+    let images = program::run(&mut both).expect_code(0).json();
+    for (image, in_use) in [("a", false), ("a2", true), ("b", true)] {
+        let name = small::name(image);
+        let mut all = list(&images, "/images").iter();
+        let found = all.find(|one| program::texts(one, "/names").contains(&name)).expect(&name);
+        assert_eq!(found["in_use"], in_use, "{found:#}");
+    }
     std::thread::sleep(Duration::from_millis(1500));
     let dry = two.json(0, &[&AGED[..], &["--dry-run"]].concat());
     let real = two.json(0, &AGED);

@@ -50,13 +50,16 @@ pub fn discover(sysroot: &Sysroot, environment: &Environment) -> GraphrootDiscov
 ///
 /// If a configured store has the same graphroot, it is that one. Else the rest is as for
 /// `podman --root`: runroot, `transient_store` and additional stores of `storage.conf`, since
-/// they can only add containers and parents, which keep things; but no driver, which the
+/// they can only add containers and parents, which keep things. For the same reason it may take images from
+/// the other stores named: the configuration that says so may be one that was not found. But no driver, which the
 /// graphroot itself shows, and no imagestore, since one belongs to one graphroot only and its
 /// bytes would be taken for this store's.
 #[must_use]
 pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf]) -> GraphrootDiscovery {
     let mut configuration = Configuration::read(sysroot, environment);
-    let stores: Vec<_> = graphroots.iter().map(|graphroot| configuration.named(graphroot)).collect();
+    let graphroots: Vec<_> = graphroots.iter().map(|graphroot| configuration.absolute(graphroot)).collect();
+    let stores: Vec<_> =
+        graphroots.iter().map(|graphroot| configuration.named(graphroot, &graphroots)).collect();
     if graphroots.is_empty() {
         return GraphrootDiscovery { stores: Vec::new(), ..configuration.into() };
     }
@@ -173,13 +176,17 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    fn named(&mut self, graphroot: &Path) -> StoreConfig {
+    /// A path of the command line, which is absolute inside a mounted root.
+    fn absolute(&self, graphroot: &Path) -> PathBuf {
         let graphroot = match self.files.sysroot.is_foreign() {
             true => Path::new("/").join(graphroot),
             false => std::path::absolute(graphroot).unwrap_or_else(|_| graphroot.to_path_buf()),
         };
-        let graphroot = tidy(&graphroot);
-        let origin = "--graphroot".to_owned();
+        tidy(&graphroot)
+    }
+
+    fn named(&mut self, graphroot: &Path, all_named: &[PathBuf]) -> StoreConfig {
+        let (graphroot, origin) = (graphroot.to_path_buf(), "--graphroot".to_owned());
         if self.stores.get(&graphroot).is_none() {
             self.look_through_homes();
         }
@@ -187,7 +194,8 @@ impl<'a> Configuration<'a> {
             return StoreConfig { graphroot, origin, ..store.clone() };
         }
         // The first store is the calling user's, by the rule of the libraries in use today.
-        let like = self.stores.first().cloned().unwrap_or_default();
+        let mut like = self.stores.first().cloned().unwrap_or_default();
+        like.additional_image_stores.extend(all_named.iter().filter(|other| **other != graphroot).cloned());
         StoreConfig {
             graphroot,
             origin,

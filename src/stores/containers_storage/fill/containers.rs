@@ -39,14 +39,18 @@ impl Filler<'_> {
                         self.snapshot.layer_at(OsStr::new(id)).and_then(|at| self.contents.get(&at)).copied();
                     mounted = self.writer.is_mounted(&self.writer.inventory[node].path);
                 } else if self.is_sound() {
-                    let evidence = format!("its layer {id} is in none of the stores read");
+                    let evidence = format!(
+                        "its layer {id} is neither in this store nor in one that it is configured to use"
+                    );
                     let judged = Judgement::of(LeakClass::ContainerLayerMissing, evidence);
                     self.broken(judged, &record.id, metadata, record.created);
                 }
             }
             let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
             if let (Some(id), None, true) = (&record.image, image, self.is_sound()) {
-                let evidence = format!("its image {id} is in none of the stores read");
+                let evidence = format!(
+                    "its image {id} is neither in this store nor in one that it is configured to use"
+                );
                 let judged = Judgement::of(LeakClass::ContainerImageMissing, evidence);
                 self.broken(judged, &record.id, metadata, record.created);
             }

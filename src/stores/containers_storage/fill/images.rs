@@ -49,7 +49,9 @@ impl Filler<'_> {
             if let Some(parent) = self.find_layer(parent) {
                 self.writer.inventory[node].needs.push(parent);
             } else {
-                let evidence = format!("its parent layer {parent} is in none of the stores read");
+                let evidence = format!(
+                    "its parent layer {parent} is neither in this store nor in one that it is configured to use"
+                );
                 let judged = Judgement::of(LeakClass::ParentMissing, evidence);
                 self.broken(judged, &record.id, node, record.created);
             }
@@ -81,7 +83,9 @@ impl Filler<'_> {
                 if let Some(node) = self.find_layer(layer) {
                     holds.push(node);
                 } else {
-                    let evidence = format!("its layer {layer} is in none of the stores read");
+                    let evidence = format!(
+                        "its layer {layer} is neither in this store nor in one that it is configured to use"
+                    );
                     let since = self.changed(&directory);
                     let judged = Judgement::of(LeakClass::ImageLayerMissing, evidence);
                     self.broken(judged, &record.id, metadata, since);
