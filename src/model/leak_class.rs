@@ -95,7 +95,7 @@ names! {
     Verdict {
         /// Nothing uses it and its proof is complete: it can be deleted.
         Reclaim = "reclaim",
-        /// The records are wrong and can be repaired, by us or by a person ([`Fix`]).
+        /// The records are wrong and can be repaired, by us or by a person.
         Repair = "repair",
         /// It looks like a leak but is not, or may be work in progress.
         Keep = "keep",
