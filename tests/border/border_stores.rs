@@ -369,6 +369,20 @@ fn the_editor_asks_others_under_the_locks() {
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
     }
     assert!(looks.load(std::sync::atomic::Ordering::Relaxed) >= 2, "what moved is read again");
+    // The same where both are named and no configuration tells.
+    let config = two.store.scratch().join("empty.conf");
+    std::fs::write(&config, "").unwrap();
+    let mut both = self::request(&two.store, &two.borrower);
+    both.graphroots.push(two.borrower.root().to_path_buf());
+    both.environment.containers_storage_conf = Some(config);
+    let asked = places.clone();
+    let look = move || stores::outside(&both, &asked);
+    let editor =
+        Editor::new(&places, Options { outside: Some(Box::new(look)), ..Options::default() }).unwrap();
+    for image in ["a2", "b"] {
+        let error = editor.delete_images(&[PlannedImage { id: id(image), names: None }]).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
+    }
     two.podman(&["rm", "keep"]);
     delete("a2").unwrap();
     // Somebody who writes all the time keeps it waiting for so long, and then it gives up.

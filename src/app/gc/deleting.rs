@@ -1,6 +1,6 @@
 //! A plan carried out: leaks, then containers and logs, then names, then images, each proven, measured and
-//! recorded on its own. Which images are next is decided again after each measurement, by the planner that
-//! made the plan: it may end earlier than planned.
+//! recorded on its own. Which images are next is decided anew from the same scan after each measurement,
+//! as it was for the plan: it may end earlier than planned.
 
 use std::borrow::Cow;
 

@@ -144,7 +144,16 @@ fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
 #[must_use]
 pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     let mut outside = OutsideNeeds::default();
-    let discovered = config::discover(&request.sysroot, &request.environment).stores;
+    let discovered = match request.graphroots.as_slice() {
+        [] => config::discover(&request.sysroot, &request.environment).stores,
+        named => {
+            let found = config::named(&request.sysroot, &request.environment, named);
+            let is_named =
+                |other: &StoreConfig| found.stores.iter().any(|one| one.graphroot == other.graphroot);
+            let others = found.others.into_iter().filter(|other| !is_named(other)).collect();
+            [found.stores.clone(), others].concat()
+        }
+    };
     // The store itself comes first, as it was read: a shared imagestore is this one's.
     let this = StoreConfig {
         graphroot: places.graphroot.to_path_buf(),
