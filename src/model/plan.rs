@@ -193,7 +193,7 @@ pub struct Step {
     /// It is deleted together with others, for bytes that are only freed when the last of them is
     /// deleted: how many are left of the group, this one included.
     pub group: Option<usize>,
-    /// Images of its store that have the same top layer and are deleted in the same go, since none of them
+    /// Images of its store that share a layer with it and are deleted in the same go, since none of them
     /// alone makes the room that a deletion needs to begin. Each has a step of its own after this one, which
     /// frees nothing more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -57,6 +57,12 @@ fn like(at: usize, name: &str) -> ImageSpec {
     ImageSpec { names: vec![name.clone()], label: name, ..image(at) }
 }
 
+/// What `podman build` leaves without a name when it makes the last layer.
+fn parent(at: usize) -> ImageSpec {
+    let whole = like(at, "parent");
+    ImageSpec { layers: whole.layers[..2].to_vec(), ..whole }
+}
+
 struct Disk {
     store: Store,
     loopfs: LoopFs,
@@ -125,6 +131,17 @@ impl Disk {
         let disk = Self::of(fs, bytes, mkfs, &(0..IMAGES).map(image).chain(twins).collect::<Vec<_>>())?;
         // `podman build` leaves those that it makes on the way without a name.
         disk.store.podman(["untag", &twin(0).names[0]]);
+        disk.store.unmount();
+        Some(disk)
+    }
+
+    /// With the parent of each image.
+    fn with_parents(fs: Fs, bytes: u64, mkfs: &[&str]) -> Option<Self> {
+        let parents = (0..IMAGES).map(parent);
+        let disk = Self::of(fs, bytes, mkfs, &(0..IMAGES).map(image).chain(parents).collect::<Vec<_>>())?;
+        for at in [0, 1] {
+            disk.store.podman(["untag", &parent(at).names[0]]);
+        }
         disk.store.unmount();
         Some(disk)
     }
@@ -360,6 +377,31 @@ fn images_that_share_all_their_layers() {
     }
 }
 
+/// All that an image has for itself is too little, the rest is its parent's as well: they go together.
+#[test]
+fn images_with_their_parents() {
+    let Some(disk) = Disk::with_parents(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    disk.fill();
+    let one = disk.json(1, &["rm", "--via", "direct", "--min-age", "0s", &name(3)]);
+    let message = text(&one, "/errors/0/message");
+    let other = parent(3).names.remove(0);
+    assert!(message.ends_with(&format!("shares its layers with {other}; name them together")), "{message}");
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "90", "--min-age", "0s"];
+    let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
+    let before = disk.ids();
+    let real = disk.json(0, &words);
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert!(list(&real, "/errors").is_empty(), "{real:#}");
+    assert_eq!(deleted(&dry), deleted(&real));
+    assert!(deleted(&real).len() > 3, "{real:#}");
+    let [first, second] = [0, 1].map(|at| &list(&real, "/deleted")[at]);
+    assert!(first["predicted_bytes"].as_u64() > Some(4 << 20), "{first:#}");
+    assert_eq!(second["predicted_bytes"], json!(0), "{second:#}");
+    assert_eq!(before.len() - disk.ids().len(), deleted(&real).len());
+    disk.empty_again();
+    disk.podman_works();
+}
+
 /// The directory of an image's own files is no room: it goes after its record.
 #[test]
 fn ext4_without_inodes_for_images_that_share_all_their_layers() {
@@ -440,6 +482,13 @@ fn killed_at_every_step_of_two() {
     killed_at_every_step_of(&disk, &[disk.id(&name(2)), disk.id(&twin(2).names[0])]);
 }
 
+/// The same with an image and its parent, which has the layer that makes the room.
+#[test]
+fn killed_at_every_step_of_an_image_with_its_parent() {
+    let Some(disk) = Disk::with_parents(Fs::Ext4, 80 * MIB, &["-b", "1024"]) else { return };
+    killed_at_every_step_of(&disk, &[disk.id(&parent(2).names[0]), disk.id(&name(2))]);
+}
+
 fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
     let store = &disk.store;
     let target = targets.join(",");
@@ -450,9 +499,12 @@ fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
     let records = || -> Vec<Value> {
         serde_json::from_slice(&std::fs::read(store.record("images.json")).unwrap()).unwrap()
     };
-    let top = records().iter().find(|one| one["id"] == targets[0].as_str()).unwrap()["layer"].clone();
-    let top = top.as_str().unwrap().to_owned();
-    let whole = content(store, &top).unwrap();
+    let top = |id: &String| -> String {
+        let records = records();
+        records.iter().find(|one| one["id"] == id.as_str()).unwrap()["layer"].as_str().unwrap().to_owned()
+    };
+    let tops: Vec<_> = targets.iter().map(|id| (top(id), content(store, &top(id)).unwrap())).collect();
+    let top = top(&disk.id(&name(2)));
     disk.fill();
     assert!(disk.is_full());
     let copy = tempfile::tempdir().unwrap();
@@ -472,8 +524,8 @@ fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
             records().iter().filter(|one| targets.iter().any(|id| one["id"] == id.as_str())).count();
         assert!([0, targets.len()].contains(&recorded), "{at}: {recorded}");
         let is_recorded = recorded > 0;
-        if is_recorded && let Some(left) = content(store, &top) {
-            assert_eq!(left, whole, "{at}: half a layer");
+        for (top, whole) in tops.iter().filter(|_| is_recorded) {
+            assert!(content(store, top).is_none_or(|left| left == *whole), "{at}: half a layer");
         }
         if step.as_ref().is_some_and(|step| !steps.contains(step)) {
             // Somebody makes room, and podman comes first.

@@ -1,9 +1,10 @@
 //! Which image goes first on a disk so full that no record file can be written anew.
 //!
 //! There the first image's own layers have to make the room for that, so it has to have some. Where it shares
-//! them all with others that may be deleted (`podman build` leaves an image without a name for each instruction
-//! that changes no file), they go together. After it the order is the policy's again.
+//! them with others that may be deleted (`podman build` leaves an image without a name for each instruction),
+//! all images on one of those layers go together. After it the order is the policy's again.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use super::types::First;
@@ -14,6 +15,8 @@ use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{Measured, StillToFree};
 use crate::model::{ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
+
+type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
 
 /// Inodes that a layer's directory frees at least.
 const INODES: u64 = 4;
@@ -51,22 +54,29 @@ impl Planner<'_> {
         let turns = self.named.as_ref().unwrap_or(&self.order);
         let candidates: Vec<_> =
             turns.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store)).collect();
-        let mut groups: HashMap<_, Vec<ImageIx>> = HashMap::new();
-        for at in &candidates {
-            if let Some(top) = self.top(*at) {
-                groups.entry(top).or_default().push(*at);
-            }
-        }
-        let mut largest = 0;
-        let mut makes_room = |images: &Vec<ImageIx>| {
+        let by_layer = self.by_layer(store);
+        let largest = Cell::new(0);
+        let makes_room = |images: &[ImageIx]| {
             let gain = self.gain(images, store);
-            largest = largest.max(gain.bytes);
+            largest.set(gain.bytes.max(largest.get()));
             has(gain, least)
         };
-        let found = candidates.iter().find_map(|at| {
-            let group = self.top(*at).and_then(|top| groups.get(top).cloned());
-            [Some(vec![*at]), group].into_iter().flatten().find(&mut makes_room)
-        });
+        let place: HashMap<_, _> = candidates.iter().zip(0..).collect();
+        let all_may_go = |images: &&Vec<ImageIx>| images.iter().all(|at| place.contains_key(at));
+        // Images of one top layer are one image with several names and records: they have its turn. Of
+        // larger groups the smallest goes.
+        let with_same_top = |at: &ImageIx| {
+            let alone = Some(vec![*at]).filter(|images| makes_room(images));
+            let of_top = || by_layer.get(self.input.inventory[*at].layers.first()?).filter(all_may_go);
+            alone.or_else(|| of_top().filter(|images| makes_room(images)).cloned())
+        };
+        let on_same_layer = || {
+            let groups = by_layer.values().filter(|images| images.len() > 1);
+            let groups = groups.filter(all_may_go).filter(|images| makes_room(images));
+            let turn = |images: &&Vec<ImageIx>| images.iter().filter_map(|at| place.get(at)).min();
+            groups.min_by_key(|images| (images.len(), turn(images))).cloned()
+        };
+        let found = candidates.iter().find_map(with_same_top).or_else(on_same_layer);
         if let Some(images) = found {
             // Of a group that the age pass would take in part those come first that it would not: it ends
             // there, and the space pass takes all.
@@ -77,7 +87,7 @@ impl Planner<'_> {
             return First::Frees(least);
         }
         let root = self.input.inventory[store].root.display();
-        First::Stuck(match (least.bytes, self.to_name_too(&candidates, store, least)) {
+        First::Stuck(match (least.bytes, self.to_name_too(&candidates, &by_layer, store, least)) {
             (_, Some(others)) => format!("no space left to write: {others}"),
             (0, None) => format!(
                 "no space left to write: no inode is free for the record files of {root}, and no image that may \
@@ -87,41 +97,62 @@ impl Planner<'_> {
                 "no space left to write: deletions in {root} need {} to begin, and the largest image that may be \
                  deleted frees {}",
                 bytes(needed),
-                bytes(largest)
+                bytes(largest.get())
             ),
         })
     }
 
     /// With which others an image that was named makes room, if it is named with them.
-    fn to_name_too(&self, named: &[ImageIx], store: StoreIx, least: StillToFree) -> Option<String> {
+    fn to_name_too(
+        &self,
+        named: &[ImageIx],
+        by_layer: &ByLayer<'_>,
+        store: StoreIx,
+        least: StillToFree,
+    ) -> Option<String> {
         self.named.as_ref()?;
-        let images = &self.input.inventory.images;
+        let title = |at: &ImageIx| {
+            let image = &self.input.inventory[*at];
+            image.names.first().cloned().unwrap_or_else(|| short_id(&image.id))
+        };
         named.iter().find_map(|at| {
-            let top = self.top(*at)?;
-            let all: Vec<_> = (0..images.len())
-                .map(ImageIx::from)
-                .filter(|at| self.is_candidate(*at) && self.is_of(*at, store))
-                .filter(|at| self.top(*at) == Some(top))
-                .collect();
-            has(self.gain(&all, store), least).then(|| {
-                let others = all.iter().filter(|at| !named.contains(at));
-                let title = |at: &ImageIx| {
-                    let image = &images[at.get()];
-                    image.names.first().cloned().unwrap_or_else(|| short_id(&image.id))
-                };
-                let others: Vec<_> = others.map(title).collect();
-                let title = title(at);
-                format!("all layers of {title} are those of {}, too; name them together", others.join(", "))
-            })
+            let group = self.group_with(*at, by_layer, store, least, |at| self.is_candidate(at))?;
+            let others: Vec<_> = group.iter().filter(|at| !named.contains(at)).map(title).collect();
+            let (one, others) = (title(at), others.join(", "));
+            Some(format!("{one} shares its layers with {others}; name them together"))
         })
+    }
+
+    /// Of the images on one layer of this one the fewest that make the room together, if all of them may go.
+    fn group_with(
+        &self,
+        image: ImageIx,
+        by_layer: &ByLayer<'_>,
+        store: StoreIx,
+        least: StillToFree,
+        may_go: impl Fn(ImageIx) -> bool,
+    ) -> Option<Vec<ImageIx>> {
+        let layers = self.input.inventory[image].layers.iter();
+        let mut groups = layers
+            .filter_map(|layer| by_layer.get(layer))
+            .take_while(|images| images.iter().all(|at| may_go(*at)));
+        groups.find(|images| has(self.gain(images, store), least)).cloned()
+    }
+
+    /// The images of a store that are still there, by each of their layers.
+    fn by_layer(&self, store: StoreIx) -> ByLayer<'_> {
+        let mut all = ByLayer::new();
+        for (at, image) in self.input.inventory.images.iter().enumerate() {
+            let at = ImageIx::from(at);
+            if image.store == store && !matches!(self.states[at.get()], ImageState::Gone) {
+                image.layers.iter().for_each(|layer| all.entry(layer).or_default().push(at));
+            }
+        }
+        all
     }
 
     fn is_of(&self, image: ImageIx, store: StoreIx) -> bool {
         self.input.inventory[image].store == store
-    }
-
-    fn top(&self, image: ImageIx) -> Option<&LayerId> {
-        self.input.inventory[image].layers.first()
     }
 
     /// What emptying the layers of these images of the store frees on its filesystem: their records and what is
@@ -145,20 +176,23 @@ impl Planner<'_> {
     }
 
     /// The images that have to be deleted along with this one, as nothing can be written before all of them
-    /// are: those with the same top layer. None where that would not help either.
+    /// are. None where that would not help either.
     pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
         let store = self.input.inventory[image].store;
         let first = self.first.as_ref().and_then(|first| first.get(store.get()));
         let Some(First::Frees(least)) = first else { return Vec::new() };
-        let Some(top) = self.top(image) else { return Vec::new() };
-        let turns = self.named.as_ref().unwrap_or(&self.order).iter().copied();
-        let along: Vec<_> = turns
-            .filter(|at| *at != image && self.is_candidate(*at) && self.is_of(*at, store))
-            .filter(|at| self.top(*at) == Some(top) && (cause != Cause::Age || self.is_aged(*at)))
-            .collect();
-        let all = [&[image], along.as_slice()].concat();
-        let is_needed = !has(self.gain(&[image], store), *least) && has(self.gain(&all, store), *least);
-        if is_needed { along } else { Vec::new() }
+        if has(self.gain(&[image], store), *least) {
+            return Vec::new();
+        }
+        let turns = self.named.as_ref().unwrap_or(&self.order);
+        let may_go = |at: ImageIx| {
+            self.is_candidate(at) && turns.contains(&at) && (cause != Cause::Age || self.is_aged(at))
+        };
+        let mut group =
+            self.group_with(image, &self.by_layer(store), store, *least, may_go).unwrap_or_default();
+        group.retain(|at| *at != image);
+        group.sort_by_key(|at| turns.iter().position(|turn| turn == at));
+        group
     }
 
     /// After the first deletion the filesystem has room, and what went along with it is deleted as well.

@@ -86,8 +86,8 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
         let steps: Vec<_> = plan.steps.iter().map(|step| step.target.id.clone()).collect();
         (steps, plan.problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>())
     };
-    let together = "no space left to write: all layers of quay.io/team/i1:1 are those of quay.io/team/i2:1, \
-                    quay.io/team/i4:1, too; name them together";
+    let together = "no space left to write: quay.io/team/i1:1 shares its layers with quay.io/team/i2:1, \
+                    quay.io/team/i4:1; name them together";
     assert_eq!(named(&[1]), (vec![], vec![together.to_owned()]));
     assert_eq!(named(&[0, 2, 4, 1]).0, ["i2", "i4", "i1", "i0"]);
 
@@ -123,4 +123,54 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
     assert_eq!(asked, ["a0", "b0", "b1"]);
     let refused: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::RemovalFailed).collect();
     assert_eq!(refused.len(), 2, "{refused:?}");
+}
+
+/// All that an image has for itself may be too little: then it goes with those on the layer below.
+#[test]
+fn on_a_full_disk_images_on_the_same_layer_go_together() {
+    let nodes = [5, 5, 90, 5, 200, 40].map(|bytes| node(0, bytes, &[])).to_vec();
+    let on = |id: &str, layers: &[&str], holds: &[usize]| {
+        let layers = layers.iter().map(|layer| (*layer).into()).collect();
+        Image { layers, ..image(id, holds) }
+    };
+    let images = || {
+        vec![
+            on("a0", &["s", "base"], &[0, 4]),
+            on("b0", &["t", "x", "base"], &[1, 2, 4]),
+            on("parent", &["x", "base"], &[2, 4]),
+            on("b1", &["u", "x", "base"], &[3, 2, 4]),
+            on("c0", &["v"], &[5]),
+        ]
+    };
+    let mut world = World::new(nodes.clone(), images(), percent(75, 70));
+    let needs = |world: &mut World, bytes| {
+        world.known.iter_mut().for_each(|known| known.first_frees = Some(bytes));
+    };
+    needs(&mut world, 60);
+    let (gone, _, full) = world.plan(&[space(0)]);
+    assert_eq!(gone, ["b0", "parent", "b1", "a0"]);
+    assert_eq!((along(&full.steps[0]), full.steps[0].predicted_bytes()), (vec!["parent", "b1"], 100));
+    // The base makes more room, and takes all that are on it.
+    needs(&mut world, 120);
+    let (gone, _, full) = world.plan(&[space(0)]);
+    assert_eq!(gone, ["a0", "b0", "parent", "b1"]);
+    assert_eq!(along(&full.steps[0]), ["b0", "parent", "b1"]);
+    // One that stays keeps the layers below its own.
+    needs(&mut world, 60);
+    world.inventory.images[2].pinned_by = vec!["somebody".into()];
+    assert_eq!(world.plan(&[space(0)]).2.outcome, OutcomeKind::Failed);
+    world.inventory.images[2].pinned_by.clear();
+    // What is gone holds nothing.
+    let (asked, _) = world.run(0, |id| match id {
+        "b1" => StepOutcome::AlreadyGone,
+        "b0" => StepOutcome::Kept(Ruling::keeps(Rule::InUse, "mounted")),
+        _ => StepOutcome::Removed,
+    });
+    assert_eq!(asked[0], "b0");
+    let named = world.with(|input| plan(input, Task::Named(&[1.into()]), &[space(0)]));
+    let message = &named.problems[0].message;
+    assert!(
+        message
+            .ends_with("shares its layers with quay.io/team/parent:1, quay.io/team/b1:1; name them together")
+    );
 }

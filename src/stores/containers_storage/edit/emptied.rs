@@ -4,7 +4,9 @@
 //! Deleting an image begins with a new version of its record file, for which there is no room. But a
 //! directory can be renamed and files can be unlinked without any. So the image's own top layer is renamed
 //! as a whole, by which the image is lost and fails wherever it is run, and only then emptied; after it, as
-//! far as that was too little, the layers below it. Killed in between, the records name a layer whose
+//! far as that was too little, the layers below it. Several images that go together lose their top layers one
+//! by one, each before what is below it: podman would run an image that has lost a layer in the middle. Killed
+//! in between, the records name a layer whose
 //! directory is missing, which every tool can remove, and [`Editor::resume`] finishes.
 //!
 //! The directory's new name is an id without a record, which every version of the library takes for an
@@ -196,12 +198,14 @@ fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fa
 impl Session<'_> {
     /// Permits to empty layers of images that were proven, should there be no room for their records.
     pub(super) fn offer(&mut self, images: &[ImageRecord], image_files: &[usize], layers: &[LayerToDelete]) {
-        let Some(top) = images.first().map(|image| image.layer.as_deref()) else { return };
-        let is_top = |layer: &&LayerToDelete| Some(layer.id.as_str()) == top;
-        // Without their own top layer, which others need, the images would not be lost as a whole.
-        let is_own = layers.iter().any(|layer| is_top(&layer));
-        let is_same = images.iter().all(|image| image.layer.as_deref() == top);
-        if self.editor.places.driver != "overlay" || !is_own || !is_same {
+        let is_top = |layer: &&LayerToDelete| {
+            images.iter().any(|image| image.layer.as_deref() == Some(layer.id.as_str()))
+        };
+        // An image without its own top layer, which others need, would not be lost as a whole.
+        let is_lost = |image: &ImageRecord| {
+            image.layer.as_ref().is_some_and(|top| layers.iter().any(|layer| layer.id == *top))
+        };
+        if self.editor.places.driver != "overlay" || !images.iter().all(is_lost) {
             return;
         }
         let group = group_of(images.iter().map(|image| image.id.as_str()));
