@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::OnceLock;
 
 use serde::Serialize;
 
-use super::args::{Color, Format};
+use super::args::{Color, Format, GlobalFlags};
 use super::terminal;
 use crate::app::error::Error;
+use crate::model::display::shell_word;
 use crate::report::text::{Screen, acts_on_terminal, safe};
 
 /// Settles whether styles are kept; `NO_COLOR` and the terminal decide for `auto`.
@@ -25,9 +28,36 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
     script(&shown(text))
 }
 
-/// Text that the locale can show: in one without UTF-8, plain ASCII.
+/// How a command of ours is written in a text; whoever copies it is to get all of it.
+const COMMAND: &str = "`layersweep ";
+
+/// Flags that the commands in a text need to act on the same stores.
+static STORE_FLAGS: OnceLock<String> = OnceLock::new();
+
+/// Settles which stores, configuration and records the commands in a text name. Of another root only reading
+/// commands are run, and those that a text has are for the node that has it.
+pub(super) fn set_store_flags(flags: &GlobalFlags) {
+    let path = |name: &'static str, path: &Path| (name, path.display().to_string());
+    let graphroots = flags.graphroot.iter().map(|at| path("graphroot", at));
+    let roots = flags.containerd_root.iter().map(|at| path("containerd-root", at));
+    let endpoint = flags.cri_endpoint.iter().map(|uri| ("cri-endpoint", uri.clone()));
+    let others = [("runroot", &flags.runroot), ("config", &flags.config), ("state-dir", &flags.state_dir)];
+    let others = others.into_iter().filter_map(|(name, at)| Some(path(name, at.as_ref()?)));
+    let all = graphroots.chain(roots).chain(endpoint).chain(others);
+    let text: String = all.map(|(name, value)| format!("--{name} {} ", safe(&shell_word(&value)))).collect();
+    if flags.sysroot.is_none() {
+        let _ = STORE_FLAGS.set(text);
+    }
+}
+
+/// Text as it is shown here: with commands that act on the same stores; in a locale without UTF-8, plain ASCII.
 pub(super) fn shown(text: &str) -> Cow<'_, str> {
-    if text.is_ascii() || terminal::is_unicode() { text.into() } else { ascii(text).into() }
+    let flags = STORE_FLAGS.get().map_or("", String::as_str);
+    let text = match flags.is_empty() || !text.contains(COMMAND) {
+        true => Cow::Borrowed(text),
+        false => text.replace(COMMAND, &format!("{COMMAND}{flags}")).into(),
+    };
+    if text.is_ascii() || terminal::is_unicode() { text } else { ascii(&text).into() }
 }
 
 /// Our own signs have a likeness in ASCII; other characters are escaped.

@@ -232,7 +232,7 @@ fn records_that_cannot_be_read_pin_everything() {
     }
     std::fs::write(&database, vec![0x5a; good.len()]).unwrap();
     let dry = [&GC[..], &["--dry-run"]].concat();
-    assert_refused(&node, &dry, &["pinned"], Some("layersweep scan"));
+    assert_refused(&node, &dry, &["pinned"], Some(" scan`"));
     assert_refused(&node, &["rm", &name(0)], &["pinned"], None);
     let run = assert_refused(&node, &GC, &["pinned"], None);
     assert!(run.stderr.contains("layersweep.db"), "{run:?}");

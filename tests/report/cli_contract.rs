@@ -551,6 +551,10 @@ fn explain_knows_names_ids_prefixes_and_paths() {
         assert_one_error(&run);
         assert!(run.stderr.contains(unknown), "{run:?}");
     }
+    // What a text tells to type acts on the same store.
+    let root = bed.store.root().to_str().unwrap();
+    let run = layersweep(["explain", "no/such/image:1", "--graphroot", root]).expect_code(1);
+    assert!(run.stderr.contains(&format!("`layersweep --graphroot {root} images`")), "{run:?}");
     // What is in no store has no owner that we know, and that is the answer.
     let outside = bed.dir.path().join("outside");
     std::fs::write(&outside, vec![1; 5000]).unwrap();
