@@ -54,7 +54,9 @@ pub(super) fn check(owners: &Owners, scanned: &ScanResult, editors: &Editors) ->
                     "use --via cri: containerd can delete on a full ext4 or XFS; where it cannot, free 1 MiB \
                      by hand first (a log, the journal)"
                 }
-                (false, _) => "use --via cri",
+                (false, _) => {
+                    "use --via cri if it is CRI-O's store, else the tool whose store it is: podman rmi …"
+                }
             },
         ));
     }

@@ -163,6 +163,9 @@ fn no_runtime_no_deletion() {
     let endpoint = node.server.endpoint();
     node.server.stop();
     assert_told(&gc_at(&endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
+    // Without one there is nothing that its algorithm could go by.
+    let by_kubelet = [&GC[..], &["--via", "direct", "--policy", "kubelet"]].concat();
+    assert_refused(&node, &by_kubelet, &["policy kubelet"], Some("--policy exact"));
     drop(UnixListener::bind(node.server.socket()).unwrap());
     let run = gc_at(&endpoint).expect_code(5);
     assert_told(&run, &["cri.sock"], Some("start the runtime"));

@@ -242,6 +242,12 @@ impl<'a> Gc<'a> {
         let deleter = Deleter::choose(&self.asked)?;
         self.via = deleter.via();
         self.check_logs()?;
+        if self.kubelet.is_some() && self.via == Via::Direct {
+            return Err(Error::refused(
+                "nothing was deleted: policy kubelet goes by the listings of a runtime",
+            )
+            .hint("use --via cri once the runtime is running, or --policy exact"));
+        }
         Ok(deleter)
     }
 

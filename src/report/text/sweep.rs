@@ -33,7 +33,11 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         return format!("Nothing of class {} was found.\n", classes.join(", "));
     }
     if document.leaks.is_empty() {
-        return "No leaks: every byte in these stores has an owner.\n".into();
+        let said = match document.complete {
+            true => "No leaks: every byte in these stores has an owner.\n",
+            false => "No leaks where everything could be read; see the warnings for the rest.\n",
+        };
+        return said.into();
     }
     let mut out = String::new();
     let going: Vec<_> = document.leaks.iter().filter(|one| one.action == "delete").collect();
