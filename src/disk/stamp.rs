@@ -51,7 +51,9 @@ pub fn gather(
         }
     };
     let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
-    let stamps: Vec<_> = match rayon::ThreadPoolBuilder::new().num_threads(threads.clamp(1, 128)).build() {
+    // Each has several to wait for, or is not worth its start.
+    let threads = threads.clamp(1, 128).min(units.len().div_ceil(4));
+    let stamps: Vec<_> = match rayon::ThreadPoolBuilder::new().num_threads(threads).build() {
         Ok(pool) => pool.install(|| units.par_iter().filter_map(one).collect()),
         Err(error) => {
             tracing::debug!(%error, threads, "cannot start that many threads");

@@ -18,7 +18,10 @@ mod tree_directory;
 mod types;
 mod worker;
 
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::time::Duration;
+use std::{io, thread};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -35,6 +38,13 @@ use worker::{Findings, Worker};
 /// Threads where the caller has no wish. On cold disks 32 took half the time of 2; on warm
 /// ones they cost nothing.
 const DEFAULT_THREADS: usize = 32;
+
+/// What is in the page cache is mostly read by then, with a thread for each core; where a disk is waited for, so
+/// little is no matter.
+const ALL_AFTER: Duration = Duration::from_millis(2);
+
+/// Of each thread, in bytes.
+const STACK: usize = 256 << 10;
 
 /// Directories kept open by all threads together, below the usual limit of 1024 files.
 const OPEN_DIRECTORIES: usize = 384;
@@ -74,22 +84,28 @@ impl Walk<'_> {
 
     /// Runs the workers, on fewer threads where the system does not give that many.
     fn in_threads(&self, threads: usize, open_each: usize) -> Vec<Findings> {
-        let mut wanted = threads;
-        while wanted > 1 {
-            let builder = rayon::ThreadPoolBuilder::new()
-                .num_threads(wanted)
-                .stack_size(256 * 1024)
-                .thread_name(|number| format!("walk-{number}"));
-            match builder.build() {
-                Ok(pool) => {
-                    let exchange = Exchange::new(wanted);
-                    return pool.broadcast(|_| Worker::new(self, &exchange, open_each).run());
-                }
-                Err(error) => tracing::debug!(%error, wanted, "cannot start that many threads"),
+        let exchange = Exchange::default();
+        let worker = || Worker::new(self, &exchange, open_each);
+        thread::scope(|scope| {
+            let start = |number: usize| {
+                let builder = thread::Builder::new().name(format!("walk-{number}")).stack_size(STACK);
+                let started = exchange.admit().then(|| builder.spawn_scoped(scope, || worker().run()))?;
+                let failed = |error: io::Error| {
+                    exchange.dismiss();
+                    tracing::debug!(%error, number, "cannot start that many threads");
+                };
+                started.map_err(failed).ok()
+            };
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
+            let mut running: Vec<_> = (0..threads.min(cores)).map_while(start).collect();
+            if running.is_empty() && exchange.admit() {
+                return vec![worker().run()];
             }
-            wanted /= 2;
-        }
-        vec![Worker::new(self, &Exchange::new(1), open_each).run()]
+            exchange.await_end(ALL_AFTER);
+            running.extend((running.len()..threads).map_while(start));
+            let joined = running.into_iter().map(thread::ScopedJoinHandle::join);
+            joined.map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        })
     }
 
     fn conclude(self, findings: Findings) -> Measured {

@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::tree_directory::TreeDirectory;
 
@@ -103,11 +104,11 @@ impl Stack {
 }
 
 /// Where threads meet that have nothing to do, and those that have too much.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Exchange {
-    threads: usize,
     state: Mutex<QueueState>,
     changed: Condvar,
+    ended: Condvar,
     /// Threads that wait, less the frames that lie ready for them. Only a hint.
     hungry: AtomicUsize,
 }
@@ -115,15 +116,33 @@ pub struct Exchange {
 #[derive(Debug, Default)]
 struct QueueState {
     frames: Vec<Frame>,
+    threads: usize,
     waiting: usize,
     over: bool,
 }
 
 impl Exchange {
-    /// For exactly `threads` threads, each of which calls [`Self::take`] until it gives
-    /// `None`.
-    pub fn new(threads: usize) -> Self {
-        Self { threads, state: Mutex::default(), changed: Condvar::new(), hungry: AtomicUsize::new(0) }
+    /// Lets one more thread in, which has to call [`Self::take`] until it gives `None`; `false` where the work is
+    /// over.
+    pub fn admit(&self) -> bool {
+        let mut state = self.lock();
+        state.threads += usize::from(!state.over);
+        !state.over
+    }
+
+    /// A thread that was let in has not come.
+    pub fn dismiss(&self) {
+        let mut state = self.lock();
+        state.threads -= 1;
+        if state.threads > 0 && state.waiting >= state.threads {
+            self.end(&mut state);
+        }
+    }
+
+    /// Waits for the end of the work, but no longer than this.
+    pub fn await_end(&self, at_most: Duration) {
+        let state = self.lock();
+        drop(self.ended.wait_timeout_while(state, at_most, |state| !state.over));
     }
 
     /// Whether a [`Self::give`] would find a taker.
@@ -149,7 +168,7 @@ impl Exchange {
                 self.count(&state);
                 return Some(frame);
             }
-            if state.over || state.waiting >= self.threads {
+            if state.over || state.waiting >= state.threads {
                 self.end(&mut state);
                 return None;
             }
@@ -169,6 +188,7 @@ impl Exchange {
         state.over = true;
         self.hungry.store(0, Ordering::Relaxed);
         self.changed.notify_all();
+        self.ended.notify_all();
     }
 
     fn count(&self, state: &QueueState) {
@@ -230,7 +250,8 @@ mod tests {
 
     #[test]
     fn all_threads_go_home_when_nothing_is_left() {
-        let exchange = Exchange::new(4);
+        let exchange = Exchange::default();
+        assert!((0..4).all(|_| exchange.admit()));
         let taken = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -246,5 +267,6 @@ mod tests {
             }
         });
         assert_eq!(taken.into_inner(), 100);
+        assert!(!exchange.admit(), "the work is over");
     }
 }
