@@ -5,6 +5,7 @@ pub mod bolt;
 pub mod containerd;
 pub mod containers_storage;
 mod discovery;
+mod filesystems;
 pub mod inventory_writer;
 mod leaks;
 pub mod lookup;
@@ -15,21 +16,19 @@ mod request;
 mod store;
 pub mod unit;
 
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 
-use crate::disk::filesystem::{self, CostModel};
+use crate::disk::filesystem::CostModel;
 use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
-use crate::model::{Filesystem, FilesystemIx, Image, Inventory, Node, StoreId, StoreIx};
+use crate::model::{FilesystemIx, Image, Inventory, Node, NodeIx, StoreId, StoreIx};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
-use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
 use additional::Unread;
@@ -37,6 +36,7 @@ pub use containerd::ReadCache;
 pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
+use filesystems::Filesystems;
 use measurement::{Measurement, MeasurementNeeds};
 pub use pulled::note_pulls;
 pub use request::{Effort, Error, Measure, ScanRequest};
@@ -163,18 +163,8 @@ pub fn measure(
     let present = Present::at(request.now, leaps);
     let mut filling =
         Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
-    let mut nodes = HashMap::new();
-    let mut trees = StoreTrees::default();
     let mut readings = measurement.take_readings();
-    for (position, reading) in readings.iter_mut().enumerate() {
-        let store = StoreIx::from(filling.inventory.stores.len());
-        filling.inventory.stores.push(reading.entry(root_filesystems[position][0].0));
-        let units = request.keep_trees.then(|| parts_of(reading.as_ref()));
-        let filled =
-            reading.fill(&mut filling, store, &root_filesystems[position], &measurement.tallies(position));
-        units.into_iter().for_each(|units| trees.add(reading.roots(), units, &filled));
-        nodes.extend(measurement.slots(position).iter().copied().zip(filled));
-    }
+    let (nodes, trees) = fill(&mut filling, &mut readings, &root_filesystems, &measurement);
     let ids = filling.ids;
     let shown = readings.iter().enumerate().filter_map(|(at, reading)| reading.borrower(at));
     let others = others.iter().map(|other| other.borrower(None)).chain(unread.iter().map(Unread::borrower));
@@ -185,12 +175,7 @@ pub fn measure(
     let from_cache: HashSet<_> =
         nodes.iter().filter(|(slot, _)| from_cache.contains(*slot)).map(|(_, node)| node.get()).collect();
     let places = readings.iter().map(|reading| reading.places().cloned()).collect();
-    let areas = readings.iter().map(|reading| match reading.places() {
-        // Its roots have directories among them where others leave temporary files.
-        Some(places) => places.areas().map(|area| area.to_path_buf()).collect(),
-        None => reading.roots(),
-    });
-    let areas = areas.collect();
+    let areas = readings.iter().map(|reading| areas_of(reading.as_ref())).collect();
     let snapshotters = readings.iter().flat_map(|reading| reading.snapshotters()).collect();
     // The records are of no use any more.
     drop(readings);
@@ -199,15 +184,7 @@ pub fn measure(
     inventory.gather_evidence();
     let refs = Refs::new(&inventory);
     refs::spare_what_is_reached(&mut inventory, &refs);
-    let is_layer = |(_, node): &(usize, &Node)| node.layer.is_some();
-    let layers = inventory.nodes.iter().enumerate().filter(is_layer);
-    let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(at, _)| from_cache.contains(at));
-    let effort = Effort {
-        seconds: started.elapsed().as_secs_f64(),
-        inodes: progress.inodes.load(std::sync::atomic::Ordering::Relaxed),
-        measured_layers: measured.len(),
-        cached_layers: cached.len(),
-    };
+    let effort = effort_of(started, progress, &inventory.nodes, &from_cache);
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
     let request = request.clone();
     Ok(Scan {
@@ -224,6 +201,47 @@ pub fn measure(
         trees,
         request,
     })
+}
+
+/// Fills the inventory with what each store holds: the node of each measured slot, and the trees of the nodes
+/// where those are to be kept.
+fn fill(
+    filling: &mut Filling<'_>,
+    readings: &mut [Box<dyn Store>],
+    root_filesystems: &[Vec<(FilesystemIx, CostModel)>],
+    measurement: &Measurement,
+) -> (HashMap<usize, NodeIx>, StoreTrees) {
+    let mut nodes = HashMap::new();
+    let mut trees = StoreTrees::default();
+    for (position, (reading, filesystems)) in readings.iter_mut().zip(root_filesystems).enumerate() {
+        let store = StoreIx::from(filling.inventory.stores.len());
+        filling.inventory.stores.push(reading.entry(filesystems[0].0));
+        let units = filling.request.keep_trees.then(|| parts_of(reading.as_ref()));
+        let filled = reading.fill(filling, store, filesystems, &measurement.tallies(position));
+        units.into_iter().for_each(|units| trees.add(reading.roots(), units, &filled));
+        nodes.extend(measurement.slots(position).iter().copied().zip(filled));
+    }
+    (nodes, trees)
+}
+
+/// The directories that belong to a store, its root first.
+fn areas_of(reading: &dyn Store) -> Vec<PathBuf> {
+    match reading.places() {
+        // Its roots have directories among them where others leave temporary files.
+        Some(places) => places.areas().map(|area| area.to_path_buf()).collect(),
+        None => reading.roots(),
+    }
+}
+
+fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: &HashSet<usize>) -> Effort {
+    let layers = nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some());
+    let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(at, _)| from_cache.contains(at));
+    Effort {
+        seconds: started.elapsed().as_secs_f64(),
+        inodes: progress.inodes.load(std::sync::atomic::Ordering::Relaxed),
+        measured_layers: measured.len(),
+        cached_layers: cached.len(),
+    }
 }
 
 /// What the filesystems of these roots make necessary to look at.
@@ -243,69 +261,4 @@ fn needs_of(
 
 fn parts_of(reading: &dyn Store) -> Vec<Vec<UnitTree>> {
     reading.units().into_iter().map(|unit| unit.parts.to_vec()).collect()
-}
-
-/// The filesystems met so far, each once.
-#[derive(Default)]
-struct Filesystems {
-    known: HashMap<String, FilesystemIx>,
-    /// By the number of the mount: a store's roots are mostly on one.
-    by_mount: HashMap<u64, FilesystemIx>,
-    costs: Vec<CostModel>,
-}
-
-impl Filesystems {
-    /// The filesystem of each of a store's roots.
-    fn of_roots(
-        &mut self,
-        reading: &dyn Store,
-        inventory: &mut Inventory,
-    ) -> Result<Vec<(FilesystemIx, CostModel)>, Error> {
-        let mut areas: Vec<(FilesystemIx, CostModel)> = Vec::new();
-        for root in reading.roots() {
-            match (self.of(&root, reading, inventory), areas.first()) {
-                (Ok(area), _) => areas.push(area),
-                // A directory that does not exist has nothing in it to be charged for.
-                (Err(_), Some(first)) => areas.push(*first),
-                (Err(source), None) => return Err(Error::Unreadable { path: root, source }),
-            }
-        }
-        Ok(areas)
-    }
-
-    fn of(
-        &mut self,
-        path: &Path,
-        reading: &dyn Store,
-        inventory: &mut Inventory,
-    ) -> std::io::Result<(FilesystemIx, CostModel)> {
-        let held = reading.places().map(|places| places.within().handle(path)).transpose()?;
-        let open = held.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())));
-        // The descriptor itself, not what is at its path now.
-        let open = open.as_deref().filter(|open| open.exists()).unwrap_or(path);
-        let mount = filesystem::mount_of(open)?;
-        if let Some(at) = mount.and_then(|mount| self.by_mount.get(&mount)) {
-            return Ok((*at, self.costs[at.get()]));
-        }
-        let (facts, cost): (Filesystem, CostModel) = filesystem::of(open)?;
-        // Mounts of one filesystem (podman binds the driver's directory onto itself), and
-        // subvolumes of one btrfs, share a block device; what has none has a number.
-        let key = match facts.device.starts_with("/dev/") {
-            true => facts.device.clone(),
-            false => {
-                let device = match &held {
-                    Some(held) => rustix::fs::fstat(held)?.st_dev,
-                    None => quiet::facts(path)?.device,
-                };
-                format!("{} {device}", facts.fstype)
-            }
-        };
-        let at = *self.known.entry(key).or_insert_with(|| {
-            inventory.filesystems.push(facts);
-            self.costs.push(cost);
-            FilesystemIx::from(inventory.filesystems.len() - 1)
-        });
-        self.by_mount.extend(mount.map(|mount| (mount, at)));
-        Ok((at, self.costs[at.get()]))
-    }
 }

@@ -23,22 +23,21 @@ const INODES: u64 = 4;
 
 impl Planner<'_> {
     /// Puts the first images that make room at the top of the order, for each store that needs some. Where
-    /// there are none, says why nothing in the store can be deleted.
-    pub(super) fn put_first(&mut self, measured: &[Measured]) -> Vec<First> {
-        let stores = (0..self.input.inventory.stores.len()).map(StoreIx::from);
-        stores.map(|store| self.put_first_of(store, measured)).collect()
-    }
-
-    /// Once more, where the images that were to make room stay after all: others have to make it, and the order is
-    /// gone through from its beginning.
-    pub(super) fn put_first_again(&mut self, measured: &[Measured]) {
-        let Some(mut all) = self.first.take() else { return };
-        let is_open = |at: &usize| matches!(all[*at], First::Frees(_));
+    /// there are none, says why nothing in the store can be deleted. Once more, where the images that were to make
+    /// room stay after all: others have to make it, and the order is gone through from its beginning.
+    pub(super) fn put_first(&mut self, measured: &[Measured]) {
+        let is_unsettled = std::mem::take(&mut self.first.is_unsettled);
+        let Some(mut all) = self.first.of_stores.take() else {
+            let stores = (0..self.input.inventory.stores.len()).map(StoreIx::from);
+            self.first.of_stores = Some(stores.map(|store| self.put_first_of(store, measured)).collect());
+            return;
+        };
+        let is_open = |at: &usize| is_unsettled && matches!(all[*at], First::Frees(_));
         let open: Vec<_> = (0..all.len()).filter(is_open).collect();
         for at in &open {
             all[*at] = self.put_first_of((*at).into(), measured);
         }
-        self.first = Some(all);
+        self.first.of_stores = Some(all);
         if open.is_empty() {
             return;
         }
@@ -179,8 +178,7 @@ impl Planner<'_> {
     /// are. None where that would not help either.
     pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
         let store = self.input.inventory[image].store;
-        let first = self.first.as_ref().and_then(|first| first.get(store.get()));
-        let Some(First::Frees(least)) = first else { return Vec::new() };
+        let Some(First::Frees(least)) = self.first.of(store) else { return Vec::new() };
         if has(self.gain(&[image], store), *least) {
             return Vec::new();
         }
@@ -197,7 +195,7 @@ impl Planner<'_> {
 
     /// After the first deletion the filesystem has room, and what went along with it is deleted as well.
     pub(super) fn has_made_room(&mut self, image: ImageIx, step: &Step) {
-        let Some(first) = &mut self.first else { return };
+        let Some(first) = &mut self.first.of_stores else { return };
         let inventory = self.input.inventory;
         let store = inventory[image].store;
         for (one, first) in inventory.stores.iter().zip(first) {
@@ -249,8 +247,7 @@ impl Planner<'_> {
     /// run.
     pub(super) fn is_barred(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
-        let first = self.first.as_ref().and_then(|first| first.get(store.get()));
-        let Some(First::Stuck(message)) = first else { return false };
+        let Some(First::Stuck(message)) = self.first.of(store) else { return false };
         let message = message.clone();
         let images = &self.input.inventory.images;
         for (state, _) in self.states.iter_mut().zip(images).filter(|(_, image)| image.store == store) {
@@ -262,7 +259,7 @@ impl Planner<'_> {
             pass.answered(&self.input, &self.live, &self.rank, image, false);
         }
         self.problems.push(Problem::new(None, Phase::Remove, Failure { message, no_space: true }));
-        self.barred = true;
+        self.first.is_barred = true;
         true
     }
 }

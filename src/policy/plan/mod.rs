@@ -27,7 +27,7 @@ use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
 
 use space_pass::{SpacePass, gain_on};
-use types::First;
+use types::FirstDeletions;
 pub use types::{StepOutcome, Task};
 
 /// Plans one deletion at a time.
@@ -52,12 +52,7 @@ pub struct Planner<'a> {
     problems: Vec<Problem>,
     filesystems: Vec<FilesystemPlan>,
     age: bool,
-    /// By store; `None`: not looked at yet.
-    first: Option<Vec<First>>,
-    /// An image was not deleted since that was answered.
-    first_stays: bool,
-    /// Deletions were wanted where none can begin.
-    barred: bool,
+    first: FirstDeletions,
 }
 
 /// State of an image in the plan.
@@ -114,9 +109,7 @@ impl<'a> Planner<'a> {
             problems: Vec::new(),
             filesystems,
             age: false,
-            first: None,
-            first_stays: false,
-            barred: false,
+            first: FirstDeletions::default(),
         }
     }
 
@@ -125,11 +118,7 @@ impl<'a> Planner<'a> {
     /// counts as failed.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.fail_unanswered();
-        if self.first.is_none() {
-            self.first = Some(self.put_first(measured));
-        } else if std::mem::take(&mut self.first_stays) {
-            self.put_first_again(measured);
-        }
+        self.put_first(measured);
         loop {
             let step = self
                 .next_along(measured)
@@ -156,7 +145,7 @@ impl<'a> Planner<'a> {
     pub fn answer(&mut self, answer: StepOutcome) {
         let Some((at, step)) = self.pending.take() else { return };
         let is_gone = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
-        self.first_stays |= !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried);
+        self.first.is_unsettled |= !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried);
         match answer {
             StepOutcome::Removed => {
                 self.has_made_room(at, &step);
@@ -247,8 +236,8 @@ impl<'a> Planner<'a> {
         // Where nothing could begin nothing was reached, whatever was reached elsewhere.
         let outcome = match outcome {
             OutcomeKind::Failed => outcome,
-            _ if self.barred && self.steps.is_empty() => OutcomeKind::Failed,
-            _ if self.barred => OutcomeKind::Refused,
+            _ if self.first.is_barred && self.steps.is_empty() => OutcomeKind::Failed,
+            _ if self.first.is_barred => OutcomeKind::Refused,
             _ => outcome,
         };
         Plan {

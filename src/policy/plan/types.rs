@@ -1,9 +1,9 @@
 //! Tasks and answers of a planner.
 
-use crate::model::ImageIx;
 use crate::model::plan::{Failure, Problem};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::StillToFree;
+use crate::model::{ImageIx, StoreIx};
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,23 @@ pub enum StepOutcome {
     Failed(Problem),
     /// It was reported as removed, and is still there.
     StillThere(Problem),
+}
+
+/// What the first deletions have to do on disks so full that none can begin.
+#[derive(Debug, Default)]
+pub(super) struct FirstDeletions {
+    /// By store; `None`: not looked at yet.
+    pub(super) of_stores: Option<Vec<First>>,
+    /// An image stayed since that was answered.
+    pub(super) is_unsettled: bool,
+    /// Deletions were wanted where none can begin.
+    pub(super) is_barred: bool,
+}
+
+impl FirstDeletions {
+    pub(super) fn of(&self, store: StoreIx) -> Option<&First> {
+        self.of_stores.as_ref()?.get(store.get())
+    }
 }
 
 /// What the first deletion in a store has to do.
