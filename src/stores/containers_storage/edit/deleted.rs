@@ -33,6 +33,21 @@ pub struct Deleted {
 }
 
 impl Deleted {
+    /// What another session did after it.
+    pub(super) fn add(&mut self, later: Self) {
+        self.images.extend(later.images);
+        self.layers.extend(later.layers);
+        self.containers.extend(later.containers);
+        self.orphans.extend(later.orphans);
+        self.removed += later.removed;
+        self.failures.extend(later.failures);
+        self.more_failures += later.more_failures;
+        self.in_place |= later.in_place;
+        self.reserve_file_released |= later.reserve_file_released;
+        self.interrupted |= later.interrupted;
+        self.locked_for = self.locked_for.max(later.locked_for);
+    }
+
     /// What could not be removed, as text.
     #[must_use]
     pub fn left_over(&self) -> Option<String> {

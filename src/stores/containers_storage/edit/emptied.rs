@@ -4,16 +4,16 @@
 //! Deleting an image begins with a new version of its record file, for which there is no room. But a
 //! directory can be renamed and files can be unlinked without any. So the image's own top layer is renamed
 //! as a whole, by which the image is lost and fails wherever it is run, and only then emptied; after it, as
-//! far as that was too little, the layers below it. Several images that go together lose their top layers one
-//! by one, each before what is below it: podman would run an image that has lost a layer in the middle. Killed
-//! in between, the records name a layer whose
+//! far as that was too little, the layers below it. Of several images that go together it is the topmost layer
+//! that all of them have: all are lost by one rename. podman looks for a layer in the middle by its `link` file,
+//! so that goes first of what is in the directory. Killed in between, the records name a layer whose
 //! directory is missing, which every tool can remove, and [`Editor::resume`] finishes.
 //!
 //! The directory's new name is an id without a record, which every version of the library takes for an
 //! orphan that its garbage collection removes, and which shows us that it is ours, and of which layer and
 //! images.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,11 +28,16 @@ use super::records::RecordFile;
 use super::resume::Keeps;
 use super::session::Session;
 use super::to_delete::{self, LayerToDelete};
+use crate::model::display;
+use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::sys::{btrfs, xfs};
 
 /// `layersweep` in hexadecimal digits.
 const OURS: &str = "6c617965727377656570";
+
+/// By this file of a layer podman finds its directory again.
+const LINK: &str = "link";
 
 /// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
 /// file while as much is free as a new chunk of inodes and the trees above might take.
@@ -94,6 +99,15 @@ fn names_of<'a>(layer: &'a str, group: &'a str) -> impl Iterator<Item = String> 
 /// What the id of the layer begins with that a directory of this name was of, and the group of the images.
 fn ids_of(name: &str) -> Option<(&str, &str)> {
     directory::id_of(name.as_ref())?.strip_prefix(OURS)?.get(2..)?.split_at_checked(OF_LAYER)
+}
+
+type Parents<'a> = HashMap<&'a str, Option<&'a str>>;
+
+/// A layer and those below it, as far as their parents are known.
+fn chain<'a>(parents: &Parents<'a>, top: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+    let known = |id: &str| parents.get_key_value(id).map(|(id, parent)| (*id, *parent));
+    let below = move |(_, parent): &(&'a str, Option<&'a str>)| known((*parent)?);
+    std::iter::successors(top.and_then(known), below).map(|(id, _)| id).take(DEEPEST)
 }
 
 impl Editor {
@@ -198,18 +212,24 @@ fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fa
 impl Session<'_> {
     /// Permits to empty layers of images that were proven, should there be no room for their records.
     pub(super) fn offer(&mut self, images: &[ImageRecord], image_files: &[usize], layers: &[LayerToDelete]) {
-        let is_top = |layer: &&LayerToDelete| {
-            images.iter().any(|image| image.layer.as_deref() == Some(layer.id.as_str()))
-        };
-        // An image without its own top layer, which others need, would not be lost as a whole.
-        let is_lost = |image: &ImageRecord| {
-            image.layer.as_ref().is_some_and(|top| layers.iter().any(|layer| layer.id == *top))
-        };
-        if self.editor.places.driver != "overlay" || !images.iter().all(is_lost) {
+        if self.editor.places.driver != "overlay" {
+            return;
+        }
+        // Whatever is on a layer that goes, goes as well.
+        let parents = layers.iter().map(|layer| (layer.id.as_str(), layer.parent.as_deref())).collect();
+        let mut images_on: HashMap<&str, usize> = HashMap::new();
+        for image in images {
+            for layer in chain(&parents, image.layer.as_deref()) {
+                *images_on.entry(layer).or_default() += 1;
+            }
+        }
+        let is_of_all = |layer: &&LayerToDelete| images_on.get(layer.id.as_str()) == Some(&images.len());
+        let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_of_all);
+        // Without a layer of their own the images would not be lost as a whole.
+        if first.is_empty() {
             return;
         }
         let group = group_of(images.iter().map(|image| image.id.as_str()));
-        let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_top);
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
         self.emptied.offered = first.into_iter().chain(rest).filter(is_named).cloned().collect();
         self.emptied.image_files = image_files.to_vec();
@@ -233,7 +253,14 @@ impl Session<'_> {
         let needed = self.needed_bytes(&layers);
         if !self.has_emptied() {
             self.remove_dead_temporary_records()?;
-            if !self.is_worth_it(&layers, needed) || self.is_another_unfinished() {
+            if !self.is_worth_it(&layers, needed) {
+                return Ok(false);
+            }
+            if self.is_another_unfinished() {
+                tracing::warn!(
+                    "an image was emptied before, and something else took the room: no other is; free {} by hand",
+                    display::bytes(needed)
+                );
                 return Ok(false);
             }
         }
@@ -243,7 +270,13 @@ impl Session<'_> {
         if layers.has(&layer.id)? {
             holds_bytes = holds(&layers.path().join(&layer.id), needed);
             match quarantine(&layers, &layer.id, &self.emptied.group) {
-                Ok(name) => self.emptied.directories.push((layer.place, name)),
+                Ok(name) => {
+                    self.step("layer renamed");
+                    if let Some(renamed) = layers.below(&name)? {
+                        renamed.unlink(LINK)?;
+                    }
+                    self.emptied.directories.push((layer.place, name));
+                }
                 // btrfs reserves more metadata for a rename than there may be.
                 Err(fault) if fault.is_no_space() && !self.has_emptied() => {
                     tracing::warn!(%fault, "no room to begin with this image");
@@ -347,19 +380,33 @@ impl Session<'_> {
             _ => return self.reclaim_layer_directory(place, name),
         };
         self.prove_directory_unmounted(place, name, &Default::default())?;
+        if let Some(renamed) = layers.below(name)?
+            && renamed.has(LINK)?
+        {
+            // Nothing was removed yet, and podman may have found the directory under its new name.
+            layers.rename(name, &layers, &lost)?;
+            self.done.removed += 1;
+            return Ok(());
+        }
         self.empty(place, name)?;
         self.emptied.directories.push((place, name.to_owned()));
-        let names = |image: &&ImageRecord| {
-            image.layer.as_deref() == Some(lost.as_str()) || image.mapped_layers.contains(&lost)
+        let parents = self.parents();
+        let is_on_it = |image: &&ImageRecord| {
+            let mut tops = image.layer.iter().chain(&image.mapped_layers);
+            tops.any(|top| chain(&parents, Some(top)).any(|id| id == lost))
         };
-        let images: Vec<ImageRecord> = self.records.images.iter().filter(names).cloned().collect();
+        let images: Vec<ImageRecord> = self.records.images.iter().filter(is_on_it).cloned().collect();
         let goes = |image: &&ImageRecord| {
             is_in_group(group, &image.id) && !keeps(&image.id, &image.names, &image.digests)
         };
         let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
         let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
         if images.is_empty() {
-            self.delete_lost_chain(&lost, group)?;
+            self.delete_lost_layers(&lost, group)?;
+            if self.records.layer(&lost).is_some() {
+                // Its directory is the only sign of what is left.
+                return Ok(());
+            }
         } else if !planned.is_empty() {
             self.delete_images(&planned)?;
         }
@@ -367,24 +414,37 @@ impl Session<'_> {
             // Pinned since, or other images that came to the layer.
             tracing::warn!(
                 layer = lost,
-                "images are kept whose top layer is gone; remove them and pull them again"
+                "images are kept that have lost a layer; remove them and pull them again"
             );
         }
         self.remove_emptied();
         Ok(())
     }
 
-    /// The image's record is gone already.
-    fn delete_lost_chain(&mut self, top: &str, group: &str) -> Result<(), Error> {
+    fn parents(&self) -> Parents<'_> {
+        let layers = self.records.layers.iter();
+        layers.map(|layer| (layer.id.as_str(), layer.parent.as_deref())).collect()
+    }
+
+    /// The records of the images are gone already: the layer goes with those that are on it.
+    fn delete_lost_layers(&mut self, lost: &str, group: &str) -> Result<(), Error> {
         let id = format!("{group:0<64}");
-        let image = ImageRecord { id, layer: Some(top.to_owned()), ..ImageRecord::default() };
-        let image = [image];
+        let parents = self.parents();
+        let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
+        let tops = parents.keys().filter(|top| !has_child.contains(*top));
+        let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
+        let on = |layer: &&str| ImageRecord {
+            id: id.clone(),
+            layer: Some((*layer).to_owned()),
+            ..ImageRecord::default()
+        };
+        let images: Vec<_> = tops.map(on).collect();
         let records = &self.records;
-        let layers = to_delete::layers_of(&image, &records.layers, &records.images, &records.containers);
+        let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
         self.outside.prove_layers(&layers)?;
         let to_delete = self.prove_layers(&layers)?;
         if let Some(first) = to_delete.first() {
-            self.offer(&image, &[first.file], &to_delete);
+            self.offer(&images, &[first.file], &to_delete);
         }
         self.delete_proven(&to_delete)
     }
@@ -392,8 +452,6 @@ impl Session<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
 
     #[test]

@@ -22,7 +22,8 @@ impl Session<'_> {
             let file = self.records.file_of(RecordKind::Layers, id)?;
             let place = self.directory_place(file);
             let links = self.links_of(place, id)?;
-            to_delete.push(LayerToDelete { id: id.clone(), file, place, links });
+            let parent = self.records.layer(id).and_then(|layer| layer.parent.clone());
+            to_delete.push(LayerToDelete { id: id.clone(), parent, file, place, links });
         }
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         for layer in &to_delete {

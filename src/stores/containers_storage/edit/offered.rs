@@ -6,7 +6,7 @@ use super::to_delete::LayerToDelete;
 
 #[derive(Default)]
 pub(super) struct Emptied {
-    /// In the order of their turn: the top layers of the images first.
+    /// In the order of their turn: the layers first that all images have, the topmost before the others.
     pub(super) offered: Vec<LayerToDelete>,
     /// Positions of the record files of the images.
     pub(super) image_files: Vec<usize>,

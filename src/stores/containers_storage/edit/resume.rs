@@ -44,24 +44,31 @@ impl Editor {
             true => Read::Processes,
             false => Read::Mounts,
         };
-        let done = Session::open(self, read)?.run(|session| {
+        let mut done = Session::open(self, read)?.run(|session| {
             let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
-            session.sweep_temporary(&numbers)?;
-            for (place, name) in &emptied {
-                match session.finish_emptied(*place, name, keeps) {
-                    Err(Error::Refused(refusal)) => {
-                        tracing::info!(%refusal, name, "cannot finish the killed deletion of an image");
-                    }
-                    // One that cannot be finished does not stop the others.
-                    Err(error) if !error.is_interrupted() => {
-                        tracing::warn!(%error, name, "cannot finish the killed deletion of an image");
-                    }
-                    other => other?,
+            session.sweep_temporary(&numbers)
+        })?;
+        let mut is_finished = true;
+        for (place, name) in &emptied {
+            // Each with the records as they are on the disk, whatever became of the one before.
+            match Session::open(self, read)?.run(|session| session.finish_emptied(*place, name, keeps)) {
+                Ok(one) => done.add(one),
+                Err(Error::Refused(refusal)) => {
+                    tracing::info!(%refusal, name, "cannot finish the killed deletion of an image");
+                }
+                Err(error) if error.is_interrupted() => return Err(error),
+                // One that cannot be finished does not stop the others.
+                Err(error) => {
+                    is_finished = false;
+                    tracing::warn!(%error, name, "cannot finish the killed deletion of an image");
                 }
             }
+        }
+        let intents = Session::open(self, read)?.run(|session| {
             notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
         })?;
-        for (path, ..) in notes {
+        done.add(intents);
+        for (path, ..) in notes.iter().filter(|_| is_finished) {
             let _ = std::fs::remove_file(path);
         }
         Ok(done)

@@ -8,6 +8,7 @@ use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, L
 #[derive(Clone)]
 pub(super) struct LayerToDelete {
     pub(super) id: String,
+    pub(super) parent: Option<String>,
     /// Position of the record file.
     pub(super) file: usize,
     /// Position of the place that has its directory.
