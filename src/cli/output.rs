@@ -28,36 +28,62 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
     script(&shown(text))
 }
 
-/// How a command of ours is written in a text; whoever copies it is to get all of it.
-const COMMAND: &str = "`layersweep ";
+/// How a command of ours begins in a text; whoever copies it is to get all of it.
+const COMMAND: &str = "`layersweep";
+
+/// Of another root nothing is deleted: these commands are for the node that has it.
+const DELETING: [&str; 3] = ["gc", "rm", "sweep"];
 
 /// Flags that the commands in a text need to act on the same stores.
-static STORE_FLAGS: OnceLock<String> = OnceLock::new();
+struct StoreFlags {
+    text: String,
+    /// They name another root.
+    is_foreign: bool,
+}
 
-/// Settles which stores, configuration and records the commands in a text name. Of another root only reading
-/// commands are run, and those that a text has are for the node that has it.
+static STORE_FLAGS: OnceLock<StoreFlags> = OnceLock::new();
+
+/// Settles which stores, configuration and records the commands in a text name.
 pub(super) fn set_store_flags(flags: &GlobalFlags) {
     let path = |name: &'static str, path: &Path| (name, path.display().to_string());
     let graphroots = flags.graphroot.iter().map(|at| path("graphroot", at));
     let roots = flags.containerd_root.iter().map(|at| path("containerd-root", at));
     let endpoint = flags.cri_endpoint.iter().map(|uri| ("cri-endpoint", uri.clone()));
-    let others = [("runroot", &flags.runroot), ("config", &flags.config), ("state-dir", &flags.state_dir)];
+    let others = [
+        ("sysroot", &flags.sysroot),
+        ("runroot", &flags.runroot),
+        ("config", &flags.config),
+        ("state-dir", &flags.state_dir),
+    ];
     let others = others.into_iter().filter_map(|(name, at)| Some(path(name, at.as_ref()?)));
     let all = graphroots.chain(roots).chain(endpoint).chain(others);
-    let text: String = all.map(|(name, value)| format!("--{name} {} ", safe(&shell_word(&value)))).collect();
-    if flags.sysroot.is_none() {
-        let _ = STORE_FLAGS.set(text);
-    }
+    let text: String = all.map(|(name, value)| format!(" --{name} {}", safe(&shell_word(&value)))).collect();
+    let _ = STORE_FLAGS.set(StoreFlags { text, is_foreign: flags.sysroot.is_some() });
 }
 
 /// Text as it is shown here: with commands that act on the same stores; in a locale without UTF-8, plain ASCII.
 pub(super) fn shown(text: &str) -> Cow<'_, str> {
-    let flags = STORE_FLAGS.get().map_or("", String::as_str);
-    let text = match flags.is_empty() || !text.contains(COMMAND) {
-        true => Cow::Borrowed(text),
-        false => text.replace(COMMAND, &format!("{COMMAND}{flags}")).into(),
+    let text = match STORE_FLAGS.get() {
+        Some(flags) if !flags.text.is_empty() => with_flags(text, flags),
+        _ => text.into(),
     };
     if text.is_ascii() || terminal::is_unicode() { text } else { ascii(&text).into() }
+}
+
+fn with_flags<'a>(text: &'a str, flags: &StoreFlags) -> Cow<'a, str> {
+    let mut parts = text.split(COMMAND);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(COMMAND);
+        // The text may be wrapped here.
+        let word = part.split_whitespace().next().unwrap_or_default().trim_end_matches('`');
+        let is_command = part.starts_with(char::is_whitespace);
+        if is_command && !(flags.is_foreign && DELETING.contains(&word)) {
+            out.push_str(&flags.text);
+        }
+        out.push_str(part);
+    }
+    out.into()
 }
 
 /// Our own signs have a likeness in ASCII; other characters are escaped.
@@ -167,5 +193,24 @@ mod tests {
         assert!(!escaped.contains(['\u{9b}', '\u{202e}']));
         let back: serde_json::Value = serde_json::from_str(&escaped).unwrap();
         assert_eq!(back["name"], name);
+    }
+
+    #[test]
+    fn a_command_in_a_text_names_the_stores() {
+        let shown = |text: &str, is_foreign| {
+            with_flags(text, &StoreFlags { text: " --graphroot /x".into(), is_foreign }).into_owned()
+        };
+        assert_eq!(
+            shown("layersweep: see `layersweep usage`, `x`.", false),
+            "layersweep: see `layersweep --graphroot /x usage`, `x`."
+        );
+        assert_eq!(
+            shown("`layersweep\n    scan` and `layersweep gc`", false),
+            "`layersweep --graphroot /x\n    scan` and `layersweep --graphroot /x gc`"
+        );
+        assert_eq!(
+            shown("`layersweep gc` or `layersweep scan`", true),
+            "`layersweep gc` or `layersweep --graphroot /x scan`"
+        );
     }
 }

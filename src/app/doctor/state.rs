@@ -352,7 +352,7 @@ impl Examination<'_> {
                         "no emergency reserve file, and {} for one are no longer free",
                         bytes(reserve_file.bytes())
                     ),
-                    "free that much and run `layersweep scan --reserve`; until then `gc --via direct` begins \
+                    "free that much and run `layersweep scan --reserve`; until then `layersweep gc --via direct` begins \
                      with the layers of an image that it deletes (docs/recovery.md)",
                 );
             }

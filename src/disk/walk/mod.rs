@@ -1,7 +1,7 @@
 //! The parallel walker: like `du` over many trees at once, with each byte attributed to
 //! one unit.
 //!
-//! It uses far more threads than cores, because a cold walk waits for the disk. Each
+//! It uses far more threads than cores once it has taken a moment, because a cold walk waits for the disk. Each
 //! directory is one piece of work: opened relative to its parent (so names may be of any
 //! bytes and paths of any length), read, and its entries examined one after the other.
 
@@ -39,9 +39,9 @@ use worker::{Findings, Worker};
 /// ones they cost nothing.
 const DEFAULT_THREADS: usize = 32;
 
-/// What is in the page cache is mostly read by then, with a thread for each core; where a disk is waited for, so
-/// little is no matter.
-const ALL_AFTER: Duration = Duration::from_millis(2);
+/// What is in the page cache of a small store is read by then, with a thread for each core; where a disk is waited
+/// for, so little does not matter.
+const MORE_THREADS_AFTER: Duration = Duration::from_millis(2);
 
 /// Of each thread, in bytes.
 const STACK: usize = 256 << 10;
@@ -101,7 +101,7 @@ impl Walk<'_> {
             if running.is_empty() && exchange.admit() {
                 return vec![worker().run()];
             }
-            exchange.await_end(ALL_AFTER);
+            exchange.await_end(MORE_THREADS_AFTER);
             running.extend((running.len()..threads).map_while(start));
             let joined = running.into_iter().map(thread::ScopedJoinHandle::join);
             joined.map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()

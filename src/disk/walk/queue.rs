@@ -177,7 +177,7 @@ impl Exchange {
         }
     }
 
-    /// Lets all threads go home, whatever is left.
+    /// Gives out nothing more: each thread ends with what it has.
     pub fn stop(&self) {
         let mut state = self.lock();
         state.frames.clear();

@@ -13,7 +13,7 @@ use crate::model::display::{bytes, short_id};
 use crate::model::plan::{Cause, Failure, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{Measured, StillToFree};
+use crate::model::space::{Measured, Started, StillToFree};
 use crate::model::{ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
@@ -51,8 +51,15 @@ impl Planner<'_> {
     fn put_first_of(&mut self, store: StoreIx, measured: &[Measured]) -> First {
         let Some(least) = self.first_has_to_free(store, measured) else { return First::Any };
         let turns = self.named.as_ref().unwrap_or(&self.order);
-        let candidates: Vec<_> =
-            turns.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store)).collect();
+        // What is not wanted for its space goes by age alone.
+        let may_go =
+            |at: &ImageIx| self.named.is_some() || self.is_space_wanted(store, measured) || self.is_aged(*at);
+        let candidates: Vec<_> = turns
+            .iter()
+            .copied()
+            .filter(|at| self.is_candidate(*at) && self.is_of(*at, store))
+            .filter(may_go)
+            .collect();
         let by_layer = self.by_layer(store);
         let largest = Cell::new(0);
         let makes_room = |images: &[ImageIx]| {
@@ -63,10 +70,12 @@ impl Planner<'_> {
         let place: HashMap<_, _> = candidates.iter().zip(0..).collect();
         let all_may_go = |images: &&Vec<ImageIx>| images.iter().all(|at| place.contains_key(at));
         // Images of one top layer are one image with several names and records: they have its turn. Of
-        // larger groups the smallest goes.
+        // groups on a layer further down the smallest goes.
+        let top = |at: ImageIx| self.input.inventory[at].layers.first();
         let with_same_top = |at: &ImageIx| {
             let alone = Some(vec![*at]).filter(|images| makes_room(images));
-            let of_top = || by_layer.get(self.input.inventory[*at].layers.first()?).filter(all_may_go);
+            let is_same = |images: &&Vec<ImageIx>| images.iter().all(|other| top(*other) == top(*at));
+            let of_top = || by_layer.get(top(*at)?).filter(is_same).filter(all_may_go);
             alone.or_else(|| of_top().filter(|images| makes_room(images)).cloned())
         };
         let on_same_layer = || {
@@ -93,8 +102,8 @@ impl Planner<'_> {
                  be deleted has layers of its own"
             ),
             (needed, None) => format!(
-                "no space left to write: deletions in {root} need {} to begin, and the largest image that may be \
-                 deleted frees {}",
+                "no space left to write: deletions in {root} need {} to begin, and what may be deleted, alone or with \
+                 those that share its layers, frees {}",
                 bytes(needed),
                 bytes(largest.get())
             ),
@@ -236,11 +245,18 @@ impl Planner<'_> {
         let needed = of_store.filter_map(|image| self.input.known(image)?.first_frees).max()?;
         let filesystem = self.input.inventory[store].filesystem;
         let space = measured.get(filesystem.get())?.as_ref().ok()?;
-        if space.inodes > 0 && space.inodes_free < INODES {
-            // Where bytes are short as well, a layer frees them with its inodes.
-            return Some(StillToFree { bytes: 0, inodes: INODES });
-        }
-        (space.available_bytes < needed).then_some(StillToFree { bytes: needed, inodes: 0 })
+        // A full XFS has no inode free either, and needs the bytes.
+        let bytes = if space.available_bytes < needed { needed } else { 0 };
+        let inodes = if space.inodes > 0 && space.inodes_free < INODES { INODES } else { 0 };
+        Some(StillToFree { bytes, inodes }).filter(|least| !least.is_nothing())
+    }
+
+    /// Whether the policy wants space on the filesystem of this store.
+    fn is_space_wanted(&self, store: StoreIx, measured: &[Measured]) -> bool {
+        let filesystem = self.input.inventory[store].filesystem;
+        let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
+        let started = space.map(|space| self.input.policy.targets.start(space));
+        started.is_some_and(|started| started.is_ok_and(Started::any))
     }
 
     /// Whether its store is one where nothing can begin; then its images stay, and that is a problem of the

@@ -29,7 +29,7 @@ fn on_a_full_disk_an_image_that_makes_room_goes_first() {
     assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
     let message = &plan.problems[0].message;
     assert!(message.starts_with("no space left to write: deletions in /store need 100 B"), "{message}");
-    assert!(message.ends_with("frees 90 B"), "{message}");
+    assert!(message.ends_with("its layers, frees 90 B"), "{message}");
     // Nothing has to be deleted: no problem of anybody's.
     world.policy = Policy::default();
     assert_eq!(world.plan(&[space(0)]).2.outcome, OutcomeKind::NotNeeded);
@@ -37,8 +37,12 @@ fn on_a_full_disk_an_image_that_makes_room_goes_first() {
     // Every layer has some inodes.
     world.policy = percent(75, 70);
     let inodes =
-        Ok(Space { capacity_bytes: 1000, available_bytes: 0, owed_bytes: 0, inodes: 1000, inodes_free: 0 });
-    assert_eq!(world.plan(&[inodes]).0[0], "i0");
+        Ok(Space { capacity_bytes: 1000, available_bytes: 200, owed_bytes: 0, inodes: 1000, inodes_free: 0 });
+    assert_eq!(world.plan(std::slice::from_ref(&inodes)).0[0], "i0");
+    // A full XFS says that it has none; what it needs is bytes.
+    let full = inodes.map(|space| Space { available_bytes: 0, ..space });
+    needs(&mut world, 60);
+    assert_eq!(world.plan(&[full]).0[0], "i1");
 }
 
 /// Images that share all their layers, as `podman build` leaves them, make the room together.
@@ -173,4 +177,27 @@ fn on_a_full_disk_images_on_the_same_layer_go_together() {
         message
             .ends_with("shares its layers with quay.io/team/parent:1, quay.io/team/b1:1; name them together")
     );
+
+    // A base and what is on it are not one image: a later one that makes room alone goes before them.
+    let nodes = [90, 5, 5, 70].map(|bytes| node(0, bytes, &[])).to_vec();
+    let images = vec![
+        on("base", &["x"], &[0]),
+        on("d0", &["s", "x"], &[1, 0]),
+        on("d1", &["t", "x"], &[2, 0]),
+        on("lone", &["w"], &[3]),
+    ];
+    let mut world = World::new(nodes, images, percent(75, 70));
+    needs(&mut world, 60);
+    world.ages[0] = hours_ago(5000, Some(4000));
+    let (gone, _, full) = world.plan(&[space(0)]);
+    assert_eq!((gone[0].as_str(), along(&full.steps[0])), ("lone", vec![]));
+
+    // By age alone a group does not hold up those that are old enough.
+    let nodes = [90, 90].map(|bytes| node(0, bytes, &[])).to_vec();
+    let images = vec![on("i0", &["s"], &[0]), on("i1", &["s"], &[0]), on("i2", &["t"], &[1])];
+    let max_age = Some(SignedDuration::from_hours(10));
+    let mut world = World::new(nodes, images, Policy { max_age, ..Policy::default() });
+    needs(&mut world, 60);
+    world.ages[1] = hours_ago(1000, Some(5));
+    assert_eq!(world.plan(&[space(0)]).0, ["i2", "i0"]);
 }

@@ -65,9 +65,9 @@ const NAMES: u8 = 64;
 const OF_LAYER: usize = 20;
 const OF_IMAGES: usize = 21;
 
-/// Tells the images that are deleted together: how many digits there are of each, and these. The more images,
-/// the fewer digits: where more images have the layer than there is room for, none is told from the others.
-/// Empty for ids that are none of the library's.
+/// Tells the images that are deleted together: the first digit says how many digits there are of each id, and
+/// these follow. The more images, the fewer digits: 0 where there are too many, and then any image on the layer is
+/// taken for one of them. Empty for ids that are none of the library's.
 fn group_of<'a>(images: impl Iterator<Item = &'a str>) -> String {
     let Some(ids) = images.map(|id| directory::id_of(id.as_ref())).collect::<Option<Vec<_>>>() else {
         return String::new();
@@ -311,8 +311,8 @@ impl Session<'_> {
         })
     }
 
-    /// Whether the layers hold twice what is needed, on the filesystem that lacks it. Where inodes are short,
-    /// each of them has enough.
+    /// Whether the layers hold twice what is needed, on the filesystem that lacks it. Where inodes alone are
+    /// short, each of them has enough.
     fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
         let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
         let mut files = self.emptied.files().map(|file| &self.records.files[file]);
@@ -320,7 +320,8 @@ impl Session<'_> {
         if !files.all(|file| is_beside(file) == Some(device(layers))) {
             return false;
         }
-        if rustix::fs::fstatvfs(layers.fd()).is_ok_and(|space| lacks_inodes(&space)) {
+        let lacks_bytes = free_bytes(layers) < needed;
+        if !lacks_bytes && rustix::fs::fstatvfs(layers.fd()).is_ok_and(|space| lacks_inodes(&space)) {
             return true;
         }
         let enough = 2 * needed;
@@ -365,8 +366,9 @@ impl Session<'_> {
         self.emptied.offered.clear();
     }
 
-    /// Finishes what a killed run began: the image whose layer this was is lost, and its deletion was
-    /// decided and proven then. It is proven once more that nothing uses it, and that nobody keeps it since.
+    /// Finishes what a killed run began: the images on the layer that this was are lost, and their deletion was
+    /// decided and proven then. What is left of the layer goes in any case; the records of the images if nothing
+    /// uses them, and nobody keeps them since.
     pub(super) fn finish_emptied(&mut self, place: usize, name: &str, keeps: Keeps<'_>) -> Result<(), Error> {
         let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
         let (Some(layers), Some((begins, group))) = (layers, ids_of(name)) else { return Ok(()) };
@@ -428,6 +430,7 @@ impl Session<'_> {
 
     /// The records of the images are gone already: the layer goes with those that are on it.
     fn delete_lost_layers(&mut self, lost: &str, group: &str) -> Result<(), Error> {
+        // No image is left: a made-up id stands for all, so that they count as one group.
         let id = format!("{group:0<64}");
         let parents = self.parents();
         let has_child: HashSet<&str> = parents.values().flatten().copied().collect();

@@ -128,7 +128,9 @@ impl Session<'_> {
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
             // Some of its files may be gone: the next process sees the flag.
-            if error.is_interrupted() {
+            let layers = self.places[layer.place].layers.as_ref();
+            let is_there = layers.is_some_and(|layers| layers.has(&layer.id).unwrap_or(false));
+            if error.is_interrupted() || !is_there {
                 return Err(error);
             }
             // Nothing of it is gone but its links.

@@ -3,7 +3,7 @@
 //! Each operation is one function of [`Editor`]: it takes the store's locks, rereads the
 //! records, proves every precondition (the plan may be hours old), changes the records in an order that
 //! leaves a usable store after a crash at any point, releases the locks and only then removes the bulk of
-//! the files.
+//! the files. On a full disk the bulk of the first images goes before their records: see `emptied`.
 //!
 //! The protocol is that of containers/storage: the same locks in the same order, tokens of 64
 //! bytes, atomic replacement, the `incomplete` flag, and its kind of temporary directories.

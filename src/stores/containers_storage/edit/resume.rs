@@ -54,9 +54,10 @@ impl Editor {
             match Session::open(self, read)?.run(|session| session.finish_emptied(*place, name, keeps)) {
                 Ok(one) => done.add(one),
                 Err(Error::Refused(refusal)) => {
+                    is_finished = false;
                     tracing::info!(%refusal, name, "cannot finish the killed deletion of an image");
                 }
-                Err(error) if error.is_interrupted() => return Err(error),
+                Err(error) if error.is_interrupted() => return done.ended(Err(error)),
                 // One that cannot be finished does not stop the others.
                 Err(error) => {
                     is_finished = false;
