@@ -53,7 +53,7 @@ impl Planner<'_> {
         let turns = self.named.as_ref().unwrap_or(&self.order);
         // What is not wanted for its space goes by age alone.
         let may_go =
-            |at: &ImageIx| self.named.is_some() || self.is_space_wanted(store, measured) || self.is_aged(*at);
+            |at: &ImageIx| self.named.is_some() || self.is_space_wanted(measured) || self.is_aged(*at);
         let candidates: Vec<_> = turns
             .iter()
             .copied()
@@ -90,7 +90,7 @@ impl Planner<'_> {
             // there, and the space pass takes all.
             let aged: Vec<_> = images.iter().filter(|at| self.is_aged(**at)).copied().collect();
             let turns = self.named.as_mut().unwrap_or(&mut self.order);
-            turns.sort_by_key(|at| (!images.contains(at), aged.contains(at)));
+            turns.sort_by_cached_key(|at| (!images.contains(at), aged.contains(at)));
             self.rank = ranks(&self.order, self.states.len());
             return First::Frees(least);
         }
@@ -103,7 +103,7 @@ impl Planner<'_> {
             ),
             (needed, None) => format!(
                 "no space left to write: deletions in {root} need {} to begin, and what may be deleted, alone or with \
-                 those that share its layers, frees {}",
+                 those that share its layers, frees at most {}",
                 bytes(needed),
                 bytes(largest.get())
             ),
@@ -251,12 +251,10 @@ impl Planner<'_> {
         Some(StillToFree { bytes, inodes }).filter(|least| !least.is_nothing())
     }
 
-    /// Whether the policy wants space on the filesystem of this store.
-    fn is_space_wanted(&self, store: StoreIx, measured: &[Measured]) -> bool {
-        let filesystem = self.input.inventory[store].filesystem;
-        let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
-        let started = space.map(|space| self.input.policy.targets.start(space));
-        started.is_some_and(|started| started.is_ok_and(Started::any))
+    /// Whether the policy wants space on any filesystem.
+    fn is_space_wanted(&self, measured: &[Measured]) -> bool {
+        let started = measured.iter().flatten().map(|space| self.input.policy.targets.start(space));
+        started.flatten().any(Started::any)
     }
 
     /// Whether its store is one where nothing can begin; then its images stay, and that is a problem of the
