@@ -63,14 +63,14 @@ pub(super) fn set_store_flags(flags: &GlobalFlags) {
 
 /// Text as it is shown here: with commands that act on the same stores; in a locale without UTF-8, plain ASCII.
 pub(super) fn shown(text: &str) -> Cow<'_, str> {
-    let text = match STORE_FLAGS.get() {
-        Some(flags) if !flags.text.is_empty() => with_flags(text, flags),
+    let text: Cow<'_, str> = match STORE_FLAGS.get() {
+        Some(flags) if !flags.text.is_empty() => with_flags(text, flags).into(),
         _ => text.into(),
     };
     if text.is_ascii() || terminal::is_unicode() { text } else { ascii(&text).into() }
 }
 
-fn with_flags<'a>(text: &'a str, flags: &StoreFlags) -> Cow<'a, str> {
+fn with_flags(text: &str, flags: &StoreFlags) -> String {
     let mut parts = text.split(COMMAND);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -83,7 +83,7 @@ fn with_flags<'a>(text: &'a str, flags: &StoreFlags) -> Cow<'a, str> {
         }
         out.push_str(part);
     }
-    out.into()
+    out
 }
 
 /// Our own signs have a likeness in ASCII; other characters are escaped.
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_command_in_a_text_names_the_stores() {
         let shown = |text: &str, is_foreign| {
-            with_flags(text, &StoreFlags { text: " --graphroot /x".into(), is_foreign }).into_owned()
+            with_flags(text, &StoreFlags { text: " --graphroot /x".into(), is_foreign })
         };
         assert_eq!(
             shown("layersweep: see `layersweep usage`, `x`.", false),

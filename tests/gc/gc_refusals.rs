@@ -235,7 +235,8 @@ fn records_that_cannot_be_read_pin_everything() {
     }
     std::fs::write(&database, vec![0x5a; good.len()]).unwrap();
     let dry = [&GC[..], &["--dry-run"]].concat();
-    assert_refused(&node, &dry, &["pinned"], Some(" scan`"));
+    let scan = format!("--state-dir {} scan` quarantines a damaged database", node.state.display());
+    assert_refused(&node, &dry, &["pinned"], Some(&scan));
     assert_refused(&node, &["rm", &name(0)], &["pinned"], None);
     let run = assert_refused(&node, &GC, &["pinned"], None);
     assert!(run.stderr.contains("layersweep.db"), "{run:?}");

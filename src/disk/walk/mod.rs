@@ -35,8 +35,7 @@ use queue::Exchange;
 use shared::Walk;
 use worker::{Findings, Worker};
 
-/// Threads where the caller has no wish. On cold disks 32 took half the time of 2; on warm
-/// ones they cost nothing.
+/// Threads where the caller has no wish. On cold disks 32 took half the time of 2.
 const DEFAULT_THREADS: usize = 32;
 
 /// What is in the page cache of a small store is read by then, with a thread for each core; where a disk is waited

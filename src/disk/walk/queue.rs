@@ -269,4 +269,16 @@ mod tests {
         assert_eq!(taken.into_inner(), 100);
         assert!(!exchange.admit(), "the work is over");
     }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_not_come() {
+        let exchange = Exchange::default();
+        assert!(exchange.admit() && exchange.admit());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| exchange.take().is_none());
+            exchange.await_end(Duration::from_millis(20));
+            exchange.dismiss();
+            assert!(waits.join().unwrap());
+        });
+    }
 }

@@ -147,12 +147,14 @@ impl Editor {
 /// Whether a file of that length cannot be written, not even by root. What is free on btrfs, but not available,
 /// is for metadata alone.
 fn is_full(directory: &Directory, needed: u64) -> bool {
+    rustix::fs::fstatvfs(directory.fd())
+        .is_ok_and(|space| lacks_bytes(directory, &space, needed) || lacks_inodes(&space))
+}
+
+fn lacks_bytes(directory: &Directory, space: &rustix::fs::StatVfs, needed: u64) -> bool {
     let is_btrfs = btrfs::is_btrfs(directory.fd()).unwrap_or(false);
-    rustix::fs::fstatvfs(directory.fd()).is_ok_and(|space| {
-        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
-        let is_short = bytes(space.f_bavail) < needed && (is_btrfs || bytes(space.f_bfree) < needed + KEPT);
-        is_short || lacks_inodes(&space)
-    })
+    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    bytes(space.f_bavail) < needed && (is_btrfs || bytes(space.f_bfree) < needed + KEPT)
 }
 
 fn free_bytes(directory: &Directory) -> u64 {
@@ -320,8 +322,9 @@ impl Session<'_> {
         if !files.all(|file| is_beside(file) == Some(device(layers))) {
             return false;
         }
-        let lacks_bytes = free_bytes(layers) < needed;
-        if !lacks_bytes && rustix::fs::fstatvfs(layers.fd()).is_ok_and(|space| lacks_inodes(&space)) {
+        if rustix::fs::fstatvfs(layers.fd())
+            .is_ok_and(|space| lacks_inodes(&space) && !lacks_bytes(layers, &space, needed))
+        {
             return true;
         }
         let enough = 2 * needed;
@@ -434,13 +437,11 @@ impl Session<'_> {
         let id = format!("{group:0<64}");
         let parents = self.parents();
         let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
-        let tops = parents.keys().filter(|top| !has_child.contains(*top));
+        let layers = self.records.layers.iter().map(|layer| &layer.id);
+        let tops = layers.filter(|top| !has_child.contains(top.as_str()));
         let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
-        let on = |layer: &&str| ImageRecord {
-            id: id.clone(),
-            layer: Some((*layer).to_owned()),
-            ..ImageRecord::default()
-        };
+        let on =
+            |top: &String| ImageRecord { id: id.clone(), layer: Some(top.clone()), ..ImageRecord::default() };
         let images: Vec<_> = tops.map(on).collect();
         let records = &self.records;
         let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);

@@ -51,7 +51,11 @@ impl Editor {
         let mut is_finished = true;
         for (place, name) in &emptied {
             // Each with the records as they are on the disk, whatever became of the one before.
-            match Session::open(self, read)?.run(|session| session.finish_emptied(*place, name, keeps)) {
+            let session = match Session::open(self, read) {
+                Ok(session) => session,
+                Err(error) => return done.ended(Err(error)),
+            };
+            match session.run(|session| session.finish_emptied(*place, name, keeps)) {
                 Ok(one) => done.add(one),
                 Err(Error::Refused(refusal)) => {
                     is_finished = false;
@@ -65,10 +69,15 @@ impl Editor {
                 }
             }
         }
-        let intents = Session::open(self, read)?.run(|session| {
-            notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
-        })?;
-        done.add(intents);
+        let intents = Session::open(self, read).and_then(|session| {
+            session.run(|session| {
+                notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
+            })
+        });
+        match intents {
+            Ok(intents) => done.add(intents),
+            Err(error) => return done.ended(Err(error)),
+        }
         for (path, ..) in notes.iter().filter(|_| is_finished) {
             let _ = std::fs::remove_file(path);
         }
