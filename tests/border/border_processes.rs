@@ -186,9 +186,10 @@ mount --bind "$LOGS" /var/log
 mkdir -p "$AT"
 python3 "$RIG" serve "$AT" "$OWNER" allow_other >"$SAID" &
 fuse=$!
-until grep -q ready "$SAID"; do sleep 0.01; done
+said() { until grep -q "$1" "$SAID"; do kill -0 $fuse || exit 1; sleep 0.01; done; }
+said ready
 kill -USR1 $fuse
-until grep -q silent "$SAID"; do sleep 0.01; done
+said silent
 code=0
 for words in "scan --no-record" usage images layers "report --format json" doctor "sweep --delete --yes" "explain /var/log/x" "explain $OTHER"; do
     timeout -k 1 20 "$PROGRAM" $words "$@" >>"$SAID" 2>&1 || code=$?
@@ -212,7 +213,7 @@ kill -9 $fuse
         command.env("AT", &at).env("OWNER", owner).env("SAID", &said).env("OTHER", &other);
         let run = program::run(&mut command);
         let said = std::fs::read_to_string(&said).unwrap();
-        assert_eq!(run.stdout, "", "{}, {owner}: {said}", at.display());
+        assert_eq!((run.stdout.as_str(), run.code), ("", 0), "{}, {owner}: {said}", at.display());
         if at == Path::new("/var/log") {
             assert!(said.contains("is on a filesystem that may hang"), "{owner}: {said}");
         }

@@ -36,8 +36,13 @@ def mount(source, target, kind, flags=0, data=None):
     check(LIBC.mount(words[0], words[1], words[2], flags, words[3]), f"mount {target}")
 
 
+def say(word):
+    # Not `print`: a signal whose handler prints, too, would end it in the middle.
+    os.write(1, f"{word}\n".encode())
+
+
 def ready():
-    print("ready", flush=True)
+    say("ready")
 
 
 def become(uid):
@@ -89,7 +94,7 @@ def serve(place, uid, options="", where=""):
     data = f"fd={fuse},rootmode=40000,user_id={uid},group_id={uid}" + (options and "," + options)
     mount("hostile", place, "fuse", 0, data)
     silent = []
-    signal.signal(signal.SIGUSR1, lambda *_: (silent.append(1), print("silent", flush=True)))
+    signal.signal(signal.SIGUSR1, lambda *_: (silent.append(1), say("silent")))
     ready()
     while True:
         request = os.read(fuse, 1 << 18)
@@ -129,7 +134,7 @@ def hide(path, _padding):
 
 def execute(path):
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    signal.signal(signal.SIGUSR1, lambda *_: (print("silent", flush=True), os.execv("/bin/sleep", ["sleep", "600"])))
+    signal.signal(signal.SIGUSR1, lambda *_: (say("silent"), os.execv("/bin/sleep", ["sleep", "600"])))
     ready()
     signal.pause()
     os.close(file)
