@@ -7,7 +7,7 @@ mod containers;
 pub mod database;
 pub mod diagnosis;
 pub mod diff;
-mod direct;
+mod direct_setup;
 pub mod doctor;
 pub mod error;
 pub mod events;

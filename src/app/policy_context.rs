@@ -7,7 +7,7 @@ use std::thread;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::direct;
+use super::direct_setup;
 use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::protect::FromNode;
@@ -207,7 +207,7 @@ fn first_frees(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u6
     if scan.sysroot.is_foreign() || !is_direct {
         return vec![None; stores.len()];
     }
-    let editors = direct::editors(request, scan);
+    let editors = direct_setup::editors(request, scan);
     stores.iter().map(|store| editors.first_frees(store)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Leaks: listed, deleted and repaired. What changes anything is two calls, with the question
 //! between them: [`Sweep::plan`] and [`Sweep::act`].
 
-use super::direct;
+use super::direct_setup;
 use super::error::{Error, Exit};
 use super::observer::Observer;
 use super::recorder::{Beginning, Recorder};
@@ -100,13 +100,13 @@ impl<'a> Sweep<'a> {
             return Ok(self.planned(scanned, (0, Vec::new())));
         }
         self.run.lock(request)?;
-        direct::check_namespace(request)?;
+        direct_setup::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
-        let editors = direct::editors(request, &scanned.scan);
+        let editors = direct_setup::editors(request, &scanned.scan);
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
-            false => direct::resume(&editors, scanned.state.pins()),
+            false => direct_setup::resume(&editors, scanned.state.pins()),
         };
         if resumed.0 > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
@@ -116,8 +116,8 @@ impl<'a> Sweep<'a> {
 
     fn planned(&self, scanned: ScanResult, (resumed, unfinished): (usize, Vec<Problem>)) -> SweepResult {
         let SweepRequest { request, wish, delete, .. } = &self.asked;
-        let editors = direct::editors(request, &scanned.scan);
-        let mut plan = direct::plan_leaks(&scanned.scan, wish, &editors);
+        let editors = direct_setup::editors(request, &scanned.scan);
+        let mut plan = direct_setup::plan_leaks(&scanned.scan, wish, &editors);
         if !delete && !wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
         }

@@ -1,10 +1,10 @@
-//! The editors of a scan's stores, and the reserve file beside them.
+//! The editors of a scan's stores, and the reserve files beside them.
 
 use std::path::Path;
 
 use crate::model::{Store, StoreId};
 use crate::stores::containers_storage::edit::{
-    Deleted, Editor, Error, Keeps, LookOutside, Options, Refusal, ReserveFile,
+    Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
 };
 use crate::stores::{self, Scan};
 
@@ -13,7 +13,7 @@ use crate::stores::{self, Scan};
 pub struct Editors {
     /// By store id, which is the same in every scan; `Err`: why it is not edited.
     stores: Vec<(StoreId, Result<Editor, Closed>)>,
-    reserve_file: Vec<ReserveFile>,
+    reserve_files: Vec<ReserveFile>,
 }
 
 /// Why a store is not edited.
@@ -24,12 +24,12 @@ struct Closed {
     by_its_user: bool,
 }
 
-/// How the reserve file is handled.
+/// How reserve files are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// It is made where there is room, used where there is none, and made again.
+pub enum ReserveFiles {
+    /// They are made where there is room, used where there is none, and made again.
     Make,
-    /// It is used if it is there, and made again if it was.
+    /// They are used if they are there, and made again if they were.
     Use,
 }
 
@@ -45,7 +45,7 @@ impl Editors {
     /// opened or written yet. `trusts_namespace`: all processes that can use the stores are in our PID
     /// namespace, whichever that is.
     #[must_use]
-    pub fn of(scan: &Scan, state_dir: &Path, keep: Keep, trusts_namespace: bool) -> Self {
+    pub fn of(scan: &Scan, state_dir: &Path, reserve: ReserveFiles, trusts_namespace: bool) -> Self {
         let mut all = Vec::new();
         let stores = scan.inventory.stores.iter().zip(&scan.places).map(|(store, places)| {
             let key = StoreId::of(store);
@@ -53,13 +53,15 @@ impl Editors {
                 let why = format!("only {} deletes there", store.kind.as_str());
                 return (key, Err(Closed { why, by_its_user: false }));
             };
-            let reserve_file = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
+            let reserve_files = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
                 tracing::warn!(%error, store = %store.root.display(), "no reserve file");
                 Vec::new()
             });
-            let reserve_file: Vec<_> =
-                reserve_file.into_iter().filter(|one| keep == Keep::Make || one.exists()).collect();
-            for one in &reserve_file {
+            let reserve_files: Vec<_> = reserve_files
+                .into_iter()
+                .filter(|one| reserve == ReserveFiles::Make || one.exists())
+                .collect();
+            for one in &reserve_files {
                 if all.iter().all(|known: &ReserveFile| known.path() != one.path()) {
                     all.push(one.clone());
                 }
@@ -71,7 +73,7 @@ impl Editors {
             let trust_pid_namespace = trusts_namespace;
             let options = Options {
                 intents,
-                reserve_file,
+                reserve_files,
                 outside,
                 present,
                 trust_pid_namespace,
@@ -80,7 +82,7 @@ impl Editors {
             (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
         });
         let stores = stores.collect();
-        Self { stores, reserve_file: all }
+        Self { stores, reserve_files: all }
     }
 
     /// The editor of a store.
@@ -125,15 +127,15 @@ impl Editors {
 
     /// Finishes what killed runs of ours began; one entry a store that has an editor.
     #[must_use]
-    pub fn resume(&self, keeps: Keeps<'_>) -> Vec<(StoreId, Result<Deleted, Error>)> {
+    pub fn resume(&self, is_kept: IsKept<'_>) -> Vec<(StoreId, Result<Deleted, Error>)> {
         let editors = self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)));
-        editors.map(|(key, editor)| (key.clone(), editor.resume(keeps))).collect()
+        editors.map(|(key, editor)| (key.clone(), editor.resume(is_kept))).collect()
     }
 
     /// Makes the reserve file where there is room, so that later deletions find it. What it takes is
     /// then not counted as freed by any of them.
-    pub fn prepare(&self) {
-        for reserve_file in &self.reserve_file {
+    pub fn make_reserve_files(&self) {
+        for reserve_file in &self.reserve_files {
             match reserve_file.prepare() {
                 Ok(_) => {}
                 Err(error) => {
@@ -146,13 +148,13 @@ impl Editors {
     /// Bytes that the reserve file takes on the filesystem `device` (`st_dev`) now.
     #[must_use]
     pub fn reserve_file_bytes(&self, device: u64) -> u64 {
-        self.reserve_file.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
+        self.reserve_files.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 
     /// A record file can be written anew on the filesystems of all editable stores, as far as
     /// their numbers tell: there is as much room as the reserve file would take, and an inode.
     #[must_use]
     pub fn room_to_begin(&self) -> bool {
-        self.reserve_file.iter().all(ReserveFile::has_room_beside)
+        self.reserve_files.iter().all(ReserveFile::has_room_beside)
     }
 }

@@ -388,7 +388,7 @@ fn a_note_is_not_about_what_was_pulled_later() {
     let Some((dir, node)) = node() else { return };
     let notes = dir.path().join("notes");
     std::fs::create_dir(&notes).unwrap();
-    let options = |observer| Options { intents: Some(notes.clone()), observer, ..Options::default() };
+    let options = |on_step| Options { intents: Some(notes.clone()), on_step, ..Options::default() };
     let killed = |step: &'static str| {
         let editor = edit::with(
             &node.store,

@@ -398,7 +398,7 @@ fn the_editor_asks_others_under_the_locks() {
     };
     let options = Options {
         outside: Some(Box::new(move || stores::outside(&request, &asked))),
-        observer: Some(Box::new(observer)),
+        on_step: Some(Box::new(observer)),
         ..Options::default()
     };
     let editor = Editor::new(&places, options).unwrap();

@@ -115,7 +115,7 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     let places = edit::places(&store);
     let reserve_file = ReserveFile::of_store(&places, state).unwrap();
     let editor =
-        Editor::new(&places, Options { reserve_file: reserve_file.clone(), ..Options::default() }).unwrap();
+        Editor::new(&places, Options { reserve_files: reserve_file.clone(), ..Options::default() }).unwrap();
     let image = store.images().into_iter().find(|image| image["names"][0] == small::name("other")).unwrap();
     let planned = layersweep::stores::containers_storage::edit::PlannedImage {
         id: image["id"].as_str().unwrap().to_owned(),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{
-    Editor, Marking, Options, OrphanAt, PlannedImage, Unused,
+    Editor, LayerFlag, Options, OrphanAt, PlannedImage, Unused,
 };
 
 use crate::support;
@@ -45,9 +45,9 @@ impl Recipe {
     fn options(self, notes: &Path) -> Options {
         Options {
             tempdirs: !matches!(self, Self::ImageInPlace),
-            marking: match self {
-                Self::ImageWithoutMarks => Marking::Free,
-                _ => Marking::Flag,
+            layer_flag: match self {
+                Self::ImageWithoutMarks => LayerFlag::Unset,
+                _ => LayerFlag::Set,
             },
             intents: Some(notes.to_path_buf()),
             ..Options::default()
@@ -95,7 +95,7 @@ fn victim() {
         }
     };
     let mut options = recipe.options(Path::new(&text("VICTIM_NOTES")));
-    options.observer = Some(Box::new(observer));
+    options.on_step = Some(Box::new(observer));
     recipe.run(&Editor::new(&places, options).unwrap(), &text("VICTIM_TARGET"), &graphroot);
 }
 

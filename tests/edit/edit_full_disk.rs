@@ -95,7 +95,7 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     let error = edit::editor(&store).delete_images(&[edit::planned(&other)]).unwrap_err();
     assert!(error.is_no_space(), "{error}");
     assert_eq!(store.images().len(), 6);
-    let options = || Options { reserve_file: reserve_file.clone(), ..Options::default() };
+    let options = || Options { reserve_files: reserve_file.clone(), ..Options::default() };
     let editor = edit::with(&store, options());
     let deleted = edit::delete(&editor, &bulk);
     assert!(deleted.reserve_file_released, "{deleted:?}");
@@ -182,7 +182,7 @@ fn full_in_the_middle() {
                 fill_at(&top);
             }
         };
-        let editor = edit::with(&store, Options { observer: Some(Box::new(observer)), ..options() });
+        let editor = edit::with(&store, Options { on_step: Some(Box::new(observer)), ..options() });
         let result = editor.delete_images(&[edit::planned(&named(&store.images(), "bulk"))]);
         let resumed = || {
             for entry in std::fs::read_dir(loopfs.path()).unwrap() {
@@ -234,7 +234,7 @@ fn ext4_without_inodes() {
             break;
         }
     }
-    let editor = edit::with(&store, Options { reserve_file, ..Options::default() });
+    let editor = edit::with(&store, Options { reserve_files: reserve_file, ..Options::default() });
     assert!(edit::delete(&editor, &bulk).reserve_file_released);
     edit::whole(&store);
 }

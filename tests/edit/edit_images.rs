@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use layersweep::stores::containers_storage::edit::{Error, Marking, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{Error, LayerFlag, Options, PlannedImage, Refusal};
 use serde_json::Value;
 
 use crate::support;
@@ -109,7 +109,7 @@ fn the_forest_goes_leaves_first() {
 fn the_forest_goes_bases_first_without_marks() {
     if let Some((loopfs, store)) = forest(Fs::Ext4) {
         let bases = |image: &Value| program::list(image, "/layers").len() as u64;
-        let options = Options { marking: Marking::Free, ..Options::default() };
+        let options = Options { layer_flag: LayerFlag::Unset, ..Options::default() };
         delete_all(&loopfs, &store, options, 5, bases);
     }
 }

@@ -472,7 +472,7 @@ fn victim() {
         read_only: false,
         foreign: false,
     };
-    let options = Options { observer: Some(Box::new(observer)), ..Options::default() };
+    let options = Options { on_step: Some(Box::new(observer)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
     editor.delete_images(&[planned(&text("VICTIM_TARGET"))]).unwrap();
 }

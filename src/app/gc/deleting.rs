@@ -52,7 +52,7 @@ impl Gc<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        self.prepare_to_edit(&planned);
+        self.make_reserve_files(&planned);
         for first in before_images.into_iter().rev() {
             plan.precede(first);
         }
@@ -98,7 +98,7 @@ impl Gc<'_> {
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             before_images.push(locks_once(plan));
         }
-        self.prepare_to_edit(planned);
+        self.make_reserve_files(planned);
         if let Some((containers, _)) = containers {
             let plan = containers.by(deleter.backend(editors), stores).run(run, scan)?;
             // What was deleted was in nobody's way, but what it used is not in use any more.
@@ -126,10 +126,10 @@ impl Gc<'_> {
     }
 
     /// Makes the reserve files of the stores that are edited; where `rm` deletes nothing, it takes no room.
-    fn prepare_to_edit(&self, planned: &Planned) {
+    fn make_reserve_files(&self, planned: &Planned) {
         let is_needed = self.asked.is_gc() || !planned.result.plan.steps.is_empty();
         if self.via == Via::Direct && is_needed && !is_asked() {
-            planned.editors.prepare();
+            planned.editors.make_reserve_files();
         }
     }
 }

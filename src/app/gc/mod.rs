@@ -9,7 +9,7 @@ mod planning;
 use jiff::Timestamp;
 
 use super::containers::Containers;
-use super::direct;
+use super::direct_setup;
 use super::error::{Error, Exit};
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
@@ -28,6 +28,7 @@ use crate::execute::editors::Editors;
 use crate::history::pins::Pins;
 use crate::history::runs::{Command, Event};
 use crate::model::Finding;
+use crate::model::display::count;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{PassEnd, Phase, Plan, Problem};
 use crate::model::refs::Refs;
@@ -333,14 +334,14 @@ fn refuse_part(plan: &mut Plan, why: Option<&str>) {
 
 /// Finishes what killed runs began, whoever deletes images now; whether there was anything.
 fn resumed(request: &Request, editors: &Editors, pins: &Pins) -> bool {
-    if direct::check_namespace(request).is_err() {
+    if direct_setup::check_namespace(request).is_err() {
         return false;
     }
     // A person may have pinned something while being asked.
     let now = pins_now(request);
-    let (resumed, problems) = direct::resume(editors, now.as_ref().unwrap_or(pins));
+    let (resumed, problems) = direct_setup::resume(editors, now.as_ref().unwrap_or(pins));
     if resumed > 0 {
-        tracing::warn!("finished an interrupted run: {resumed} images and layers");
+        tracing::warn!("finished an interrupted run: {}", count(resumed, "object", "objects"));
     }
     for problem in problems {
         tracing::warn!("an interrupted run could not be finished: {}", problem.message);

@@ -3,7 +3,7 @@
 use super::{Gc, Planned, refuse_part, resumed, without};
 use crate::app::by_hand;
 use crate::app::containers::Containers;
-use crate::app::direct;
+use crate::app::direct_setup;
 use crate::app::error::Error;
 use crate::app::gc::GcResult;
 use crate::app::gc_request::{GcRequest, Selection};
@@ -14,7 +14,7 @@ use crate::app::rm::{self, Requested};
 use crate::app::scan::{self, ScanResult};
 use crate::app::via::Deleter;
 use crate::config::Via;
-use crate::execute::editors::{Editors, Keep};
+use crate::execute::editors::{Editors, ReserveFiles};
 use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, names};
 use crate::model::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
@@ -65,9 +65,9 @@ impl Gc<'_> {
         let GcRequest { request, selection, .. } = &self.asked;
         let mut scanned = self.scan()?;
         self.check_records(&scanned)?;
-        let keep = if self.via == Via::Direct { Keep::Make } else { Keep::Use };
+        let reserve = if self.via == Via::Direct { ReserveFiles::Make } else { ReserveFiles::Use };
         let dir = &scanned.state.place().dir;
-        let editors = Editors::of(&scanned.scan, dir, keep, request.trust_pid_namespace);
+        let editors = Editors::of(&scanned.scan, dir, reserve, request.trust_pid_namespace);
         let mut config = self.asked.config.clone();
         if self.asked.leaves_out_images() {
             // Nothing starts, so nothing is deleted.
@@ -79,14 +79,14 @@ impl Gc<'_> {
             Selection::Rm { .. } => None,
         };
         if let Deleter::Direct(owners) = deleter {
-            direct::check_namespace(request)?;
-            direct::check(owners, &scanned, &editors)?;
+            direct_setup::check_namespace(request)?;
+            direct_setup::check(owners, &scanned, &editors)?;
         }
         // Where somebody is asked, not before the answer.
         if self.command_run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
             scanned = self.scan()?;
         }
-        let (leaks, barred) = match direct::leaks(&self.asked, self.via, &config, &scanned, &editors) {
+        let (leaks, barred) = match direct_setup::leaks(&self.asked, self.via, &config, &scanned, &editors) {
             Ok(leaks) => (leaks, None),
             Err(why) => (None, Some(why)),
         };

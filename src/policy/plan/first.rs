@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::types::First;
+use super::types::FirstDeletion;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::{bytes, short_id};
 use crate::model::plan::{Cause, Failure, Phase, Step, Target};
@@ -29,13 +29,13 @@ impl Planner<'_> {
         let is_unsettled = std::mem::take(&mut self.first.is_unsettled);
         let Some(mut all) = self.first.of_stores.take() else {
             let stores = (0..self.input.inventory.stores.len()).map(StoreIx::from);
-            self.first.of_stores = Some(stores.map(|store| self.put_first_of(store, measured)).collect());
+            self.first.of_stores = Some(stores.map(|store| self.first_deletion(store, measured)).collect());
             return;
         };
-        let is_open = |at: &usize| is_unsettled && matches!(all[*at], First::Frees(_));
+        let is_open = |at: &usize| is_unsettled && matches!(all[*at], FirstDeletion::MakesRoom(_));
         let open: Vec<_> = (0..all.len()).filter(is_open).collect();
         for at in &open {
-            all[*at] = self.put_first_of((*at).into(), measured);
+            all[*at] = self.first_deletion((*at).into(), measured);
         }
         self.first.of_stores = Some(all);
         if open.is_empty() {
@@ -48,19 +48,40 @@ impl Planner<'_> {
         }
     }
 
-    fn put_first_of(&mut self, store: StoreIx, measured: &[Measured]) -> First {
-        let Some(least) = self.first_has_to_free(store, measured) else { return First::Any };
+    fn first_deletion(&mut self, store: StoreIx, measured: &[Measured]) -> FirstDeletion {
+        let Some(least) = self.room_to_make(store, measured) else { return FirstDeletion::Any };
+        let candidates = self.candidates_for_room(store, measured);
+        let by_layer = self.by_layer(store);
+        match self.choose(&candidates, &by_layer, store, least) {
+            Ok(images) => {
+                self.move_to_front(&images);
+                FirstDeletion::MakesRoom(least)
+            }
+            Err(largest) => {
+                let named = self.to_name_too(&candidates, &by_layer, store, least);
+                FirstDeletion::Impossible(self.why_impossible(store, least, largest, named))
+            }
+        }
+    }
+
+    /// The images of a store that may make the room, in the order of their turn.
+    fn candidates_for_room(&self, store: StoreIx, measured: &[Measured]) -> Vec<ImageIx> {
         let turns = self.named.as_ref().unwrap_or(&self.order);
         // What is not wanted for its space goes by age alone.
         let may_go =
             |at: &ImageIx| self.named.is_some() || self.is_space_wanted(measured) || self.is_aged(*at);
-        let candidates: Vec<_> = turns
-            .iter()
-            .copied()
-            .filter(|at| self.is_candidate(*at) && self.is_of(*at, store))
-            .filter(may_go)
-            .collect();
-        let by_layer = self.by_layer(store);
+        let of_store = turns.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store));
+        of_store.filter(may_go).collect()
+    }
+
+    /// The images that make the room together; else the bytes that the largest group of images would free.
+    fn choose(
+        &self,
+        candidates: &[ImageIx],
+        by_layer: &ByLayer<'_>,
+        store: StoreIx,
+        least: StillToFree,
+    ) -> Result<Vec<ImageIx>, u64> {
         let largest = Cell::new(0);
         let makes_room = |images: &[ImageIx]| {
             let gain = self.gain(images, store);
@@ -85,29 +106,41 @@ impl Planner<'_> {
             groups.min_by_key(|images| (images.len(), turn(images))).cloned()
         };
         let found = candidates.iter().find_map(with_same_top).or_else(on_same_layer);
-        if let Some(images) = found {
-            // Of a group that the age pass would take in part those come first that it would not: it ends
-            // there, and the space pass takes all.
-            let aged: Vec<_> = images.iter().filter(|at| self.is_aged(**at)).copied().collect();
-            let turns = self.named.as_mut().unwrap_or(&mut self.order);
-            turns.sort_by_cached_key(|at| (!images.contains(at), aged.contains(at)));
-            self.rank = ranks(&self.order, self.states.len());
-            return First::Frees(least);
-        }
+        found.ok_or(largest.into_inner())
+    }
+
+    /// Gives these images the first turns.
+    fn move_to_front(&mut self, images: &[ImageIx]) {
+        // Of a group that the age pass would take in part those come first that it would not: it ends
+        // there, and the space pass takes all.
+        let aged: Vec<_> = images.iter().filter(|at| self.is_aged(**at)).copied().collect();
+        let turns = self.named.as_mut().unwrap_or(&mut self.order);
+        turns.sort_by_cached_key(|at| (!images.contains(at), aged.contains(at)));
+        self.rank = ranks(&self.order, self.states.len());
+    }
+
+    fn why_impossible(
+        &self,
+        store: StoreIx,
+        least: StillToFree,
+        largest: u64,
+        named: Option<String>,
+    ) -> String {
         let root = self.input.inventory[store].root.display();
-        First::Stuck(match (least.bytes, self.to_name_too(&candidates, &by_layer, store, least)) {
-            (_, Some(others)) => format!("no space left to write: {others}"),
+        let why = match (least.bytes, named) {
+            (_, Some(others)) => others,
             (0, None) => format!(
-                "no space left to write: no inode is free for the record files of {root}, and no image that may \
-                 be deleted has layers of its own"
+                "no inode is free for the record files of {root}, and no image that may be deleted has layers of \
+                 its own"
             ),
             (needed, None) => format!(
-                "no space left to write: deletions in {root} need {} to begin, and what may be deleted, alone or with \
-                 those that share its layers, frees at most {}",
+                "deletions in {root} need {} to begin, and what may be deleted, alone or with those that share its \
+                 layers, frees at most {}",
                 bytes(needed),
-                bytes(largest.get())
+                bytes(largest)
             ),
-        })
+        };
+        format!("no space left to write: {why}")
     }
 
     /// With which others an image that was named makes room, if it is named with them.
@@ -187,7 +220,7 @@ impl Planner<'_> {
     /// are. None where that would not help either.
     pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
         let store = self.input.inventory[image].store;
-        let Some(First::Frees(least)) = self.first.of(store) else { return Vec::new() };
+        let Some(FirstDeletion::MakesRoom(least)) = self.first.of(store) else { return Vec::new() };
         if has(self.gain(&[image], store), *least) {
             return Vec::new();
         }
@@ -209,7 +242,7 @@ impl Planner<'_> {
         let store = inventory[image].store;
         for (one, first) in inventory.stores.iter().zip(first) {
             if one.filesystem == inventory[store].filesystem {
-                *first = First::Any;
+                *first = FirstDeletion::Any;
             }
         }
         self.went_along.extend(self.images_along(image, step));
@@ -238,8 +271,9 @@ impl Planner<'_> {
         Some((at, step))
     }
 
-    /// `None`: a deletion can begin there, maybe since something else goes before.
-    fn first_has_to_free(&self, store: StoreIx, measured: &[Measured]) -> Option<StillToFree> {
+    /// What the first deletion in a store has to free there. `None`: a deletion can begin, maybe since something
+    /// else goes before.
+    fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<StillToFree> {
         let images = (0..self.states.len()).map(ImageIx::from);
         let of_store = images.filter(|image| self.is_of(*image, store));
         let needed = of_store.filter_map(|image| self.input.known(image)?.first_frees).max()?;
@@ -261,7 +295,7 @@ impl Planner<'_> {
     /// run.
     pub(super) fn is_barred(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
-        let Some(First::Stuck(message)) = self.first.of(store) else { return false };
+        let Some(FirstDeletion::Impossible(message)) = self.first.of(store) else { return false };
         let message = message.clone();
         let images = &self.input.inventory.images;
         for (state, _) in self.states.iter_mut().zip(images).filter(|(_, image)| image.store == store) {

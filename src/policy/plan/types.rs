@@ -58,7 +58,7 @@ pub enum StepOutcome {
 #[derive(Debug, Default)]
 pub(super) struct FirstDeletions {
     /// By store; `None`: not looked at yet.
-    pub(super) of_stores: Option<Vec<First>>,
+    pub(super) of_stores: Option<Vec<FirstDeletion>>,
     /// An image stayed since that was answered.
     pub(super) is_unsettled: bool,
     /// Deletions were wanted where none can begin.
@@ -66,18 +66,18 @@ pub(super) struct FirstDeletions {
 }
 
 impl FirstDeletions {
-    pub(super) fn of(&self, store: StoreIx) -> Option<&First> {
+    pub(super) fn of(&self, store: StoreIx) -> Option<&FirstDeletion> {
         self.of_stores.as_ref()?.get(store.get())
     }
 }
 
 /// What the first deletion in a store has to do.
 #[derive(Debug)]
-pub(super) enum First {
-    /// Nothing: what it writes has room.
+pub(super) enum FirstDeletion {
+    /// Nothing: what any deletion writes has room.
     Any,
-    /// Free so much, for what it writes.
-    Frees(StillToFree),
-    /// Nothing does; why.
-    Stuck(String),
+    /// Free so much itself, before anything is written.
+    MakesRoom(StillToFree),
+    /// No deletion can begin; why.
+    Impossible(String),
 }

@@ -15,7 +15,7 @@ pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     if document.resumed > 0 {
         out.push_str(&format!(
             "Finished an interrupted run: {}.\n",
-            count(document.resumed, "image or layer", "images and layers")
+            count(document.resumed, "object", "objects")
         ));
     }
     if planned {

@@ -288,7 +288,7 @@ impl<'e> ArtifactSession<'e> {
             done.note(top.remove_tree(&name));
             editor.step("blob removed");
         }
-        editor.restore_reserve_file();
+        editor.restore_reserve_files();
         done.ended(result)
     }
 }

@@ -26,29 +26,29 @@ const DRIVERS: [&str; 3] = ["overlay", "vfs", crate::stores::containers_storage:
 
 /// Whether layers are flagged before they are taken apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Marking {
+pub enum LayerFlag {
     /// As the library does: the next process that finds the flag after a crash finishes the deletion.
     #[default]
-    Flag,
+    Set,
     /// The records go first, and a crash leaves orphan directories. So it is done, whatever is set
     /// here, where another layer is flagged already; tests ask for it everywhere.
-    Free,
+    Unset,
 }
 
 /// Called with the name of each step as it is done.
-pub type Observer = Box<dyn Fn(&'static str) + Send + Sync>;
+pub type OnStep = Box<dyn Fn(&'static str) + Send + Sync>;
 
 /// How to edit.
 pub struct Options {
     /// How long to wait for the locks.
     pub patience: Duration,
     /// Whether layers are flagged.
-    pub marking: Marking,
+    pub layer_flag: LayerFlag,
     /// Whether directories may be moved into `tempdirs` and removed after the locks are
     /// released. If not, or if there is no space for it, they are removed in place.
     pub tempdirs: bool,
     /// Reserve files that may be released, from [`ReserveFile::of_store`].
-    pub reserve_file: Vec<ReserveFile>,
+    pub reserve_files: Vec<ReserveFile>,
     /// Our own directory for notes of deletions in progress ([`Editor::resume`]).
     pub intents: Option<PathBuf>,
     /// Reads the users of the store's images and layers outside its records.
@@ -60,21 +60,21 @@ pub struct Options {
     /// machine's first.
     pub trust_pid_namespace: bool,
     /// For logs, and for tests that interrupt.
-    pub observer: Option<Observer>,
+    pub on_step: Option<OnStep>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(20),
-            marking: Marking::default(),
+            layer_flag: LayerFlag::default(),
             tempdirs: true,
-            reserve_file: Vec::new(),
+            reserve_files: Vec::new(),
             intents: None,
             outside: None,
             present: None,
             trust_pid_namespace: false,
-            observer: None,
+            on_step: None,
         }
     }
 }
@@ -83,9 +83,9 @@ impl fmt::Debug for Options {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_struct("Options")
             .field("patience", &self.patience)
-            .field("marking", &self.marking)
+            .field("layer_flag", &self.layer_flag)
             .field("tempdirs", &self.tempdirs)
-            .field("reserve_file", &self.reserve_file)
+            .field("reserve_files", &self.reserve_files)
             .field("intents", &self.intents)
             .field("trust_pid_namespace", &self.trust_pid_namespace)
             .finish_non_exhaustive()
@@ -143,8 +143,8 @@ impl Editor {
 
     pub(super) fn step(&self, name: &'static str) {
         tracing::trace!(step = name);
-        if let Some(observer) = &self.options.observer {
-            observer(name);
+        if let Some(on_step) = &self.options.on_step {
+            on_step(name);
         }
     }
 
@@ -201,7 +201,7 @@ impl Editor {
     fn make_room(&self, directory: &Directory, attempt: u32, done: &mut Deleted) -> bool {
         let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
         let on_it =
-            self.options.reserve_file.iter().filter(|reserve_file| Some(reserve_file.device()) == device);
+            self.options.reserve_files.iter().filter(|reserve_file| Some(reserve_file.device()) == device);
         let mut released = false;
         for reserve_file in on_it {
             match reserve_file.release() {
@@ -219,11 +219,11 @@ impl Editor {
     }
 
     /// Recreates the reserve file after a deletion has freed space.
-    pub(super) fn restore_reserve_file(&self) {
+    pub(super) fn restore_reserve_files(&self) {
         if stop::is_asked() {
             return;
         }
-        for reserve_file in &self.options.reserve_file {
+        for reserve_file in &self.options.reserve_files {
             if let Err(error) = reserve_file.prepare() {
                 tracing::debug!(%error, "cannot restore the reserve file");
             }

@@ -114,7 +114,7 @@ impl Session<'_> {
         }
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;
-        self.remove_emptied();
+        self.remove_quarantined();
         Ok(())
     }
 

@@ -42,14 +42,14 @@ pub(super) struct Intent {
 
 /// What tells a layer from one with the same id that was pulled later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct LayerIdentity {
     /// When its record says that it was created.
     pub(super) created: Option<Timestamp>,
     /// Inode of its directory, and when that was created, where the filesystem tells.
     pub(super) directory: Option<(u64, Option<Timestamp>)>,
 }
 
-impl Mark {
+impl LayerIdentity {
     /// Whether `now` is the same layer, as far as something of it is left.
     pub(super) fn is_still(&self, now: &Self) -> bool {
         let record = now.created.is_none() || now.created == self.created;
@@ -67,7 +67,7 @@ struct Note {
     boot_id: String,
     at: Timestamp,
     /// One for each layer.
-    marks: Vec<Mark>,
+    identities: Vec<LayerIdentity>,
     #[serde(flatten)]
     intent: Intent,
 }
@@ -83,7 +83,7 @@ impl Note {
         if editor.present().age(self.at) > OBEYED_FOR {
             return Some("it is too old");
         }
-        (self.marks.len() != self.intent.layers.len()).then_some("it does not distinguish its layers")
+        (self.identities.len() != self.intent.layers.len()).then_some("it does not distinguish its layers")
     }
 }
 
@@ -96,15 +96,15 @@ impl Editor {
     }
 
     /// A note on this store as of now.
-    fn note(&self, intent: Intent, marks: Vec<Mark>) -> std::io::Result<Note> {
+    fn note(&self, intent: Intent, identities: Vec<LayerIdentity>) -> std::io::Result<Note> {
         let graphroot = self.places.graphroot.to_path_buf();
         let ClockReading { boot_id, .. } = clock::read()?;
         let (store, at) = (self.places.graphroot.identity(), self.present().now());
-        Ok(Note { graphroot, store, boot_id, at, marks, intent })
+        Ok(Note { graphroot, store, boot_id, at, identities, intent })
     }
 
     /// Best effort: a deletion must work on a full disk as well.
-    pub(super) fn note_intent(&self, intent: &Intent, marks: Vec<Mark>) {
+    pub(super) fn note_intent(&self, intent: &Intent, identities: Vec<LayerIdentity>) {
         let Some(path) = self.notes_path(intent).filter(|path| path.parent().is_some_and(is_ours)) else {
             return;
         };
@@ -114,7 +114,7 @@ impl Editor {
             file.write_all(&content)
         };
         let written = self
-            .note(intent.clone(), marks)
+            .note(intent.clone(), identities)
             .and_then(|note| serde_json::to_vec(&note).map_err(std::io::Error::from))
             .and_then(write)
             .and_then(|()| std::fs::rename(&temporary, &path));
@@ -135,7 +135,7 @@ impl Editor {
     }
 
     /// The notes on this store that still stand; the others are dropped.
-    pub(super) fn notes(&self) -> Vec<(PathBuf, Intent, Vec<Mark>)> {
+    pub(super) fn notes(&self) -> Vec<(PathBuf, Intent, Vec<LayerIdentity>)> {
         let Some(directory) = &self.options.intents else { return Vec::new() };
         let paths = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
         let named = |path: &PathBuf| {
@@ -171,7 +171,7 @@ impl Editor {
                 let _ = std::fs::remove_file(path);
                 return None;
             }
-            note.ok().map(|note| (path, note.intent, note.marks))
+            note.ok().map(|note| (path, note.intent, note.identities))
         });
         notes.collect()
     }

@@ -105,7 +105,7 @@ impl Session<'_> {
                 false => self.delete_flagged(layer),
             });
         }
-        // No mark: all records go first, and a crash leaves plain orphans.
+        // No flag: all records go first, and a crash leaves plain orphans.
         let files: BTreeSet<usize> = to_delete.iter().map(|layer| layer.file).collect();
         for layer in to_delete {
             self.records.remove(layer.file, &layer.id)?;

@@ -3,7 +3,7 @@
 //! Each operation is one function of [`Editor`]: it takes the store's locks, rereads the
 //! records, proves every precondition (the plan may be hours old), changes the records in an order that
 //! leaves a usable store after a crash at any point, releases the locks and only then removes the bulk of
-//! the files. On a full disk the bulk of the first images goes before their records: see `emptied`.
+//! the files. On a full disk the bulk of the first images goes before their records: see `full_disk`.
 //!
 //! The protocol is that of containers/storage: the same locks in the same order, tokens of 64
 //! bytes, atomic replacement, the `incomplete` flag, and its kind of temporary directories.
@@ -13,15 +13,15 @@ mod container;
 mod deleted;
 mod directory;
 mod editor;
-mod emptied;
 mod error;
+mod first_room;
+mod full_disk;
 mod image;
 mod intent;
 mod layers;
 mod links;
 mod locks;
 mod mounted;
-mod offered;
 mod orphans;
 mod outside;
 mod records;
@@ -38,11 +38,11 @@ mod unused;
 mod write;
 
 pub use deleted::Deleted;
-pub use editor::{Editor, Marking, Observer, Options};
+pub use editor::{Editor, LayerFlag, OnStep, Options};
 pub use error::{Error, Fault, Refusal, StoreLockHolder};
 pub use image::PlannedImage;
 pub use orphans::{OrphanAt, Reclaimed};
 pub use outside::{LookOutside, OutsideNeeds, Watch};
 pub use reserve_file::ReserveFile;
-pub use resume::Keeps;
+pub use resume::IsKept;
 pub use unused::Unused;

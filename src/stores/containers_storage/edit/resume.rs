@@ -6,7 +6,7 @@ use super::deleted::Deleted;
 use super::directory;
 use super::editor::Editor;
 use super::error::Error;
-use super::intent::{Intent, Mark};
+use super::intent::{Intent, LayerIdentity};
 use super::mounted::Read;
 use super::session::Session;
 use super::trash::{self, Trash};
@@ -14,30 +14,30 @@ use crate::stores::containers_storage::places::RecordKind;
 
 /// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
 /// for example.
-pub type Keeps<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
+pub type IsKept<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
 
 impl Editor {
     /// Whether a killed run of ours left something to finish. Takes no lock.
     pub fn is_unfinished(&self) -> bool {
         !self.is_of_artifacts()
-            && (!self.notes().is_empty() || self.emptied().is_ok_and(|all| !all.is_empty()))
+            && (!self.notes().is_empty() || self.quarantined().is_ok_and(|all| !all.is_empty()))
     }
 
     /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
     /// want of room, layers that are still unused, directories of images without a record, containers
     /// without a layer, temporary files and directories of dead processes. Call it before a run; without
-    /// notes and emptied layers it does nothing, and takes no lock.
+    /// notes and quarantined layers it does nothing, and takes no lock.
     ///
     /// # Errors
     /// When the locks cannot be obtained, the records cannot be read, or a deletion fails. An object
     /// that is in use now is kept, without an error.
-    pub fn resume(&self, keeps: Keeps<'_>) -> Result<Deleted, Error> {
+    pub fn resume(&self, is_kept: IsKept<'_>) -> Result<Deleted, Error> {
         // A note is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
         if self.is_of_artifacts() {
             return Ok(Deleted::default());
         }
-        let (notes, emptied) = (self.notes(), self.emptied()?);
-        if notes.is_empty() && emptied.is_empty() {
+        let (notes, quarantined) = (self.notes(), self.quarantined()?);
+        if notes.is_empty() && quarantined.is_empty() {
             return Ok(Deleted::default());
         }
         let read = match notes.iter().any(|(_, intent, _)| intent.container.is_some()) {
@@ -49,13 +49,13 @@ impl Editor {
             session.sweep_temporary(&numbers)
         })?;
         let mut is_finished = true;
-        for (place, name) in &emptied {
+        for (place, name) in &quarantined {
             // Each with the records as they are on the disk, whatever became of the one before.
             let session = match Session::open(self, read) {
                 Ok(session) => session,
                 Err(error) => return done.ended(Err(error)),
             };
-            match session.run(|session| session.finish_emptied(*place, name, keeps)) {
+            match session.run(|session| session.finish_quarantined(*place, name, is_kept)) {
                 Ok(one) => done.add(one),
                 Err(Error::Refused(refusal)) => {
                     is_finished = false;
@@ -71,7 +71,7 @@ impl Editor {
         }
         let intents = Session::open(self, read).and_then(|session| {
             session.run(|session| {
-                notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
+                notes.iter().try_for_each(|(_, intent, identities)| session.finish_intent(intent, identities))
             })
         });
         match intents {
@@ -131,7 +131,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn finish_intent(&mut self, intent: &Intent, marks: &[Mark]) -> Result<(), Error> {
+    fn finish_intent(&mut self, intent: &Intent, identities: &[LayerIdentity]) -> Result<(), Error> {
         if intent.images.iter().any(|image| self.records.image(image).is_some()) {
             // It was killed before the first change, or an image has been pulled again.
             return Ok(());
@@ -153,8 +153,8 @@ impl Session<'_> {
                 other => other?,
             }
         }
-        for (id, mark) in intent.layers.iter().zip(marks) {
-            if !mark.is_still(&self.mark(id)) {
+        for (id, then) in intent.layers.iter().zip(identities) {
+            if !then.is_still(&self.identity_of(id)) {
                 tracing::info!(layer = id, "a layer of a killed deletion was recreated; keeping it");
                 return Ok(());
             }
@@ -176,7 +176,7 @@ impl Session<'_> {
             let to_delete = self.prove_layers(&[id.to_owned()])?;
             return self.delete_proven(&to_delete);
         }
-        // Its record went first (no marks): an orphan directory by now, or nothing.
+        // Its record went first (no flags): an orphan directory by now, or nothing.
         for place in 0..self.places.len() {
             let layers = self.places[place].layers.as_ref();
             let there = layers.map_or(Ok(false), |layers| layers.has(id))?;

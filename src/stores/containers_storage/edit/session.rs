@@ -6,12 +6,12 @@ use rustix::fs::StatxFlags;
 
 use super::deleted::Deleted;
 use super::directory::Directory;
-use super::editor::{Editor, Marking};
+use super::editor::{Editor, LayerFlag};
 use super::error::{Error, Fault, Refusal, is_no_space};
-use super::intent::{Intent, Mark};
+use super::first_room::FirstRoom;
+use super::intent::{Intent, LayerIdentity};
 use super::locks::HeldLocks;
 use super::mounted::{Evidence, Read};
-use super::offered::Emptied;
 use super::outside::OutsideNeeds;
 use super::records::LockedRecords;
 use super::store_directory::{self, StoreDirectory};
@@ -43,7 +43,7 @@ pub(super) struct Session<'e> {
     trashes: Vec<PlaceTrash>,
     pub(super) evidence: Evidence,
     intent: Option<Intent>,
-    pub(super) emptied: Emptied,
+    pub(super) first_room: FirstRoom,
     /// Of the temporary directory, known before it is created.
     number: String,
     pub(super) outside: OutsideNeeds,
@@ -86,7 +86,7 @@ impl<'e> Session<'e> {
             trashes: Vec::new(),
             evidence,
             intent: None,
-            emptied: Emptied::default(),
+            first_room: FirstRoom::default(),
             number,
             outside,
         }))
@@ -117,13 +117,13 @@ impl<'e> Session<'e> {
     /// Writes it again, where there may have been no room for it.
     pub(super) fn intend_again(&self) {
         if let Some(intent) = &self.intent {
-            let marks = intent.layers.iter().map(|id| self.mark(id)).collect();
-            self.editor.note_intent(intent, marks);
+            let identities = intent.layers.iter().map(|id| self.identity_of(id)).collect();
+            self.editor.note_intent(intent, identities);
         }
     }
 
     /// What tells the layer from one with the same id that comes later.
-    pub(super) fn mark(&self, id: &str) -> Mark {
+    pub(super) fn identity_of(&self, id: &str) -> LayerIdentity {
         let created = self.records.layer(id).and_then(|layer| layer.created);
         let layers = self.places.iter().filter_map(|place| place.layers.as_ref());
         let wish = StatxFlags::INO | StatxFlags::BTIME;
@@ -131,7 +131,7 @@ impl<'e> Session<'e> {
             let stat = rustix::fs::statx(layers.fd(), id, AS_IT_IS, wish).ok()?;
             Some((stat.stx_ino, quiet::born(&stat)))
         });
-        Mark { created, directory }
+        LayerIdentity { created, directory }
     }
 
     /// Releases the locks, then removes what was moved to the trash.
@@ -146,20 +146,20 @@ impl<'e> Session<'e> {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        editor.step("emptied");
+        editor.step("trash emptied");
         log_hold(&done);
         let ended = done.ended(result);
         if let (Some(intent), Ok(_)) = (&intent, &ended) {
             editor.forget_intent(intent);
         }
-        editor.restore_reserve_file();
+        editor.restore_reserve_files();
         ended
     }
 
     /// Whether layers are flagged before they are taken apart. Never two at a time: some
     /// library versions skip the second or crash on it.
     pub(super) fn flags(&self) -> bool {
-        self.editor.options.marking == Marking::Flag
+        self.editor.options.layer_flag == LayerFlag::Set
             && !self.records.layers.iter().any(|layer| layer.incomplete)
     }
 

@@ -25,12 +25,13 @@ use super::editor::Editor;
 use super::error::{Error, Fault};
 use super::image::PlannedImage;
 use super::records::RecordFile;
-use super::resume::Keeps;
+use super::resume::IsKept;
 use super::session::Session;
 use super::to_delete::{self, LayerToDelete};
 use crate::model::display;
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::records::ImageRecord;
+use crate::sys::root::Root;
 use crate::sys::{btrfs, xfs};
 
 /// `layersweep` in hexadecimal digits.
@@ -112,7 +113,7 @@ fn chain<'a>(parents: &Parents<'a>, top: Option<&'a str>) -> impl Iterator<Item 
 
 impl Editor {
     /// Places and names of directories that a killed run of ours was emptying.
-    pub(super) fn emptied(&self) -> Result<Vec<(usize, String)>, Fault> {
+    pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {
         let mut found = Vec::new();
         if self.places.driver != "overlay" {
             return Ok(found);
@@ -132,10 +133,15 @@ impl Editor {
     /// nor a reserve file: twice what is needed. `None`: it can begin.
     #[must_use]
     pub fn first_frees(&self) -> Option<u64> {
-        if self.is_of_artifacts() || self.options.reserve_file.iter().any(super::ReserveFile::exists) {
+        // Of no other driver are layers emptied before their records.
+        if self.places.driver != "overlay" {
             return None;
         }
-        let full = self.places.areas().filter_map(|area| {
+        let has_reserve = |area: &Root| {
+            let device = area.identity().0;
+            self.options.reserve_files.iter().any(|one| one.device() == device && one.exists())
+        };
+        let full = self.places.areas().filter(|area| !has_reserve(area)).filter_map(|area| {
             let directory = Directory::top(area).ok()?;
             let needed = super::reserve_file::largest_record_file(&self.places, area) + beside(&directory);
             is_full(&directory, needed).then_some(2 * needed)
@@ -211,6 +217,11 @@ fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fa
     Err(last.unwrap_or_else(|| Fault::new("renaming", layers.path().join(layer), rustix::io::Errno::EXIST)))
 }
 
+/// Whether nothing was removed yet from a renamed directory. podman may have found it under its new name.
+fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
+    layers.below(name)?.map_or(Ok(false), |renamed| renamed.has(LINK))
+}
+
 impl Session<'_> {
     /// Permits to empty layers of images that were proven, should there be no room for their records.
     pub(super) fn offer(&mut self, images: &[ImageRecord], image_files: &[usize], layers: &[LayerToDelete]) {
@@ -233,27 +244,27 @@ impl Session<'_> {
         }
         let group = group_of(images.iter().map(|image| image.id.as_str()));
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
-        self.emptied.offered = first.into_iter().chain(rest).filter(is_named).cloned().collect();
-        self.emptied.image_files = image_files.to_vec();
-        self.emptied.next = 0;
-        self.emptied.group = group;
+        self.first_room.offered = first.into_iter().chain(rest).filter(is_named).cloned().collect();
+        self.first_room.image_files = image_files.to_vec();
+        self.first_room.next = 0;
+        self.first_room.group = group;
     }
 
     /// Whether layers were emptied for want of room.
-    pub(super) fn has_emptied(&self) -> bool {
-        !self.emptied.directories.is_empty()
+    pub(super) fn has_quarantined(&self) -> bool {
+        !self.first_room.quarantined.is_empty()
     }
 
     /// Empties the next of the layers that were offered; `false` if there is none, or they hold too little
     /// to begin with them.
     pub(super) fn empty_next_layer(&mut self) -> Result<bool, Error> {
-        let Some(layer) = self.emptied.offered.get(self.emptied.next).cloned() else {
+        let Some(layer) = self.first_room.offered.get(self.first_room.next).cloned() else {
             return Ok(false);
         };
         let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
         let layers = layers.again()?;
         let needed = self.needed_bytes(&layers);
-        if !self.has_emptied() {
+        if !self.has_quarantined() {
             self.remove_dead_temporary_records()?;
             if !self.is_worth_it(&layers, needed) {
                 return Ok(false);
@@ -266,21 +277,21 @@ impl Session<'_> {
                 return Ok(false);
             }
         }
-        self.emptied.next += 1;
+        self.first_room.next += 1;
         let before = free_bytes(&layers);
         let mut holds_bytes = 0;
         if layers.has(&layer.id)? {
             holds_bytes = holds(&layers.path().join(&layer.id), needed);
-            match quarantine(&layers, &layer.id, &self.emptied.group) {
+            match quarantine(&layers, &layer.id, &self.first_room.group) {
                 Ok(name) => {
                     self.step("layer renamed");
                     if let Some(renamed) = layers.below(&name)? {
                         renamed.unlink(LINK)?;
                     }
-                    self.emptied.directories.push((layer.place, name));
+                    self.first_room.quarantined.push((layer.place, name));
                 }
                 // btrfs reserves more metadata for a rename than there may be.
-                Err(fault) if fault.is_no_space() && !self.has_emptied() => {
+                Err(fault) if fault.is_no_space() && !self.has_quarantined() => {
                     tracing::warn!(%fault, "no room to begin with this image");
                     return Ok(false);
                 }
@@ -289,26 +300,27 @@ impl Session<'_> {
             self.step("layer quarantined");
         }
         self.remove_links(layer.place, &layer.links)?;
-        for (place, name) in self.emptied.directories.clone() {
+        for (place, name) in self.first_room.quarantined.clone() {
             self.empty(place, &name)?;
         }
-        let patience = FREED_WITHIN.saturating_sub(self.emptied.waited);
-        self.emptied.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
+        let patience = FREED_WITHIN.saturating_sub(self.first_room.waited);
+        self.first_room.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
         Ok(true)
     }
 
     /// What the largest record file takes that is written anew.
     fn needed_bytes(&self, layers: &Directory) -> u64 {
-        let files: BTreeSet<usize> = self.emptied.files().collect();
+        let files: BTreeSet<usize> = self.first_room.files().collect();
         let length = |file: usize| self.records.files[file].table.to_bytes().len() as u64;
         files.into_iter().map(length).max().unwrap_or(0) + beside(layers)
     }
 
     /// Whether another image was lost for room that did not come: not one more is.
     fn is_another_unfinished(&self) -> bool {
-        let is_offered = |begins: &str| self.emptied.offered.iter().any(|layer| layer.id.starts_with(begins));
-        let emptied = self.editor.emptied();
-        emptied.map_or(true, |all| {
+        let is_offered =
+            |begins: &str| self.first_room.offered.iter().any(|layer| layer.id.starts_with(begins));
+        let quarantined = self.editor.quarantined();
+        quarantined.map_or(true, |all| {
             all.iter().any(|(_, name)| !ids_of(name).is_some_and(|(layer, _)| is_offered(layer)))
         })
     }
@@ -317,7 +329,7 @@ impl Session<'_> {
     /// short, each of them has enough.
     fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
         let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
-        let mut files = self.emptied.files().map(|file| &self.records.files[file]);
+        let mut files = self.first_room.files().map(|file| &self.records.files[file]);
         let is_beside = |file: &RecordFile| self.places[file.place].records(file.kind).map(device);
         if !files.all(|file| is_beside(file) == Some(device(layers))) {
             return false;
@@ -329,7 +341,7 @@ impl Session<'_> {
         }
         let enough = 2 * needed;
         let mut sum: u64 = 0;
-        self.emptied.offered.iter().any(|layer| {
+        self.first_room.offered.iter().any(|layer| {
             let at = self.places[layer.place].layers.as_ref().map(|layers| layers.path().join(&layer.id));
             sum = sum.saturating_add(at.map_or(0, |path| holds(&path, enough)));
             sum >= enough
@@ -360,59 +372,55 @@ impl Session<'_> {
     }
 
     /// Removes the empty directories: no record is left that they are needed for.
-    pub(super) fn remove_emptied(&mut self) {
-        for (place, name) in std::mem::take(&mut self.emptied.directories) {
+    pub(super) fn remove_quarantined(&mut self) {
+        for (place, name) in std::mem::take(&mut self.first_room.quarantined) {
             if let Some(layers) = &self.places[place].layers {
                 layers.remove_empty(&name);
             }
         }
-        self.emptied.offered.clear();
+        self.first_room.offered.clear();
     }
 
     /// Finishes what a killed run began: the images on the layer that this was are lost, and their deletion was
     /// decided and proven then. What is left of the layer goes in any case; the records of the images if nothing
     /// uses them, and nobody keeps them since.
-    pub(super) fn finish_emptied(&mut self, place: usize, name: &str, keeps: Keeps<'_>) -> Result<(), Error> {
+    pub(super) fn finish_quarantined(
+        &mut self,
+        place: usize,
+        name: &str,
+        is_kept: IsKept<'_>,
+    ) -> Result<(), Error> {
         let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
         let (Some(layers), Some((begins, group))) = (layers, ids_of(name)) else { return Ok(()) };
         if self.records.layer(name).is_some() {
             return Ok(());
         }
-        let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins)).cloned();
-        let lost = match id {
-            Some(id) if !layers.has(&id)? => id,
-            // It was removed or pulled again meanwhile.
-            _ => return self.reclaim_layer_directory(place, name),
+        let Some(lost) = self.lost_layer(&layers, begins)? else {
+            return self.reclaim_layer_directory(place, name);
         };
         self.prove_directory_unmounted(place, name, &Default::default())?;
-        if let Some(renamed) = layers.below(name)?
-            && renamed.has(LINK)?
-        {
-            // Nothing was removed yet, and podman may have found the directory under its new name.
+        if is_whole(&layers, name)? {
             layers.rename(name, &layers, &lost)?;
             self.done.removed += 1;
             return Ok(());
         }
         self.empty(place, name)?;
-        self.emptied.directories.push((place, name.to_owned()));
-        let parents = self.parents();
-        let is_on_it = |image: &&ImageRecord| {
-            let mut tops = image.layer.iter().chain(&image.mapped_layers);
-            tops.any(|top| chain(&parents, Some(top)).any(|id| id == lost))
-        };
-        let images: Vec<ImageRecord> = self.records.images.iter().filter(is_on_it).cloned().collect();
+        self.first_room.quarantined.push((place, name.to_owned()));
+        let images = self.images_on(&lost);
+        if images.is_empty() {
+            self.delete_lost_layers(&lost, group)?;
+            // Else its directory is the only sign of what is left.
+            if self.records.layer(&lost).is_none() {
+                self.remove_quarantined();
+            }
+            return Ok(());
+        }
         let goes = |image: &&ImageRecord| {
-            is_in_group(group, &image.id) && !keeps(&image.id, &image.names, &image.digests)
+            is_in_group(group, &image.id) && !is_kept(&image.id, &image.names, &image.digests)
         };
         let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
         let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
-        if images.is_empty() {
-            self.delete_lost_layers(&lost, group)?;
-            if self.records.layer(&lost).is_some() {
-                // Its directory is the only sign of what is left.
-                return Ok(());
-            }
-        } else if !planned.is_empty() {
+        if !planned.is_empty() {
             self.delete_images(&planned)?;
         }
         if planned.len() < images.len() {
@@ -422,8 +430,26 @@ impl Session<'_> {
                 "images are kept that have lost a layer; remove them and pull them again"
             );
         }
-        self.remove_emptied();
+        self.remove_quarantined();
         Ok(())
+    }
+
+    /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again
+    /// meanwhile.
+    fn lost_layer(&self, layers: &Directory, begins: &str) -> Result<Option<String>, Fault> {
+        let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins));
+        let Some(id) = id else { return Ok(None) };
+        Ok((!layers.has(id)?).then(|| id.clone()))
+    }
+
+    /// The images that have a layer, under their own or a mapped top layer.
+    fn images_on(&self, layer: &str) -> Vec<ImageRecord> {
+        let parents = self.parents();
+        let is_on_it = |image: &&ImageRecord| {
+            let mut tops = image.layer.iter().chain(&image.mapped_layers);
+            tops.any(|top| chain(&parents, Some(top)).any(|id| id == layer))
+        };
+        self.records.images.iter().filter(is_on_it).cloned().collect()
     }
 
     fn parents(&self) -> Parents<'_> {

@@ -7,7 +7,7 @@ use super::gc_request::{GcRequest, Only, Selection};
 use super::request::Request;
 use super::scan::ScanResult;
 use crate::config::{Config, Via};
-use crate::execute::editors::{Editors, Keep};
+use crate::execute::editors::{Editors, ReserveFiles};
 use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
 use crate::model::plan::{Phase, Problem};
@@ -107,7 +107,7 @@ pub(super) fn leaks(
 
 /// The editors of a scan's stores, for a reserve file that is used if it is there.
 pub(super) fn editors(request: &Request, scan: &Scan) -> Editors {
-    Editors::of(scan, &database::place(request).dir, Keep::Use, request.trust_pid_namespace)
+    Editors::of(scan, &database::place(request).dir, ReserveFiles::Use, request.trust_pid_namespace)
 }
 
 /// What is to become of each leak of a scan.
