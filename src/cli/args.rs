@@ -254,10 +254,10 @@ impl Command {
     pub(super) fn settings(&self, global: &GlobalFlags) -> Vec<Flag> {
         let given: Vec<(&str, &str, Option<&str>)> = match self {
             Self::Gc(own) => vec![
-                ("images.high_percent", "--high", own.high.as_deref()),
-                ("images.low_percent", "--low", own.low.as_deref()),
+                ("images.high_percent", "--high", percent(own.high.as_ref())),
+                ("images.low_percent", "--low", percent(own.low.as_ref())),
                 ("images.min_free", "--min-free", own.min_free.as_deref()),
-                ("images.inodes_high_percent", "--inodes-high", own.inodes_high.as_deref()),
+                ("images.inodes_high_percent", "--inodes-high", percent(own.inodes_high.as_ref())),
                 ("images.min_age", "--min-age", own.min_age.as_deref()),
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
                 ("images.policy", "--policy", own.policy.map(PolicyKind::as_str)),
@@ -274,6 +274,11 @@ impl Command {
         let endpoint = flag(("stores.cri_endpoint", "--cri-endpoint", global.cri_endpoint.as_deref()));
         given.into_iter().filter_map(flag).chain(endpoint).collect()
     }
+}
+
+/// `40%` is `40`.
+fn percent(text: Option<&String>) -> Option<&str> {
+    text.map(|text| text.strip_suffix('%').unwrap_or(text))
 }
 
 const DELETED_KINDS: &[TargetKind] = {

@@ -97,7 +97,11 @@ def serve(place, uid, options="", where=""):
     signal.signal(signal.SIGUSR1, lambda *_: (silent.append(1), say("silent")))
     ready()
     while True:
-        request = os.read(fuse, 1 << 18)
+        try:
+            request = os.read(fuse, 1 << 18)
+        except FileNotFoundError:
+            # Who asked was interrupted before the request was read.
+            continue
         _, code, unique, node = struct.unpack("<IIQQ", request[:24])
         if silent or code in (2, 36, 42):
             continue
