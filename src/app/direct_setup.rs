@@ -89,13 +89,14 @@ pub(super) fn leaks(
         Selection::Gc { only } => only.contains(&Only::Leaks),
         Selection::Rm { .. } => false,
     };
-    let full = via == Via::Direct && !editors.room_to_begin();
-    if !all && !full {
+    let inventory = &scanned.scan.inventory;
+    let full = if all || via != Via::Direct { Vec::new() } else { editors.full_filesystems(inventory) };
+    if !all && full.is_empty() {
         return Ok(None);
     }
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let plan = plan_leaks(&scanned.scan, &wish, editors);
-    let plan = if all { plan } else { plan.to_make_room(ROOM_BYTES, ROOM_INODES) };
+    let plan = if all { plan } else { plan.to_make_room(inventory, &full, (ROOM_BYTES, ROOM_INODES)) };
     if plan.order.is_empty() {
         return Ok(None);
     }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::model::{Store, StoreId};
+use crate::execute::gauges::Gauges;
+use crate::model::{FilesystemIx, Inventory, Store, StoreId};
 use crate::stores::containers_storage::edit::{
     Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
 };
@@ -151,10 +152,17 @@ impl Editors {
         self.reserve_files.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 
-    /// A record file can be written anew on the filesystems of all editable stores, as far as
-    /// their numbers tell: there is as much room as the reserve file would take, and an inode.
+    /// The filesystems of editable stores where no record file can be written anew, as far as their numbers
+    /// tell: there is less room than the reserve file would take, or no inode.
     #[must_use]
-    pub fn room_to_begin(&self) -> bool {
-        self.reserve_files.iter().all(ReserveFile::has_room_beside)
+    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<FilesystemIx> {
+        let full: Vec<_> =
+            self.reserve_files.iter().filter(|one| !one.has_room_beside()).map(ReserveFile::device).collect();
+        if full.is_empty() {
+            return Vec::new();
+        }
+        let gauges = Gauges::open(inventory, None);
+        let all = (0..inventory.filesystems.len()).map(FilesystemIx::from);
+        all.filter(|at| gauges.device(Some(*at)).is_some_and(|device| full.contains(&device))).collect()
     }
 }

@@ -133,6 +133,9 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
             let why = format!("exited according to its record, but {failure}");
             RemovalAnswer::Kept(Ruling::keeps(Rule::Running, why))
         }
+        Error::Refused(Refusal::MakesNoRoom { .. }) => {
+            RemovalAnswer::Kept(Ruling::keeps(Rule::OutOfReach, failure.message))
+        }
         Error::Refused(refusal) if !matches!(refusal, Refusal::Immutable(_)) => {
             let rule = if store_tells { Rule::InUse } else { Rule::NotProven };
             RemovalAnswer::Kept(Ruling::keeps(rule, failure.message))

@@ -11,7 +11,8 @@ use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 use crate::model::refs::{Refs, Root};
 use crate::model::{
-    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_old_enough,
+    FilesystemIx, Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict,
+    is_old_enough,
 };
 
 /// The request.
@@ -91,20 +92,29 @@ impl LeakPlan {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.gain.frees_bytes))
     }
 
-    /// What frees space without needing any first, until enough is expected to be freed; nothing else is
-    /// deleted. In the order of the plan, so that a dry run says the same.
+    /// What frees space on these filesystems without needing any first, until on each enough is expected to be
+    /// freed; nothing else is deleted. In the order of the plan, so that a dry run says the same.
     #[must_use]
-    pub fn to_make_room(mut self, bytes: u64, inodes: u64) -> Self {
-        let mut sum = Size::default();
+    pub fn to_make_room(
+        mut self,
+        inventory: &Inventory,
+        filesystems: &[FilesystemIx],
+        (bytes, inodes): (u64, u64),
+    ) -> Self {
+        let mut freed: Vec<_> = filesystems.iter().map(|at| (*at, Size::default())).collect();
         let entries = &self.entries;
         self.order.retain(|at| {
             let Decision::Delete(recipe) = entries[*at].decision else { return false };
-            let enough = sum.frees_bytes >= bytes && sum.inodes >= inodes;
-            let goes = recipe.needs_no_room() && !enough;
-            if goes {
-                sum += entries[*at].gain;
+            let gain = entries[*at].gain(inventory);
+            let sum = freed.iter_mut().find(|(filesystem, _)| *filesystem == gain.filesystem);
+            let is_short = |sum: &Size| sum.frees_bytes < bytes || sum.inodes < inodes;
+            match sum {
+                Some((_, sum)) if recipe.needs_no_room() && is_short(sum) => {
+                    *sum += gain.size;
+                    true
+                }
+                _ => false,
             }
-            goes
         });
         self
     }

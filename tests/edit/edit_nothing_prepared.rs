@@ -437,6 +437,24 @@ fn ext4_without_inodes() {
     disk.podman_works();
 }
 
+/// As in busybox: what takes the room in each image has several names.
+#[test]
+fn images_of_hard_links() {
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    let is_big = |path: &Path| path.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > MIB);
+    let find = walkdir::WalkDir::new(disk.store.root().join("overlay")).into_iter().flatten();
+    let big: Vec<_> = find.map(walkdir::DirEntry::into_path).filter(|path| is_big(path)).collect();
+    assert_eq!(big.len(), IMAGES + 1);
+    for path in big {
+        std::fs::hard_link(&path, path.with_extension("too")).unwrap();
+    }
+    disk.fill();
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
+    let real = disk.json(0, &words);
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert!(list(&real, "/errors").is_empty(), "{real:#}");
+}
+
 /// No image has enough: nothing is changed, and what to delete by hand is named.
 #[test]
 fn where_no_image_makes_room_a_person_is_told_what_does() {
@@ -652,6 +670,27 @@ fn an_image_that_came_to_the_layer_stays() {
         .resume(&|_, _, _| false)
         .unwrap();
     assert!(disk.ids().contains(&came[0]), "it was never chosen");
+}
+
+/// What a killed deletion emptied is no leak: it is the sign that the rest has to be deleted.
+#[test]
+fn the_sign_of_an_unfinished_deletion_is_not_swept() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    disk.killed(std::slice::from_ref(&target));
+    let report = disk.json(0, &["sweep", "--min-age", "0s"]);
+    let is_it = |one: &&Value| text(one, "/id").starts_with(QUARANTINED);
+    let leak = list(&report, "/leaks").iter().find(is_it).unwrap();
+    assert_eq!((text(leak, "/verdict"), text(leak, "/action")), ("keep", "none"), "{leak:#}");
+    let path = PathBuf::from(text(leak, "/path"));
+    let orphan = OrphanAt { kind: Orphan::LayerDirectory, path: path.clone() };
+    let editor = edit::with(store, Options::default());
+    let kept = editor.reclaim(std::slice::from_ref(&orphan), SignedDuration::ZERO).unwrap().kept;
+    assert!(kept[0].1.to_string().contains("has a record now"), "{kept:?}");
+    editor.resume(&|_, _, _| false).unwrap();
+    assert!(!path.exists() && !disk.ids().contains(&target));
+    assert_eq!(edit::podman_ids(store), edit::whole(store));
 }
 
 /// On a terminal, what a killed run began is finished after the answer, and the plan says that it will be.

@@ -121,6 +121,25 @@ fn the_order_is_in_place_first_and_then_from_the_top() {
     assert_eq!(plan.predicted_bytes(), 127);
 }
 
+/// Room on another disk helps nobody, and each disk that is full needs its own.
+#[test]
+fn room_is_made_where_it_is_missing() {
+    let orphan = |holds| leak("orphan-dir", Verdict::Reclaim, Some(99), &[holds]);
+    let leaks =
+        vec![orphan(0), orphan(1), orphan(2), orphan(3), leak("unref-old", Verdict::Reclaim, Some(99), &[4])];
+    let mut all = inventory(&[(100, &[]), (90, &[]), (8, &[]), (7, &[]), (200, &[])], leaks);
+    for at in [0, 3] {
+        all.nodes[at].filesystem = 1.into();
+    }
+    let chosen = |filesystems: &[FilesystemIx], bytes| {
+        planned(&all, &wish(24)).to_make_room(&all, filesystems, (bytes, 1)).order
+    };
+    assert_eq!(chosen(&[0.into()], 50), [1]);
+    assert_eq!(chosen(&[0.into()], 95), [1, 2]);
+    assert_eq!(chosen(&[0.into(), 1.into()], 95), [0, 1, 2]);
+    assert_eq!(chosen(&[], 95), [0; 0]);
+}
+
 /// Of the chain only the lower two are old enough: the young one keeps both.
 #[test]
 fn what_stays_keeps_what_it_lies_on() {

@@ -196,8 +196,8 @@ impl Planner<'_> {
         self.input.inventory[image].store == store
     }
 
-    /// What emptying the layers of these images of the store frees on its filesystem: their records and what is
-    /// beside those go later. Nothing where that would take from other stores what they need.
+    /// What emptying the layers of these images of the store frees on its filesystem: their records go later. So do a
+    /// layer's tar-split data, which its size has; the editor measures the directories themselves, and refuses. Nothing where that would take from other stores what they need.
     fn gain(&self, images: &[ImageIx], store: StoreIx) -> StillToFree {
         let inventory = self.input.inventory;
         let filesystem = inventory[store].filesystem;

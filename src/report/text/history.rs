@@ -65,7 +65,9 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let mut facts = Vec::new();
     let outcome = match run.outcome {
         // What was named is no target to be reached.
-        Some(word) if run.command == "rm" && word == OutcomeKind::NotReached.as_str() => "not all done".into(),
+        Some(word) if run.command == "rm" && word == OutcomeKind::NotReached.as_str() => {
+            "not all done".into()
+        }
         Some(word) => word.replace('_', " "),
         None if run.killed => "killed".into(),
         None => "not ended (still running, or killed)".into(),

@@ -37,6 +37,8 @@ pub(super) struct Circumstances {
     pub(super) lock_held: Option<bool>,
     /// It has the driver's `link` file (layer directories).
     pub(super) has_link: bool,
+    /// It is what an unfinished deletion emptied first on a full disk ([`super::quarantine_name`]).
+    pub(super) is_unfinished: bool,
     /// How old it is, if that is known.
     pub(super) age: Option<SignedDuration>,
     /// Podman has a database here.
@@ -56,6 +58,11 @@ pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
         Orphan::ContainerDirectory => return container_directory(known),
         Orphan::GraphrootTmp | Orphan::VarTmp => return temporary(what, known),
         Orphan::Volume => return volume(known.age, known.has_database),
+        Orphan::LayerDirectory if known.is_unfinished => {
+            let evidence = "a killed deletion emptied it, and its layer still has a record: the next deletion in \
+                            this store finishes that first";
+            Judgement::of(LeakClass::OrphanDirPartial, evidence).with(Verdict::Keep)
+        }
         Orphan::LayerDirectory if known.has_link => {
             let evidence = "no record in any layer file names this directory";
             return spare_lost(qualify(Judgement::of(LeakClass::OrphanDir, evidence), known), known);

@@ -18,6 +18,7 @@ pub mod needs;
 mod owner;
 pub mod places;
 mod positions;
+mod quarantine_name;
 pub mod records;
 mod since;
 pub mod snapshot;

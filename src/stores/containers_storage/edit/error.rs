@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::deleted::Deleted;
 use crate::model::Owner;
-use crate::model::display::span;
+use crate::model::display::{bytes as size, span};
 use crate::model::plan::Failure;
 use crate::sys::users;
 
@@ -283,6 +283,9 @@ pub enum Refusal {
         /// Who, or why not.
         why: String,
     },
+    /// The disk is full, and what the image holds alone is too little to begin with.
+    #[error("its own layers hold less than the {} that its deletion has to free first on this full disk", size(*bytes))]
+    MakesNoRoom { bytes: u64 },
     /// It has a record (again).
     #[error("{id} has a record now")]
     Recorded {

@@ -9,9 +9,7 @@
 //! so that goes first of what is in the directory. Killed in between, the records name a layer whose
 //! directory is missing, which every tool can remove, and [`Editor::resume`] finishes.
 //!
-//! The directory's new name is an id without a record, which every version of the library takes for an
-//! orphan that its garbage collection removes, and which shows us that it is ours, and of which layer and
-//! images.
+//! What starts it is [`Session::save`], where there is no room. The directory's new name: [`quarantine_name`](super::super::quarantine_name).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -20,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use walkdir::WalkDir;
 
-use super::directory::{self, Directory};
+use super::directory::Directory;
 use super::editor::Editor;
-use super::error::{Error, Fault};
+use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::records::RecordFile;
 use super::resume::IsKept;
@@ -30,12 +28,10 @@ use super::session::Session;
 use super::to_delete::{self, LayerToDelete};
 use crate::model::display;
 use crate::stores::containers_storage::chains::DEEPEST;
+use crate::stores::containers_storage::quarantine_name::{group_of, ids_of, is_in_group, names_of};
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::sys::root::Root;
-use crate::sys::{btrfs, xfs};
-
-/// `layersweep` in hexadecimal digits.
-const OURS: &str = "6c617965727377656570";
+use crate::sys::{btrfs, stop, xfs};
 
 /// By this file of a layer podman finds its directory again.
 const LINK: &str = "link";
@@ -57,50 +53,6 @@ const KEPT: u64 = 16 << 20;
 /// long a session waits for that in all, with the locks held.
 const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// So many names are tried. ext4 puts a name into the block of the directory that its hash says, and that
-/// one may be full while others have room.
-const NAMES: u8 = 64;
-
-/// So many digits of the layer's id are in the name, and so many of the images' together.
-const OF_LAYER: usize = 20;
-const OF_IMAGES: usize = 21;
-
-/// Tells the images that are deleted together: the first digit says how many digits there are of each id, and
-/// these follow. The more images, the fewer digits: 0 where there are too many, and then any image on the layer is
-/// taken for one of them. Empty for ids that are none of the library's.
-fn group_of<'a>(images: impl Iterator<Item = &'a str>) -> String {
-    let Some(ids) = images.map(|id| directory::id_of(id.as_ref())).collect::<Option<Vec<_>>>() else {
-        return String::new();
-    };
-    let each = (OF_IMAGES / ids.len().max(1)).min(15);
-    let digits = ids.iter().cycle().flat_map(|id| if each > 0 { &id[..each] } else { "0" }.chars());
-    format!("{each:x}{}", digits.take(OF_IMAGES).collect::<String>())
-}
-
-/// Whether an image is one of those.
-fn is_in_group(group: &str, image: &str) -> bool {
-    let (each, digits) = group.split_at(1);
-    match usize::from_str_radix(each, 16) {
-        Ok(0) => true,
-        Ok(each) => digits.as_bytes().chunks_exact(each).any(|begin| image.as_bytes().starts_with(begin)),
-        Err(_) => false,
-    }
-}
-
-/// The names that the directory of a layer can get when the images of this group are deleted; none for ids that
-/// are none of the library's.
-fn names_of<'a>(layer: &'a str, group: &'a str) -> impl Iterator<Item = String> + 'a {
-    let layer = directory::id_of(layer.as_ref()).map(|id| &id[..OF_LAYER]).filter(|_| !group.is_empty());
-    layer
-        .into_iter()
-        .flat_map(move |layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}{group}")))
-}
-
-/// What the id of the layer begins with that a directory of this name was of, and the group of the images.
-fn ids_of(name: &str) -> Option<(&str, &str)> {
-    directory::id_of(name.as_ref())?.strip_prefix(OURS)?.get(2..)?.split_at_checked(OF_LAYER)
-}
 
 type Parents<'a> = HashMap<&'a str, Option<&'a str>>;
 
@@ -172,13 +124,19 @@ fn lacks_inodes(space: &rustix::fs::StatVfs) -> bool {
     space.f_files > 0 && space.f_ffree < 2
 }
 
-/// Bytes of the files below a directory that have no other name; stops at `enough`.
+/// Bytes of the files below a directory that have no name elsewhere; stops at `enough`.
 fn holds(path: &Path, enough: u64) -> u64 {
     let mut sum: u64 = 0;
+    let mut names_here: HashMap<u64, u64> = HashMap::new();
     for entry in WalkDir::new(path).same_file_system(true).into_iter().flatten() {
-        if let Ok(facts) = entry.metadata()
-            && (facts.is_dir() || facts.nlink() == 1)
-        {
+        let Ok(facts) = entry.metadata() else { continue };
+        let mut is_all_here = facts.is_dir() || facts.nlink() == 1;
+        if !is_all_here {
+            let here = names_here.entry(facts.ino()).or_default();
+            *here += 1;
+            is_all_here = *here == facts.nlink();
+        }
+        if is_all_here {
             sum = sum.saturating_add(facts.blocks().saturating_mul(512));
         }
         if sum >= enough {
@@ -188,12 +146,12 @@ fn holds(path: &Path, enough: u64) -> u64 {
     sum
 }
 
-/// Waits until so many bytes are free; returns how long that was.
+/// Waits until so many bytes are free, or a signal comes; returns how long that was.
 fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duration {
     let since = Instant::now();
     loop {
         let _ = rustix::fs::syncfs(directory.fd());
-        if free_bytes(directory) >= wanted || since.elapsed() >= at_most {
+        if free_bytes(directory) >= wanted || since.elapsed() >= at_most || stop::is_asked() {
             return since.elapsed();
         }
         std::thread::sleep(PAUSE);
@@ -255,50 +213,25 @@ impl Session<'_> {
         !self.first_room.quarantined.is_empty()
     }
 
-    /// Empties the next of the layers that were offered; `false` if there is none, or they hold too little
-    /// to begin with them.
+    /// Empties the next of the layers that were offered; `false` if there is none, or nothing can begin with it.
+    ///
+    /// # Errors
+    /// [`Refusal::MakesNoRoom`] where the layers hold too little, and others may hold enough.
     pub(super) fn empty_next_layer(&mut self) -> Result<bool, Error> {
         let Some(layer) = self.first_room.offered.get(self.first_room.next).cloned() else {
             return Ok(false);
         };
         let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
         let layers = layers.again()?;
-        let needed = self.needed_bytes(&layers);
-        if !self.has_quarantined() {
-            self.remove_dead_temporary_records()?;
-            if !self.is_worth_it(&layers, needed) {
-                return Ok(false);
-            }
-            if self.is_another_unfinished() {
-                tracing::warn!(
-                    "an image was emptied before, and something else took the room: no other is; free {} by hand",
-                    display::bytes(needed)
-                );
-                return Ok(false);
-            }
+        if stop::is_asked() {
+            return Err(self.interrupted());
+        }
+        if !self.has_quarantined() && !self.may_lose_images(&layers)? {
+            return Ok(false);
         }
         self.first_room.next += 1;
         let before = free_bytes(&layers);
-        let mut holds_bytes = 0;
-        if layers.has(&layer.id)? {
-            holds_bytes = holds(&layers.path().join(&layer.id), needed);
-            match quarantine(&layers, &layer.id, &self.first_room.group) {
-                Ok(name) => {
-                    self.step("layer renamed");
-                    if let Some(renamed) = layers.below(&name)? {
-                        renamed.unlink(LINK)?;
-                    }
-                    self.first_room.quarantined.push((layer.place, name));
-                }
-                // btrfs reserves more metadata for a rename than there may be.
-                Err(fault) if fault.is_no_space() && !self.has_quarantined() => {
-                    tracing::warn!(%fault, "no room to begin with this image");
-                    return Ok(false);
-                }
-                Err(fault) => return Err(fault.into()),
-            }
-            self.step("layer quarantined");
-        }
+        let Some(holds_bytes) = self.quarantine_layer(&layers, &layer)? else { return Ok(false) };
         self.remove_links(layer.place, &layer.links)?;
         for (place, name) in self.first_room.quarantined.clone() {
             self.empty(place, &name)?;
@@ -306,6 +239,61 @@ impl Session<'_> {
         let patience = FREED_WITHIN.saturating_sub(self.first_room.waited);
         self.first_room.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
         Ok(true)
+    }
+
+    /// Whether the room that is wanted is worth losing the images, before the first layer is taken.
+    fn may_lose_images(&mut self, layers: &Directory) -> Result<bool, Error> {
+        self.remove_dead_temporary_records()?;
+        let needed = self.needed_bytes(layers);
+        if !self.is_worth_it(layers, needed) {
+            // Who planned was told what the first has to free.
+            return match self.editor.first_frees() {
+                Some(_) => Err(Refusal::MakesNoRoom { bytes: 2 * needed }.into()),
+                None => Ok(false),
+            };
+        }
+        if self.is_another_unfinished() {
+            tracing::warn!(
+                "an image was emptied before, and something else took the room: no other is; free {} by hand",
+                display::bytes(needed)
+            );
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Renames the directory of a layer; the bytes that it holds, as far as they matter, 0 where there is none.
+    /// `None`: there is no room for that, and nothing was renamed before.
+    fn quarantine_layer(&mut self, layers: &Directory, layer: &LayerToDelete) -> Result<Option<u64>, Error> {
+        if !layers.has(&layer.id)? {
+            return Ok(Some(0));
+        }
+        let holds_bytes = holds(&layers.path().join(&layer.id), self.needed_bytes(layers));
+        match quarantine(layers, &layer.id, &self.first_room.group) {
+            Ok(name) => {
+                self.step("layer renamed");
+                if let Some(renamed) = layers.below(&name)? {
+                    renamed.unlink(LINK)?;
+                }
+                self.first_room.quarantined.push((layer.place, name));
+            }
+            // btrfs reserves more metadata for a rename than there may be.
+            Err(fault) if fault.is_no_space() && !self.has_quarantined() => {
+                tracing::warn!(%fault, "no room to begin with this image");
+                return Ok(None);
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+        self.step("layer quarantined");
+        Ok(Some(holds_bytes))
+    }
+
+    /// By a signal. Once a directory is renamed the image is not whole any more, even where nothing is removed yet.
+    fn interrupted(&self) -> Error {
+        match self.has_quarantined() {
+            false => Error::Interrupted,
+            true => Error::Stopped { done: Box::new(self.done.clone()), cause: Box::new(Error::Interrupted) },
+        }
     }
 
     /// What the largest record file takes that is written anew.
@@ -360,9 +348,7 @@ impl Session<'_> {
             let interrupted = removal.interrupted;
             self.done.note(removal);
             if interrupted {
-                // The image is not whole any more, even where nothing is removed yet.
-                let done = Box::new(self.done.clone());
-                return Err(Error::Stopped { done, cause: Box::new(Error::Interrupted) });
+                return Err(self.interrupted());
             }
             self.step("entry of it removed");
         }
@@ -442,6 +428,17 @@ impl Session<'_> {
         Ok((!layers.has(id)?).then(|| id.clone()))
     }
 
+    /// It is no sign of a deletion that has to be finished.
+    pub(super) fn prove_finished(&self, place: usize, name: &str) -> Result<(), Error> {
+        let (Some(layers), Some((begins, _))) = (&self.places[place].layers, ids_of(name)) else {
+            return Ok(());
+        };
+        match self.lost_layer(layers, begins)? {
+            Some(id) => Err(Refusal::Recorded { id }.into()),
+            None => Ok(()),
+        }
+    }
+
     /// The images that have a layer, under their own or a mapped top layer.
     fn images_on(&self, layer: &str) -> Vec<ImageRecord> {
         let parents = self.parents();
@@ -485,33 +482,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_tells_the_layer_and_is_an_id() {
-        let id = "0123456789abcdef".repeat(4);
-        let images = ["fedcba9876543210", "00ffcc9876543210", "1123456789abcdef"].map(|id| id.repeat(4));
-        let group = |count: usize| group_of(images[..count].iter().map(String::as_str));
-        assert_eq!(group(2), "afedcba987600ffcc9876f");
-        for count in 1..=3 {
-            let group = group(count);
-            for name in names_of(&id, &group) {
-                assert!(directory::id_of(name.as_ref()).is_some(), "{name}");
-                let (of_layer, of_images) = ids_of(&name).unwrap();
-                assert!(id.starts_with(of_layer) && of_images == group, "{name}");
-            }
-            for (at, image) in images.iter().enumerate() {
-                assert_eq!(is_in_group(&group, image), at < count, "{group} {image}");
-            }
-        }
-        assert_eq!(names_of(&id, &group(1)).collect::<HashSet<_>>().len(), usize::from(NAMES));
-        let many: Vec<_> = (0..30).map(|at| format!("{at:064x}")).collect();
-        let many = group_of(many.iter().map(String::as_str));
-        assert!(names_of(&id, &many).all(|name| ids_of(&name).is_some()));
-        assert!(is_in_group(&many, &images[0]));
-        assert_eq!(ids_of(&id), None);
-        assert_eq!(names_of("../escape", &group(1)).next(), None);
-        assert_eq!(names_of(&id, &group_of(["oci-artifact"].into_iter())).next(), None);
-    }
-
-    #[test]
     fn bytes_with_another_name_are_not_freed() {
         let dir = tempfile::tempdir().unwrap();
         let layer = dir.path().join("layer");
@@ -522,6 +492,9 @@ mod tests {
         std::fs::write(dir.path().join("shared"), [1; 90_000]).unwrap();
         std::fs::hard_link(dir.path().join("shared"), layer.join("shared")).unwrap();
         assert!(holds(&layer, u64::MAX) < alone + 90_000);
+        // As in busybox.
+        std::fs::hard_link(layer.join("own"), layer.join("own too")).unwrap();
+        assert!(holds(&layer, u64::MAX) >= alone);
         assert!(holds(&layer, 1) <= alone);
     }
 }

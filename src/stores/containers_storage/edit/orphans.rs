@@ -110,7 +110,10 @@ impl Session<'_> {
         let unknown = || Refusal::Unknown { kind: "leftover", id: path.display().to_string() };
         let found = self.find(*kind, path)?.ok_or_else(unknown)?;
         match kind {
-            Orphan::LayerDirectory => self.reclaim_layer_directory(found.place, &found.name)?,
+            Orphan::LayerDirectory => {
+                self.prove_finished(found.place, &found.name)?;
+                self.reclaim_layer_directory(found.place, &found.name)?;
+            }
             Orphan::ImageDirectory => {
                 if self.records.image(&found.name).is_some() {
                     return Err(Refusal::Recorded { id: found.name }.into());

@@ -51,6 +51,7 @@ impl Editor {
             mounted: false,
             lock_held: None,
             has_link: false,
+            is_unfinished: false,
             age,
             has_database: false,
             lost_container: None,

@@ -11,6 +11,7 @@ use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
+use crate::stores::containers_storage::quarantine_name;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::containers_storage::units::Unit;
@@ -39,6 +40,7 @@ impl Filler<'_> {
             mounted: self.writer.is_mounted(path),
             lock_held: None,
             has_link: true,
+            is_unfinished: false,
             age: age(since, self.writer.present),
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
@@ -72,6 +74,7 @@ impl Filler<'_> {
             let since = since::of_orphan(&self.within, what, &unit.path);
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
+            known.is_unfinished = what == Orphan::LayerDirectory && self.is_unfinished(&unit.id);
             known.lock_held = self.lock_held(what, unit);
             let doubt = || temporary_files::doubt(&self.within, &unit.path);
             known.doubt = (what == Orphan::VarTmp).then(doubt).flatten();
@@ -86,6 +89,14 @@ impl Filler<'_> {
             self.writer.leak(leaks::orphan(what, &known), &unit.id, &unit.path, since, vec![*node]);
         }
         self.orphans = orphans;
+    }
+
+    /// Whether a directory of this name was emptied, and its layer is still to be deleted.
+    fn is_unfinished(&self, name: &str) -> bool {
+        quarantine_name::ids_of(name).is_some_and(|(begins, _)| {
+            let mut layers = self.snapshot.layers.iter().zip(self.files);
+            layers.any(|(layer, files)| layer.id.starts_with(begins) && !files.directory)
+        })
     }
 
     fn is_known_to_podman(&self, id: &str) -> bool {

@@ -10,6 +10,7 @@ const QUIET: Circumstances = Circumstances {
     mounted: false,
     lock_held: Some(false),
     has_link: true,
+    is_unfinished: false,
     age: Some(SignedDuration::from_hours(100)),
     has_database: true,
     lost_container: None,
@@ -33,9 +34,11 @@ fn orphans_by_circumstance() {
     let damaged = Circumstances { consistency: Consistency::Damaged, ..QUIET };
     let busy = Circumstances { consistency: Consistency::WriterActive, ..QUIET };
     let partial = Circumstances { has_link: false, ..QUIET };
+    let unfinished = Circumstances { is_unfinished: true, ..partial.clone() };
     let cases = [
         (Orphan::LayerDirectory, QUIET, LeakClass::OrphanDir, Reclaim),
         (Orphan::LayerDirectory, partial, LeakClass::OrphanDirPartial, Reclaim),
+        (Orphan::LayerDirectory, unfinished, LeakClass::OrphanDirPartial, Keep),
         (Orphan::LayerDirectory, mounted, LeakClass::OrphanDir, Report),
         (Orphan::LayerDirectory, damaged, LeakClass::OrphanDir, Report),
         (Orphan::LayerDirectory, busy.clone(), LeakClass::OrphanDir, Keep),
@@ -124,6 +127,7 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
             mounted,
             lock_held,
             has_link,
+            is_unfinished: false,
             age,
             has_database,
             lost_container: None,
