@@ -7,7 +7,6 @@ use std::thread;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::direct_setup;
 use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::protect::FromNode;
@@ -15,6 +14,7 @@ use super::request::Request;
 use super::runtime;
 use super::scan::ScanResult;
 use super::state::{self, State};
+use super::store_editing;
 use crate::config::{Config, Via};
 use crate::execute::{FactsOf, PolicyContext};
 use crate::history::ages::ImageAge;
@@ -207,7 +207,7 @@ fn first_frees(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u6
     if scan.sysroot.is_foreign() || !is_direct {
         return vec![None; stores.len()];
     }
-    let editors = direct_setup::editors(request, scan);
+    let editors = store_editing::editors(request, scan);
     stores.iter().map(|store| editors.first_frees(store)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Which images and names the arguments of `rm` mean.
 
 use super::error::Error;
-use crate::execute::names::Untag;
+use crate::execute::untag::Untag;
 use crate::model::ImageIx;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};

@@ -1,13 +1,13 @@
 //! Leaks: listed, deleted and repaired. What changes anything is two calls, with the question
 //! between them: [`Sweep::plan`] and [`Sweep::act`].
 
-use super::direct_setup;
 use super::error::{Error, Exit};
 use super::observer::Observer;
 use super::recorder::{Beginning, Recorder};
 use super::request::Request;
 use super::run::CommandRun;
 use super::scan::{self, ScanResult};
+use super::store_editing;
 use crate::config::Via;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
@@ -100,13 +100,13 @@ impl<'a> Sweep<'a> {
             return Ok(self.planned(scanned, (0, Vec::new())));
         }
         self.run.lock(request)?;
-        direct_setup::check_namespace(request)?;
+        store_editing::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
-        let editors = direct_setup::editors(request, &scanned.scan);
+        let editors = store_editing::editors(request, &scanned.scan);
         let resumed = match scanned.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
-            false => direct_setup::resume(&editors, scanned.state.pins()),
+            false => store_editing::resume(&editors, scanned.state.pins()),
         };
         if resumed.0 > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
@@ -116,8 +116,8 @@ impl<'a> Sweep<'a> {
 
     fn planned(&self, scanned: ScanResult, (resumed, unfinished): (usize, Vec<Problem>)) -> SweepResult {
         let SweepRequest { request, wish, delete, .. } = &self.asked;
-        let editors = direct_setup::editors(request, &scanned.scan);
-        let mut plan = direct_setup::plan_leaks(&scanned.scan, wish, &editors);
+        let editors = store_editing::editors(request, &scanned.scan);
+        let mut plan = store_editing::plan_leaks(&scanned.scan, wish, &editors);
         if !delete && !wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
         }

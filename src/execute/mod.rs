@@ -13,11 +13,11 @@ pub mod images;
 pub mod kubelet;
 pub mod leaks;
 pub mod measure;
-pub mod names;
 pub mod owner;
 pub mod proof;
 pub mod remover;
 pub mod runtime_match;
+pub mod untag;
 
 pub use executor::{Run, RunObserver};
 pub use gauges::Gauges;

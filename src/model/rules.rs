@@ -46,7 +46,8 @@ names! {
         FreesNothing = "frees-nothing",
         /// A candidate on a filesystem with invalid numbers.
         Unmeasured = "unmeasured",
-        /// It was tried, and it is still there.
+        /// It was tried, and it is still there. (The outcome of a run that is called `refused`, too, is another thing:
+        /// it did not begin.)
         RemovalFailed = "refused",
         /// A candidate that the run would have come to.
         RunEnded = "run-ended",

@@ -113,9 +113,9 @@ impl Started {
         self.used || self.free || self.inodes
     }
 
-    /// The union of both.
+    /// Those that either has.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self {
             used: self.used || other.used,
             free: self.free || other.free,

@@ -132,7 +132,7 @@ pub struct ExternalFacts {
     pub used_by: Vec<String>,
     /// The runtime lists it as pinned.
     pub runtime_pins: bool,
-    /// What else pins it: our own keep-list.
+    /// What else keeps it: our own keep-list, pods and their pulls, what could not be asked.
     pub pinned_by: Vec<String>,
     /// Earlier runs could not remove it.
     pub back_off: Option<BackOff>,
@@ -146,12 +146,14 @@ pub struct ExternalFacts {
 impl ExternalFacts {
     /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
-        self.used_by.extend(other.used_by);
-        self.runtime_pins |= other.runtime_pins;
-        self.pinned_by.extend(other.pinned_by);
-        self.back_off = self.back_off.take().or(other.back_off);
-        self.out_of_reach = self.out_of_reach.take().or(other.out_of_reach);
-        self.first_frees = self.first_frees.or(other.first_frees);
+        // Taken apart, so that no new fact is forgotten.
+        let Self { used_by, runtime_pins, pinned_by, back_off, out_of_reach, first_frees } = other;
+        self.used_by.extend(used_by);
+        self.runtime_pins |= runtime_pins;
+        self.pinned_by.extend(pinned_by);
+        self.back_off = self.back_off.take().or(back_off);
+        self.out_of_reach = self.out_of_reach.take().or(out_of_reach);
+        self.first_frees = self.first_frees.or(first_frees);
     }
 }
 

@@ -27,16 +27,16 @@ impl Filesystems {
         reading: &dyn Store,
         inventory: &mut Inventory,
     ) -> Result<Vec<(FilesystemIx, CostModel)>, Error> {
-        let mut areas: Vec<(FilesystemIx, CostModel)> = Vec::new();
+        let mut root_costs: Vec<(FilesystemIx, CostModel)> = Vec::new();
         for root in reading.roots() {
-            match (self.of(&root, reading, inventory), areas.first()) {
-                (Ok(area), _) => areas.push(area),
+            match (self.of(&root, reading, inventory), root_costs.first()) {
+                (Ok(cost), _) => root_costs.push(cost),
                 // A directory that does not exist has nothing in it to be charged for.
-                (Err(_), Some(first)) => areas.push(*first),
+                (Err(_), Some(first)) => root_costs.push(*first),
                 (Err(source), None) => return Err(Error::Unreadable { path: root, source }),
             }
         }
-        Ok(areas)
+        Ok(root_costs)
     }
 
     fn of(

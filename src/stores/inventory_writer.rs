@@ -19,7 +19,7 @@ pub struct InventoryWriter<'a> {
     /// The store's entry in it.
     pub store: StoreIx,
     /// Filesystem and cost model of each root that units' parts are given below.
-    pub areas: &'a [(FilesystemIx, CostModel)],
+    pub root_costs: &'a [(FilesystemIx, CostModel)],
     /// Mount points that are in use now.
     pub mounts: &'a [PathBuf],
     /// Whose labels to read.
@@ -31,13 +31,13 @@ pub struct InventoryWriter<'a> {
 }
 
 impl InventoryWriter<'_> {
-    pub(super) fn area(&self, area: usize) -> (FilesystemIx, CostModel) {
-        self.areas.get(area).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()))
+    pub(super) fn cost_of(&self, root: usize) -> (FilesystemIx, CostModel) {
+        self.root_costs.get(root).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()))
     }
 
     /// What `tally`, measured in an area, takes and would free.
     pub(super) fn size(&self, area: usize, tally: &Tally) -> Size {
-        let frees_bytes = self.area(area).1.frees(tally);
+        let frees_bytes = self.cost_of(area).1.frees(tally);
         Size { bytes: tally.bytes, apparent_bytes: tally.apparent_bytes, inodes: tally.inodes, frees_bytes }
     }
 
@@ -54,7 +54,7 @@ impl InventoryWriter<'_> {
             kind,
             id: id.into(),
             store: self.store,
-            filesystem: self.area(area).0,
+            filesystem: self.cost_of(area).0,
             path: path.into(),
             size,
             needs: Vec::new(),

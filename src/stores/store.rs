@@ -87,13 +87,13 @@ pub(super) trait Store: Debug {
     fn read_again(&mut self, request: &ScanRequest) -> io::Result<()>;
 
     /// Adds nodes, images, containers, leaks and findings; returns the node of each
-    /// unit. `areas` belong to the roots, `tallies` to the units, one by one. Units and
+    /// unit. `root_costs` belong to the roots, `tallies` to the units, one by one. Units and
     /// listings may be gone afterwards: a large store is not to be in memory twice.
     fn fill(
         &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
-        areas: &[(FilesystemIx, CostModel)],
+        root_costs: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx>;
 }

@@ -81,7 +81,7 @@ pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
     let writer = InventoryWriter {
         inventory: &mut inventory,
         store: StoreIx::from(0),
-        areas: &vec![(FilesystemIx::from(0), cost); areas.len()],
+        root_costs: &vec![(FilesystemIx::from(0), cost); areas.len()],
         mounts: &mounts,
         labels: &layersweep::model::LabelsOf::Everybody,
         present: &Present::at(Timestamp::now() + later, Vec::new()),

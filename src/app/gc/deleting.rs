@@ -13,7 +13,7 @@ use crate::app::recorder::{Beginning, Recorder};
 use crate::app::via::Deleter;
 use crate::config::Via;
 use crate::execute::measure::SettlePatience;
-use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images, names};
+use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images, untag};
 use crate::model::display::two_decimals;
 use crate::model::plan::{Phase, Plan};
 use crate::policy::kubelet::CollectorReport;
@@ -110,7 +110,7 @@ impl Gc<'_> {
         let mut direct = None;
         let remover = deleter.remover(editors, &mut direct);
         let proof_context = ProofContext { request: stores, policy: &config.images, context };
-        let untagged = names::run(run, &named.untags, scan, &proof_context, remover)?;
+        let untagged = untag::run(run, &named.untags, scan, &proof_context, remover)?;
         if !named.untags.is_empty() {
             before_images.push(untagged);
         }

@@ -9,7 +9,6 @@ mod planning;
 use jiff::Timestamp;
 
 use super::containers::Containers;
-use super::direct_setup;
 use super::error::{Error, Exit};
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
@@ -21,6 +20,7 @@ use super::rm::Requested;
 use super::run::CommandRun;
 use super::scan::ScanResult;
 use super::state::{Purpose, State, pins_now, read_clocks};
+use super::store_editing;
 use super::via::Deleter;
 use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
@@ -334,12 +334,12 @@ fn refuse_part(plan: &mut Plan, why: Option<&str>) {
 
 /// Finishes what killed runs began, whoever deletes images now; whether there was anything.
 fn resumed(request: &Request, editors: &Editors, pins: &Pins) -> bool {
-    if direct_setup::check_namespace(request).is_err() {
+    if store_editing::check_namespace(request).is_err() {
         return false;
     }
     // A person may have pinned something while being asked.
     let now = pins_now(request);
-    let (resumed, problems) = direct_setup::resume(editors, now.as_ref().unwrap_or(pins));
+    let (resumed, problems) = store_editing::resume(editors, now.as_ref().unwrap_or(pins));
     if resumed > 0 {
         tracing::warn!("finished an interrupted run: {}", count(resumed, "object", "objects"));
     }

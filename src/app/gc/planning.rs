@@ -3,7 +3,6 @@
 use super::{Gc, Planned, refuse_part, resumed, without};
 use crate::app::by_hand;
 use crate::app::containers::Containers;
-use crate::app::direct_setup;
 use crate::app::error::Error;
 use crate::app::gc::GcResult;
 use crate::app::gc_request::{GcRequest, Selection};
@@ -12,10 +11,11 @@ use crate::app::policy_context::{self, NodeContext};
 use crate::app::protect::labels_for;
 use crate::app::rm::{self, Requested};
 use crate::app::scan::{self, ScanResult};
+use crate::app::store_editing;
 use crate::app::via::Deleter;
 use crate::config::Via;
 use crate::execute::editors::{Editors, ReserveFiles};
-use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, names};
+use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, untag};
 use crate::model::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
 use crate::model::{Inventory, OutcomeKind};
@@ -30,7 +30,7 @@ const UNFINISHED: &str =
 
 impl Gc<'_> {
     pub(super) fn make_plan(&mut self, deleter: &mut Deleter) -> Result<Planned, Error> {
-        let mut planned = self.prepare(deleter)?;
+        let mut planned = self.gather(deleter)?;
         self.plan_all(&mut planned, deleter)?;
         let Planned { result, is_unfinished, scanned, editors, leaks, config, .. } = &mut planned;
         let plan = &mut result.plan;
@@ -59,15 +59,30 @@ impl Gc<'_> {
         Ok(planned)
     }
 
-    /// Scans, and finds out what a plan is made from. Where the run is locked already, deletions that a
-    /// killed run has begun are finished first.
-    fn prepare(&self, deleter: &Deleter) -> Result<Planned, Error> {
-        let GcRequest { request, selection, .. } = &self.asked;
-        let mut scanned = self.scan()?;
+    /// Scans. Where the run is locked already, deletions that a killed run has begun are finished then, and it
+    /// scans again.
+    fn scan_and_resume(&self, deleter: &Deleter) -> Result<(ScanResult, Editors), Error> {
+        let request = self.asked.request;
+        let scanned = self.scan()?;
         self.check_records(&scanned)?;
         let reserve = if self.via == Via::Direct { ReserveFiles::Make } else { ReserveFiles::Use };
         let dir = &scanned.state.place().dir;
         let editors = Editors::of(&scanned.scan, dir, reserve, request.trust_pid_namespace);
+        if let Deleter::Direct(owners) = deleter {
+            store_editing::check_namespace(request)?;
+            store_editing::check(owners, &scanned, &editors)?;
+        }
+        // Where somebody is asked, not before the answer.
+        if self.command_run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
+            return Ok((self.scan()?, editors));
+        }
+        Ok((scanned, editors))
+    }
+
+    /// What a plan is made from.
+    fn gather(&self, deleter: &Deleter) -> Result<Planned, Error> {
+        let GcRequest { request, selection, .. } = &self.asked;
+        let (scanned, editors) = self.scan_and_resume(deleter)?;
         let mut config = self.asked.config.clone();
         if self.asked.leaves_out_images() {
             // Nothing starts, so nothing is deleted.
@@ -78,15 +93,7 @@ impl Gc<'_> {
             Selection::Gc { only } => Containers::wanted(&config, only, self.via),
             Selection::Rm { .. } => None,
         };
-        if let Deleter::Direct(owners) = deleter {
-            direct_setup::check_namespace(request)?;
-            direct_setup::check(owners, &scanned, &editors)?;
-        }
-        // Where somebody is asked, not before the answer.
-        if self.command_run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
-            scanned = self.scan()?;
-        }
-        let (leaks, barred) = match direct_setup::leaks(&self.asked, self.via, &config, &scanned, &editors) {
+        let (leaks, barred) = match store_editing::leaks(&self.asked, self.via, &config, &scanned, &editors) {
             Ok(leaks) => (leaks, None),
             Err(why) => (None, Some(why)),
         };
@@ -157,7 +164,7 @@ impl Gc<'_> {
         let freed_before = freed_before_images(&scan.inventory, leaks, containers);
         let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
         let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
-        let untags = names::plan(&named.untags, after, &proof_context, &looked);
+        let untags = untag::plan(&named.untags, after, &proof_context, &looked);
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
             let (mut plan, report, before) =
                 gc.plan_images(&freed_before, after, &proof_context, named, &looked)?;

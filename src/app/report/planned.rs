@@ -2,13 +2,13 @@
 //! nothing.
 
 use crate::app::diagnosis::{FreedSpace, Planned};
-use crate::app::direct_setup;
 use crate::app::error::Error;
 use crate::app::observer::Observer;
 use crate::app::policy_context;
 use crate::app::request::Request;
 use crate::app::runtime;
 use crate::app::scan::ScanResult;
+use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
 use crate::model::plan::PassEnd;
@@ -37,7 +37,7 @@ pub(super) fn plans(
 ) -> Result<Plans, Error> {
     let scan = &scanned.scan;
     let images = policy_context::plan(request, observer, config, scanned)?;
-    let editors = direct_setup::editors(request, scan);
+    let editors = store_editing::editors(request, scan);
     let closed = |store: StoreIx| {
         let store = &scan.inventory[store];
         match scan.sysroot.is_foreign() {

@@ -70,7 +70,7 @@ pub enum Backend<'a> {
 
 /// Containers and sandboxes at one moment, as the policies see them.
 #[derive(Default)]
-pub(super) struct Listing {
+pub(super) struct ContainerListing {
     pub(super) containers: Vec<Container>,
     pub(super) sandboxes: Vec<Sandbox>,
     pub(super) pods: Pods,
@@ -78,7 +78,7 @@ pub(super) struct Listing {
     pub(super) names: HashMap<String, String>,
 }
 
-impl Listing {
+impl ContainerListing {
     /// What the deciding policy says of all containers, or of all sandboxes as if `without` were gone.
     pub(super) fn verdicts(
         &self,
@@ -134,12 +134,12 @@ impl Listing {
 
 /// A backend that lists and removes containers.
 pub(super) trait ContainerSource: Handler {
-    type Listing;
+    type ContainerListing;
 
-    fn look(&mut self) -> Result<Self::Listing, PreconditionError>;
+    fn look(&mut self) -> Result<Self::ContainerListing, PreconditionError>;
 
     /// What is deleted of a kind, and what stays, assuming that `gone` is already deleted.
-    fn stage(&self, kind: TargetKind, seen: &Self::Listing, gone: &[Step]) -> Plan;
+    fn stage(&self, kind: TargetKind, seen: &Self::ContainerListing, gone: &[Step]) -> Plan;
 }
 
 pub(super) fn plan<S: ContainerSource>(

@@ -128,7 +128,7 @@ impl CriSource<'_> {
 }
 
 impl ContainerSource for CriSource<'_> {
-    type Listing = CriListing;
+    type ContainerListing = CriListing;
 
     fn look(&mut self) -> Result<CriListing, PreconditionError> {
         self.list()

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::execute::containers::collection::{Collection, ContainerSource, Listing};
+use crate::execute::containers::collection::{Collection, ContainerListing, ContainerSource};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof};
 use crate::execute::owner::Owners;
@@ -44,7 +44,7 @@ pub(super) struct DiskSource<'a> {
 
 #[derive(Default)]
 pub(super) struct DiskListing {
-    listing: Listing,
+    listing: ContainerListing,
     /// What stays whatever the policy says.
     barred: HashMap<String, Ruling>,
     /// Containers that are not CRI-O's.
@@ -56,7 +56,7 @@ pub(super) struct DiskListing {
 }
 
 impl ContainerSource for DiskSource<'_> {
-    type Listing = DiskListing;
+    type ContainerListing = DiskListing;
 
     fn look(&mut self) -> Result<DiskListing, PreconditionError> {
         let scan =

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, StorePlace};
-use crate::execute::containers::collection::{Collection, Listing};
+use crate::execute::containers::collection::{Collection, ContainerListing};
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::model::display::with_causes;
@@ -43,7 +43,7 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
 }
 
 pub(super) struct CriListing {
-    pub(super) listing: Listing,
+    pub(super) listing: ContainerListing,
     /// Where the logs of those that have ended are.
     pub(super) log_paths: HashMap<String, String>,
     /// Which pods have a log directory that could be listed.
@@ -105,7 +105,7 @@ impl<'a> CriSource<'a> {
         let pods = self.pods(&listed, &listed_sandboxes, uids_of_logs);
         let pods = pods.unwrap_or_else(|why| Pods { unknown: Some(why), ..Pods::default() });
         let processes = self.processes();
-        let listing = Listing { containers, sandboxes, pods, names };
+        let listing = ContainerListing { containers, sandboxes, pods, names };
         Ok(CriListing { listing, log_paths, log_directories, processes })
     }
 

@@ -489,7 +489,7 @@ fn judge(input: &Input<'_>, plan: &mut FilesystemPlan, measured: &[Measured]) ->
     }
     let space = space?;
     let earlier = plan.started;
-    plan.started = earlier.and(input.policy.targets.start(&space)?);
+    plan.started = earlier.union(input.policy.targets.start(&space)?);
     if plan.started != earlier {
         let wanted = input.policy.targets.wanted(plan.started, &space);
         plan.wanted = StillToFree {

@@ -78,7 +78,7 @@ impl Store for Containerd {
         &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
-        areas: &[(FilesystemIx, CostModel)],
+        root_costs: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
         let leaks = filling.request.measure.finds_leaks();
@@ -99,7 +99,7 @@ impl Store for Containerd {
         let writer = InventoryWriter {
             inventory: filling.inventory,
             store,
-            areas,
+            root_costs,
             mounts: &mounts,
             labels: &filling.request.labels,
             present: filling.present,

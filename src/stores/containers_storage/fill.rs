@@ -234,7 +234,7 @@ impl Filler<'_> {
         let (bytes, length) = self.within.size_of(path).ok()?;
         let tally = Tally { bytes, apparent_bytes: length, inodes: 1, ..Tally::default() };
         let filesystem = self.writer.inventory[host].filesystem;
-        let cost = self.writer.areas.iter().find(|area| area.0 == filesystem);
+        let cost = self.writer.root_costs.iter().find(|cost| cost.0 == filesystem);
         let frees_bytes = cost.map_or(bytes, |area| area.1.frees(&tally));
         let whole = &mut self.writer.inventory[host].size;
         if whole.inodes == 0 || whole.bytes < bytes {

@@ -14,7 +14,7 @@ pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// Whether a process uses an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(super) enum UseByProcess {
     /// No process names it or has a file below it open.
     Nobody {
         /// A running program that makes such things, and may be between two of its files.
@@ -48,7 +48,7 @@ pub(super) struct Circumstances {
     /// Why it need not be what its name says (temporary files outside of the store).
     pub(super) doubt: Option<String>,
     /// Who uses it. Asked only where the verdict depends on it.
-    pub(super) presence: Presence,
+    pub(super) presence: UseByProcess,
 }
 
 /// Judges an object without a record.
@@ -122,13 +122,13 @@ fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
 fn container_directory(known: &Circumstances) -> Judgement {
     let of = |evidence: String| Judgement::of(LeakClass::OrphanContainerDir, evidence);
     let judged = match &known.presence {
-        Presence::Nobody { .. } => {
+        UseByProcess::Nobody { .. } => {
             of("no container record or process names it, and no process has a file open in it".into())
         }
-        Presence::Somebody(who) => {
+        UseByProcess::Somebody(who) => {
             of(format!("no container record names it, but {who} still uses it")).with(Verdict::Report)
         }
-        Presence::Unknown(why) => {
+        UseByProcess::Unknown(why) => {
             of(format!("no container record names it, but a process may be using it: {why}"))
                 .with(Verdict::Report)
         }
@@ -146,13 +146,13 @@ fn temporary(what: Orphan, known: &Circumstances) -> Judgement {
     let young = known.age.is_none_or(|age| age < GRACE);
     let age = how_old(known.age);
     let judged = match &known.presence {
-        Presence::Somebody(who) => of(format!("{who} has it open: work in progress")).with(Verdict::Keep),
-        Presence::Nobody { maker: Some(maker) } if young => {
+        UseByProcess::Somebody(who) => of(format!("{who} has it open: work in progress")).with(Verdict::Keep),
+        UseByProcess::Nobody { maker: Some(maker) } if young => {
             of(format!("no process has a file open in it, but it is {age} and {maker} may be using it"))
                 .with(Verdict::Keep)
         }
-        Presence::Nobody { .. } => of(format!("temporary files, {age}; no process has one of them open")),
-        Presence::Unknown(why) => {
+        UseByProcess::Nobody { .. } => of(format!("temporary files, {age}; no process has one of them open")),
+        UseByProcess::Unknown(why) => {
             of(format!("temporary files, {age}, but a process may be using them: {why}"))
                 .with(Verdict::Report)
         }
@@ -253,14 +253,14 @@ pub(super) fn stuck(mounted: bool) -> Judgement {
 pub(super) fn external_container(
     age: Option<SignedDuration>,
     mounted: bool,
-    presence: &Presence,
+    presence: &UseByProcess,
 ) -> Option<Judgement> {
     let age = age.filter(|age| *age >= GRACE)?;
     let used = match presence {
-        Presence::Somebody(_) => return None,
+        UseByProcess::Somebody(_) => return None,
         _ if mounted => return None,
-        Presence::Nobody { .. } => "no process names it and nothing of it is mounted".to_owned(),
-        Presence::Unknown(why) => format!("a process may be using it: {why}"),
+        UseByProcess::Nobody { .. } => "no process names it and nothing of it is mounted".to_owned(),
+        UseByProcess::Unknown(why) => format!("a process may be using it: {why}"),
     };
     let evidence =
         format!("a working container of buildah, {} old; {used}; its image cannot be removed", human(age));
@@ -281,10 +281,10 @@ pub(super) fn unknown_to_podman(age: Option<SignedDuration>) -> Option<Judgement
 pub(super) fn without_config(
     sandbox: bool,
     age: Option<SignedDuration>,
-    presence: &Presence,
+    presence: &UseByProcess,
 ) -> Option<Judgement> {
     let settled = age.is_some_and(|age| age >= SETTLED);
-    if !settled && matches!(presence, Presence::Nobody { maker: Some(_) } | Presence::Somebody(_)) {
+    if !settled && matches!(presence, UseByProcess::Nobody { maker: Some(_) } | UseByProcess::Somebody(_)) {
         return None;
     }
     let what = if sandbox { "a sandbox" } else { "a container" };

@@ -97,7 +97,7 @@ impl StorePlaces {
         if self.driver == "vfs" { driver.join("dir") } else { driver }
     }
 
-    pub(super) fn record_files(&self) -> Vec<RecordFile> {
+    pub(super) fn record_files(&self) -> Vec<RecordPath> {
         let mut files = Vec::new();
         for kind in RecordKind::ALL {
             let [(plain, _), (volatile, _)] = kind.files();
@@ -200,8 +200,8 @@ impl RecordKind {
 /// A record file of 100,000 layers takes about 60 MiB.
 pub(super) const MOST_RECORD_BYTES: u64 = 256 << 20;
 
-/// A record file: its kind, its path, and whether it is volatile.
-pub(super) type RecordFile = (RecordKind, PathBuf, bool);
+/// Where a record file is: its kind, its path, and whether it is volatile.
+pub(super) type RecordPath = (RecordKind, PathBuf, bool);
 
 /// Drivers of containers/storage; the first two are measured layer by layer.
 pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devmapper"];

@@ -25,7 +25,7 @@ use rayon::prelude::*;
 use super::chains;
 use super::inspect::found::Inspection;
 use super::locks::LockFile;
-use super::places::{MOST_RECORD_BYTES, RecordFile, RecordKind, StorePlaces};
+use super::places::{MOST_RECORD_BYTES, RecordKind, RecordPath, StorePlaces};
 use super::positions::Positions;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
 use super::temporary_files;
@@ -257,7 +257,7 @@ fn read_once(places: &StorePlaces, signature: Signature, consistency: Consistenc
     snapshot
 }
 
-fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (RecordFile, io::Result<Vec<u8>>)>) {
+fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (RecordPath, io::Result<Vec<u8>>)>) {
     for ((kind, path, volatile), content) in contents {
         let content = match content {
             Ok(content) => content,

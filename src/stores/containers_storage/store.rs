@@ -155,7 +155,7 @@ impl Store for Graphroot {
         &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
-        areas: &[(FilesystemIx, CostModel)],
+        root_costs: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
         let graphroot = self.snapshot.places.graphroot.to_path_buf();
@@ -182,7 +182,7 @@ impl Store for Graphroot {
         let writer = InventoryWriter {
             inventory: filling.inventory,
             store,
-            areas,
+            root_costs,
             mounts: &mounts,
             labels: &filling.request.labels,
             present: filling.present,

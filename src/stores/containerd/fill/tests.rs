@@ -46,7 +46,7 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
     let writer = InventoryWriter {
         inventory: &mut inventory,
         store: StoreIx::from(0),
-        areas: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
+        root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
         labels: &LabelsOf::Nobody,
         leaks: true,
@@ -137,7 +137,7 @@ fn layers_in_a_cache_stay_with_it() {
     let writer = InventoryWriter {
         inventory: &mut inventory,
         store: StoreIx::from(0),
-        areas: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
+        root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
         labels: &LabelsOf::Nobody,
         leaks: true,

@@ -95,14 +95,14 @@ impl Store for Artifacts {
         &mut self,
         filling: &mut Filling<'_>,
         store: StoreIx,
-        areas: &[(FilesystemIx, CostModel)],
+        root_costs: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
         let by_store = self.is_additional.then(|| format!("additional_artifact_stores in {}", self.origin));
         let writer = InventoryWriter {
             inventory: filling.inventory,
             store,
-            areas,
+            root_costs,
             mounts: &[],
             labels: &filling.request.labels,
             present: filling.present,

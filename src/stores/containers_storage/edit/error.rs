@@ -35,7 +35,8 @@ pub enum Error {
     /// A system call failed.
     #[error(transparent)]
     Failed(Fault),
-    /// A signal arrived. Nothing was changed.
+    /// A signal arrived before anything was deleted; a flag or a short name of what was to go may be changed, which
+    /// no tool minds.
     #[error("ended by a signal")]
     Interrupted,
     /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or

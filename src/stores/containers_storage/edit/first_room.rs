@@ -11,7 +11,7 @@ pub(super) struct FirstRoom {
     /// Positions of the record files of the images.
     pub(super) image_files: Vec<usize>,
     pub(super) next: usize,
-    /// Tells the images that are deleted: `full_disk::group_of`.
+    /// Tells the images that are deleted: `quarantine_name::group_of`.
     pub(super) group: String,
     /// How long this session has waited for the room.
     pub(super) waited: Duration,

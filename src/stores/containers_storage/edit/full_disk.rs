@@ -9,7 +9,8 @@
 //! so that goes first of what is in the directory. Killed in between, the records name a layer whose
 //! directory is missing, which every tool can remove, and [`Editor::resume`] finishes.
 //!
-//! What starts it is [`Session::save`], where there is no room. The directory's new name: [`quarantine_name`](super::super::quarantine_name).
+//! What starts it is [`Session::save`], where there is no room. The directory's new name tells the layer and the images:
+//! `quarantine_name`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -28,7 +29,7 @@ use super::session::Session;
 use super::to_delete::{self, LayerToDelete};
 use crate::model::display;
 use crate::stores::containers_storage::chains::DEEPEST;
-use crate::stores::containers_storage::quarantine_name::{group_of, ids_of, is_in_group, names_of};
+use crate::stores::containers_storage::quarantine_name::{ids_of, is_in_group, names_of};
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::sys::root::Root;
 use crate::sys::{btrfs, stop, xfs};
@@ -181,26 +182,32 @@ fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
 }
 
 impl Session<'_> {
-    /// Permits to empty layers of images that were proven, should there be no room for their records.
-    pub(super) fn offer(&mut self, images: &[ImageRecord], image_files: &[usize], layers: &[LayerToDelete]) {
+    /// Permits to empty these layers of images that were proven, should there be no room for their records, which are
+    /// in `image_files`. `tops` has the top layer of each image, and `group` tells the images (`quarantine_name::group_of`).
+    pub(super) fn offer(
+        &mut self,
+        tops: &[Option<&str>],
+        group: String,
+        image_files: &[usize],
+        layers: &[LayerToDelete],
+    ) {
         if self.editor.places.driver != "overlay" {
             return;
         }
         // Whatever is on a layer that goes, goes as well.
         let parents = layers.iter().map(|layer| (layer.id.as_str(), layer.parent.as_deref())).collect();
         let mut images_on: HashMap<&str, usize> = HashMap::new();
-        for image in images {
-            for layer in chain(&parents, image.layer.as_deref()) {
+        for top in tops {
+            for layer in chain(&parents, *top) {
                 *images_on.entry(layer).or_default() += 1;
             }
         }
-        let is_of_all = |layer: &&LayerToDelete| images_on.get(layer.id.as_str()) == Some(&images.len());
+        let is_of_all = |layer: &&LayerToDelete| images_on.get(layer.id.as_str()) == Some(&tops.len());
         let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_of_all);
         // Without a layer of their own the images would not be lost as a whole.
         if first.is_empty() {
             return;
         }
-        let group = group_of(images.iter().map(|image| image.id.as_str()));
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
         self.first_room.offered = first.into_iter().chain(rest).filter(is_named).cloned().collect();
         self.first_room.image_files = image_files.to_vec();
@@ -456,23 +463,20 @@ impl Session<'_> {
 
     /// The records of the images are gone already: the layer goes with those that are on it.
     fn delete_lost_layers(&mut self, lost: &str, group: &str) -> Result<(), Error> {
-        // No image is left: a made-up id stands for all, so that they count as one group.
-        let id = format!("{group:0<64}");
         let parents = self.parents();
         let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
         let layers = self.records.layers.iter().map(|layer| &layer.id);
         let tops = layers.filter(|top| !has_child.contains(top.as_str()));
         let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
-        let on =
-            |top: &String| ImageRecord { id: id.clone(), layer: Some(top.clone()), ..ImageRecord::default() };
+        // As if an image were on each.
+        let on = |top: &String| ImageRecord { layer: Some(top.clone()), ..ImageRecord::default() };
         let images: Vec<_> = tops.map(on).collect();
         let records = &self.records;
         let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
         self.outside.prove_layers(&layers)?;
         let to_delete = self.prove_layers(&layers)?;
-        if let Some(first) = to_delete.first() {
-            self.offer(&images, &[first.file], &to_delete);
-        }
+        let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
+        self.offer(&tops, group.to_owned(), &[], &to_delete);
         self.delete_proven(&to_delete)
     }
 }

@@ -14,6 +14,7 @@ use super::session::Session;
 use super::to_delete;
 use crate::model::Owner;
 use crate::stores::containers_storage::places::RecordKind;
+use crate::stores::containers_storage::quarantine_name::group_of;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
 use crate::stores::containers_storage::{cri_o, owner};
 
@@ -50,7 +51,8 @@ impl PlannedImage {
 }
 
 impl Editor {
-    /// Deletes images and the layers that only they need: all or none.
+    /// Deletes images and the layers that only they need: all or none, unless it is stopped between two record
+    /// files.
     ///
     /// # Errors
     /// [`Error::Refused`] where a container (of any owner) uses one, where one changed after it
@@ -99,7 +101,9 @@ impl Session<'_> {
         let ids = images.iter().map(|image| image.id.clone()).collect();
         self.intend(Intent { images: ids, layers, ..Intent::default() });
 
-        self.offer(&images, &files, &to_delete);
+        let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
+        let group = group_of(images.iter().map(|image| image.id.as_str()));
+        self.offer(&tops, group, &files, &to_delete);
         for (image, file) in images.iter().zip(&files) {
             self.records.remove(*file, &image.id)?;
         }

@@ -163,7 +163,8 @@ impl<'e> Session<'e> {
             && !self.records.layers.iter().any(|layer| layer.incomplete)
     }
 
-    /// Rewrites a record file: token, file, token.
+    /// Rewrites a record file: token, file, token. Without the room for it, and without a reserve file, it empties the
+    /// layers that were offered, one after the other ([`super::full_disk`]).
     pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
         let at = &self.records.files[file];
         let (kind, content, name) = (at.kind, at.table.to_bytes(), at.name.clone());

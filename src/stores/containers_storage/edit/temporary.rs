@@ -13,7 +13,7 @@ use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::mounted::{Evidence, Read};
 use crate::model::{Consistency, Orphan, Verdict, is_old_enough};
-use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
+use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess};
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::leaks::age;
@@ -88,12 +88,12 @@ impl Editor {
 }
 
 /// Who has a file below `path` open, or may come back to it.
-fn presence(all: &Processes, path: &Path) -> Presence {
+fn presence(all: &Processes, path: &Path) -> UseByProcess {
     match all.holding(path) {
-        Some(process) => Presence::Somebody(process.describe()),
+        Some(process) => UseByProcess::Somebody(process.describe()),
         None if !path.parent().is_some_and(|at| all.sees_all_that_reach(at)) => {
-            Presence::Unknown("not all processes can be inspected")
+            UseByProcess::Unknown("not all processes can be inspected")
         }
-        None => Presence::Nobody { maker: all.running(&TOOLS).map(|process| process.describe()) },
+        None => UseByProcess::Nobody { maker: all.running(&TOOLS).map(|process| process.describe()) },
     }
 }

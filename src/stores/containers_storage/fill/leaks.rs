@@ -8,7 +8,7 @@ use super::Filler;
 use crate::model::Orphan;
 use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
-use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
+use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess};
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::quarantine_name;
@@ -45,7 +45,7 @@ impl Filler<'_> {
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
             doubt: None,
-            presence: Presence::Unknown("not checked"),
+            presence: UseByProcess::Unknown("not checked"),
         }
     }
 
@@ -80,7 +80,7 @@ impl Filler<'_> {
             known.doubt = (what == Orphan::VarTmp).then(doubt).flatten();
             known.presence = match what {
                 Orphan::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
-                    leaks::Presence::Somebody("podman's own database".into())
+                    leaks::UseByProcess::Somebody("podman's own database".into())
                 }
                 Orphan::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
                 Orphan::GraphrootTmp | Orphan::VarTmp => self.presence("", Some(&unit.path), &TOOLS),
@@ -161,23 +161,23 @@ impl Filler<'_> {
 
     /// Who belongs to the container `id`, or has a file below `path` open.
     /// `makers` are programs that may be making it right now.
-    pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
+    pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> UseByProcess {
         if self.snapshot.places.foreign {
-            return Presence::Unknown("this is another machine's disk");
+            return UseByProcess::Unknown("this is another machine's disk");
         }
         let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
-            return Presence::Unknown("/proc cannot be read");
+            return UseByProcess::Unknown("/proc cannot be read");
         };
         if let Some(user) = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path))) {
-            return Presence::Somebody(user.describe());
+            return UseByProcess::Somebody(user.describe());
         }
         let sees_all = match path.and_then(Path::parent) {
             Some(directory) => all.sees_all_that_reach(directory),
             None => all.sees_all(),
         };
         match sees_all {
-            true => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
-            false => Presence::Unknown("not all processes can be inspected"),
+            true => UseByProcess::Nobody { maker: all.running(makers).map(|process| process.describe()) },
+            false => UseByProcess::Unknown("not all processes can be inspected"),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::Filler;
 use crate::model::{Consistency, Finding, ImageIx, LeakClass, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
-use crate::stores::containers_storage::leaks::{self, Presence};
+use crate::stores::containers_storage::leaks::{self, UseByProcess};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::leaks::{GRACE, Judgement, age};
@@ -214,7 +214,7 @@ impl Filler<'_> {
             }
             let of = |evidence: String| Judgement::of(LeakClass::StaleMountpoints, evidence);
             let judged = match self.presence("", None, &[]) {
-                Presence::Unknown(why) => {
+                UseByProcess::Unknown(why) => {
                     of(format!("counted as mounted, but no visible mount is there: {why}"))
                         .with(Verdict::Report)
                 }

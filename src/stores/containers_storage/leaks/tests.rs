@@ -15,11 +15,11 @@ const QUIET: Circumstances = Circumstances {
     has_database: true,
     lost_container: None,
     doubt: None,
-    presence: Presence::Unknown("not checked"),
+    presence: UseByProcess::Unknown("not checked"),
 };
 
-fn nobody(maker: Option<&str>) -> Presence {
-    Presence::Nobody { maker: maker.map(str::to_owned) }
+fn nobody(maker: Option<&str>) -> UseByProcess {
+    UseByProcess::Nobody { maker: maker.map(str::to_owned) }
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn orphans_by_circumstance() {
 fn what_processes_use_stays() {
     use Verdict::{Keep, Reclaim, Report};
     let young = Some(SignedDuration::from_mins(5));
-    let somebody = || Presence::Somebody("conmon (pid 7)".into());
-    let unknown = || Presence::Unknown("this is another machine's disk");
+    let somebody = || UseByProcess::Somebody("conmon (pid 7)".into());
+    let unknown = || UseByProcess::Unknown("this is another machine's disk");
     let cases = [
         (Orphan::ContainerDirectory, nobody(None), QUIET.age, Reclaim),
         (Orphan::ContainerDirectory, nobody(Some("crio")), young, Reclaim),
@@ -114,8 +114,8 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
         Just(Consistency::Damaged)
     ];
     let presence = prop_oneof![
-        Just(Presence::Unknown("why")),
-        Just(Presence::Somebody("who".into())),
+        Just(UseByProcess::Unknown("why")),
+        Just(UseByProcess::Somebody("who".into())),
         Just(nobody(None)),
         Just(nobody(Some("podman"))),
     ];
@@ -148,7 +148,7 @@ proptest! {
         if verdict == Verdict::Reclaim {
             prop_assert!(!known.mounted);
             prop_assert!(outside || known.consistency == Consistency::Consistent);
-            let nobody = matches!(known.presence, Presence::Nobody { .. });
+            let nobody = matches!(known.presence, UseByProcess::Nobody { .. });
             prop_assert!(!by_process || nobody);
             let guarded = matches!(what, Orphan::Staging | Orphan::TempDirectory);
             prop_assert!(!guarded || known.lock_held != Some(true));
@@ -206,12 +206,12 @@ fn volumes() {
 
 #[test]
 fn containers_in_the_making_are_left_alone() {
-    let nobody = || Presence::Nobody { maker: None };
-    let crio = || Presence::Nobody { maker: Some("crio (pid 1)".into()) };
+    let nobody = || UseByProcess::Nobody { maker: None };
+    let crio = || UseByProcess::Nobody { maker: Some("crio (pid 1)".into()) };
     let hours = |hours| Some(SignedDuration::from_hours(hours));
     assert!(external_container(hours(30), false, &nobody()).is_some());
     assert!(external_container(hours(30), true, &nobody()).is_none());
-    assert!(external_container(hours(30), false, &Presence::Somebody("buildah".into())).is_none());
+    assert!(external_container(hours(30), false, &UseByProcess::Somebody("buildah".into())).is_none());
     assert!(external_container(hours(23), false, &nobody()).is_none());
     assert!(external_container(None, false, &nobody()).is_none());
     assert!(unknown_to_podman(hours(1)).is_some());
