@@ -7,7 +7,7 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Options, OrphanAt, ReserveFile};
+use layersweep::stores::containers_storage::edit::{Error, Options, OrphanAt, Refusal, ReserveFile};
 use serde_json::Value;
 
 use crate::support;
@@ -93,7 +93,7 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     // An image that has no room to give says so without the reserve file, and nothing is changed.
     let other = named(&store.images(), "other");
     let error = edit::editor(&store).delete_images(&[edit::planned(&other)]).unwrap_err();
-    assert!(error.is_no_space(), "{error}");
+    assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
     assert_eq!(store.images().len(), 6);
     let options = || Options { reserve_files: reserve_file.clone(), ..Options::default() };
     let editor = edit::with(&store, options());
@@ -200,9 +200,7 @@ fn full_in_the_middle() {
         } else {
             let error = result.unwrap_err();
             assert!(error.is_no_space(), "{step}: {error}");
-            let layersweep::stores::containers_storage::edit::Error::Stopped { done, .. } = &error else {
-                panic!("{error}")
-            };
+            let Error::Stopped { done, .. } = &error else { panic!("{error}") };
             assert_eq!((done.images.len(), done.layers.len()), (1, 0), "{step}");
             assert_eq!(resumed().layers.len(), 1, "{step}");
         }

@@ -253,11 +253,11 @@ impl Session<'_> {
         self.remove_dead_temporary_records()?;
         let needed = self.needed_bytes(layers);
         if !self.is_worth_it(layers, needed) {
-            // Who planned was told what the first has to free.
-            return match self.editor.first_frees() {
-                Some(_) => Err(Refusal::MakesNoRoom { bytes: 2 * needed }.into()),
-                None => Ok(false),
-            };
+            // Nothing is deleted yet, and who planned was told what the first has to free.
+            if self.done.is_unnamed() && self.editor.first_frees().is_some() {
+                return Err(Refusal::MakesNoRoom { bytes: 2 * needed }.into());
+            }
+            return Ok(false);
         }
         if self.is_another_unfinished() {
             tracing::warn!(
