@@ -183,7 +183,7 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
         out.push_str(&format!("  digest  {}\n", safe(digest)));
     }
     out.push_str(&format!(
-        "  created {} ago; total {}, shared {}, exclusive {}, fair share {}; the runtime lists {}\n",
+        "  created {} ago; total {}, shared {}, exclusive {}, fair share {}; listed as {}\n",
         age(image.created_at, document.header.generated_at),
         bytes(image.total_bytes),
         bytes(image.shared_bytes),

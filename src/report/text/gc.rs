@@ -12,6 +12,7 @@ use super::table::Table;
 use crate::model::OutcomeKind;
 use crate::model::display::{count, listed};
 use crate::model::plan::Phase;
+use crate::model::rules::Rule;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
@@ -54,6 +55,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&ending(document));
+    if document.header.kind == "rm" && document.outcome == OutcomeKind::NotReached {
+        out.push_str(remedy(document));
+    }
     if document.header.kind == "gc" && document.outcome == OutcomeKind::NotReached {
         match document.believed_bytes {
             Some(believed) if believed >= document.wanted_bytes => {
@@ -66,6 +70,14 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
         }
     }
     out
+}
+
+/// What a person can do about an image that `rm` has kept.
+fn remedy(document: &GcDoc) -> &'static str {
+    if document.kept.iter().any(|kept| kept.rule == Rule::InUse.as_str()) {
+        return "An image in use can be deleted after its containers (podman rm, crictl rm).\n";
+    }
+    ""
 }
 
 /// Why what is left stays.

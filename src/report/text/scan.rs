@@ -5,6 +5,7 @@ use super::images::images;
 use super::screen::Screen;
 use super::table::Table;
 use super::usage::{filesystem_line, store_line};
+use crate::model::display::count;
 use crate::report::json::{LeakDoc, ScanDoc};
 
 /// The whole scan.
@@ -43,12 +44,12 @@ pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     out.push_str(&leaks(&document.leaks));
     let totals = &document.totals;
     out.push_str(&format!(
-        "\n{} images ({} unused), {} layers, {} containers, {} findings; {} on disk, {} reclaimable\n",
-        totals.images,
+        "\n{} ({} unused), {}, {}, {}; {} on disk, {} reclaimable\n",
+        count(totals.images, "image", "images"),
         totals.images_unused,
-        totals.layers,
-        totals.containers,
-        totals.leaks,
+        count(totals.layers, "layer", "layers"),
+        count(totals.containers, "container", "containers"),
+        count(totals.leaks, "leak", "leaks"),
         bytes(totals.bytes),
         bytes(totals.reclaimable_bytes),
     ));
