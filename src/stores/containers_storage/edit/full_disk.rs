@@ -6,13 +6,21 @@
 //! as a whole, by which the image is lost and fails wherever it is run, and only then emptied; after it, as
 //! far as that was too little, the layers below it. Of several images that go together it is the topmost layer
 //! that all of them have: all are lost by one rename. podman looks for a layer in the middle by its `link` file,
-//! so that goes first of what is in the directory. Killed in between, the records name a layer whose
-//! directory is missing, which every tool can remove, and [`Editor::resume`] finishes.
+//! so that goes first of what is in the directory.
 //!
-//! What starts it is [`Session::save`], where there is no room. The directory's new name tells the layer and the images:
-//! `quarantine_name`.
+//! What starts it is [`Session::save`], where there is no room. The directory's new name tells the layer and the images
+//! (`quarantine_name`). As long as the layer has a record, the directory stays, however empty: it is the sign by which
+//! [`Editor::resume`] finishes, and no leak.
+//!
+//! | killed after | what is found | what is done |
+//! |---|---|---|
+//! | the note | all as it was | nothing |
+//! | the rename | a quarantined directory with its `link` | it gets its name back |
+//! | `link` is unlinked | one without; the images are lost, and every tool can remove them | they are deleted |
+//! | the images' records are written | the same, and no image on the layer | it and the layers on it are deleted |
+//! | the layers' records are written | a quarantined directory of no layer | it is removed |
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,20 +30,16 @@ use walkdir::WalkDir;
 use super::directory::Directory;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::image::PlannedImage;
 use super::records::RecordFile;
-use super::resume::IsKept;
 use super::session::Session;
-use super::to_delete::{self, LayerToDelete};
+use super::to_delete::{LayerToDelete, chain};
 use crate::model::display;
-use crate::stores::containers_storage::chains::DEEPEST;
-use crate::stores::containers_storage::quarantine_name::{ids_of, is_in_group, names_of};
-use crate::stores::containers_storage::records::ImageRecord;
+use crate::stores::containers_storage::quarantine_name::{ids_of, names_of};
 use crate::sys::root::Root;
 use crate::sys::{btrfs, stop, xfs};
 
 /// By this file of a layer podman finds its directory again.
-const LINK: &str = "link";
+pub(super) const LINK: &str = "link";
 
 /// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
 /// file while as much is free as a new chunk of inodes and the trees above might take.
@@ -54,15 +58,6 @@ const KEPT: u64 = 16 << 20;
 /// long a session waits for that in all, with the locks held.
 const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
-
-type Parents<'a> = HashMap<&'a str, Option<&'a str>>;
-
-/// A layer and those below it, as far as their parents are known.
-fn chain<'a>(parents: &Parents<'a>, top: Option<&'a str>) -> impl Iterator<Item = &'a str> {
-    let known = |id: &str| parents.get_key_value(id).map(|(id, parent)| (*id, *parent));
-    let below = move |(_, parent): &(&'a str, Option<&'a str>)| known((*parent)?);
-    std::iter::successors(top.and_then(known), below).map(|(id, _)| id).take(DEEPEST)
-}
 
 impl Editor {
     /// Places and names of directories that a killed run of ours was emptying.
@@ -174,11 +169,6 @@ fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fa
         }
     }
     Err(last.unwrap_or_else(|| Fault::new("renaming", layers.path().join(layer), rustix::io::Errno::EXIST)))
-}
-
-/// Whether nothing was removed yet from a renamed directory. podman may have found it under its new name.
-fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
-    layers.below(name)?.map_or(Ok(false), |renamed| renamed.has(LINK))
 }
 
 impl Session<'_> {
@@ -345,7 +335,7 @@ impl Session<'_> {
 
     /// Removes what is in a quarantined directory; the directory itself is the sign of what was
     /// begun, and stays until that is finished.
-    fn empty(&mut self, place: usize, name: &str) -> Result<(), Error> {
+    pub(super) fn empty(&mut self, place: usize, name: &str) -> Result<(), Error> {
         let layers = self.places[place].layers.as_ref();
         let Some(directory) = layers.map(|layers| layers.below(name)).transpose()?.flatten() else {
             return Ok(());
@@ -372,112 +362,6 @@ impl Session<'_> {
             }
         }
         self.first_room.offered.clear();
-    }
-
-    /// Finishes what a killed run began: the images on the layer that this was are lost, and their deletion was
-    /// decided and proven then. What is left of the layer goes in any case; the records of the images if nothing
-    /// uses them, and nobody keeps them since.
-    pub(super) fn finish_quarantined(
-        &mut self,
-        place: usize,
-        name: &str,
-        is_kept: IsKept<'_>,
-    ) -> Result<(), Error> {
-        let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
-        let (Some(layers), Some((begins, group))) = (layers, ids_of(name)) else { return Ok(()) };
-        if self.records.layer(name).is_some() {
-            return Ok(());
-        }
-        let Some(lost) = self.lost_layer(&layers, begins)? else {
-            return self.reclaim_layer_directory(place, name);
-        };
-        self.prove_directory_unmounted(place, name, &Default::default())?;
-        if is_whole(&layers, name)? {
-            layers.rename(name, &layers, &lost)?;
-            self.done.removed += 1;
-            return Ok(());
-        }
-        self.empty(place, name)?;
-        self.first_room.quarantined.push((place, name.to_owned()));
-        let images = self.images_on(&lost);
-        if images.is_empty() {
-            self.delete_lost_layers(&lost, group)?;
-            // Else its directory is the only sign of what is left.
-            if self.records.layer(&lost).is_none() {
-                self.remove_quarantined();
-            }
-            return Ok(());
-        }
-        let goes = |image: &&ImageRecord| {
-            is_in_group(group, &image.id) && !is_kept(&image.id, &image.names, &image.digests)
-        };
-        let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
-        let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
-        if !planned.is_empty() {
-            self.delete_images(&planned)?;
-        }
-        if planned.len() < images.len() {
-            // Pinned since, or other images that came to the layer.
-            tracing::warn!(
-                layer = lost,
-                "images are kept that have lost a layer; remove them and pull them again"
-            );
-        }
-        self.remove_quarantined();
-        Ok(())
-    }
-
-    /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again
-    /// meanwhile.
-    fn lost_layer(&self, layers: &Directory, begins: &str) -> Result<Option<String>, Fault> {
-        let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins));
-        let Some(id) = id else { return Ok(None) };
-        Ok((!layers.has(id)?).then(|| id.clone()))
-    }
-
-    /// It is no sign of a deletion that has to be finished.
-    pub(super) fn prove_finished(&self, place: usize, name: &str) -> Result<(), Error> {
-        let (Some(layers), Some((begins, _))) = (&self.places[place].layers, ids_of(name)) else {
-            return Ok(());
-        };
-        match self.lost_layer(layers, begins)? {
-            Some(id) => Err(Refusal::Recorded { id }.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// The images that have a layer, under their own or a mapped top layer.
-    fn images_on(&self, layer: &str) -> Vec<ImageRecord> {
-        let parents = self.parents();
-        let is_on_it = |image: &&ImageRecord| {
-            let mut tops = image.layer.iter().chain(&image.mapped_layers);
-            tops.any(|top| chain(&parents, Some(top)).any(|id| id == layer))
-        };
-        self.records.images.iter().filter(is_on_it).cloned().collect()
-    }
-
-    fn parents(&self) -> Parents<'_> {
-        let layers = self.records.layers.iter();
-        layers.map(|layer| (layer.id.as_str(), layer.parent.as_deref())).collect()
-    }
-
-    /// The records of the images are gone already: the layer goes with those that are on it.
-    fn delete_lost_layers(&mut self, lost: &str, group: &str) -> Result<(), Error> {
-        let parents = self.parents();
-        let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
-        let layers = self.records.layers.iter().map(|layer| &layer.id);
-        let tops = layers.filter(|top| !has_child.contains(top.as_str()));
-        let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
-        // As if an image were on each.
-        let on = |top: &String| ImageRecord { layer: Some(top.clone()), ..ImageRecord::default() };
-        let images: Vec<_> = tops.map(on).collect();
-        let records = &self.records;
-        let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
-        self.outside.prove_layers(&layers)?;
-        let to_delete = self.prove_layers(&layers)?;
-        let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
-        self.offer(&tops, group.to_owned(), &[], &to_delete);
-        self.delete_proven(&to_delete)
     }
 }
 

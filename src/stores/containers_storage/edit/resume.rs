@@ -1,16 +1,21 @@
 //! Finishes the deletions of a killed run of ours.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::deleted::Deleted;
-use super::directory;
+use super::directory::{self, Directory};
 use super::editor::Editor;
-use super::error::Error;
+use super::error::{Error, Fault, Refusal};
+use super::full_disk::LINK;
+use super::image::PlannedImage;
 use super::intent::{Intent, LayerIdentity};
 use super::mounted::Read;
 use super::session::Session;
+use super::to_delete::{self, Parents, chain};
 use super::trash::{self, Trash};
 use crate::stores::containers_storage::places::RecordKind;
+use crate::stores::containers_storage::quarantine_name::{ids_of, is_in_group};
+use crate::stores::containers_storage::records::ImageRecord;
 
 /// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
 /// for example.
@@ -83,6 +88,11 @@ impl Editor {
         }
         Ok(done)
     }
+}
+
+/// Whether nothing was removed yet from a renamed directory. podman may have found it under its new name.
+fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
+    layers.below(name)?.map_or(Ok(false), |renamed| renamed.has(LINK))
 }
 
 impl Session<'_> {
@@ -189,5 +199,111 @@ impl Session<'_> {
             self.remove_layer_data(id)?;
         }
         Ok(())
+    }
+
+    /// Finishes what a killed run began: the images on the layer that this was are lost, and their deletion was
+    /// decided and proven then. What is left of the layer goes in any case; the records of the images if nothing
+    /// uses them, and nobody keeps them since.
+    pub(super) fn finish_quarantined(
+        &mut self,
+        place: usize,
+        name: &str,
+        is_kept: IsKept<'_>,
+    ) -> Result<(), Error> {
+        let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
+        let (Some(layers), Some((begins, group))) = (layers, ids_of(name)) else { return Ok(()) };
+        if self.records.layer(name).is_some() {
+            return Ok(());
+        }
+        let Some(lost) = self.lost_layer(&layers, begins)? else {
+            return self.reclaim_layer_directory(place, name);
+        };
+        self.prove_directory_unmounted(place, name, &Default::default())?;
+        if is_whole(&layers, name)? {
+            layers.rename(name, &layers, &lost)?;
+            self.done.removed += 1;
+            return Ok(());
+        }
+        self.empty(place, name)?;
+        self.first_room.quarantined.push((place, name.to_owned()));
+        let images = self.images_on(&lost);
+        if images.is_empty() {
+            self.delete_lost_layers(&lost, group)?;
+            // Else its directory is the only sign of what is left.
+            if self.records.layer(&lost).is_none() {
+                self.remove_quarantined();
+            }
+            return Ok(());
+        }
+        let goes = |image: &&ImageRecord| {
+            is_in_group(group, &image.id) && !is_kept(&image.id, &image.names, &image.digests)
+        };
+        let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
+        let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
+        if !planned.is_empty() {
+            self.delete_images(&planned)?;
+        }
+        if planned.len() < images.len() {
+            // Pinned since, or other images that came to the layer.
+            tracing::warn!(
+                layer = lost,
+                "images are kept that have lost a layer; remove them and pull them again"
+            );
+        }
+        self.remove_quarantined();
+        Ok(())
+    }
+
+    /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again
+    /// meanwhile.
+    fn lost_layer(&self, layers: &Directory, begins: &str) -> Result<Option<String>, Fault> {
+        let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins));
+        let Some(id) = id else { return Ok(None) };
+        Ok((!layers.has(id)?).then(|| id.clone()))
+    }
+
+    /// It is no sign of a deletion that has to be finished.
+    pub(super) fn prove_finished(&self, place: usize, name: &str) -> Result<(), Error> {
+        let (Some(layers), Some((begins, _))) = (&self.places[place].layers, ids_of(name)) else {
+            return Ok(());
+        };
+        match self.lost_layer(layers, begins)? {
+            Some(id) => Err(Refusal::Recorded { id }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The images that have a layer, under their own or a mapped top layer.
+    fn images_on(&self, layer: &str) -> Vec<ImageRecord> {
+        let parents = self.parents();
+        let is_on_it = |image: &&ImageRecord| {
+            let mut tops = image.layer.iter().chain(&image.mapped_layers);
+            tops.any(|top| chain(&parents, Some(top)).any(|id| id == layer))
+        };
+        self.records.images.iter().filter(is_on_it).cloned().collect()
+    }
+
+    fn parents(&self) -> Parents<'_> {
+        let layers = self.records.layers.iter();
+        layers.map(|layer| (layer.id.as_str(), layer.parent.as_deref())).collect()
+    }
+
+    /// The records of the images are gone already: the layer goes with those that are on it.
+    fn delete_lost_layers(&mut self, lost: &str, group: &str) -> Result<(), Error> {
+        let parents = self.parents();
+        let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
+        let layers = self.records.layers.iter().map(|layer| &layer.id);
+        let tops = layers.filter(|top| !has_child.contains(top.as_str()));
+        let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
+        // As if an image were on each.
+        let on = |top: &String| ImageRecord { layer: Some(top.clone()), ..ImageRecord::default() };
+        let images: Vec<_> = tops.map(on).collect();
+        let records = &self.records;
+        let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
+        self.outside.prove_layers(&layers)?;
+        let to_delete = self.prove_layers(&layers)?;
+        let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
+        self.offer(&tops, group.to_owned(), &[], &to_delete);
+        self.delete_proven(&to_delete)
     }
 }

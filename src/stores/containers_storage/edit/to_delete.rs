@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 
 /// A layer and what the proof has found out about it.
@@ -64,6 +65,16 @@ pub(super) fn layers_of(
         }
     }
     to_delete
+}
+
+/// Layers and their parents.
+pub(super) type Parents<'a> = HashMap<&'a str, Option<&'a str>>;
+
+/// A layer and those below it, as far as their parents are known.
+pub(super) fn chain<'a>(parents: &Parents<'a>, top: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+    let known = |id: &str| parents.get_key_value(id).map(|(id, parent)| (*id, *parent));
+    let below = move |(_, parent): &(&'a str, Option<&'a str>)| known((*parent)?);
+    std::iter::successors(top.and_then(known), below).map(|(id, _)| id).take(DEEPEST)
 }
 
 #[cfg(test)]
