@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command (`cargo nextest run --test border`) on a node with misleading configuration:
+# Runs a command (`cargo nextest run border::`) on a node with misleading configuration:
 # runtimes with other roots, pinned images of every name, files that are no TOML, a kubelet, pods and
 # sockets. A test that fails here depends on the machine that it runs on.
 # They exist only in this command's mount namespace; the machine's own files are not changed.

@@ -18,11 +18,11 @@ command -v faketime >/dev/null || {
 }
 if [ "${1:-}" != inside ]; then
     cargo build --locked
-    cargo test --locked --test report --no-run
+    cargo test --locked --test main --no-run
     page=$(mktemp --suffix .html)
     trap 'rm -f "$page"' EXIT
     unshare --mount --propagation private "$0" inside "$page"
-    LAYERSWEEP_PICTURE_OF=$page cargo test --locked --quiet --test report -- --ignored --exact report_html::pictures
+    LAYERSWEEP_PICTURE_OF=$page cargo test --locked --quiet --test main -- --ignored --exact report::report_html::pictures
     ls -l docs/pictures
     exit 0
 fi

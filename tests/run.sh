@@ -36,7 +36,7 @@ if cargo nextest --version >/dev/null 2>&1; then
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
         # No test may depend on the machine; checked with those that read most of it.
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
-            --test history --test stores --test gc -E 'test(/^(diff_command|fixtures_read|protection)::/)'
+            -E 'test(/^(history::diff_command|stores::fixtures_read|gc::protection)::/)'
     fi
     exit
 fi

@@ -7,6 +7,7 @@
 
 mod crio;
 #[path = "../../tests/support/mod.rs"]
+#[allow(dead_code, unused_imports, clippy::unwrap_used)] // the tests use the rest, and talk to their reader
 mod support;
 
 use std::path::Path;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use layersweep::stores::containers_storage::edit::{PlannedImage, Refusal};
 use serde_json::Value;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, deleted, name, rule};
 use support::loopfs::Fs;
 use support::program::{self, Run, list, number, text, texts};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{self, GcNode};
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};

@@ -78,7 +78,7 @@ fn an_exchanged_store_leads_root_to_no_victim() {
         r#"{STORE}
 for looks in 1 2 3 4 5 6 7 8 9 10; do
     rm -f watching
-    as_alice EXCHANGES_AFTER=$looks "$test" --ignored --exact border_symlinks::exchanger >/dev/null 2>&1 &
+    as_alice EXCHANGES_AFTER=$looks "$test" --ignored --exact border::border_symlinks::exchanger >/dev/null 2>&1 &
     exchanger=$!
     while [ ! -e watching ]; do sleep 0.01; done
     "$program" --state-dir /home/state sweep --delete --class graphroot-tmp --min-age 0s -y >>/home/told 2>&1 || true
@@ -186,7 +186,7 @@ fn a_filesystem_in_a_home_that_never_answers_is_not_waited_for() {
 mkdir -p .config && chown 5001:5001 .config
 as_alice mkdir -p {layer} /var/tmp/oci1234567
 as_alice touch {link}
-FUSE_AT={at} "$test" --ignored --exact border_symlinks::silent_filesystem >/dev/null 2>&1 &
+FUSE_AT={at} "$test" --ignored --exact border::border_symlinks::silent_filesystem >/dev/null 2>&1 &
 while [ ! -e /home/ready ]; do sleep 0.01; done
 cd /
 make_store /var/lib/containers/storage

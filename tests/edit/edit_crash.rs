@@ -104,7 +104,7 @@ pub fn kill_at(store: &Store, recipe: Recipe, target: &str, notes: &Path, step: 
     let mut command = Command::new(std::env::current_exe().unwrap());
     let recipe = Recipe::ALL.iter().position(|known| *known as usize == recipe as usize).unwrap();
     command
-        .args(["edit_crash::victim", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["edit::edit_crash::victim", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env("VICTIM_DIES_AT", step.to_string())
         .env("VICTIM_RECIPE", recipe.to_string())
         .env("VICTIM_GRAPHROOT", store.root())

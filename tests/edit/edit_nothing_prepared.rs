@@ -15,7 +15,7 @@ use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{Options, OrphanAt, PlannedImage};
 use serde_json::{Value, json};
 
-use crate::edit_crash::{Recipe, kill_at};
+use crate::edit::edit_crash::{Recipe, kill_at};
 use crate::support;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::{Behaviour, CriServer, Listing, Removal};
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};

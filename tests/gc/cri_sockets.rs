@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cri_server;
+use crate::support::cri_server;
 use cri_server::Broken;
 use layersweep::cri::discover::{Candidate, ask};
 use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options};

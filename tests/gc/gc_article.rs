@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::article::ArticleNode;
 use cri_server::gc_node::{assert_exact, deleted};
 use layersweep::policy::compare::Prediction;

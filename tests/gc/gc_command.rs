@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, IN_USE, assert_exact, deleted, name, rule};
 use support::loopfs::Fs;
 use support::program::{list, text};

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use crate::pods;
 use crate::support;
+use crate::support::pods;
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
 use layersweep::disk::Progress;

@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, IN_USE, deleted, name};
 use serde_json::Value;
 use support::loopfs::Fs;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::{CriServer, Listing, Removal};
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Options};

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::CriServer;
 use cri_server::gc_node::{GcNode, IN_USE, deleted, name};
 use cri_server::podman::Podman;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, assert_recorded, deleted, name, rule};
 use serde_json::Value;
 use support::loopfs::{Fs, LoopFs, MIB};

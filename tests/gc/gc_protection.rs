@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::Removal;
 use cri_server::gc_node::{GcNode, IN_USE, deleted, events, kept, name, rule};
 use serde_json::Value;

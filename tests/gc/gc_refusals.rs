@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, IN_USE, deleted, name, rule};
 use cri_server::{Listing, Removal};
 use rusqlite::Connection;

@@ -5,8 +5,8 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::Removal;
 use cri_server::gc_node::{GcNode, IN_USE, assert_exact, assert_recorded, deleted, kept, name, rule};
 use support::loopfs::Fs;

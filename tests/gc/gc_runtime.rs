@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, assert_exact, assert_recorded, deleted, events, kept, name, rule};
 use cri_server::{Behaviour, Listing, Removal};
 use nix::sys::signal::Signal;

@@ -4,8 +4,8 @@
 
 use std::fs::File;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, IN_USE, assert_exact, deleted, name, rule};
 use support::loopfs::{Fs, MIB};
 use support::program::{list, number, text};

@@ -331,7 +331,7 @@ struct Other(Child);
 impl Other {
     fn writing(dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "records_faults::another_process", "--ignored", "--nocapture"])
+            .args(["--exact", "history::records_faults::another_process", "--ignored", "--nocapture"])
             .env("LAYERSWEEP_TEST_STATE_DIR", dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -247,7 +247,7 @@ struct Other(Child);
 impl Other {
     fn start(what: &str, dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "records_journal::another_process", "--ignored", "--nocapture"])
+            .args(["--exact", "history::records_journal::another_process", "--ignored", "--nocapture"])
             .env("LAYERSWEEP_TEST_JOURNAL", what)
             .env("LAYERSWEEP_TEST_STATE_DIR", dir)
             .stdin(Stdio::piped())
@@ -318,7 +318,7 @@ fn a_run_synchronises_its_records_once() {
         .args(["-f", "-e", "trace=fsync,fdatasync,sync_file_range,syncfs", "-o"])
         .arg(&trace)
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "records_journal::another_process", "--ignored"])
+        .args(["--exact", "history::records_journal::another_process", "--ignored"])
         .env("LAYERSWEEP_TEST_JOURNAL", "once")
         .env("LAYERSWEEP_TEST_STATE_DIR", &node.place.dir)
         .stdout(Stdio::null())

@@ -66,7 +66,7 @@ fn scan_loop() {
 /// The program to kill. It must say `recorded N` on standard output when a scan is saved.
 fn program(state: &Path) -> Command {
     let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["records_kill::scan_loop", "--exact"]).env(STATE, state);
+    program.args(["history::records_kill::scan_loop", "--exact"]).env(STATE, state);
     program
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::CriServer;
 use layersweep::history::RunLock;
 use support::program::{self, Run, layersweep, list, text};

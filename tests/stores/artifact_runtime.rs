@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
-use crate::cri_server;
 use crate::support;
+use crate::support::cri_server;
 use cri_server::Removal;
 use cri_server::gc_node::{GcNode, assert_exact, deleted, name, rule};
 use support::artifacts::{Artifacts, content};

@@ -488,7 +488,13 @@ fn killed_at_every_step_nothing_is_broken() {
         store::succeed(Command::new("cp").arg("-a").arg(&kept).arg(made.artifacts.dir()));
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["artifact_store::victim", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "stores::artifact_store::victim",
+                "--exact",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env("VICTIM_DIES_AT", step.to_string())
             .env("VICTIM_GRAPHROOT", made.node.store.root())
             .env("VICTIM_TARGET", &made.model);

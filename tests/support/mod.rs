@@ -1,6 +1,4 @@
-//! Code shared by integration tests. Each test program compiles its own copy and uses
-//! a part of it.
-#![allow(dead_code)]
+//! Code shared by the tests.
 
 pub mod alice;
 pub mod archive;
@@ -10,6 +8,7 @@ pub mod chunks;
 pub mod containerd;
 pub mod containerd_node;
 pub mod containers;
+pub mod cri_server;
 pub mod du;
 pub mod edit;
 pub mod fair;
@@ -24,6 +23,7 @@ pub mod metrics;
 pub mod node;
 pub mod packages;
 pub mod past;
+pub mod pods;
 pub mod program;
 pub mod report_document;
 pub mod rescan;

@@ -81,13 +81,6 @@ impl Scanner {
         scan
     }
 
-    /// A scan that distrusts what the others left.
-    pub fn full(&self) -> Scan {
-        let scan = self.scan(Some(settled(self.cache(0))), true);
-        self.keep(&scan);
-        scan
-    }
-
     /// What the scans so far left.
     pub fn cache(&self, seed: u64) -> SizeCache {
         let records = scan_records::open(self.state.path());

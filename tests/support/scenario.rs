@@ -62,8 +62,9 @@ impl Scenario {
         made
     }
 
-    /// A big node: `images` images over `layers` layers, every tenth image in use.
+    /// A big node, for the planner's own tests: `images` images over `layers` layers, every tenth image in use.
     #[must_use]
+    #[allow(dead_code)] // src/policy/plan/tests.rs takes this file in
     pub fn big(images: usize, layers: usize) -> Self {
         let own = (layers / images.max(1)).saturating_sub(1).max(1);
         let mut made = Self::forest(&Shape {

@@ -22,7 +22,7 @@ use super::Told;
 use super::assert_exact;
 use super::name;
 use super::policy;
-use crate::cri_server::Removal;
+use crate::support::cri_server::Removal;
 use crate::support::loopfs::Fs;
 
 fn theirs(policy: &Policy) -> KubeletPolicy {

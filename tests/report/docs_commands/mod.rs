@@ -248,7 +248,7 @@ fn what_the_reader_is_told_to_type_works() {
     if !store::require_tools() || !support::require_program("unshare") {
         return;
     }
-    node::inside("docs_commands::what_the_reader_is_told_to_type_works", || {
+    node::inside("report::docs_commands::what_the_reader_is_told_to_type_works", || {
         let pages = documentation();
         let node = node::Prepared::new();
         let mut wrong = Vec::new();

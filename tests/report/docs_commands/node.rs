@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use super::blocks::Bare;
 use super::registry;
-use crate::cri_server::CriServer;
 use crate::support::archive::{self, ImageSpec, LayerSpec};
 use crate::support::containerd::Rig;
 use crate::support::containerd_node::busybox;
+use crate::support::cri_server::CriServer;
 use crate::support::loopfs::MIB;
 use crate::support::past;
 use crate::support::program::{self, Run, text};

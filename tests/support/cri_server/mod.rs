@@ -9,10 +9,6 @@
 //! * Containers are records of containers-storage with the metadata that CRI-O writes. No
 //!   process runs in them; what they are doing stands in `userdata/state.json`, as with CRI-O.
 //!   Containers of podman and buildah are in the store too, and it does not list them.
-//!
-//! A test program takes it in by `#[path = "../support/cri_server/mod.rs"] mod cri_server;` and not by
-//! `support`, so that the others need not compile it.
-#![allow(dead_code, unused_imports)] // each test program uses a part of it
 
 pub mod article;
 mod behaviour;

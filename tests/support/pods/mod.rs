@@ -1,8 +1,5 @@
 //! Pods on a real containerd, made as the kubelet makes them: with its labels, attempts and log
 //! files, a directory for each pod that it knows, and links to the logs.
-//!
-//! A test program takes it in by `#[path = "../support/pods/mod.rs"] mod pods;`.
-#![allow(dead_code)] // each test program uses a part of it
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,7 +1,5 @@
 //! Direct edits of a graphroot: locks, crashes, full disks, other tools at work.
 
-#![allow(clippy::unwrap_used)] // a test talks to its reader
-
 mod edit_crash;
 mod edit_full_disk;
 mod edit_hostile;
@@ -10,5 +8,3 @@ mod edit_layouts;
 mod edit_leftovers;
 mod edit_nothing_prepared;
 mod edit_storm;
-#[path = "../support/mod.rs"]
-mod support;

@@ -1,12 +1,8 @@
 //! Real containerds: what is read of them, and what is deleted there.
 
-#![allow(clippy::unwrap_used)] // a test talks to its reader
-
 mod containerd_agrees;
 mod containerd_fixtures;
 mod containerd_frees;
 mod containerd_scan;
 mod cri_containerd;
 mod gc_containerd;
-#[path = "../support/mod.rs"]
-mod support;

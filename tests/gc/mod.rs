@@ -1,10 +1,6 @@
 //! Deletions through CRI and directly: what goes, what stays, and what is said of it.
 
-#![allow(clippy::unwrap_used)] // a test talks to its reader
-
 mod cri_client;
-#[path = "../support/cri_server/mod.rs"]
-mod cri_server;
 mod cri_sockets;
 mod gc_ages;
 mod gc_article;
@@ -23,10 +19,6 @@ mod gc_runtime;
 mod gc_targets;
 mod kubelet_vectors;
 mod node_pulls;
-#[path = "../support/pods/mod.rs"]
-mod pods;
 mod protection;
-#[path = "../support/mod.rs"]
-mod support;
 mod sweep_command;
 mod timer_day;

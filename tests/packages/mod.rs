@@ -1,0 +1,6 @@
+//! Packages, units and manifests.
+
+mod built;
+mod cluster_files;
+mod packages_node;
+mod packaging_config;
