@@ -46,15 +46,27 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
 /// Whether there is a filesystem whose images have to go by inodes, since bytes are free: warnings for a run
 /// without such a target, which would only say that nothing has to be deleted.
 pub(super) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
-    let all = scan.inventory.filesystems.iter().filter(|one| is_out_of_inodes(one));
-    all.map(|one| Finding {
-        path: one.mount.clone(),
-        message: format!(
-            "no inode is free ({} are used), and no target for inodes is set: `layersweep gc --inodes-high 90` \
-             deletes images until 85% are used",
-            one.inodes
-        ),
-        incomplete: false,
+    let inventory = &scan.inventory;
+    let all = (0..inventory.filesystems.len()).map(FilesystemIx::from);
+    let all = all.filter(|at| is_out_of_inodes(&inventory[*at]));
+    all.map(|at| {
+        let one = &inventory[at];
+        let here = inventory.nodes.iter().filter(|node| node.filesystem == at);
+        let in_stores: u64 = here.map(|node| node.size.inodes).sum();
+        let then = match in_stores < one.inodes / 10 {
+            true => format!(
+                "deleting images frees hardly any; `du -x --inodes {} | sort -n | tail` shows what holds them",
+                shell_word(&one.mount.to_string_lossy())
+            ),
+            false => "and no target for inodes is set: `layersweep gc --inodes-high 90` deletes images until 85% are \
+                      used"
+                .to_owned(),
+        };
+        Finding {
+            path: one.mount.clone(),
+            message: format!("no inode is free ({} are used, {in_stores} of them by the stores), {then}", one.inodes),
+            incomplete: false,
+        }
     })
     .collect()
 }

@@ -169,6 +169,9 @@ pub(super) fn acquire_lock(place: &StateDirectory) -> Result<RunLock, Error> {
     let refused = |error: LockError| {
         Error::refused(error.to_string()).hint(match &error {
             LockError::Held { .. } => "wait until it ends",
+            LockError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "run as root; another state directory (--state-dir DIR) has no pins and no history"
+            }
             LockError::Io { .. } => "name another state directory with --state-dir DIR",
         })
     };

@@ -2,9 +2,9 @@
 
 use crate::history::runs::Event;
 use crate::model::display::bytes;
-use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::PassEnd;
-use crate::model::space::InvalidStats;
+use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
+use crate::model::plan::{FilesystemPlan, PassEnd};
+use crate::model::space::{InvalidStats, Measured};
 use crate::policy::kubelet::{CollectorReport, KubeletEvent};
 
 /// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
@@ -51,19 +51,34 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             events.push(event(KubeletEvent::InvalidDiskCapacity, format!("{mount}: {invalid}")));
         }
         if plan.end == PassEnd::NotReached {
-            let images = outcome.deletions.iter().filter(|one| one.step.target.is_image());
-            let here = images.filter(|one| one.step.filesystem == Some(plan.filesystem));
+            let is_here = |one: &&Deletion| {
+                let gain = one.step.gains.first().map(|gain| gain.filesystem);
+                one.step.filesystem.or(gain) == Some(plan.filesystem)
+            };
+            let here = outcome.deletions.iter().filter(is_here);
             let freed = here.filter_map(|one| one.measured_bytes).sum();
+            let inodes = match plan.wanted.inodes {
+                0 => String::new(),
+                wanted => format!(" and {wanted} inodes"),
+            };
             let message = format!(
-                "{mount}: wanted to free {}, but freed {}: nothing else could go (`layersweep usage` shows what uses \
-                 the rest)",
+                "{mount}: wanted to free {}{inodes}, but freed {}{}: nothing else could go (`layersweep usage` shows \
+                 what uses the rest)",
                 bytes(plan.wanted.bytes),
-                was_freed(freed)
+                was_freed(freed),
+                freed_inodes(plan).map_or_else(String::new, |freed| format!(" and {freed} inodes"))
             );
             events.push(event(KubeletEvent::FreeDiskSpaceFailed, message));
         }
     }
     events
+}
+
+/// Inodes that are free now and were not, where some were wanted.
+fn freed_inodes(plan: &FilesystemPlan) -> Option<u64> {
+    let free = |space: &Option<Measured>| space.as_ref()?.as_ref().ok().map(|space| space.inodes_free);
+    let freed = free(&plan.after)?.saturating_sub(free(&plan.before)?);
+    (plan.wanted.inodes > 0).then_some(freed)
 }
 
 /// What was freed, where others may have written more meanwhile.

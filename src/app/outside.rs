@@ -70,14 +70,14 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Of a scan that has measured its stores.
-    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Self {
+    /// Of a scan that has measured its stores, and of which `freed` bytes have gone since.
+    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx, freed: u64) -> Self {
         let inventory = &scan.inventory;
         let filesystem = &inventory[at];
         let in_stores = refs::size_on_disk(inventory, at).into_iter().fold(0, u64::saturating_add);
         Self {
             mount: filesystem.mount.clone(),
-            used_bytes: filesystem.used_bytes,
+            used_bytes: filesystem.used_bytes.saturating_sub(freed),
             bytes: filesystem.used_bytes.saturating_sub(in_stores),
             parts: parts(scan, other_users, at),
         }

@@ -20,13 +20,14 @@ use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, St
 use crate::history::{Degraded, Note};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
-use crate::model::plan::{Plan, Problem, Step, TargetKind};
+use crate::model::plan::{Phase, Plan, Problem, Step, TargetKind};
 use crate::model::{BackOff, Filesystem, Inventory, OutcomeKind};
 use crate::policy::PolicyKind;
 
 /// Records one run.
 pub(super) struct Recorder<'a> {
     observer: &'a dyn Observer,
+    command: Command,
     state: &'a State,
     /// What earlier runs could not delete; `None`: this run deletes no images.
     context: Option<&'a NodeContext<'a>>,
@@ -76,6 +77,7 @@ impl<'a> Recorder<'a> {
         };
         Self {
             observer,
+            command,
             state,
             context,
             journal: Journal::begin(state.place(), start),
@@ -105,13 +107,19 @@ impl<'a> Recorder<'a> {
             step: problem.phase.as_str().to_owned(),
             message: problem.message.clone(),
         });
+        // What was named and stays.
+        let kept = outcome.plan.kept.iter().filter(|_| self.command == Command::Rm).map(|kept| RunError {
+            id: kept.target.id.clone(),
+            step: Phase::Prove.as_str().to_owned(),
+            message: format!("stays by rule {}: {}", kept.rule.as_str(), kept.detail),
+        });
         let usage =
             outcome.plan.shown().and_then(|shown| outcome.after.get(shown.filesystem.get())?.as_ref().ok());
         let end = RunEnd {
             usage_after_percent: usage.map(|space| two_decimals(space.used_percent())),
             measured_bytes: Some(outcome.measured_bytes()),
             believed_bytes,
-            errors: errors.collect(),
+            errors: errors.chain(kept).collect(),
             filesystems: fullness(&self.journal, inventory),
             ..RunEnd::of(self.state.now(), kind)
         };

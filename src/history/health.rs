@@ -130,7 +130,8 @@ impl Degraded {
     pub fn remedy(&self) -> String {
         match self {
             Self::NotReadable { .. } | Self::NotWritable { .. } => {
-                "run as the owner of the state directory, or name another one with --state-dir".into()
+                "run as root or the owner of the state directory; another one (--state-dir) has no pins and no history"
+                    .into()
             }
             Self::NoDirectory { .. } => {
                 "move the file in its place away, or name another state directory with --state-dir".into()

@@ -89,6 +89,11 @@ impl ScanRequest {
         }
     }
 
+    /// Whether there is anything at a path that was named.
+    pub(super) fn exists(&self, path: &Path) -> bool {
+        !self.sysroot.open(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    }
+
     /// Naming any store switches discovery off.
     pub(super) fn names_stores(&self) -> bool {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
@@ -112,9 +117,10 @@ pub struct Effort {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A named path is not a store.
-    #[error("{} contains no image store", path.display())]
+    #[error("{} {}", path.display(), if *exists { "contains no image store" } else { "does not exist, or is not mounted" })]
     NotAStore {
         path: PathBuf,
+        exists: bool,
         /// What to name instead.
         hint: &'static str,
     },

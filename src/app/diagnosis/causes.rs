@@ -417,7 +417,7 @@ fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause
             let drill = |path: &String| {
                 let is_directory =
                     context.scan.sysroot.open(Path::new(path)).is_ok_and(|root| root.directory().is_ok());
-                let then = format!("; drill down with `du -xh --max-depth=1 {} | sort -h`", shell_word(path));
+                let then = format!("; `layersweep explain {}` shows what is in it", shell_word(path));
                 format!("not container data{}", if is_directory { &then } else { "" })
             };
             let remedy = path.map(drill).unwrap_or_default();

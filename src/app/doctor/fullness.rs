@@ -10,7 +10,7 @@ use crate::app::outside;
 use crate::app::report::thresholds;
 use crate::disk::Progress;
 use crate::model::Filesystem;
-use crate::model::display::bytes;
+use crate::model::display::{bytes, shell_word};
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 use crate::stores::Scan;
@@ -74,8 +74,9 @@ fn judge(
     let passed: Vec<_> = thresholds.iter().filter(is_passed).collect();
     let full = forecast.map(Forecast::full);
     let evicts = passed.iter().any(|one| matches!(one.name, ThresholdName::Eviction { hard: true, .. }));
+    let is_out_of_inodes = filesystem.inodes > 0 && filesystem.inodes_free == 0;
     let status = match full {
-        _ if filesystem.available_bytes == 0 || (evicts && !is_foreign) => Status::Error,
+        _ if filesystem.available_bytes == 0 || is_out_of_inodes || (evicts && !is_foreign) => Status::Error,
         _ if !passed.is_empty() => Status::Warning,
         Some(full) if full.after <= SOON => Status::Warning,
         _ => Status::Ok,
@@ -92,13 +93,19 @@ fn judge(
         message.push_str(&format!("; {forecast}"));
     }
     let remedy = match status {
-        Status::Warning | Status::Error => {
-            "`layersweep usage` shows what holds the space, `layersweep gc --dry-run` what can be deleted; \
-             what is not in any store is deleted by hand"
-        }
-        _ => "",
+        Status::Ok | Status::Note => String::new(),
+        _ if is_out_of_inodes => format!(
+            "`layersweep layers` shows the inodes of layers, `du -x --inodes {} | sort -n | tail` what else holds \
+             them; `layersweep gc --inodes-high 90 --dry-run` what can be deleted",
+            shell_word(&filesystem.mount.to_string_lossy())
+        ),
+        // Of a disk that is looked at from elsewhere nothing is deleted.
+        _ if is_foreign => "`layersweep report` shows what holds the space, and what can be deleted".into(),
+        _ => "`layersweep usage` shows what holds the space, `layersweep gc --dry-run` what can be deleted; what is \
+              not in any store is deleted by hand"
+            .into(),
     };
-    Check::new(NAME, status, "", message, remedy)
+    Check::new(NAME, status, "", message, &remedy)
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl Examination<'_> {
             }
             Err(error) => {
                 let (object, remedy) = match &error {
-                    stores::Error::NotAStore { path, hint } => (path.display().to_string(), *hint),
+                    stores::Error::NotAStore { path, hint, .. } => (path.display().to_string(), *hint),
                     _ => (String::new(), "name a store with --graphroot DIR or --containerd-root DIR"),
                 };
                 self.error(NAME, object, error.to_string(), remedy);

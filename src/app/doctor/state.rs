@@ -85,7 +85,7 @@ impl Examination<'_> {
                 DIRECTORY,
                 object.clone(),
                 message,
-                "run as its owner, mount it writable, or name another directory with --state-dir",
+                "run as root or its owner, or mount it writable; another one (--state-dir) has no pins and no history",
             );
         }
         self.room(&place.dir, object, scan);

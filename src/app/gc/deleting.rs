@@ -125,9 +125,10 @@ impl Gc<'_> {
         Ok((plan, report))
     }
 
-    /// Makes the reserve files of the stores that are edited; where `rm` deletes nothing, it takes no room.
+    /// Makes the reserve files of the stores that are edited; where `rm` deletes no image, it takes no room.
     fn make_reserve_files(&self, planned: &Planned) {
-        let is_needed = self.asked.is_gc() || !planned.result.plan.steps.is_empty();
+        let is_needed =
+            self.asked.is_gc() || planned.result.plan.steps.iter().any(|step| step.target.is_image());
         if self.via == Via::Direct && is_needed && !is_asked() {
             planned.editors.make_reserve_files();
         }

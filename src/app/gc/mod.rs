@@ -30,7 +30,7 @@ use crate::history::runs::{Command, Event};
 use crate::model::Finding;
 use crate::model::display::count;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{PassEnd, Phase, Plan, Problem};
+use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::policy::PolicyKind;
@@ -279,7 +279,7 @@ impl<'a> Gc<'a> {
     /// What the filesystems hold in no store that are still too full after this plan.
     fn outside(&self, plan: &Plan, scan: &Scan) -> Vec<Outside> {
         let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
-        let full: Vec<_> = full.map(|one| one.filesystem).collect();
+        let full: Vec<_> = full.map(|one| (one.filesystem, freed_since_scan(one, scan))).collect();
         let told = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !told || full.is_empty() || is_asked() {
             return Vec::new();
@@ -287,7 +287,7 @@ impl<'a> Gc<'a> {
         // The usual places alone: a timer's run is not to walk a whole disk.
         let other_users =
             outside::measure(self.asked.request, self.command_run.observer, self.asked.config, scan, Some(0));
-        full.into_iter().map(|at| Outside::of(scan, &other_users, at)).collect()
+        full.into_iter().map(|(at, freed)| Outside::of(scan, &other_users, at, freed)).collect()
     }
 
     fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {
@@ -303,6 +303,13 @@ impl<'a> Gc<'a> {
             _ => scanned.exit(),
         }
     }
+}
+
+/// Bytes by which the filesystem is less used than in the scan.
+fn freed_since_scan(plan: &FilesystemPlan, scan: &Scan) -> u64 {
+    let before = scan.inventory[plan.filesystem].available_bytes;
+    let now = plan.after.as_ref().and_then(|space| space.as_ref().ok()).map(|space| space.available_bytes);
+    now.map_or(0, |now| now.saturating_sub(before))
 }
 
 /// A scan once the containers of `gone` are deleted.

@@ -101,11 +101,12 @@ pub(super) fn percent(used: Option<f64>) -> String {
     used.map_or_else(|| "unknown".into(), |used| format!("{used:.2}%"))
 }
 
-/// Lines of at most `width` columns; a word that is longer stays whole, so that it can be copied.
+/// Lines of at most `width` columns; a word that is longer stays whole, so that it can be copied, and so does a
+/// command in backquotes: `gc` without the `--dry-run` on the next line deletes.
 pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let room = width.saturating_sub(indent.len());
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
+    for word in words(text) {
         match lines.last_mut() {
             Some(line) if line.width() + 1 + word.width() <= room => {
                 line.push(' ');
@@ -117,9 +118,32 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
 }
 
+/// What no line ends within: words, and all between two backquotes.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let all = rest?;
+        let is_whole = |end: &usize| all[..*end].matches('`').count() % 2 == 0;
+        let mut spaces = all.match_indices(' ').map(|(at, _)| at);
+        // Of a backquote that stands alone nothing is kept together.
+        let end = spaces.clone().find(is_whole).filter(|_| all.matches('`').count() % 2 == 0);
+        let end = end.or_else(|| spaces.next().filter(|_| all.matches('`').count() % 2 == 1));
+        rest = end.map(|end| &all[end + 1..]);
+        Some(end.map_or(all, |end| &all[..end]))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_is_not_broken() {
+        let text = "see `layersweep gc --dry-run` or that";
+        assert_eq!(wrapped(text, 12, ""), "see\n`layersweep gc --dry-run`\nor that\n");
+        assert_eq!(wrapped("one ` alone", 5, ""), "one `\nalone\n");
+        assert_eq!(wrapped("", 5, ""), "\n");
+    }
 
     #[test]
     fn bytes_have_one_decimal_and_the_right_unit() {

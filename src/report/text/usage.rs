@@ -40,7 +40,8 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
         None => {
             "Each used byte is in one row; layers that several images share are in the first row of these \
              images. RECLAIMABLE is what deleting the unused part of the row frees; in the last line, all unused \
-             images, artifacts and leaks together. `layersweep report` names the largest files and what to do."
+             images, artifacts and leaks together. `layersweep report` says what to do, `layersweep explain DIRECTORY` \
+             what is in one."
         }
     };
     out.push('\n');

@@ -93,6 +93,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ContainerdRoots, Error> {
             if !found.store(request, &config::named(&request.sysroot, root))? {
                 return Err(Error::NotAStore {
                     path: root.clone(),
+                    exists: request.exists(root),
                     hint: "pass the directory that contains `io.containerd.metadata.v1.bolt`",
                 });
             }

@@ -99,6 +99,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         if named && nothing && !found.knows(request, &store.graphroot) {
             return Err(Error::NotAStore {
                 path: store.graphroot.clone(),
+                exists: request.exists(&store.graphroot),
                 hint: "pass the directory that contains `overlay-layers` or `vfs-layers` (graphRoot in \
                        `podman info`)",
             });
