@@ -155,7 +155,10 @@ impl Disk {
     /// Full, killed once the top layer of these images was quarantined, and with room again; returns where the
     /// notes are.
     fn killed(&self, targets: &[String]) -> PathBuf {
-        let notes = self.loopfs.path().join("notes");
+        self.killed_noting(targets, self.loopfs.path().join("notes"))
+    }
+
+    fn killed_noting(&self, targets: &[String], notes: PathBuf) -> PathBuf {
         self.fill();
         let kill = |step| kill_at(&self.store, Recipe::Image, &targets.join(","), &notes, step).unwrap();
         let is_lost = |step| match kill(step).as_str() {
@@ -690,6 +693,26 @@ fn the_sign_of_an_unfinished_deletion_is_not_swept() {
     assert!(kept[0].1.to_string().contains("has a record now"), "{kept:?}");
     editor.resume(&|_, _, _| false).unwrap();
     assert!(!path.exists() && !disk.ids().contains(&target));
+    assert_eq!(edit::podman_ids(store), edit::whole(store));
+}
+
+/// A library's garbage collection takes the quarantined directory for an orphan: the note tells what is left.
+#[test]
+fn without_the_sign_the_note_finishes() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    let state = tempfile::tempdir().unwrap();
+    let notes = disk.killed_noting(std::slice::from_ref(&target), state.path().to_path_buf());
+    for entry in std::fs::read_dir(store.root().join("overlay")).unwrap().flatten() {
+        if entry.file_name().to_str().unwrap().starts_with(QUARANTINED) {
+            store::succeed(Command::new("rm").arg("-r").arg(entry.path()));
+        }
+    }
+    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    editor.resume(&|_, _, _| false).unwrap();
+    assert!(!disk.ids().contains(&target), "it is lost, and was to be deleted");
+    assert!(!editor.is_unfinished());
     assert_eq!(edit::podman_ids(store), edit::whole(store));
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::support;
 use support::containers::Containers;
 use support::fair;
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::program::{self, list, number};
+use support::program::{self, list, number, text};
 use support::store::{self, Store};
 use support::tree;
 
@@ -92,6 +92,53 @@ fn an_imagestore_inside_the_graphroot() {
         assert_eq!(number(bytes, "/total"), tree::du(&graphroot), "{place}: {bytes:#}");
         assert!(number(bytes, "/other") < 100_000, "{place}: {bytes:#}");
     }
+}
+
+/// An imagestore on a disk of its own: the library leaves the tar-splits in the graphroot, and each byte counts
+/// where it is.
+#[test]
+fn an_imagestore_on_a_filesystem_of_its_own() {
+    if !Fs::Ext4.require() {
+        return;
+    }
+    let [own, images] = [(); 2].map(|()| LoopFs::new(Fs::Ext4, 64 * MIB));
+    let (graphroot, imagestore) = (own.path().join("g"), images.path().join("i"));
+    let (layer, image) = ("a".repeat(64), "b".repeat(64));
+    let write = |path: PathBuf, content: &[u8]| {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    };
+    for area in [&graphroot, &imagestore] {
+        std::fs::create_dir_all(area.join("overlay/l")).unwrap();
+        for records in ["layers", "images"] {
+            write(area.join(format!("overlay-{records}/{records}.json")), b"[]");
+            write(area.join(format!("overlay-{records}/{records}.lock")), b"");
+        }
+    }
+    let record = format!("[{{\"id\":\"{layer}\",\"created\":\"2024-01-01T00:00:00Z\"}}]");
+    write(imagestore.join("overlay-layers/layers.json"), record.as_bytes());
+    let record = format!("[{{\"id\":\"{image}\",\"names\":[\"reg.local/a:1\"],\"layer\":\"{layer}\"}}]");
+    write(imagestore.join("overlay-images/images.json"), record.as_bytes());
+    write(imagestore.join("overlay").join(&layer).join("diff/file"), &vec![1; 300_000]);
+    write(graphroot.join("overlay-layers").join(format!("{layer}.tar-split.gz")), &vec![1; 50_000]);
+    let config = own.path().join("storage.conf");
+    let settings = format!(
+        "[storage]\ndriver = \"overlay\"\ngraphroot = {graphroot:?}\nrunroot = \"/run/none\"\nimagestore = {imagestore:?}\n"
+    );
+    write(config.clone(), settings.as_bytes());
+    let mut command = program::command();
+    command.env("CONTAINERS_STORAGE_CONF", config).args(["usage", "--format", "json", "--graphroot"]);
+    let usage = program::run(command.arg(&graphroot)).expect_no_crash().json();
+    let bytes = |loopfs: &LoopFs, kind: &str| {
+        let is_it = |one: &&Value| text(one, "/mount") == loopfs.path().to_str().unwrap();
+        let filesystem = list(&usage, "/filesystems").iter().find(is_it).unwrap();
+        let row = list(filesystem, "/rows").iter().find(|row| row["kind"] == kind).unwrap();
+        number(row, "/bytes")
+    };
+    assert!(bytes(&images, "images_unused") >= 300_000, "{usage:#}");
+    assert_eq!(bytes(&own, "images_unused"), 0, "{usage:#}");
+    assert!(bytes(&own, "metadata") >= 50_000, "{usage:#}");
+    assert!(bytes(&images, "metadata") < 50_000, "{usage:#}");
 }
 
 /// What a store shares with its surroundings, an imagestore in it, and what the tools left elsewhere: each

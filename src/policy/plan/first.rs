@@ -38,9 +38,13 @@ impl Planner<'_> {
             all[*at] = self.first_deletion((*at).into(), measured);
         }
         self.first.of_stores = Some(all);
-        if open.is_empty() {
-            return;
+        if !open.is_empty() {
+            self.begin_again();
         }
+    }
+
+    /// Goes through the order from its beginning once more.
+    fn begin_again(&mut self) {
         match &mut self.stage {
             Stage::Named { next } | Stage::Age { next } => *next = 0,
             Stage::Space { pass, .. } => *pass = None,
@@ -235,8 +239,18 @@ impl Planner<'_> {
         group
     }
 
-    /// After the first deletion the filesystem has room, and what went along with it is deleted as well.
+    /// After the first deletion the filesystem has room: what went along with it is deleted as well, and what was
+    /// passed over since it makes none itself gets its turn.
     pub(super) fn has_made_room(&mut self, image: ImageIx, step: &Step) {
+        let is_first = self.steps.iter().all(|earlier| earlier.target.store != step.target.store);
+        let store = self.input.inventory[image].store;
+        let images = &self.input.inventory.images;
+        let again = self.first.passed_over.extract_if(.., |at| is_first && images[at.get()].store == store);
+        let again: Vec<_> = again.collect();
+        if !again.is_empty() {
+            again.into_iter().for_each(|at| self.states[at.get()] = ImageState::Candidate);
+            self.begin_again();
+        }
         let Some(first) = &mut self.first.of_stores else { return };
         let inventory = self.input.inventory;
         let store = inventory[image].store;

@@ -154,7 +154,12 @@ impl<'a> Planner<'a> {
             }
             // Another process deleted it: neither our deletion nor an error.
             StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
-            StepOutcome::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
+            StepOutcome::Kept(ruling) => {
+                if ruling.rule == Rule::OutOfReach {
+                    self.first.passed_over.push(at);
+                }
+                self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
+            }
             StepOutcome::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
                 self.states[at.get()] = ImageState::Kept(ruling.since_run_began());

@@ -61,6 +61,8 @@ pub(super) struct FirstDeletions {
     pub(super) of_stores: Option<Vec<FirstDeletion>>,
     /// An image stayed since that was answered.
     pub(super) is_unsettled: bool,
+    /// Images that were out of reach when it was their turn, for want of room, say.
+    pub(super) passed_over: Vec<ImageIx>,
     /// Deletions were wanted where none can begin.
     pub(super) is_barred: bool,
 }

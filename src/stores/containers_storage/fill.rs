@@ -96,7 +96,7 @@ pub(super) fn fill(
         files,
         mounted,
         orphans: Vec::new(),
-        short_names: None,
+        short_names: Vec::new(),
         processes: OnceCell::new(),
     };
     filler.writer.inventory.nodes.reserve(units.len());
@@ -163,7 +163,7 @@ struct Filler<'a> {
     files: &'a [FilesOfLayer],
     mounted: Option<Vec<Mounted>>,
     orphans: Vec<(Orphan, Unit, NodeIx)>,
-    short_names: Option<NodeIx>,
+    short_names: Vec<NodeIx>,
     /// Read when somebody asks; `None` where they cannot be read.
     processes: OnceCell<Option<Processes>>,
 }
@@ -211,7 +211,7 @@ impl Filler<'_> {
         let id = if let StorageUnit::Other(name) = &unit.what { name.clone() } else { unit.id };
         let node = self.writer.add(kind, id, area, unit.path, size);
         if unit.what == StorageUnit::ShortNames {
-            self.short_names.get_or_insert(node);
+            self.short_names.push(node);
         }
         match unit.what {
             StorageUnit::Image(at) => self.images[at] = Some(node),

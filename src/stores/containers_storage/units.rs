@@ -17,6 +17,7 @@ use crate::disk::TreeScope;
 use crate::model::Orphan;
 use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::{DirectoryEntry, FileKind};
+use crate::sys::root::Root;
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
 pub(super) const RESERVE_FILE: &str = ".layersweep-reserve";
@@ -98,8 +99,9 @@ struct Sorter<'a> {
     /// Containers' layers.
     writable: HashSet<&'a str>,
     units: Vec<Unit>,
-    /// Units that several directories add to; those of layers by position of the layer.
-    known: HashMap<StorageUnit, usize>,
+    /// Units that several directories of an area add to, since a unit is on one filesystem; those of layers by
+    /// position of the layer.
+    known: HashMap<(usize, StorageUnit), usize>,
     units_of_layers: Vec<Option<usize>>,
     /// By position of the layer.
     files: Vec<FilesOfLayer>,
@@ -136,7 +138,7 @@ impl<'a> Sorter<'a> {
         let at = match what {
             StorageUnit::Orphan(_) => next,
             StorageUnit::Layer(layer) => *self.units_of_layers[layer].get_or_insert(next),
-            _ => *self.known.entry(what.clone()).or_insert(next),
+            _ => *self.known.entry((self.area, what.clone())).or_insert(next),
         };
         let path = (at == next).then(|| self.root.join(&below));
         let part = match below.strip_prefix(&self.snapshot.places.driver) {
@@ -361,6 +363,7 @@ impl<'a> Sorter<'a> {
             let split = name.as_bytes().strip_suffix(TAR_SPLIT.as_bytes());
             split.map_or(name, OsStr::from_bytes)
         });
+        let elsewhere = self.layers_on_other_filesystems();
         for ((shown, entry, path), layer) in self.entries(&top).zip(layers) {
             let Some(name) = entry.name.to_str() else {
                 self.whole(StorageUnit::Other(shown.clone()), &shown, path);
@@ -382,8 +385,25 @@ impl<'a> Sorter<'a> {
                     continue;
                 }
             };
-            self.add(layer.map_or(StorageUnit::Orphan(orphan), StorageUnit::Layer), id, path, scope);
+            match layer {
+                Some(_) if elsewhere.contains(OsStr::new(id)) => self.metadata(path, scope),
+                Some(layer) => self.add(StorageUnit::Layer(layer), id, path, scope),
+                None => self.add(StorageUnit::Orphan(orphan), id, path, scope),
+            }
         }
+    }
+
+    /// Layers whose directory is on another filesystem than this area: the tar-splits of an imagestore are in the
+    /// graphroot. A layer's bytes are all of one filesystem.
+    fn layers_on_other_filesystems(&self) -> HashSet<&'a OsStr> {
+        let places = &self.snapshot.places;
+        let device = |area: &Root| area.identity().0;
+        let here = places.areas().nth(self.area).map(device);
+        let others = places.areas().filter(|area| Some(device(area)) != here);
+        others
+            .flat_map(|area| self.snapshot.entries(&area.join(&places.driver)))
+            .map(|entry| entry.name.as_os_str())
+            .collect()
     }
 
     /// `D-images` and `D-containers`: a directory an object, and the record files.

@@ -129,6 +129,24 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
     assert_eq!(refused.len(), 2, "{refused:?}");
 }
 
+/// What the editor finds too small is passed over, and has its turn once another has made the room.
+#[test]
+fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {
+    let nodes = [80, 80, 80].map(|bytes| node(0, bytes, &[])).to_vec();
+    let images = (0..3).map(|at| image(&format!("i{at}"), &[at])).collect();
+    let mut world = World::new(nodes, images, percent(75, 70));
+    world.known.iter_mut().for_each(|known| known.first_frees = Some(60));
+    let tries = std::cell::Cell::new(0);
+    let (asked, plan) = world.run(0, |id| match id {
+        "i0" if tries.replace(tries.get() + 1) == 0 => {
+            StepOutcome::Kept(Ruling::keeps(Rule::OutOfReach, "it holds too little"))
+        }
+        _ => StepOutcome::Removed,
+    });
+    assert_eq!(asked, ["i0", "i1", "i0", "i2"]);
+    assert_eq!(plan.steps.len(), 3);
+}
+
 /// All that an image has for itself may be too little: then it goes with those on the layer below.
 #[test]
 fn on_a_full_disk_images_on_the_same_layer_go_together() {

@@ -39,7 +39,7 @@ use crate::sys::root::Root;
 use crate::sys::{btrfs, stop, xfs};
 
 /// By this file of a layer podman finds its directory again.
-pub(super) const LINK: &str = "link";
+const LINK: &str = "link";
 
 /// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
 /// file while as much is free as a new chunk of inodes and the trees above might take.
@@ -120,15 +120,18 @@ fn lacks_inodes(space: &rustix::fs::StatVfs) -> bool {
     space.f_files > 0 && space.f_ffree < 2
 }
 
-/// Bytes of the files below a directory that have no name elsewhere; stops at `enough`.
-fn holds(path: &Path, enough: u64) -> u64 {
+/// Inodes with several names, and how many of these were seen.
+type NamesSeen = HashMap<u64, u64>;
+
+/// Bytes of the files below a directory that have no name elsewhere than there and where `seen` is from; stops at
+/// `enough`.
+fn holds(path: &Path, enough: u64, seen: &mut NamesSeen) -> u64 {
     let mut sum: u64 = 0;
-    let mut names_here: HashMap<u64, u64> = HashMap::new();
     for entry in WalkDir::new(path).same_file_system(true).into_iter().flatten() {
         let Ok(facts) = entry.metadata() else { continue };
         let mut is_all_here = facts.is_dir() || facts.nlink() == 1;
         if !is_all_here {
-            let here = names_here.entry(facts.ino()).or_default();
+            let here = seen.entry(facts.ino()).or_default();
             *here += 1;
             is_all_here = *here == facts.nlink();
         }
@@ -169,6 +172,11 @@ fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fa
         }
     }
     Err(last.unwrap_or_else(|| Fault::new("renaming", layers.path().join(layer), rustix::io::Errno::EXIST)))
+}
+
+/// Whether nothing was removed yet from a renamed directory. podman may have found it under its new name.
+pub(super) fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
+    layers.below(name)?.map_or(Ok(false), |renamed| renamed.has(LINK))
 }
 
 impl Session<'_> {
@@ -243,11 +251,11 @@ impl Session<'_> {
         self.remove_dead_temporary_records()?;
         let needed = self.needed_bytes(layers);
         if !self.is_worth_it(layers, needed) {
-            // Nothing is deleted yet, and who planned was told what the first has to free.
-            if self.done.is_unnamed() && self.editor.first_frees().is_some() {
-                return Err(Refusal::MakesNoRoom { bytes: 2 * needed }.into());
-            }
-            return Ok(false);
+            // Once something is deleted it is no longer for others to make the room.
+            return match self.done.is_unnamed() {
+                true => Err(Refusal::MakesNoRoom { bytes: 2 * needed }.into()),
+                false => Ok(false),
+            };
         }
         if self.is_another_unfinished() {
             tracing::warn!(
@@ -265,7 +273,8 @@ impl Session<'_> {
         if !layers.has(&layer.id)? {
             return Ok(Some(0));
         }
-        let holds_bytes = holds(&layers.path().join(&layer.id), self.needed_bytes(layers));
+        let needed = self.needed_bytes(layers);
+        let holds_bytes = holds(&layers.path().join(&layer.id), needed, &mut NamesSeen::new());
         match quarantine(layers, &layer.id, &self.first_room.group) {
             Ok(name) => {
                 self.step("layer renamed");
@@ -304,10 +313,13 @@ impl Session<'_> {
     fn is_another_unfinished(&self) -> bool {
         let is_offered =
             |begins: &str| self.first_room.offered.iter().any(|layer| layer.id.starts_with(begins));
-        let quarantined = self.editor.quarantined();
-        quarantined.map_or(true, |all| {
-            all.iter().any(|(_, name)| !ids_of(name).is_some_and(|(layer, _)| is_offered(layer)))
-        })
+        let is_lost = |(place, name): &(usize, String)| {
+            let layers = self.places[*place].layers.as_ref();
+            !layers.is_some_and(|layers| is_whole(layers, name).unwrap_or(false))
+        };
+        let is_another =
+            |(_, name): &&(usize, String)| !ids_of(name).is_some_and(|(layer, _)| is_offered(layer));
+        self.editor.quarantined().map_or(true, |all| all.iter().filter(is_another).any(is_lost))
     }
 
     /// Whether the layers hold twice what is needed, on the filesystem that lacks it. Where inodes alone are
@@ -325,10 +337,10 @@ impl Session<'_> {
             return true;
         }
         let enough = 2 * needed;
-        let mut sum: u64 = 0;
+        let (mut sum, mut seen) = (0_u64, NamesSeen::new());
         self.first_room.offered.iter().any(|layer| {
             let at = self.places[layer.place].layers.as_ref().map(|layers| layers.path().join(&layer.id));
-            sum = sum.saturating_add(at.map_or(0, |path| holds(&path, enough)));
+            sum = sum.saturating_add(at.map_or(0, |path| holds(&path, enough, &mut seen)));
             sum >= enough
         })
     }
@@ -375,14 +387,14 @@ mod tests {
         let layer = dir.path().join("layer");
         std::fs::create_dir(&layer).unwrap();
         std::fs::write(layer.join("own"), [1; 40_000]).unwrap();
-        let alone = holds(&layer, u64::MAX);
+        let alone = holds(&layer, u64::MAX, &mut NamesSeen::new());
         assert!(alone >= 40_000, "{alone}");
         std::fs::write(dir.path().join("shared"), [1; 90_000]).unwrap();
         std::fs::hard_link(dir.path().join("shared"), layer.join("shared")).unwrap();
-        assert!(holds(&layer, u64::MAX) < alone + 90_000);
+        assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) < alone + 90_000);
         // As in busybox.
         std::fs::hard_link(layer.join("own"), layer.join("own too")).unwrap();
-        assert!(holds(&layer, u64::MAX) >= alone);
-        assert!(holds(&layer, 1) <= alone);
+        assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) >= alone);
+        assert!(holds(&layer, 1, &mut NamesSeen::new()) <= alone);
     }
 }

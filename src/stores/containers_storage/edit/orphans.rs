@@ -111,7 +111,7 @@ impl Session<'_> {
         let found = self.find(*kind, path)?.ok_or_else(unknown)?;
         match kind {
             Orphan::LayerDirectory => {
-                self.prove_finished(found.place, &found.name)?;
+                self.prove_finished(&found.name)?;
                 self.reclaim_layer_directory(found.place, &found.name)?;
             }
             Orphan::ImageDirectory => {

@@ -6,7 +6,7 @@ use super::deleted::Deleted;
 use super::directory::{self, Directory};
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::full_disk::LINK;
+use super::full_disk::is_whole;
 use super::image::PlannedImage;
 use super::intent::{Intent, LayerIdentity};
 use super::mounted::Read;
@@ -76,7 +76,9 @@ impl Editor {
         }
         let intents = Session::open(self, read).and_then(|session| {
             session.run(|session| {
-                notes.iter().try_for_each(|(_, intent, identities)| session.finish_intent(intent, identities))
+                notes.iter().try_for_each(|(_, intent, identities)| {
+                    session.finish_intent(intent, identities, is_kept)
+                })
             })
         });
         match intents {
@@ -88,11 +90,6 @@ impl Editor {
         }
         Ok(done)
     }
-}
-
-/// Whether nothing was removed yet from a renamed directory. podman may have found it under its new name.
-fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
-    layers.below(name)?.map_or(Ok(false), |renamed| renamed.has(LINK))
 }
 
 impl Session<'_> {
@@ -141,10 +138,21 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn finish_intent(&mut self, intent: &Intent, identities: &[LayerIdentity]) -> Result<(), Error> {
-        if intent.images.iter().any(|image| self.records.image(image).is_some()) {
-            // It was killed before the first change, or an image has been pulled again.
-            return Ok(());
+    fn finish_intent(
+        &mut self,
+        intent: &Intent,
+        identities: &[LayerIdentity],
+        is_kept: IsKept<'_>,
+    ) -> Result<(), Error> {
+        let images: Vec<_> =
+            intent.images.iter().filter_map(|image| self.records.image(image)).cloned().collect();
+        if !images.is_empty() {
+            // It was killed before the first change, or an image has been pulled again; unless one is lost of which a
+            // library's garbage collection has removed the quarantined directory since.
+            return match self.has_lost_layer(intent, identities)? {
+                true => self.delete_lost_images(&images, is_kept),
+                false => Ok(()),
+            };
         }
         for image in &intent.images {
             if directory::id_of(image.as_ref()).is_some() {
@@ -215,7 +223,7 @@ impl Session<'_> {
         if self.records.layer(name).is_some() {
             return Ok(());
         }
-        let Some(lost) = self.lost_layer(&layers, begins)? else {
+        let Some(lost) = self.lost_layer(begins)? else {
             return self.reclaim_layer_directory(place, name);
         };
         self.prove_directory_unmounted(place, name, &Default::default())?;
@@ -235,39 +243,62 @@ impl Session<'_> {
             }
             return Ok(());
         }
-        let goes = |image: &&ImageRecord| {
-            is_in_group(group, &image.id) && !is_kept(&image.id, &image.names, &image.digests)
+        // Others may have come to the layer.
+        let is_kept = |id: &str, names: &[String], digests: &[String]| {
+            !is_in_group(group, id) || is_kept(id, names, digests)
         };
+        self.delete_lost_images(&images, &is_kept)?;
+        self.remove_quarantined();
+        Ok(())
+    }
+
+    /// Whether a layer of a killed deletion has its record, and no longer the directory that it had.
+    fn has_lost_layer(&self, intent: &Intent, identities: &[LayerIdentity]) -> Result<bool, Fault> {
+        for (id, then) in intent.layers.iter().zip(identities) {
+            if then.directory.is_some() && self.records.layer(id).is_some() && !self.has_directory(id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Deletes those images that may go of some that have lost a layer.
+    fn delete_lost_images(&mut self, images: &[ImageRecord], is_kept: IsKept<'_>) -> Result<(), Error> {
+        let goes = |image: &&ImageRecord| !is_kept(&image.id, &image.names, &image.digests);
         let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
         let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
         if !planned.is_empty() {
             self.delete_images(&planned)?;
         }
-        if planned.len() < images.len() {
-            // Pinned since, or other images that came to the layer.
-            tracing::warn!(
-                layer = lost,
-                "images are kept that have lost a layer; remove them and pull them again"
-            );
+        let is_left = |image: &&ImageRecord| !goes(image);
+        for image in images.iter().filter(is_left) {
+            tracing::warn!(image = image.id, "it is kept, and has lost a layer; remove it and pull it again");
         }
-        self.remove_quarantined();
         Ok(())
     }
 
     /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again
-    /// meanwhile.
-    fn lost_layer(&self, layers: &Directory, begins: &str) -> Result<Option<String>, Fault> {
+    /// meanwhile, maybe into an imagestore.
+    fn lost_layer(&self, begins: &str) -> Result<Option<String>, Fault> {
         let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins));
         let Some(id) = id else { return Ok(None) };
-        Ok((!layers.has(id)?).then(|| id.clone()))
+        Ok((!self.has_directory(id)?).then(|| id.clone()))
+    }
+
+    /// Whether a layer has its directory, in whichever place.
+    fn has_directory(&self, id: &str) -> Result<bool, Fault> {
+        for layers in self.places.iter().filter_map(|place| place.layers.as_ref()) {
+            if layers.has(id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// It is no sign of a deletion that has to be finished.
-    pub(super) fn prove_finished(&self, place: usize, name: &str) -> Result<(), Error> {
-        let (Some(layers), Some((begins, _))) = (&self.places[place].layers, ids_of(name)) else {
-            return Ok(());
-        };
-        match self.lost_layer(layers, begins)? {
+    pub(super) fn prove_finished(&self, name: &str) -> Result<(), Error> {
+        let Some((begins, _)) = ids_of(name) else { return Ok(()) };
+        match self.lost_layer(begins)? {
             Some(id) => Err(Refusal::Recorded { id }.into()),
             None => Ok(()),
         }

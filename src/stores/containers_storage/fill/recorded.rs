@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, Finding, ImageIx, LeakClass, Owner, Verdict};
+use crate::model::{Consistency, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
@@ -118,7 +118,10 @@ impl Filler<'_> {
             // What is missing was taken out of the directory.
             let in_directory = || changed.or_else(|| self.changed(path.parent()?));
             let (id, since, host) = match *of {
-                FaultOf::StrayName => (&*name, changed, self.short_names),
+                FaultOf::StrayName => {
+                    let is_host = |node: &&NodeIx| path.starts_with(&self.writer.inventory[**node].path);
+                    (&*name, changed, self.short_names.iter().find(is_host).copied())
+                }
                 FaultOf::Layer(at) => {
                     let record = &snapshot.layers[at];
                     (record.id.as_str(), changed.or(record.created), None)
