@@ -4,6 +4,7 @@ mod edit_crash;
 mod edit_full_disk;
 mod edit_hostile;
 mod edit_images;
+mod edit_killed_on_full_disk;
 mod edit_layouts;
 mod edit_leftovers;
 mod edit_nothing_prepared;

@@ -14,7 +14,7 @@ use crate::model::plan::{Cause, Failure, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{Measured, Started, StillToFree};
-use crate::model::{ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
+use crate::model::{FilesystemIx, ImageIx, LayerId, Node, NodeKind, Problem, Size, StoreIx};
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
 
@@ -204,7 +204,7 @@ impl Planner<'_> {
     /// layer's tar-split data, which its size has; the editor measures the directories themselves, and refuses. Nothing where that would take from other stores what they need.
     fn gain(&self, images: &[ImageIx], store: StoreIx) -> StillToFree {
         let inventory = self.input.inventory;
-        let filesystem = inventory[store].filesystem;
+        let filesystem = self.filesystem_of_layers(store);
         let mut reached: HashMap<_, u32> = HashMap::new();
         for node in images.iter().flat_map(|at| self.input.refs.reach(Root::Image(*at))) {
             *reached.entry(*node).or_default() += 1;
@@ -251,13 +251,15 @@ impl Planner<'_> {
             again.into_iter().for_each(|at| self.states[at.get()] = ImageState::Candidate);
             self.begin_again();
         }
-        let Some(first) = &mut self.first.of_stores else { return };
-        let inventory = self.input.inventory;
-        let store = inventory[image].store;
-        for (one, first) in inventory.stores.iter().zip(first) {
-            if one.filesystem == inventory[store].filesystem {
-                *first = FirstDeletion::Any;
+        let is_bound = |first: &FirstDeletion| !matches!(first, FirstDeletion::Any);
+        if let Some(mut all) = self.first.of_stores.take_if(|all| all.iter().any(is_bound)) {
+            let here = self.filesystem_of_layers(store);
+            for (at, first) in all.iter_mut().enumerate() {
+                if self.filesystem_of_layers(at.into()) == here {
+                    *first = FirstDeletion::Any;
+                }
             }
+            self.first.of_stores = Some(all);
         }
         self.went_along.extend(self.images_along(image, step));
     }
@@ -291,12 +293,23 @@ impl Planner<'_> {
         let images = (0..self.states.len()).map(ImageIx::from);
         let of_store = images.filter(|image| self.is_of(*image, store));
         let needed = of_store.filter_map(|image| self.input.known(image)?.first_frees).max()?;
-        let filesystem = self.input.inventory[store].filesystem;
+        let filesystem = self.filesystem_of_layers(store);
         let space = measured.get(filesystem.get())?.as_ref().ok()?;
         // A full XFS has no inode free either, and needs the bytes.
         let bytes = if space.available_bytes < needed { needed } else { 0 };
         let inodes = if space.inodes > 0 && space.inodes_free < INODES { INODES } else { 0 };
         Some(StillToFree { bytes, inodes }).filter(|least| !least.is_nothing())
+    }
+
+    /// Where the images' layers and records are: an imagestore may be on another filesystem than its graphroot.
+    fn filesystem_of_layers(&self, store: StoreIx) -> FilesystemIx {
+        let inventory = self.input.inventory;
+        let is_layer = |node: &&Node| node.store == store && node.kind == NodeKind::Layer;
+        let images = (0..inventory.images.len()).map(ImageIx::from).filter(|at| self.is_of(*at, store));
+        let layer = images
+            .map(|at| self.input.refs.reach(Root::Image(at)))
+            .find_map(|nodes| nodes.iter().map(|node| &inventory[*node]).find(is_layer));
+        layer.map_or(inventory[store].filesystem, |layer| layer.filesystem)
     }
 
     /// Whether the policy wants space on any filesystem.

@@ -129,6 +129,17 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
     assert_eq!(refused.len(), 2, "{refused:?}");
 }
 
+/// The layers may be on another filesystem than their graphroot, with the records that are written.
+#[test]
+fn on_a_full_disk_of_an_imagestore_room_counts_there() {
+    let nodes = [(1, 30), (1, 80), (0, 500)].map(|(filesystem, bytes)| node(filesystem, bytes, &[])).to_vec();
+    let images = (0..2).map(|at| image(&format!("i{at}"), &[at])).collect();
+    let mut world = World::new(nodes, images, percent(75, 70));
+    world.known.iter_mut().for_each(|known| known.first_frees = Some(60));
+    assert_eq!(world.plan(&[space(500), space(0)]).0, ["i1", "i0"]);
+    assert_eq!(world.plan(&[space(0), space(100)]).0, [""; 0], "no image is there");
+}
+
 /// What the editor finds too small is passed over, and has its turn once another has made the room.
 #[test]
 fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {

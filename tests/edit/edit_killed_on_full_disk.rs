@@ -1,0 +1,338 @@
+//! Deletions that were killed or stopped on a disk without a free byte.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use layersweep::model::Orphan;
+use layersweep::stores::containers_storage::edit::{Options, OrphanAt, PlannedImage};
+use serde_json::Value;
+
+use super::edit_crash::{Recipe, kill_at};
+use super::edit_nothing_prepared::{Disk, QUARANTINED, image, name, parent, twin};
+use crate::support;
+use support::archive::ImageSpec;
+use support::edit;
+use support::loopfs::{Fs, MIB};
+use support::program::{self, list, text};
+use support::store::{self, Store};
+
+/// The names below a layer's content; `None` where its directory is missing.
+fn content(store: &Store, layer: &str) -> Option<BTreeSet<PathBuf>> {
+    let top = store.root().join("overlay").join(layer);
+    top.exists().then(|| edit::facts(&top.join("diff")).into_keys().collect())
+}
+
+/// Killed at every step: what the image's record names is whole or missing as a whole, never in between;
+/// podman works with the others; our next run finishes, on the full disk.
+#[test]
+fn killed_at_every_step() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "1024"]) else { return };
+    killed_at_every_step_of(&disk, &[disk.id(&name(2))]);
+}
+
+/// The same with two images that have all their layers in common.
+#[test]
+fn killed_at_every_step_of_two() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 80 * MIB, &["-b", "1024"]) else { return };
+    disk.store.podman(["rmi", "reg.local/third-2:1"]);
+    disk.store.unmount();
+    killed_at_every_step_of(&disk, &[disk.id(&name(2)), disk.id(&twin(2).names[0])]);
+}
+
+/// The same with an image and its parent, which has the layer that makes the room.
+#[test]
+fn killed_at_every_step_of_an_image_with_its_parent() {
+    let Some(disk) = Disk::with_parents(Fs::Ext4, 80 * MIB, &["-b", "1024"]) else { return };
+    killed_at_every_step_of(&disk, &[disk.id(&parent(2).names[0]), disk.id(&name(2))]);
+}
+
+fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
+    let store = &disk.store;
+    let target = targets.join(",");
+    let notes = disk.loopfs.path().join("notes");
+    std::fs::create_dir(&notes).unwrap();
+    let mut survivors = edit::ids(&store.images());
+    survivors.retain(|id| !targets.contains(id));
+    let records = || -> Vec<Value> {
+        serde_json::from_slice(&std::fs::read(store.record("images.json")).unwrap()).unwrap()
+    };
+    let top = |id: &String| -> String {
+        let records = records();
+        records.iter().find(|one| one["id"] == id.as_str()).unwrap()["layer"].as_str().unwrap().to_owned()
+    };
+    let tops: Vec<_> = targets.iter().map(|id| (top(id), content(store, &top(id)).unwrap())).collect();
+    // The topmost that all of them have.
+    let top = tops[0].0.clone();
+    disk.fill();
+    assert!(disk.is_full());
+    let copy = tempfile::tempdir().unwrap();
+    let copy = copy.path().join("full");
+    let cp = |from: &Path, to: &Path| {
+        store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
+    };
+    store.unmount();
+    disk.loopfs.exchange(|image| cp(image, &copy));
+    let mut steps: Vec<String> = Vec::new();
+    loop {
+        disk.loopfs.exchange(|image| cp(&copy, image));
+        let step = kill_at(store, Recipe::Image, &target, &notes, steps.len() + 1);
+        let at = format!("step {} ({step:?})", steps.len() + 1);
+        println!("{at}");
+        let recorded =
+            records().iter().filter(|one| targets.iter().any(|id| one["id"] == id.as_str())).count();
+        assert!([0, targets.len()].contains(&recorded), "{at}: {recorded}");
+        let is_recorded = recorded > 0;
+        for (top, whole) in tops.iter().filter(|_| is_recorded) {
+            assert!(content(store, top).is_none_or(|left| left == *whole), "{at}: half a layer");
+        }
+        if step.as_ref().is_some_and(|step| !steps.contains(step)) {
+            // Somebody makes room, and podman comes first.
+            disk.empty_again();
+            store.podman(["create", "--name", "other", "--network", "none", &name(5), "/x"]);
+            store.podman(["rm", "other"]);
+            if is_recorded {
+                let podman = |words: &[&str]| {
+                    let mut command = store.podman_command();
+                    command.args(words);
+                    program::run(&mut command)
+                };
+                let create = podman(&["create", "--name", "lost", "--network", "none", &name(2), "/x"]);
+                let mount = (create.code == 0).then(|| podman(&["mount", "lost"]));
+                let works = mount.as_ref().is_some_and(|mount| mount.code == 0);
+                assert_eq!(works, content(store, &top).is_some(), "{at}: {create:?} {mount:?}");
+                if create.code == 0 {
+                    store.podman(["rm", "lost"]);
+                }
+            }
+            store.unmount();
+            finish(disk, targets, &notes, &at);
+            assert_eq!(edit::whole(store), survivors, "{at}, after podman");
+            disk.loopfs.exchange(|image| cp(&copy, image));
+            assert_eq!(kill_at(store, Recipe::Image, &target, &notes, steps.len() + 1), step, "{at}");
+        }
+        finish(disk, targets, &notes, &at);
+        assert_eq!(edit::whole(store), survivors, "{at}");
+        assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 0, "{at}: a note is left");
+        match step {
+            Some(step) => steps.push(step),
+            None => break,
+        }
+    }
+    println!("{} steps: {steps:?}", steps.len());
+    for wanted in ["layer quarantined", "layer emptied", "record file replaced"] {
+        assert!(steps.iter().any(|step| step == wanted), "{wanted}: {steps:?}");
+    }
+    disk.empty_again();
+    disk.podman_works();
+}
+
+fn finish(disk: &Disk, targets: &[String], notes: &Path, at: &str) {
+    let options = Options { intents: Some(notes.to_path_buf()), ..Options::default() };
+    let editor = edit::with(&disk.store, options);
+    editor.resume(&|_, _, _| false).unwrap_or_else(|error| panic!("{at}: {error}"));
+    let images = std::fs::read_to_string(disk.store.record("images.json")).unwrap();
+    let left = targets.iter().filter(|id| images.contains(&format!("\"id\":\"{id}\"")));
+    let left: Vec<_> = left.map(|id| PlannedImage { id: id.clone(), names: None }).collect();
+    if !left.is_empty() {
+        editor.delete_images(&left).map(drop).unwrap();
+    }
+    // Where there was room for it, nothing tells of what was killed while it was written.
+    for records in ["overlay-images", "overlay-layers"] {
+        for entry in std::fs::read_dir(disk.store.root().join(records)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap().to_str().unwrap().starts_with(".tmp-") {
+                let orphan = OrphanAt { kind: Orphan::TempRecord, path };
+                assert!(editor.reclaim(&[orphan], SignedDuration::ZERO).unwrap().kept.is_empty());
+            }
+        }
+    }
+}
+
+/// What a killed run had begun is finished for the image that it had chosen, and for no other; not even for
+/// that one, if it is to stay by now.
+#[test]
+fn only_the_chosen_image_is_finished() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    let notes = disk.killed(std::slice::from_ref(&target));
+    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    assert!(editor.is_unfinished());
+    let keeps = |id: &str, names: &[String], digests: &[String]| {
+        id == target && names == [name(2)] && digests.iter().any(|digest| digest.starts_with("sha256:"))
+    };
+    editor.resume(&keeps).unwrap();
+    assert!(disk.ids().contains(&target), "it is to stay");
+    assert!(!editor.is_unfinished());
+}
+
+/// Of two that were chosen the one stays that was pinned since.
+#[test]
+fn of_two_chosen_images_one_may_be_kept() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let both = [disk.id(&name(2)), disk.id(&twin(2).names[0])];
+    let third = [disk.id("reg.local/third-2:1")];
+    let notes = disk.killed(&[both.as_slice(), third.as_slice()].concat());
+    // podman comes first, and removes one of them.
+    store.podman(["rmi", "reg.local/third-2:1"]);
+    store.unmount();
+    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    editor.resume(&|id, _, _| id == both[1]).unwrap();
+    let left = disk.ids();
+    assert!(!left.contains(&both[0]) && left.contains(&both[1]), "{left:?}");
+    assert!(!editor.is_unfinished());
+}
+
+#[test]
+fn an_image_that_came_to_the_layer_stays() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let notes = disk.killed(&[disk.id(&name(2))]);
+    let before = disk.ids();
+    store.load(&[ImageSpec { names: vec!["reg.local/vip:1".into()], label: "vip".into(), ..image(2) }]);
+    store.podman(["rmi", &name(2)]);
+    store.unmount();
+    let came: Vec<_> = disk.ids().difference(&before).cloned().collect();
+    assert_eq!(came.len(), 1, "{came:?}");
+    edit::with(store, Options { intents: Some(notes), ..Options::default() })
+        .resume(&|_, _, _| false)
+        .unwrap();
+    assert!(disk.ids().contains(&came[0]), "it was never chosen");
+}
+
+/// What a killed deletion emptied is no leak: it is the sign that the rest has to be deleted.
+#[test]
+fn the_sign_of_an_unfinished_deletion_is_not_swept() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    disk.killed(std::slice::from_ref(&target));
+    let report = disk.json(0, &["sweep", "--min-age", "0s"]);
+    let is_it = |one: &&Value| text(one, "/id").starts_with(QUARANTINED);
+    let leak = list(&report, "/leaks").iter().find(is_it).unwrap();
+    assert_eq!((text(leak, "/verdict"), text(leak, "/action")), ("keep", "none"), "{leak:#}");
+    let path = PathBuf::from(text(leak, "/path"));
+    let orphan = OrphanAt { kind: Orphan::LayerDirectory, path: path.clone() };
+    let editor = edit::with(store, Options::default());
+    let kept = editor.reclaim(std::slice::from_ref(&orphan), SignedDuration::ZERO).unwrap().kept;
+    assert!(kept[0].1.to_string().contains("has a record now"), "{kept:?}");
+    editor.resume(&|_, _, _| false).unwrap();
+    assert!(!path.exists() && !disk.ids().contains(&target));
+    assert_eq!(edit::podman_ids(store), edit::whole(store));
+}
+
+/// A library's garbage collection takes the quarantined directory for an orphan: the note tells what is left.
+#[test]
+fn without_the_sign_the_note_finishes() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    let state = tempfile::tempdir().unwrap();
+    let notes = disk.killed_noting(std::slice::from_ref(&target), state.path().to_path_buf());
+    for entry in std::fs::read_dir(store.root().join("overlay")).unwrap().flatten() {
+        if entry.file_name().to_str().unwrap().starts_with(QUARANTINED) {
+            store::succeed(Command::new("rm").arg("-r").arg(entry.path()));
+        }
+    }
+    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    editor.resume(&|_, _, _| false).unwrap();
+    assert!(!disk.ids().contains(&target), "it is lost, and was to be deleted");
+    assert!(!editor.is_unfinished());
+    assert_eq!(edit::podman_ids(store), edit::whole(store));
+}
+
+/// On a terminal, what a killed run began is finished after the answer, and the plan says that it will be.
+#[test]
+fn nothing_is_finished_before_the_answer() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    if !support::require_program("script") {
+        return;
+    }
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    disk.killed(std::slice::from_ref(&target));
+    let is_there = || disk.ids().contains(&target);
+    let gc = |answer: &str| {
+        let mut words = vec![env!("CARGO_BIN_EXE_layersweep").to_owned()];
+        let flags = "gc --via direct --high 99 --low 98 --min-age 0s --no-progress --color never";
+        words.extend(flags.split(' ').map(str::to_owned));
+        for (flag, path) in [
+            ("graphroot", store.root().to_path_buf()),
+            ("runroot", store.runroot()),
+            ("state-dir", disk.state()),
+        ] {
+            words.extend([format!("--{flag}"), path.to_str().unwrap().to_owned()]);
+        }
+        let input = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(input.path(), answer).unwrap();
+        let mut command = Command::new("script");
+        program::hermetic(&mut command);
+        command.args(["-qec", &words.join(" "), "/dev/null"]);
+        command.stdin(std::process::Stdio::from(File::open(input.path()).unwrap()));
+        program::run(&mut command).expect_no_crash()
+    };
+    let no = gc("n\n");
+    assert!(no.stdout.contains("Finish the interrupted deletion? [y/N]"), "{no:?}");
+    assert!(no.stdout.contains("Nothing was deleted."), "{no:?}");
+    assert!(is_there());
+    let yes = gc("y\n");
+    assert!(yes.stdout.contains("finished an interrupted run"), "{yes:?}");
+    assert!(!is_there(), "{yes:?}");
+    let none = gc("");
+    assert!(!none.stdout.contains("[y/N]"), "{none:?}");
+}
+
+/// Stopped while the layer is emptied: neither image counts as refused, and the next run finishes both.
+#[test]
+fn stopped_while_the_layer_is_emptied() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    if !support::require_program("strace") {
+        return;
+    }
+    disk.fill();
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
+    let mut command = Command::new("strace");
+    program::hermetic(&mut command);
+    // Each unlink takes so many microseconds.
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat", "-e"]);
+    command.arg("inject=unlinkat:delay_exit=200000").arg(env!("CARGO_BIN_EXE_layersweep")).args(words);
+    command.args(["--format", "json", "--graphroot"]).arg(disk.store.root());
+    command.arg("--runroot").arg(disk.store.runroot()).arg("--state-dir").arg(disk.state());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    let quarantined = || {
+        let names = std::fs::read_dir(disk.store.root().join("overlay")).unwrap();
+        let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.any(|name| name.starts_with(QUARANTINED))
+    };
+    assert!((0..600).any(|_| quarantined() || (std::thread::sleep(Duration::from_millis(50)), false).1));
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
+    let pid = children.split_whitespace().next().unwrap().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{document:#}");
+    assert!(quarantined(), "{document:#}");
+    assert!(list(&document, "/deleted").is_empty(), "{document:#}");
+    let is_refused = |one: &&Value| text(one, "/rule") == "refused";
+    assert!(!list(&document, "/kept").iter().any(|one| is_refused(&one)), "{document:#}");
+    let next = disk.json(0, &words);
+    assert!(!quarantined(), "{next:#}");
+    assert_eq!(text(&next, "/outcome"), "not_needed", "{next:#}");
+    let history = disk.json(0, &["history"]);
+    let gone = list(&history, "/runs/0/deleted");
+    assert_eq!(gone.len(), 3, "{history:#}");
+    for one in gone {
+        assert_eq!((text(one, "/outcome"), &one["error"]), ("gone", &Value::Null), "{history:#}");
+        assert!(!disk.ids().contains(text(one, "/id")));
+    }
+    disk.empty_again();
+    disk.podman_works();
+}
