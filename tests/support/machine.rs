@@ -11,6 +11,27 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+/// Shell functions for scripts that hide `/home`, `/root` and the like: `keep_checkout` before it, `show_checkout`
+/// after it. This repository may be there.
+pub const CHECKOUT: &str = concat!(
+    "checkout='",
+    env!("CARGO_MANIFEST_DIR"),
+    r#"'
+keep_checkout() {
+    kept=$(mktemp -d)
+    mount --bind "$checkout" "$kept"
+}
+show_checkout() {
+    if [ ! -d "$checkout/tests" ]; then
+        mkdir -p "$checkout"
+        mount --bind "$kept" "$checkout"
+    fi
+    umount "$kept"
+    rmdir "$kept"
+}
+"#
+);
+
 /// What is empty for tests, where the machine has it.
 const DIRECTORIES: [&str; 27] = [
     "/etc/containerd",

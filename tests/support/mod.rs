@@ -17,7 +17,7 @@ pub mod gc_document;
 pub mod hostile;
 pub mod locks;
 pub mod loopfs;
-mod machine;
+pub mod machine;
 pub mod made;
 pub mod metrics;
 pub mod node;
