@@ -67,6 +67,8 @@ pub struct Outside {
     pub bytes: u64,
     /// Of that, what has a name, the largest first.
     pub parts: Vec<Part>,
+    /// What `sweep --delete` would free there.
+    pub leaks_bytes: u64,
 }
 
 impl Outside {
@@ -80,6 +82,7 @@ impl Outside {
             used_bytes: filesystem.used_bytes.saturating_sub(freed),
             bytes: filesystem.used_bytes.saturating_sub(in_stores),
             parts: parts(scan, other_users, at),
+            leaks_bytes: 0,
         }
     }
 }
@@ -141,12 +144,16 @@ pub(super) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Findi
 /// For people, as a sentence.
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mount, used_bytes, bytes: outside, parts } = self;
+        let Self { mount, used_bytes, bytes: outside, parts, leaks_bytes } = self;
         let (outside, used) = (bytes(*outside), bytes(*used_bytes));
         write!(to, "{outside} of the {used} used on {} is not in any store", mount.display())?;
         match largest(parts).as_str() {
-            "" => to.write_str("; no deletion of images frees it."),
-            largest => write!(to, " (of it {largest}); no deletion of images frees it."),
+            "" => to.write_str("; no deletion of images frees it.")?,
+            largest => write!(to, " (of it {largest}); no deletion of images frees it.")?,
+        }
+        match *leaks_bytes {
+            0 => Ok(()),
+            leaks => write!(to, " `layersweep sweep --delete` frees {} of leaks there.", bytes(leaks)),
         }
     }
 }
@@ -174,6 +181,7 @@ mod tests {
                 part(PartKind::CoreDumps, "core dumps", "/var/lib/systemd/coredump", 1 << 30),
                 part(PartKind::Directory, "/opt", "/opt", 512 << 20),
             ],
+            leaks_bytes: 0,
         };
         assert_eq!(
             outside.to_string(),
@@ -185,5 +193,7 @@ mod tests {
             outside.to_string(),
             "2.0 GiB of the 3.0 GiB used on /var is not in any store; no deletion of images frees it."
         );
+        outside.leaks_bytes = 9 << 20;
+        assert!(outside.to_string().ends_with(" `layersweep sweep --delete` frees 9.0 MiB of leaks there."));
     }
 }

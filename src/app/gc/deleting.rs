@@ -74,7 +74,7 @@ impl Gc<'_> {
             events,
             exit,
             findings: self.findings(scanned),
-            outside: self.outside(&outcome.plan, &scan),
+            outside: self.outside(&outcome.plan, &scan, &planned.editors),
             before: outcome.before.clone(),
             outcome: Some(outcome),
             ..result

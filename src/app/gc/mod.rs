@@ -30,13 +30,13 @@ use crate::history::runs::{Command, Event};
 use crate::model::Finding;
 use crate::model::display::count;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem};
+use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, kubelet_policy};
 use crate::policy::kubelet::{CollectorReport, KubeletPolicy};
-use crate::policy::leaks::LeakPlan;
+use crate::policy::leaks::{LeakPlan, Wish};
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
@@ -277,7 +277,7 @@ impl<'a> Gc<'a> {
     }
 
     /// What the filesystems hold in no store that are still too full after this plan.
-    fn outside(&self, plan: &Plan, scan: &Scan) -> Vec<Outside> {
+    fn outside(&self, plan: &Plan, scan: &Scan, editors: &Editors) -> Vec<Outside> {
         let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
         let full: Vec<_> = full.map(|one| (one.filesystem, freed_since_scan(one, scan))).collect();
         let told = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
@@ -287,7 +287,24 @@ impl<'a> Gc<'a> {
         // The usual places alone: a timer's run is not to walk a whole disk.
         let other_users =
             outside::measure(self.asked.request, self.command_run.observer, self.asked.config, scan, Some(0));
-        full.into_iter().map(|(at, freed)| Outside::of(scan, &other_users, at, freed)).collect()
+        let leaks = self.leaks_left(plan, scan, editors);
+        let leaks_on =
+            |at| leaks.iter().find(|gain| gain.filesystem == at).map_or(0, |gain| gain.size.frees_bytes);
+        full.into_iter()
+            .map(|(at, freed)| Outside {
+                leaks_bytes: leaks_on(at),
+                ..Outside::of(scan, &other_users, at, freed)
+            })
+            .collect()
+    }
+
+    /// What `sweep --delete` would free, by filesystem, where this run deletes no leaks.
+    fn leaks_left(&self, plan: &Plan, scan: &Scan, editors: &Editors) -> Vec<Gain> {
+        if plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak) {
+            return Vec::new();
+        }
+        let wish = Wish { min_age: self.asked.config.leaks.min_age, ..Wish::default() };
+        store_editing::plan_leaks(scan, &wish, editors).gains(&scan.inventory)
     }
 
     fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {

@@ -52,7 +52,7 @@ impl Gc<'_> {
         }
         if self.asked.dry_run {
             by_hand::advise(plan, self.asked.request, config, &scanned.scan);
-            result.outside = self.outside(plan, &scanned.scan);
+            result.outside = self.outside(plan, &scanned.scan, editors);
         }
         result.findings = self.findings(scanned);
         result.exit = self.exit(plan.outcome, plan, scanned);
