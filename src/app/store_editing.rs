@@ -14,6 +14,7 @@ use crate::model::plan::{Phase, Problem};
 use crate::model::{StoreIx, StoreKind};
 use crate::policy::leaks::{self, LeakPlan, Wish};
 use crate::stores::Scan;
+use crate::stores::containers_storage::edit::{self, Deleted};
 use crate::sys::namespaces;
 
 /// What a deletion needs to begin: some record files written anew.
@@ -118,6 +119,11 @@ pub(super) fn plan_leaks(scan: &Scan, wish: &Wish, editors: &Editors) -> LeakPla
     leaks::plan(&scan.inventory, &scan.refs, wish, scan.taken_at, &closed)
 }
 
+fn objects(done: &Deleted) -> usize {
+    let unnamed = usize::from(done.removed > 0 && done.is_unnamed());
+    done.images.len() + done.layers.len() + done.orphans.len() + done.containers.len() + unnamed
+}
+
 /// Finishes what killed runs began: how many images, layers and temporary files, and what could not be
 /// finished. What is pinned by now stays.
 pub(super) fn resume(editors: &Editors, pins: &Pins) -> (usize, Vec<Problem>) {
@@ -125,12 +131,11 @@ pub(super) fn resume(editors: &Editors, pins: &Pins) -> (usize, Vec<Problem>) {
     let is_pinned = |id: &str, names: &[String], digests: &[String]| !pins.of(names, digests, id).is_empty();
     for (store, result) in editors.resume(&is_pinned) {
         match result {
-            Ok(done) => {
-                resumed += done.images.len() + done.layers.len() + done.orphans.len();
-                resumed += done.containers.len();
-                resumed += usize::from(done.removed > 0 && done.is_unnamed());
-            }
+            Ok(done) => resumed += objects(&done),
             Err(error) => {
+                if let edit::Error::Stopped { done, .. } = &error {
+                    resumed += objects(done);
+                }
                 let root = store.root().to_string_lossy().into_owned();
                 problems.push(Problem::new(Some(root), Phase::Resume, &error));
             }

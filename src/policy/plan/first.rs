@@ -14,7 +14,7 @@ use crate::model::plan::{Cause, Failure, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{Measured, Started, StillToFree};
-use crate::model::{FilesystemIx, ImageIx, LayerId, Node, NodeKind, Problem, Size, StoreIx};
+use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
 
@@ -32,7 +32,7 @@ impl Planner<'_> {
             self.first.of_stores = Some(stores.map(|store| self.first_deletion(store, measured)).collect());
             return;
         };
-        let is_open = |at: &usize| is_unsettled && matches!(all[*at], FirstDeletion::MakesRoom(_));
+        let is_open = |at: &usize| is_unsettled && matches!(all[*at], FirstDeletion::MakesRoom(..));
         let open: Vec<_> = (0..all.len()).filter(is_open).collect();
         for at in &open {
             all[*at] = self.first_deletion((*at).into(), measured);
@@ -53,17 +53,17 @@ impl Planner<'_> {
     }
 
     fn first_deletion(&mut self, store: StoreIx, measured: &[Measured]) -> FirstDeletion {
-        let Some(least) = self.room_to_make(store, measured) else { return FirstDeletion::Any };
+        let Some((filesystem, least)) = self.room_to_make(store, measured) else { return FirstDeletion::Any };
         let candidates = self.candidates_for_room(store, measured);
         let by_layer = self.by_layer(store);
-        match self.choose(&candidates, &by_layer, store, least) {
+        match self.choose(&candidates, &by_layer, filesystem, least) {
             Ok(images) => {
                 self.move_to_front(&images);
-                FirstDeletion::MakesRoom(least)
+                FirstDeletion::MakesRoom(filesystem, least)
             }
             Err(largest) => {
-                let named = self.to_name_too(&candidates, &by_layer, store, least);
-                FirstDeletion::Impossible(self.why_impossible(store, least, largest, named))
+                let named = self.to_name_too(&candidates, &by_layer, filesystem, least);
+                FirstDeletion::Impossible(filesystem, self.why_impossible(store, least, largest, named))
             }
         }
     }
@@ -83,12 +83,12 @@ impl Planner<'_> {
         &self,
         candidates: &[ImageIx],
         by_layer: &ByLayer<'_>,
-        store: StoreIx,
+        filesystem: FilesystemIx,
         least: StillToFree,
     ) -> Result<Vec<ImageIx>, u64> {
         let largest = Cell::new(0);
         let makes_room = |images: &[ImageIx]| {
-            let gain = self.gain(images, store);
+            let gain = self.gain(images, filesystem);
             largest.set(gain.bytes.max(largest.get()));
             has(gain, least)
         };
@@ -152,7 +152,7 @@ impl Planner<'_> {
         &self,
         named: &[ImageIx],
         by_layer: &ByLayer<'_>,
-        store: StoreIx,
+        filesystem: FilesystemIx,
         least: StillToFree,
     ) -> Option<String> {
         self.named.as_ref()?;
@@ -161,7 +161,7 @@ impl Planner<'_> {
             image.names.first().cloned().unwrap_or_else(|| short_id(&image.id))
         };
         named.iter().find_map(|at| {
-            let group = self.group_with(*at, by_layer, store, least, |at| self.is_candidate(at))?;
+            let group = self.group_with(*at, by_layer, filesystem, least, |at| self.is_candidate(at))?;
             let others: Vec<_> = group.iter().filter(|at| !named.contains(at)).map(title).collect();
             let (one, others) = (title(at), others.join(", "));
             Some(format!("{one} shares its layers with {others}; name them together"))
@@ -173,7 +173,7 @@ impl Planner<'_> {
         &self,
         image: ImageIx,
         by_layer: &ByLayer<'_>,
-        store: StoreIx,
+        filesystem: FilesystemIx,
         least: StillToFree,
         may_go: impl Fn(ImageIx) -> bool,
     ) -> Option<Vec<ImageIx>> {
@@ -181,7 +181,7 @@ impl Planner<'_> {
         let mut groups = layers
             .filter_map(|layer| by_layer.get(layer))
             .take_while(|images| images.iter().all(|at| may_go(*at)));
-        groups.find(|images| has(self.gain(images, store), least)).cloned()
+        groups.find(|images| has(self.gain(images, filesystem), least)).cloned()
     }
 
     /// The images of a store that are still there, by each of their layers.
@@ -200,11 +200,11 @@ impl Planner<'_> {
         self.input.inventory[image].store == store
     }
 
-    /// What emptying the layers of these images of the store frees on its filesystem: their records go later. So do a
-    /// layer's tar-split data, which its size has; the editor measures the directories themselves, and refuses. Nothing where that would take from other stores what they need.
-    fn gain(&self, images: &[ImageIx], store: StoreIx) -> StillToFree {
+    /// What emptying the layers of these images frees on a filesystem: their records go later. Too much, since a
+    /// layer's size has its tar-split data, which goes later, too; the editor measures the directories themselves, and
+    /// refuses. Nothing where that would take from other stores what they need.
+    fn gain(&self, images: &[ImageIx], filesystem: FilesystemIx) -> StillToFree {
         let inventory = self.input.inventory;
-        let filesystem = self.filesystem_of_layers(store);
         let mut reached: HashMap<_, u32> = HashMap::new();
         for node in images.iter().flat_map(|at| self.input.refs.reach(Root::Image(*at))) {
             *reached.entry(*node).or_default() += 1;
@@ -224,8 +224,10 @@ impl Planner<'_> {
     /// are. None where that would not help either.
     pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
         let store = self.input.inventory[image].store;
-        let Some(FirstDeletion::MakesRoom(least)) = self.first.of(store) else { return Vec::new() };
-        if has(self.gain(&[image], store), *least) {
+        let Some(FirstDeletion::MakesRoom(filesystem, least)) = self.first.of(store) else {
+            return Vec::new();
+        };
+        if has(self.gain(&[image], *filesystem), *least) {
             return Vec::new();
         }
         let turns = self.named.as_ref().unwrap_or(&self.order);
@@ -233,7 +235,7 @@ impl Planner<'_> {
             self.is_candidate(at) && turns.contains(&at) && (cause != Cause::Age || self.is_aged(at))
         };
         let mut group =
-            self.group_with(image, &self.by_layer(store), store, *least, may_go).unwrap_or_default();
+            self.group_with(image, &self.by_layer(store), *filesystem, *least, may_go).unwrap_or_default();
         group.retain(|at| *at != image);
         group.sort_by_key(|at| turns.iter().position(|turn| turn == at));
         group
@@ -245,21 +247,20 @@ impl Planner<'_> {
         let is_first = self.steps.iter().all(|earlier| earlier.target.store != step.target.store);
         let store = self.input.inventory[image].store;
         let images = &self.input.inventory.images;
-        let again = self.first.passed_over.extract_if(.., |at| is_first && images[at.get()].store == store);
+        let again =
+            self.first.waits_for_room.extract_if(.., |at| is_first && images[at.get()].store == store);
         let again: Vec<_> = again.collect();
         if !again.is_empty() {
             again.into_iter().for_each(|at| self.states[at.get()] = ImageState::Candidate);
             self.begin_again();
         }
-        let is_bound = |first: &FirstDeletion| !matches!(first, FirstDeletion::Any);
-        if let Some(mut all) = self.first.of_stores.take_if(|all| all.iter().any(is_bound)) {
-            let here = self.filesystem_of_layers(store);
-            for (at, first) in all.iter_mut().enumerate() {
-                if self.filesystem_of_layers(at.into()) == here {
-                    *first = FirstDeletion::Any;
-                }
+        let here = self.filesystem_of_layers(image);
+        for first in self.first.of_stores.iter_mut().flatten() {
+            if let FirstDeletion::MakesRoom(there, _) | FirstDeletion::Impossible(there, _) = first
+                && *there == here
+            {
+                *first = FirstDeletion::Any;
             }
-            self.first.of_stores = Some(all);
         }
         self.went_along.extend(self.images_along(image, step));
     }
@@ -287,28 +288,29 @@ impl Planner<'_> {
         Some((at, step))
     }
 
-    /// What the first deletion in a store has to free there. `None`: a deletion can begin, maybe since something
-    /// else goes before.
-    fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<StillToFree> {
-        let images = (0..self.states.len()).map(ImageIx::from);
-        let of_store = images.filter(|image| self.is_of(*image, store));
-        let needed = of_store.filter_map(|image| self.input.known(image)?.first_frees).max()?;
-        let filesystem = self.filesystem_of_layers(store);
-        let space = measured.get(filesystem.get())?.as_ref().ok()?;
-        // A full XFS has no inode free either, and needs the bytes.
-        let bytes = if space.available_bytes < needed { needed } else { 0 };
-        let inodes = if space.inodes > 0 && space.inodes_free < INODES { INODES } else { 0 };
-        Some(StillToFree { bytes, inodes }).filter(|least| !least.is_nothing())
+    /// What the first deletion in a store has to free, and on which filesystem: one that is full and has layers of
+    /// images, with their records. `None`: a deletion can begin, maybe since something else goes before.
+    fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<(FilesystemIx, StillToFree)> {
+        let images = || (0..self.states.len()).map(ImageIx::from).filter(|image| self.is_of(*image, store));
+        let needed = images().filter_map(|image| self.input.known(image)?.first_frees).max()?;
+        let mut filesystems: Vec<_> = images().map(|image| self.filesystem_of_layers(image)).collect();
+        filesystems.sort_unstable();
+        filesystems.dedup();
+        filesystems.into_iter().find_map(|at| {
+            let space = measured.get(at.get())?.as_ref().ok()?;
+            // A full XFS has no inode free either, and needs the bytes.
+            let bytes = if space.available_bytes < needed { needed } else { 0 };
+            let inodes = if space.inodes > 0 && space.inodes_free < INODES { INODES } else { 0 };
+            Some((at, StillToFree { bytes, inodes })).filter(|(_, least)| !least.is_nothing())
+        })
     }
 
-    /// Where the images' layers and records are: an imagestore may be on another filesystem than its graphroot.
-    fn filesystem_of_layers(&self, store: StoreIx) -> FilesystemIx {
+    /// An imagestore may be on another filesystem than its graphroot.
+    fn filesystem_of_layers(&self, image: ImageIx) -> FilesystemIx {
         let inventory = self.input.inventory;
-        let is_layer = |node: &&Node| node.store == store && node.kind == NodeKind::Layer;
-        let images = (0..inventory.images.len()).map(ImageIx::from).filter(|at| self.is_of(*at, store));
-        let layer = images
-            .map(|at| self.input.refs.reach(Root::Image(at)))
-            .find_map(|nodes| nodes.iter().map(|node| &inventory[*node]).find(is_layer));
+        let store = inventory[image].store;
+        let mut reached = self.input.refs.reach(Root::Image(image)).iter().map(|node| &inventory[*node]);
+        let layer = reached.find(|node| node.store == store && node.kind == NodeKind::Layer);
         layer.map_or(inventory[store].filesystem, |layer| layer.filesystem)
     }
 
@@ -322,7 +324,7 @@ impl Planner<'_> {
     /// run.
     pub(super) fn is_barred(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
-        let Some(FirstDeletion::Impossible(message)) = self.first.of(store) else { return false };
+        let Some(FirstDeletion::Impossible(_, message)) = self.first.of(store) else { return false };
         let message = message.clone();
         let images = &self.input.inventory.images;
         for (state, _) in self.states.iter_mut().zip(images).filter(|(_, image)| image.store == store) {

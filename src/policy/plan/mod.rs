@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
             StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
             StepOutcome::Kept(ruling) => {
                 if ruling.rule == Rule::OutOfReach {
-                    self.first.passed_over.push(at);
+                    self.first.waits_for_room.push(at);
                 }
                 self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
             }

@@ -3,7 +3,7 @@
 use crate::model::plan::{Failure, Problem};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::StillToFree;
-use crate::model::{ImageIx, StoreIx};
+use crate::model::{FilesystemIx, ImageIx, StoreIx};
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) struct FirstDeletions {
     /// An image stayed since that was answered.
     pub(super) is_unsettled: bool,
     /// Images that were out of reach when it was their turn, for want of room, say.
-    pub(super) passed_over: Vec<ImageIx>,
+    pub(super) waits_for_room: Vec<ImageIx>,
     /// Deletions were wanted where none can begin.
     pub(super) is_barred: bool,
 }
@@ -78,8 +78,8 @@ impl FirstDeletions {
 pub(super) enum FirstDeletion {
     /// Nothing: what any deletion writes has room.
     Any,
-    /// Free so much itself, before anything is written.
-    MakesRoom(StillToFree),
-    /// No deletion can begin; why.
-    Impossible(String),
+    /// Free so much on that filesystem itself, before anything is written.
+    MakesRoom(FilesystemIx, StillToFree),
+    /// No deletion can begin there; why.
+    Impossible(FilesystemIx, String),
 }

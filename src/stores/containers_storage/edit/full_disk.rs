@@ -174,6 +174,10 @@ fn quarantine(layers: &Directory, layer: &str, group: &str) -> Result<String, Fa
     Err(last.unwrap_or_else(|| Fault::new("renaming", layers.path().join(layer), rustix::io::Errno::EXIST)))
 }
 
+fn unlink_link(layers: &Directory, name: &str) -> Result<(), Fault> {
+    layers.below(name)?.map_or(Ok(false), |renamed| renamed.unlink(LINK)).map(drop)
+}
+
 /// Whether nothing was removed yet from a renamed directory. podman may have found it under its new name.
 pub(super) fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
     layers.below(name)?.map_or(Ok(false), |renamed| renamed.has(LINK))
@@ -267,7 +271,7 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// Renames the directory of a layer; the bytes that it holds, as far as they matter, 0 where there is none.
+    /// Renames the directory of a layer; the bytes that it holds, counted until they are enough, 0 where there is none.
     /// `None`: there is no room for that, and nothing was renamed before.
     fn quarantine_layer(&mut self, layers: &Directory, layer: &LayerToDelete) -> Result<Option<u64>, Error> {
         if !layers.has(&layer.id)? {
@@ -278,8 +282,10 @@ impl Session<'_> {
         match quarantine(layers, &layer.id, &self.first_room.group) {
             Ok(name) => {
                 self.step("layer renamed");
-                if let Some(renamed) = layers.below(&name)? {
-                    renamed.unlink(LINK)?;
+                if let Err(fault) = unlink_link(layers, &name) {
+                    // Nothing of it was removed.
+                    layers.rename(&name, layers, &layer.id)?;
+                    return Err(fault.into());
                 }
                 self.first_room.quarantined.push((layer.place, name));
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
 use super::editor::Editor;
-use super::error::{Error, Fault, Refusal};
+use super::error::{Error, Refusal};
 use super::full_disk::is_whole;
 use super::image::PlannedImage;
 use super::intent::{Intent, LayerIdentity};
@@ -149,10 +149,13 @@ impl Session<'_> {
         if !images.is_empty() {
             // It was killed before the first change, or an image has been pulled again; unless one is lost of which a
             // library's garbage collection has removed the quarantined directory since.
-            return match self.has_lost_layer(intent, identities)? {
-                true => self.delete_lost_images(&images, is_kept),
-                false => Ok(()),
-            };
+            if self.has_lost_layer(intent, identities)?
+                && let Err(error) = self.delete_lost_images(&images, is_kept)
+            {
+                let Error::Refused(refusal) = error else { return Err(error) };
+                tracing::info!(%refusal, "cannot finish the killed deletion of an image");
+            }
+            return Ok(());
         }
         for image in &intent.images {
             if directory::id_of(image.as_ref()).is_some() {
@@ -253,7 +256,7 @@ impl Session<'_> {
     }
 
     /// Whether a layer of a killed deletion has its record, and no longer the directory that it had.
-    fn has_lost_layer(&self, intent: &Intent, identities: &[LayerIdentity]) -> Result<bool, Fault> {
+    fn has_lost_layer(&self, intent: &Intent, identities: &[LayerIdentity]) -> Result<bool, Error> {
         for (id, then) in intent.layers.iter().zip(identities) {
             if then.directory.is_some() && self.records.layer(id).is_some() && !self.has_directory(id)? {
                 return Ok(true);
@@ -279,20 +282,16 @@ impl Session<'_> {
 
     /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again
     /// meanwhile, maybe into an imagestore.
-    fn lost_layer(&self, begins: &str) -> Result<Option<String>, Fault> {
+    fn lost_layer(&self, begins: &str) -> Result<Option<String>, Error> {
         let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins));
         let Some(id) = id else { return Ok(None) };
         Ok((!self.has_directory(id)?).then(|| id.clone()))
     }
 
-    /// Whether a layer has its directory, in whichever place.
-    fn has_directory(&self, id: &str) -> Result<bool, Fault> {
-        for layers in self.places.iter().filter_map(|place| place.layers.as_ref()) {
-            if layers.has(id)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    /// Whether a layer has its directory in the place of its record.
+    fn has_directory(&self, id: &str) -> Result<bool, Error> {
+        let place = self.directory_place(self.records.file_of(RecordKind::Layers, id)?);
+        Ok(self.places[place].layers.as_ref().map_or(Ok(false), |layers| layers.has(id))?)
     }
 
     /// It is no sign of a deletion that has to be finished.

@@ -42,7 +42,10 @@ pub(super) struct Session<'e> {
     held: HeldLocks,
     trashes: Vec<PlaceTrash>,
     pub(super) evidence: Evidence,
-    intent: Option<Intent>,
+    /// With what tells its layers, as they were before the first change.
+    intent: Option<(Intent, Vec<LayerIdentity>)>,
+    /// A record file was written.
+    has_saved: bool,
     pub(super) first_room: FirstRoom,
     /// Of the temporary directory, known before it is created.
     number: String,
@@ -86,6 +89,7 @@ impl<'e> Session<'e> {
             trashes: Vec::new(),
             evidence,
             intent: None,
+            has_saved: false,
             first_room: FirstRoom::default(),
             number,
             outside,
@@ -109,16 +113,16 @@ impl<'e> Session<'e> {
     /// Writes a note of what is to be deleted and how to recognise it, in case we are killed before the
     /// end.
     pub(super) fn intend(&mut self, intent: Intent) {
-        self.intent = Some(Intent { temporary: self.number.clone(), ..intent });
+        let identities = intent.layers.iter().map(|id| self.identity_of(id)).collect();
+        self.intent = Some((Intent { temporary: self.number.clone(), ..intent }, identities));
         self.intend_again();
         self.step("proven");
     }
 
     /// Writes it again, where there may have been no room for it.
     pub(super) fn intend_again(&self) {
-        if let Some(intent) = &self.intent {
-            let identities = intent.layers.iter().map(|id| self.identity_of(id)).collect();
-            self.editor.note_intent(intent, identities);
+        if let Some((intent, identities)) = &self.intent {
+            self.editor.note_intent(intent, identities.clone());
         }
     }
 
@@ -136,6 +140,7 @@ impl<'e> Session<'e> {
 
     /// Releases the locks, then removes what was moved to the trash.
     pub(super) fn finish(self, mut result: Result<(), Error>) -> Result<Deleted, Error> {
+        let has_changed = self.has_quarantined() || self.has_saved;
         let Self { editor, places, mut done, held, trashes, intent, .. } = self;
         done.locked_for = held.release();
         editor.step("unlocked");
@@ -149,8 +154,14 @@ impl<'e> Session<'e> {
         editor.step("trash emptied");
         log_hold(&done);
         let ended = done.ended(result);
-        if let (Some(intent), Ok(_)) = (&intent, &ended) {
-            editor.forget_intent(intent);
+        // Where nothing was changed there is nothing to finish either.
+        let is_finished = match &ended {
+            Ok(_) => true,
+            Err(Error::Stopped { .. }) => false,
+            Err(_) => !has_changed,
+        };
+        if let Some((intent, _)) = intent.filter(|_| is_finished) {
+            editor.forget_intent(&intent);
         }
         editor.restore_reserve_files();
         ended
@@ -190,6 +201,7 @@ impl<'e> Session<'e> {
                 other => break other?,
             }
         }
+        self.has_saved = true;
         self.step("record file replaced");
         // Library versions up to 1.44 read the token before the file, later ones after it.
         if let Err(fault) = self.held.touch(kind) {

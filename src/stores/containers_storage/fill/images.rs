@@ -10,6 +10,7 @@ use crate::model::{
     Evidence, EvidenceKind, Image, ImageIx, LayerId, LeakClass, Node, NodeIx, NodeKind, Size,
 };
 use crate::stores::containers_storage::chains::DEEPEST;
+use crate::stores::containers_storage::inspect::data;
 use crate::stores::containers_storage::labels;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
@@ -65,15 +66,18 @@ impl Filler<'_> {
         let snapshot = self.snapshot;
         let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
         let directories = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
+        let directory_of = |record: &ImageRecord| {
+            data::directory(snapshot, &record.id).unwrap_or_else(|| directories.join(&record.id))
+        };
         let within = &self.within;
-        let born = |record: &ImageRecord| birth_of(within, &directories.join(&record.id));
+        let born = |record: &ImageRecord| birth_of(within, &directory_of(record));
         let mut births = snapshot.images.par_iter().map(born).collect::<Vec<_>>().into_iter();
         let top = |record: &ImageRecord| record.layer.as_deref().and_then(|id| self.find_layer(id));
         let tops: Vec<_> = snapshot.images.iter().map(top).collect();
         let chains: Vec<_> = tops.into_par_iter().map(|top| chain(&links, top)).collect();
         let mut chains = chains.into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
-            let directory = directories.join(&record.id);
+            let directory = directory_of(record);
             let metadata = match self.images[at] {
                 Some(node) => node,
                 None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, &directory, Size::default()),
