@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::machine::CHECKOUT;
 use super::program::{self, Run};
 
 /// Uid and gid of alice; the kernel knows no other.
@@ -14,13 +13,11 @@ pub const UID: u32 = 5001;
 const SETUP: &str = r#"
 set -e
 mount --make-rprivate /
-keep_checkout
 for top in /home /run /var/tmp /var/lib/containers /etc/containers /root; do
     [ ! -d "$top" ] || mount -t tmpfs -o mode=755 alice "$top"
 done
 chmod 1777 /var/tmp
 chmod 700 /root
-show_checkout
 echo '{"default":[{"type":"insecureAcceptAnything"}]}' >/etc/containers/policy.json
 mkdir /home/etc
 printf 'root:x:0:0::/root:/bin/sh\nalice:x:5001:5001::/home/alice:/bin/sh\n' >/home/etc/passwd
@@ -64,10 +61,11 @@ pub fn run_among_all(script: &str) -> Run {
 }
 
 fn command_in(namespaces: &[&str], script: &str) -> Command {
+    super::machine::require_checkout_elsewhere();
     let mut command = Command::new("unshare");
     program::hermetic(&mut command);
     command.arg("--mount").args(namespaces).args(["sh", "-c"]);
-    command.arg(format!("{CHECKOUT}{SETUP}\n{script}"));
+    command.arg(format!("{SETUP}\n{script}"));
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command.env("PROGRAM", env!("CARGO_BIN_EXE_layersweep"));

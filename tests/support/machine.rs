@@ -11,26 +11,18 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Shell functions for scripts that hide `/home`, `/root` and the like: `keep_checkout` before it, `show_checkout`
-/// after it. This repository may be there.
-pub const CHECKOUT: &str = concat!(
-    "checkout='",
-    env!("CARGO_MANIFEST_DIR"),
-    r#"'
-keep_checkout() {
-    kept=$(mktemp -d)
-    mount --bind "$checkout" "$kept"
+/// What some tests hide, and empty afterwards.
+const HIDDEN: [&str; 4] = ["/home", "/mnt", "/root", "/srv"];
+
+/// Ends a test that hides these directories where this repository is in one of them.
+pub fn require_checkout_elsewhere() {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let hidden = HIDDEN.iter().find(|directory| checkout.starts_with(directory));
+    assert!(
+        hidden.is_none(),
+        "this test hides {hidden:?}: clone the repository to another place, such as /opt"
+    );
 }
-show_checkout() {
-    if [ ! -d "$checkout/tests" ]; then
-        mkdir -p "$checkout"
-        mount --bind "$kept" "$checkout"
-    fi
-    umount "$kept"
-    rmdir "$kept"
-}
-"#
-);
 
 /// What is empty for tests, where the machine has it.
 const DIRECTORIES: [&str; 27] = [

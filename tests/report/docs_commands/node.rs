@@ -14,7 +14,7 @@ use crate::support::containerd::Rig;
 use crate::support::containerd_node::busybox;
 use crate::support::cri_server::CriServer;
 use crate::support::loopfs::MIB;
-use crate::support::machine::CHECKOUT;
+use crate::support::machine;
 use crate::support::past;
 use crate::support::program::{self, Run, text};
 use crate::support::reserve_file;
@@ -29,6 +29,7 @@ const TOOLS: &str = "/run/docs";
 
 /// Runs `work` in namespaces of its own: this test, once more.
 pub fn inside(test: &str, work: impl FnOnce()) {
+    machine::require_checkout_elsewhere();
     if std::env::var_os(INSIDE).is_some() {
         return work();
     }
@@ -128,11 +129,9 @@ impl Prepared {
         // Nothing of this machine is left that a command could find, read or delete; nor what hides that from
         // other tests, which `df` would show.
         sh(&format!(
-            "{CHECKOUT}
-             for dir in $(awk '$2 ~ /^\\/var\\// {{ print $2 }}' /proc/mounts | sort -r); do umount $dir; done
+            "for dir in $(awk '$2 ~ /^\\/var\\// {{ print $2 }}' /proc/mounts | sort -r); do umount $dir; done
              mount -t tmpfs tmpfs /run; mkdir -p {TOOLS} /run/lock /run/upper/etc /run/upper/work
              cp {binary} {TOOLS}/layersweep
-             keep_checkout
              mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper/etc,workdir=/run/upper/work /etc
              echo root:x:0:0:root:/root:/bin/sh >/etc/passwd
              rm -rf /etc/containers /etc/containerd /etc/crio /etc/kubernetes /etc/crictl.yaml /etc/layersweep
@@ -140,7 +139,6 @@ impl Prepared {
              for dir in /root /home /srv /mnt /var/tmp /var/lib /var/log; do
                  if [ -d $dir ]; then mount -t tmpfs tmpfs $dir; fi
              done
-             show_checkout
              mkdir -p /var/lib/containers /var/log/pods
              truncate -s 512M {0}; {EXT4} {0}; mount -o loop {0} /var/lib/containers",
             disk.display(),
