@@ -127,7 +127,7 @@ fn an_imagestore_on_a_filesystem_of_its_own() {
     );
     write(config.clone(), settings.as_bytes());
     let mut command = program::command();
-    command.env("CONTAINERS_STORAGE_CONF", config).args(["usage", "--format", "json", "--graphroot"]);
+    command.env("CONTAINERS_STORAGE_CONF", &config).args(["usage", "--format", "json", "--graphroot"]);
     let usage = program::run(command.arg(&graphroot)).expect_no_crash().json();
     let bytes = |loopfs: &LoopFs, kind: &str| {
         let is_it = |one: &&Value| text(one, "/mount") == loopfs.path().to_str().unwrap();
@@ -139,6 +139,13 @@ fn an_imagestore_on_a_filesystem_of_its_own() {
     assert_eq!(bytes(&own, "images_unused"), 0, "{usage:#}");
     assert!(bytes(&own, "metadata") >= 50_000, "{usage:#}");
     assert!(bytes(&images, "metadata") < 50_000, "{usage:#}");
+
+    // It came just now, however old its layer is.
+    std::fs::create_dir(imagestore.join("overlay-images").join(&image)).unwrap();
+    let mut command = program::command();
+    command.env("CONTAINERS_STORAGE_CONF", &config).args(["explain", "reg.local/a:1", "--graphroot"]);
+    let explained = program::run(command.arg(&graphroot)).expect_no_crash();
+    assert!(explained.stdout.contains("from the creation of its metadata directory"), "{explained:?}");
 }
 
 /// What a store shares with its surroundings, an imagestore in it, and what the tools left elsewhere: each

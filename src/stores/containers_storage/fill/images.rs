@@ -1,7 +1,7 @@
 //! Layers in their chains, and images.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
@@ -10,7 +10,6 @@ use crate::model::{
     Evidence, EvidenceKind, Image, ImageIx, LayerId, LeakClass, Node, NodeIx, NodeKind, Size,
 };
 use crate::stores::containers_storage::chains::DEEPEST;
-use crate::stores::containers_storage::inspect::data;
 use crate::stores::containers_storage::labels;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
@@ -65,22 +64,27 @@ impl Filler<'_> {
         let links: Vec<_> = self.writer.inventory.nodes.iter().map(Link::of).collect();
         let snapshot = self.snapshot;
         let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
-        let directories = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
-        let directory_of = |record: &ImageRecord| {
-            data::directory(snapshot, &record.id).unwrap_or_else(|| directories.join(&record.id))
+        let in_graphroot = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
+        // With an imagestore a directory is in one of several places.
+        let directory_of = |(record, node): (&ImageRecord, &Option<NodeIx>)| {
+            node.map_or_else(
+                || in_graphroot.join(&record.id),
+                |node| self.writer.inventory[node].path.clone(),
+            )
         };
+        let directories: Vec<_> = snapshot.images.iter().zip(&self.images).map(directory_of).collect();
         let within = &self.within;
-        let born = |record: &ImageRecord| birth_of(within, &directory_of(record));
-        let mut births = snapshot.images.par_iter().map(born).collect::<Vec<_>>().into_iter();
+        let born = |directory: &PathBuf| birth_of(within, directory);
+        let mut births = directories.par_iter().map(born).collect::<Vec<_>>().into_iter();
         let top = |record: &ImageRecord| record.layer.as_deref().and_then(|id| self.find_layer(id));
         let tops: Vec<_> = snapshot.images.iter().map(top).collect();
         let chains: Vec<_> = tops.into_par_iter().map(|top| chain(&links, top)).collect();
         let mut chains = chains.into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
-            let directory = directory_of(record);
+            let directory = &directories[at];
             let metadata = match self.images[at] {
                 Some(node) => node,
-                None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, &directory, Size::default()),
+                None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, directory, Size::default()),
             };
             let mut holds = vec![metadata];
             for layer in record.layer.iter().chain(&record.mapped_layers) {
@@ -90,7 +94,7 @@ impl Filler<'_> {
                     let evidence = format!(
                         "its layer {layer} is neither in this store nor in one that it is configured to use"
                     );
-                    let since = self.changed(&directory);
+                    let since = self.changed(directory);
                     let judged = Judgement::of(LeakClass::ImageLayerMissing, evidence);
                     self.broken(judged, &record.id, metadata, since);
                 }
