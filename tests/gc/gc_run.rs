@@ -39,6 +39,7 @@ use layersweep::sys::stop;
 use layersweep::sys::sysroot::Sysroot;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
+use support::reserve_file;
 use support::store::{self, Store};
 
 /// Images of 6 MiB each on a common base, the first one longest idle; `old-5` is in use.
@@ -106,40 +107,11 @@ impl Node {
 
     /// Fills the filesystem up, until `used` percent of it are not available.
     fn fill(&self, used: f64) {
-        let file = File::create(self.loopfs.path().join("reserve")).unwrap();
-        let mut length = 0;
-        while self.used_percent() < used {
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), length, MIB).unwrap();
-            length += MIB;
-            if length % (16 * MIB) == 0 {
-                self.loopfs.sync();
-            }
-        }
-        // btrfs takes another piece of the disk for its metadata as soon as something is deleted
-        // on a filesystem that is rather full, and calls all of it used at once.
-        let junk = self.loopfs.path().join("junk");
-        for round in 0..3 {
-            std::fs::create_dir(&junk).unwrap();
-            for at in 0..500 {
-                std::fs::write(junk.join(format!("{round}-{at}")), [7; 1000]).unwrap();
-            }
-            self.loopfs.sync();
-            #[allow(clippy::disallowed_methods)] // our own files
-            std::fs::remove_dir_all(&junk).unwrap();
-            self.loopfs.sync();
-        }
-        while self.used_percent() > used + 0.5 {
-            length -= MIB;
-            file.set_len(length).unwrap();
-            self.loopfs.sync();
-        }
+        reserve_file::fill(&self.loopfs, used);
     }
 
     fn used_percent(&self) -> f64 {
-        let sizes = rustix::fs::statvfs(self.loopfs.path()).unwrap();
-        #[allow(clippy::cast_precision_loss)] // percents
-        let share = sizes.f_bavail as f64 / sizes.f_blocks as f64;
-        100.0 - share * 100.0
+        reserve_file::used_percent(&self.loopfs)
     }
 
     fn run(&self, policy: &Policy, told: &mut Told) -> Result<Outcome, PreconditionError> {

@@ -10,7 +10,13 @@ pub fn fill(loopfs: &LoopFs, used: f64) {
     let file = File::create(loopfs.path().join("reserve")).expect("a file");
     let mut length = 0;
     while used_percent(loopfs) < used {
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), length, MIB).expect("room");
+        let take = || rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), length, MIB);
+        // btrfs gives some of what it has only after a commit.
+        let taken = take().or_else(|_| {
+            loopfs.sync();
+            take()
+        });
+        taken.expect("room");
         length += MIB;
         if length % (16 * MIB) == 0 {
             loopfs.sync();
