@@ -72,7 +72,7 @@ pub(super) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
 }
 
 /// An XFS without a free byte cannot make inodes either, and lacks bytes alone.
-fn is_out_of_inodes(one: &Filesystem) -> bool {
+pub(super) fn is_out_of_inodes(one: &Filesystem) -> bool {
     one.inodes > 0 && one.inodes_free == 0 && one.available_bytes >= LEAST
 }
 

@@ -108,7 +108,8 @@ impl<'a> Recorder<'a> {
             message: problem.message.clone(),
         });
         // What was named and stays.
-        let kept = outcome.plan.kept.iter().filter(|_| self.command == Command::Rm).map(|kept| RunError {
+        let kept = if self.command == Command::Rm { outcome.plan.kept.as_slice() } else { &[] };
+        let kept = kept.iter().map(|kept| RunError {
             id: kept.target.id.clone(),
             step: Phase::Prove.as_str().to_owned(),
             message: format!("stays by rule {}: {}", kept.rule.as_str(), kept.detail),

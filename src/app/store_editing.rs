@@ -1,5 +1,6 @@
-//! What comes before images when we work on the disk ourselves: the owner must be away, what
-//! killed runs began is finished, and on a full disk room is made to begin with.
+//! What comes before images when we work on the disk ourselves: the owner must be away, what killed runs began is
+//! finished, and on a full disk leaks make room to begin with. And what all need for that: the editors of a scan's
+//! stores, and the plan of its leaks.
 
 use super::database;
 use super::error::Error;
@@ -119,6 +120,7 @@ pub(super) fn plan_leaks(scan: &Scan, wish: &Wish, editors: &Editors) -> LeakPla
     leaks::plan(&scan.inventory, &scan.refs, wish, scan.taken_at, &closed)
 }
 
+/// How many things were deleted or mended.
 fn objects(done: &Deleted) -> usize {
     let unnamed = usize::from(done.removed > 0 && done.is_unnamed());
     done.images.len() + done.layers.len() + done.orphans.len() + done.containers.len() + unnamed

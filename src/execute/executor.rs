@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
         match answer.clone() {
             StepOutcome::Removed => plan.steps.push(step),
             StepOutcome::Kept(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
-            StepOutcome::StoreSkipped(why) => {
+            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom(why) => {
                 plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why));
             }
             StepOutcome::AlreadyGone
@@ -312,6 +312,7 @@ impl<'a> Run<'a> {
             }
             RemovalAnswer::StoreUnavailable(what) => StepOutcome::StoreSkipped(what.clone()),
             RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
+            RemovalAnswer::MakesNoRoom(what) => StepOutcome::MakesNoRoom(what.clone()),
             _ => return None,
         };
         self.observer.spared(step);

@@ -178,7 +178,9 @@ impl KubeletNode<'_, '_, '_> {
             }
             StepOutcome::NotTried => Err(RuntimeError("the run was stopped".into())),
             StepOutcome::Kept(ruling) => self.stays(at, ruling),
-            StepOutcome::StoreSkipped(why) => self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message)),
+            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom(why) => {
+                self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message))
+            }
             StepOutcome::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),
             // The kubelet trusts the runtime's answer.
             StepOutcome::StillThere(problem) => {

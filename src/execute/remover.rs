@@ -64,6 +64,9 @@ pub enum RemovalAnswer {
     NotStopped(Failure),
     /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
     Kept(Ruling),
+    /// The disk is full, and what it holds is too little to begin with: it was not touched, and another may make the
+    /// room.
+    MakesNoRoom(Failure),
     /// Some of it was removed, and something could not be: whether it is gone the store tells, and
     /// at once.
     InPart(Failure),
@@ -133,9 +136,7 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
             let why = format!("exited according to its record, but {failure}");
             RemovalAnswer::Kept(Ruling::keeps(Rule::Running, why))
         }
-        Error::Refused(Refusal::MakesNoRoom { .. }) => {
-            RemovalAnswer::Kept(Ruling::keeps(Rule::OutOfReach, failure.message))
-        }
+        Error::Refused(Refusal::MakesNoRoom { .. }) => RemovalAnswer::MakesNoRoom(failure),
         Error::Refused(refusal) if !matches!(refusal, Refusal::Immutable(_)) => {
             let rule = if store_tells { Rule::InUse } else { Rule::NotProven };
             RemovalAnswer::Kept(Ruling::keeps(rule, failure.message))

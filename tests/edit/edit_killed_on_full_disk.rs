@@ -228,24 +228,49 @@ fn the_sign_of_an_unfinished_deletion_is_not_swept() {
     assert_eq!(edit::podman_ids(store), edit::whole(store));
 }
 
-/// A library's garbage collection takes the quarantined directory for an orphan: the note tells what is left.
+/// A library's garbage collection takes the quarantined directory for an orphan: the note, elsewhere, tells what is
+/// left, at whichever step the run was killed.
 #[test]
 fn without_the_sign_the_note_finishes() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let target = disk.id(&name(2));
-    let state = tempfile::tempdir().unwrap();
-    let notes = disk.killed_noting(std::slice::from_ref(&target), state.path().to_path_buf());
-    for entry in std::fs::read_dir(store.root().join("overlay")).unwrap().flatten() {
-        if entry.file_name().to_str().unwrap().starts_with(QUARANTINED) {
-            store::succeed(Command::new("rm").arg("-r").arg(entry.path()));
+    disk.fill();
+    store.unmount();
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("full");
+    let cp = |from: &Path, to: &Path| {
+        store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
+    };
+    disk.loopfs.exchange(|image| cp(image, &copy));
+    let mut lost = Vec::new();
+    for number in 1.. {
+        disk.loopfs.exchange(|image| cp(&copy, image));
+        let notes = tempfile::tempdir().unwrap();
+        let Some(step) = kill_at(store, Recipe::Image, &target, notes.path(), number) else { break };
+        let layers = std::fs::read_dir(store.root().join("overlay")).unwrap().flatten();
+        let signs = layers.filter(|entry| entry.file_name().to_str().unwrap().starts_with(QUARANTINED));
+        let signs: Vec<_> = signs.map(|entry| entry.path()).collect();
+        for sign in &signs {
+            store::succeed(Command::new("rm").arg("-r").arg(sign));
         }
+        disk.empty_again();
+        let intents = Some(notes.path().to_path_buf());
+        let editor = edit::with(store, Options { intents, ..Options::default() });
+        editor.resume(&|_, _, _| false).unwrap();
+        if !signs.is_empty() {
+            assert!(
+                !disk.ids().contains(&target),
+                "step {number} ({step}): it is lost, and was to be deleted"
+            );
+            lost.push(step);
+        }
+        assert_eq!(edit::podman_ids(store), edit::whole(store), "step {number}");
+        store.unmount();
     }
-    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
-    editor.resume(&|_, _, _| false).unwrap();
-    assert!(!disk.ids().contains(&target), "it is lost, and was to be deleted");
-    assert!(!editor.is_unfinished());
-    assert_eq!(edit::podman_ids(store), edit::whole(store));
+    for wanted in ["layer renamed", "layer quarantined", "layer emptied", "record file replaced"] {
+        assert!(lost.iter().any(|step| step == wanted), "{wanted}: {lost:?}");
+    }
 }
 
 /// On a terminal, what a killed run began is finished after the answer, and the plan says that it will be.

@@ -67,45 +67,43 @@ fn split(store: &Store, imagestore: &Path) {
     std::fs::write(root.join("overlay-images/images.lock"), b"").unwrap();
 }
 
-/// A layer that was quarantined in the graphroot, and that was pulled again since into the imagestore: whole.
-#[test]
-fn what_came_to_the_imagestore_is_not_lost() {
+/// A store and its imagestore, in a directory of their own, with the images as podman listed them.
+fn split_store() -> Option<(tempfile::TempDir, Store, Vec<Value>, StorePlaces)> {
     if !store::require_tools() {
-        return;
+        return None;
     }
     let dir = tempfile::tempdir().unwrap();
     let store = small::still(&dir.path().join("root"));
     store.unmount();
     let images = store.images();
-    let other = images.iter().find(|image| image["names"][0] == small::name("other").as_str()).unwrap();
-    let (image, layer) = (text(other, "/id"), program::texts(other, "/layers").remove(0));
     let imagestore = dir.path().join("imagestore");
     split(&store, &imagestore);
+    let places = StorePlaces { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
+    Some((dir, store, images, places))
+}
+
+/// A layer that was quarantined in the graphroot, and that was pulled again since into the imagestore: whole.
+#[test]
+fn what_came_to_the_imagestore_is_not_lost() {
+    let Some((_dir, store, images, places)) = split_store() else { return };
+    let other = images.iter().find(|image| image["names"][0] == small::name("other").as_str()).unwrap();
+    let (image, layer) = (text(other, "/id"), program::texts(other, "/layers").remove(0));
     // `layersweep` in hexadecimal digits, a number, the layer, and 15 digits of the image.
     let name = format!("6c61796572737765657000{}f{}{}", &layer[..20], &image[..15], &image[..6]);
     let quarantined = store.root().join("overlay").join(&name);
     std::fs::create_dir(&quarantined).unwrap();
-    let places = StorePlaces { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
     let editor = Editor::new(&places, Options::default()).unwrap();
     assert!(editor.is_unfinished(), "{name}");
     let done = editor.resume(&|_, _, _| false).unwrap();
     assert!(done.images.is_empty() && done.layers.is_empty(), "{done:?}");
     assert!(!quarantined.exists());
-    assert!(imagestore.join("overlay").join(&layer).exists());
+    assert!(places.imagestores[0].join("overlay").join(&layer).exists());
 }
 
 #[test]
 fn a_split_imagestore() {
-    if !store::require_tools() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let store = small::still(&dir.path().join("root"));
-    store.unmount();
-    let images = store.images();
-    let imagestore = dir.path().join("imagestore");
-    split(&store, &imagestore);
-    let places = StorePlaces { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
+    let Some((_dir, store, images, places)) = split_store() else { return };
+    let imagestore = places.imagestores[0].to_path_buf();
     assert_eq!(debris(&places), [""; 0]);
     let editor = Editor::new(&places, Options::default()).unwrap();
     let error = editor.delete_images(&[planned(&images, "a")]).unwrap_err();

@@ -152,10 +152,7 @@ impl Disk {
     /// Full, killed once the top layer of these images was quarantined, and with room again; returns where the
     /// notes are.
     pub(super) fn killed(&self, targets: &[String]) -> PathBuf {
-        self.killed_noting(targets, self.loopfs.path().join("notes"))
-    }
-
-    pub(super) fn killed_noting(&self, targets: &[String], notes: PathBuf) -> PathBuf {
+        let notes = self.loopfs.path().join("notes");
         self.fill();
         let kill = |step| kill_at(&self.store, Recipe::Image, &targets.join(","), &notes, step).unwrap();
         let is_lost = |step| match kill(step).as_str() {

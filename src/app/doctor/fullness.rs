@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 
 use super::examination::Examination;
 use super::{Check, Status};
+use crate::app::by_hand;
 use crate::app::diagnosis::Part;
 use crate::app::forecast;
 use crate::app::outside;
@@ -74,7 +75,7 @@ fn judge(
     let passed: Vec<_> = thresholds.iter().filter(is_passed).collect();
     let full = forecast.map(Forecast::full);
     let evicts = passed.iter().any(|one| matches!(one.name, ThresholdName::Eviction { hard: true, .. }));
-    let is_out_of_inodes = filesystem.inodes > 0 && filesystem.inodes_free == 0;
+    let is_out_of_inodes = by_hand::is_out_of_inodes(filesystem);
     let status = match full {
         _ if filesystem.available_bytes == 0 || is_out_of_inodes || (evicts && !is_foreign) => Status::Error,
         _ if !passed.is_empty() => Status::Warning,
@@ -95,9 +96,9 @@ fn judge(
     let remedy = match status {
         Status::Ok | Status::Note => String::new(),
         _ if is_out_of_inodes => format!(
-            "`layersweep layers` shows the inodes of layers, `du -x --inodes {} | sort -n | tail` what else holds \
-             them; `layersweep gc --inodes-high 90 --dry-run` what can be deleted",
-            shell_word(&filesystem.mount.to_string_lossy())
+            "`layersweep layers` shows the inodes of layers, `du -x --inodes {} | sort -n | tail` what else holds them{}",
+            shell_word(&filesystem.mount.to_string_lossy()),
+            if is_foreign { "" } else { "; `layersweep gc --inodes-high 90 --dry-run` what can be deleted" }
         ),
         // Of a disk that is looked at from elsewhere nothing is deleted.
         _ if is_foreign => "`layersweep report` shows what holds the space, and what can be deleted".into(),
@@ -166,6 +167,26 @@ mod tests {
             assert_eq!(check.status, status, "{check:?}");
             assert!(check.message.contains(said), "{said}: {check:?}");
             assert_eq!(check.remedy.is_empty(), status == Status::Ok, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn a_disk_without_an_inode_is_full() {
+        let filesystem = Filesystem {
+            mount: "/var".into(),
+            device: "/dev/vda".into(),
+            fstype: "ext4".into(),
+            capacity_bytes: 1 << 30,
+            used_bytes: 1 << 29,
+            available_bytes: 1 << 29,
+            inodes: 1000,
+            inodes_free: 0,
+        };
+        for is_foreign in [false, true] {
+            let check = judge(&filesystem, &[], None, is_foreign);
+            assert_eq!(check.status, Status::Error, "{check:?}");
+            assert!(check.remedy.contains("du -x --inodes /var |"), "{check:?}");
+            assert_eq!(check.remedy.contains("layersweep gc"), !is_foreign, "{check:?}");
         }
     }
 }

@@ -134,12 +134,12 @@ impl ContainerListing {
 
 /// A backend that lists and removes containers.
 pub(super) trait ContainerSource: Handler {
-    type ContainerListing;
+    type Listing;
 
-    fn look(&mut self) -> Result<Self::ContainerListing, PreconditionError>;
+    fn look(&mut self) -> Result<Self::Listing, PreconditionError>;
 
     /// What is deleted of a kind, and what stays, assuming that `gone` is already deleted.
-    fn stage(&self, kind: TargetKind, seen: &Self::ContainerListing, gone: &[Step]) -> Plan;
+    fn stage(&self, kind: TargetKind, seen: &Self::Listing, gone: &[Step]) -> Plan;
 }
 
 pub(super) fn plan<S: ContainerSource>(

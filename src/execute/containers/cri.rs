@@ -128,7 +128,7 @@ impl CriSource<'_> {
 }
 
 impl ContainerSource for CriSource<'_> {
-    type ContainerListing = CriListing;
+    type Listing = CriListing;
 
     fn look(&mut self) -> Result<CriListing, PreconditionError> {
         self.list()

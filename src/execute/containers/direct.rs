@@ -56,7 +56,7 @@ pub(super) struct DiskListing {
 }
 
 impl ContainerSource for DiskSource<'_> {
-    type ContainerListing = DiskListing;
+    type Listing = DiskListing;
 
     fn look(&mut self) -> Result<DiskListing, PreconditionError> {
         let scan =

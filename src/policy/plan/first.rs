@@ -247,11 +247,10 @@ impl Planner<'_> {
         let is_first = self.steps.iter().all(|earlier| earlier.target.store != step.target.store);
         let store = self.input.inventory[image].store;
         let images = &self.input.inventory.images;
-        let again =
-            self.first.waits_for_room.extract_if(.., |at| is_first && images[at.get()].store == store);
-        let again: Vec<_> = again.collect();
+        let is_here = |(at, _): &mut (ImageIx, _)| is_first && images[at.get()].store == store;
+        let again: Vec<_> = self.first.waiting.extract_if(.., is_here).collect();
         if !again.is_empty() {
-            again.into_iter().for_each(|at| self.states[at.get()] = ImageState::Candidate);
+            again.into_iter().for_each(|(at, _)| self.states[at.get()] = ImageState::Candidate);
             self.begin_again();
         }
         let here = self.filesystem_of_layers(image);

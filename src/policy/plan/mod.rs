@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use jiff::SignedDuration;
 
-use crate::model::plan::{self, Cause, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
+use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Stat, StillToFree};
@@ -154,11 +154,11 @@ impl<'a> Planner<'a> {
             }
             // Another process deleted it: neither our deletion nor an error.
             StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
-            StepOutcome::Kept(ruling) => {
-                if ruling.rule == Rule::OutOfReach {
-                    self.first.waits_for_room.push(at);
-                }
+            StepOutcome::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
+            StepOutcome::MakesNoRoom(why) => {
+                let ruling = Ruling::keeps(Rule::OutOfReach, why.message.clone());
                 self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
+                self.first.waiting.push((at, why));
             }
             StepOutcome::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
@@ -244,6 +244,16 @@ impl<'a> Planner<'a> {
             _ if self.first.is_barred && self.steps.is_empty() => OutcomeKind::Failed,
             _ if self.first.is_barred => OutcomeKind::Refused,
             _ => outcome,
+        };
+        // What nothing made room for bars the run like a disk where nothing can begin.
+        let waiting = self.first.waiting.pop().filter(|_| outcome == OutcomeKind::NotReached);
+        let outcome = match waiting {
+            Some((at, why)) => {
+                let id = self.input.inventory[at].id.to_string();
+                self.problems.push(Problem::new(Some(id), Phase::Remove, Failure { no_space: true, ..why }));
+                if self.steps.is_empty() { OutcomeKind::Failed } else { outcome }
+            }
+            None => outcome,
         };
         Plan {
             trigger,

@@ -46,6 +46,8 @@ pub enum StepOutcome {
     Kept(Ruling),
     /// Nothing in its store can be proven or changed for now; it was not touched.
     StoreSkipped(Failure),
+    /// Its disk is full, and what it holds is too little to begin with; it was not touched.
+    MakesNoRoom(Failure),
     /// It was not touched, and the run ends here.
     NotTried,
     /// The attempt failed, and the target is still there.
@@ -61,8 +63,8 @@ pub(super) struct FirstDeletions {
     pub(super) of_stores: Option<Vec<FirstDeletion>>,
     /// An image stayed since that was answered.
     pub(super) is_unsettled: bool,
-    /// Images that were out of reach when it was their turn, for want of room, say.
-    pub(super) waits_for_room: Vec<ImageIx>,
+    /// Images that made too little room when it was their turn, and what was said of them.
+    pub(super) waiting: Vec<(ImageIx, Failure)>,
     /// Deletions were wanted where none can begin.
     pub(super) is_barred: bool,
 }

@@ -120,16 +120,10 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 
 /// What no line ends within: words, and all between two backquotes.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let all = rest?;
-        let is_whole = |end: &usize| all[..*end].matches('`').count() % 2 == 0;
-        let mut spaces = all.match_indices(' ').map(|(at, _)| at);
-        // Of a backquote that stands alone nothing is kept together.
-        let end = spaces.clone().find(is_whole).filter(|_| all.matches('`').count() % 2 == 0);
-        let end = end.or_else(|| spaces.next().filter(|_| all.matches('`').count() % 2 == 1));
-        rest = end.map(|end| &all[end + 1..]);
-        Some(end.map_or(all, |end| &all[..end]))
+    let (is_paired, mut is_quoted) = (text.matches('`').count() % 2 == 0, false);
+    text.split(move |sign| {
+        is_quoted ^= is_paired && sign == '`';
+        sign == ' ' && !is_quoted
     })
 }
 

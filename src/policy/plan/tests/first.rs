@@ -149,13 +149,15 @@ fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {
     world.known.iter_mut().for_each(|known| known.first_frees = Some(60));
     let tries = std::cell::Cell::new(0);
     let (asked, plan) = world.run(0, |id| match id {
-        "i0" if tries.replace(tries.get() + 1) == 0 => {
-            StepOutcome::Kept(Ruling::keeps(Rule::OutOfReach, "it holds too little"))
-        }
+        "i0" if tries.replace(tries.get() + 1) == 0 => StepOutcome::MakesNoRoom("it holds too little".into()),
         _ => StepOutcome::Removed,
     });
     assert_eq!(asked, ["i0", "i1", "i0", "i2"]);
-    assert_eq!(plan.steps.len(), 3);
+    assert_eq!((plan.steps.len(), plan.problems.len()), (3, 0));
+    let (asked, plan) = world.run(0, |_| StepOutcome::MakesNoRoom("it holds too little".into()));
+    assert_eq!(asked, ["i0", "i1", "i2"]);
+    assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
+    assert!(plan.problems[0].no_space, "a person is told what to delete by hand");
 }
 
 /// All that an image has for itself may be too little: then it goes with those on the layer below.
