@@ -120,7 +120,7 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 
 /// What no line ends within: words, and all between two backquotes.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    let (is_paired, mut is_quoted) = (text.matches('`').count() % 2 == 0, false);
+    let (is_paired, mut is_quoted) = (text.matches('`').count().is_multiple_of(2), false);
     text.split(move |sign| {
         is_quoted ^= is_paired && sign == '`';
         sign == ' ' && !is_quoted
