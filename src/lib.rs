@@ -14,7 +14,7 @@
 //! | 8 | [`cli`]: flags in, one call of `app`, one rendering out |
 //! | 7 | [`report`]: results of `app` as text, JSON, HTML, metrics |
 //! | 6 | [`app`]: the use cases; knows no flag, writes to no stream |
-//! | 5 | [`config`]: files and flags; [`execute`]: the one loop that deletes |
+//! | 5 | [`config`]: files and flags; [`execute`]: what deletes, one step at a time |
 //! | 4 | [`policy`]: what is deleted, pure; [`history`]: SQLite; [`cri`]: the runtime |
 //! | 3 | [`stores`]: finding, reading and editing stores |
 //! | 2 | [`disk`]: bytes of trees; [`node`]: the kubelet's files |

@@ -171,7 +171,7 @@ fn planned<T>(
     let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
-    let first_frees = first_frees(request, &config, scan);
+    let room_to_make = room_to_make(request, &config, scan);
     // Our keep-list is in the inventory already.
     let known: Vec<_> = context
         .back_offs_of(inventory)
@@ -179,7 +179,7 @@ fn planned<T>(
         .map(|(back_off, image)| ExternalFacts {
             back_off,
             pinned_by: unknown.clone(),
-            first_frees: first_frees[image.store.get()],
+            room_to_make: room_to_make[image.store.get()],
             ..ExternalFacts::default()
         })
         .collect();
@@ -196,8 +196,8 @@ fn planned<T>(
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
 }
 
-/// For each store what the first deletion has to free there, if we do it ourselves.
-fn first_frees(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u64>> {
+/// For each store the bytes that the first deletion has to free there, if we do it ourselves.
+fn room_to_make(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u64>> {
     let stores = &scan.inventory.stores;
     let is_direct = match config.via {
         Via::Cri => false,
@@ -208,7 +208,7 @@ fn first_frees(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<u6
         return vec![None; stores.len()];
     }
     let editors = store_editing::editors(request, scan);
-    stores.iter().map(|store| editors.first_frees(store)).collect()
+    stores.iter().map(|store| editors.room_to_make(store)).collect()
 }
 
 fn ages_of(age: &ImageAge) -> Ages {

@@ -18,10 +18,6 @@ use crate::stores::Scan;
 use crate::stores::containers_storage::edit::{self, Deleted};
 use crate::sys::namespaces;
 
-/// What a deletion needs to begin: some record files written anew.
-const ROOM_BYTES: u64 = 8 << 20;
-const ROOM_INODES: u64 = 64;
-
 /// Why nothing in a store itself may be deleted where not all processes are seen.
 const HIDDEN: &str = "not all processes of this machine are visible, and any of them may use the stores";
 
@@ -98,7 +94,7 @@ pub(super) fn leaks(
     }
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let plan = plan_leaks(&scanned.scan, &wish, editors);
-    let plan = if all { plan } else { plan.to_make_room(inventory, &full, (ROOM_BYTES, ROOM_INODES)) };
+    let plan = if all { plan } else { plan.to_make_room(inventory, &full) };
     if plan.order.is_empty() {
         return Ok(None);
     }
@@ -122,8 +118,9 @@ pub(super) fn plan_leaks(scan: &Scan, wish: &Wish, editors: &Editors) -> LeakPla
 
 /// How many things were deleted or mended.
 fn objects(done: &Deleted) -> usize {
-    let unnamed = usize::from(done.removed > 0 && done.is_unnamed());
-    done.images.len() + done.layers.len() + done.orphans.len() + done.containers.len() + unnamed
+    let named = done.images.len() + done.layers.len() + done.orphans.len() + done.containers.len();
+    // Else temporary files.
+    named.max(usize::from(done.removed > 0))
 }
 
 /// Finishes what killed runs began: how many images, layers and temporary files, and what could not be

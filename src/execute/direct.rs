@@ -8,9 +8,9 @@ use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
 use crate::model::plan::TargetKind;
-use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
+use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
 use crate::policy::ExternalFacts;
-use crate::stores::containers_storage::edit::{Error, PlannedImage};
+use crate::stores::containers_storage::edit::PlannedImage;
 
 /// The remover that edits the store.
 #[derive(Debug)]
@@ -18,46 +18,20 @@ pub struct DirectRemover<'a> {
     editors: &'a Editors,
     /// Checked before each removal.
     owners: &'a Owners,
-    /// Skipped stores, and why: each lock is waited for once.
-    skipped: Vec<(StoreId, String)>,
 }
 
 impl<'a> DirectRemover<'a> {
     /// Uses `editors`. While an owner of `owners` is running, everything is refused.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: &'a Owners) -> Self {
-        Self { editors, owners, skipped: Vec::new() }
+        Self { editors, owners }
     }
 
     fn out_of_reach(&self, store: &Store) -> Option<String> {
         if store.kind == StoreKind::Containerd {
             return Some("it is in a store of containerd, which is never edited".into());
         }
-        let key = StoreId::of(store);
-        let skipped = self.skipped.iter().find(|(known, _)| *known == key).map(|(_, why)| why.clone());
-        skipped.or_else(|| self.editors.store(store).err().map(str::to_owned))
-    }
-
-    /// Skips a store for the rest of the run.
-    fn skip(&mut self, store: &Store, why: String) {
-        self.skipped.push((StoreId::of(store), why));
-    }
-
-    /// What an edit that failed means for the image and for the run.
-    fn failed(&mut self, inventory: &Inventory, image: &Image, error: Error) -> RemovalAnswer {
-        let store = &inventory[image.store];
-        if let Error::Stopped { cause, .. } = &error
-            && cause.is_no_space()
-        {
-            // The next one would come no further.
-            self.skip(store, cause.to_string());
-        }
-        let answer = remover::failed_edit(TargetKind::Image, &image.id, error);
-        let RemovalAnswer::StoreUnavailable(why) = &answer else { return answer };
-        self.skip(store, why.message.clone());
-        // Other stores may be on other disks.
-        let is_open = |image: &Image| self.out_of_reach(&inventory[image.store]).is_none();
-        if inventory.images.iter().any(is_open) { answer } else { answer.in_last_store() }
+        self.editors.store(store).err().map(str::to_owned)
     }
 }
 
@@ -70,7 +44,7 @@ impl Remover for DirectRemover<'_> {
         self.owners.absent(inventory)?;
         let of_store = |store: &Store| ExternalFacts {
             out_of_reach: self.out_of_reach(store),
-            first_frees: self.editors.first_frees(store),
+            room_to_make: self.editors.room_to_make(store),
             ..ExternalFacts::default()
         };
         let of_stores: Vec<_> = inventory.stores.iter().map(of_store).collect();
@@ -90,7 +64,7 @@ impl Remover for DirectRemover<'_> {
                 remover::log(&image.id, &deleted);
                 deleted.left_over().map_or(RemovalAnswer::Answered, |what| RemovalAnswer::InPart(what.into()))
             }
-            Err(error) => self.failed(inventory, image, error),
+            Err(error) => remover::failed_edit(TargetKind::Image, &image.id, error),
         }
     }
 
@@ -102,7 +76,7 @@ impl Remover for DirectRemover<'_> {
         };
         match editor.remove_names(&planned_as(image), names) {
             Ok(_) => RemovalAnswer::Answered,
-            Err(error) => self.failed(inventory, image, error),
+            Err(error) => remover::failed_edit(TargetKind::Image, &image.id, error),
         }
     }
 

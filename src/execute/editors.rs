@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::execute::gauges::Gauges;
+use crate::model::space::StillToFree;
 use crate::model::{FilesystemIx, Inventory, Store, StoreId};
 use crate::stores::containers_storage::edit::{
     Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
@@ -102,10 +103,10 @@ impl Editors {
         }
     }
 
-    /// What the first deletion has to free in a store ([`Editor::first_frees`]).
+    /// What the first deletion of an image has to free in a store ([`Editor::room_to_make`]).
     #[must_use]
-    pub fn first_frees(&self, store: &Store) -> Option<u64> {
-        self.store(store).ok()?.first_frees()
+    pub fn room_to_make(&self, store: &Store) -> Option<u64> {
+        self.store(store).ok()?.room_to_make()
     }
 
     /// Some store can be edited by its user alone.
@@ -152,17 +153,20 @@ impl Editors {
         self.reserve_files.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 
-    /// The filesystems of editable stores where no record file can be written anew, as far as their numbers
-    /// tell: there is less room than the reserve file would take, or no inode.
+    /// The filesystems of editable stores where no deletion can begin, and what has to be freed there first.
     #[must_use]
-    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<FilesystemIx> {
-        let full: Vec<_> =
-            self.reserve_files.iter().filter(|one| !one.has_room_beside()).map(ReserveFile::device).collect();
+    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<(FilesystemIx, StillToFree)> {
+        let editors = self.stores.iter().filter_map(|(_, editor)| editor.as_ref().ok());
+        let full: Vec<_> = editors.flat_map(Editor::full_filesystems).collect();
         if full.is_empty() {
             return Vec::new();
         }
         let gauges = Gauges::open(inventory, None);
         let all = (0..inventory.filesystems.len()).map(FilesystemIx::from);
-        all.filter(|at| gauges.device(Some(*at)).is_some_and(|device| full.contains(&device))).collect()
+        let room = |at: FilesystemIx| {
+            let here = full.iter().filter(|one| gauges.device(Some(at)) == Some(one.device));
+            Some((at, here.map(|one| one.room).max_by_key(|room| room.bytes)?))
+        };
+        all.filter_map(room).collect()
     }
 }

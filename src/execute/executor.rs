@@ -1,4 +1,6 @@
-//! The one loop of every deletion: prove, remove, confirm, measure, record.
+//! One deletion, whatever goes: prove, remove, confirm, measure, record.
+//!
+//! The loops are where it is known what is next: `images::run` asks the planner, the others follow their steps.
 //!
 //! What differs between images, containers, logs and leaks is how a thing is proven and removed:
 //! a `Handler` does that. What was done is told to a [`RunObserver`] at once, so that a run that is
@@ -183,7 +185,6 @@ impl<'a> Run<'a> {
         }
         let in_part = plan.problems.iter().any(|problem| problem.in_part);
         plan.outcome = match (&self.stopped, plan.outcome) {
-            (Some(Stopped::Closed(_)), _) => OutcomeKind::Refused,
             (Some(_), _) => OutcomeKind::Failed,
             (None, _) if has_failed || in_part => OutcomeKind::Failed,
             (None, outcome) => outcome,
@@ -304,10 +305,6 @@ impl<'a> Run<'a> {
         let answer = match removed {
             RemovalAnswer::NotAsked(what) => {
                 self.stop_unproven(what.clone());
-                StepOutcome::NotTried
-            }
-            RemovalAnswer::Closed(what) => {
-                self.stopped = Some(Stopped::Closed(what.clone()));
                 StepOutcome::NotTried
             }
             RemovalAnswer::StoreUnavailable(what) => StepOutcome::StoreSkipped(what.clone()),

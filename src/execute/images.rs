@@ -71,14 +71,15 @@ pub fn run(
         planner.answer(answer);
     }
     let mut plan = planner.finish(&run.measure());
-    if !skipped.is_empty() && plan.outcome != OutcomeKind::Failed {
-        // What was to be deleted there stays, whatever was reached elsewhere.
+    // What was to be deleted there stays, whatever was reached elsewhere.
+    if skipped.iter().any(|failure| failure.no_space) {
+        plan.outcome = OutcomeKind::Failed;
+    } else if !skipped.is_empty() && plan.outcome != OutcomeKind::Failed {
         plan.outcome = OutcomeKind::Refused;
     }
     let phase_of = |failure: &Failure| if failure.no_space { Phase::Remove } else { Phase::Lock };
     let ended = match &run.stopped {
         Some(Stopped::Unproven(failure)) => Some((Phase::Prove, failure.clone())),
-        Some(Stopped::Closed(failure)) => Some((Phase::Lock, failure.clone())),
         Some(Stopped::Signal) | None => None,
     };
     let skipped = skipped.into_iter().map(|failure| (phase_of(&failure), failure));

@@ -210,7 +210,7 @@ impl KubeletNode<'_, '_, '_> {
             let mount = self.inventory[self.filesystem].mount.display().to_string();
             self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
-        if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.stopped() {
+        if let Some(Stopped::Unproven(what)) = self.stopped() {
             self.problems.push(Problem::new(None, Phase::Prove, what.clone()));
         }
         if let Some(failure) = &report.failure {

@@ -1,7 +1,7 @@
 //! Carries out plans: one deletion at a time, each proven again right before it and measured after it.
 //!
-//! [`executor`] has the one loop of images, names, containers, sandboxes, logs and leaks. The planner
-//! decides, a [`Remover`] removes images, `proof` looks again, and a [`RunObserver`] records.
+//! [`executor`] carries out one deletion, of an image, name, container, sandbox, log or leak. Which is next of images the
+//! planner decides ([`images::run`]), a [`Remover`] removes them, `proof` looks again, and a [`RunObserver`] records.
 
 pub mod containers;
 pub mod cri;

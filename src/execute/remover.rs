@@ -24,7 +24,8 @@ pub trait Remover {
     /// When that cannot be had in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError>;
 
-    /// Removes an image with all its names, and in the same go those of `along`: see [`Step::along`].
+    /// Removes an image with all its names, and in the same go those of `along`: see [`Step::along`]. There are none
+    /// but where a look of this one gave [`ExternalFacts::room_to_make`].
     ///
     /// [`Step::along`]: crate::model::plan::Step::along
     fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> RemovalAnswer;
@@ -73,10 +74,8 @@ pub enum RemovalAnswer {
     /// Some of it was removed, and the rest is still there.
     LeftOver(Failure),
     /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
-    /// read, its disk is full), but there are other stores: this one is skipped.
+    /// read, its disk is full): it is skipped.
     StoreUnavailable(Failure),
-    /// Likewise, and there is no other store: the run ends.
-    Closed(Failure),
     /// Reported as not found: another process may be removing it. The store has to confirm it.
     NotFound(Failure),
     /// The request failed, maybe halfway: the store is checked at once.
@@ -88,18 +87,6 @@ pub enum RemovalAnswer {
     /// Nothing was requested: a signal came first, the runtime is unavailable, or there is no room to
     /// write. The target is not at fault, and the run ends.
     NotAsked(Failure),
-}
-
-impl RemovalAnswer {
-    /// The same where no other store is left: the run ends.
-    #[must_use]
-    pub(super) fn in_last_store(self) -> Self {
-        match self {
-            Self::StoreUnavailable(why) if why.no_space => Self::NotAsked(why),
-            Self::StoreUnavailable(why) => Self::Closed(why),
-            other => other,
-        }
-    }
 }
 
 /// What a failed edit of the store means for its target and for the run.

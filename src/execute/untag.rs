@@ -120,9 +120,7 @@ impl Handler for Names<'_> {
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
             RemovalAnswer::Answered => RemovalAnswer::Proven,
-            RemovalAnswer::Closed(what) | RemovalAnswer::StoreUnavailable(what) => {
-                RemovalAnswer::NotAsked(what)
-            }
+            RemovalAnswer::StoreUnavailable(what) => RemovalAnswer::NotAsked(what),
             RemovalAnswer::Kept(ruling) => RemovalAnswer::Refused(ruling.detail.into()),
             RemovalAnswer::NotFound(why)
             | RemovalAnswer::Failed(why)

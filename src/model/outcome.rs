@@ -82,8 +82,6 @@ pub enum Stopped {
     Signal,
     /// What is needed to prove a deletion cannot be had: nothing more is deleted.
     Unproven(Failure),
-    /// The stores are closed to us: a lock is held by others, or mounts cannot be read.
-    Closed(Failure),
 }
 
 /// What a run did.

@@ -550,11 +550,16 @@ impl Plan {
 
     /// Puts the steps of `first` before these; the rest of it is added behind.
     pub fn precede(&mut self, mut first: Self) {
-        self.outcome = self.outcome.after(first.outcome);
-        first.steps.append(&mut self.steps);
-        self.steps = first.steps;
-        self.kept.append(&mut first.kept);
-        self.problems.append(&mut first.problems);
-        self.notes.append(&mut first.notes);
+        std::mem::swap(&mut self.steps, &mut first.steps);
+        self.add(first);
+    }
+
+    /// Adds what is done after it.
+    pub fn add(&mut self, mut then: Self) {
+        self.outcome = self.outcome.after(then.outcome);
+        self.steps.append(&mut then.steps);
+        self.kept.append(&mut then.kept);
+        self.problems.append(&mut then.problems);
+        self.notes.append(&mut then.notes);
     }
 }

@@ -138,22 +138,22 @@ pub struct ExternalFacts {
     pub back_off: Option<BackOff>,
     /// Why the selected backend cannot delete it, if so.
     pub out_of_reach: Option<String>,
-    /// Bytes that the first deletion in its store has to free, where the disk is so full that none can
-    /// begin otherwise.
-    pub first_frees: Option<u64>,
+    /// Bytes that the first deletion in its store has to free itself, where the disk is so full that none can begin
+    /// otherwise; the same for all images of a store.
+    pub room_to_make: Option<u64>,
 }
 
 impl ExternalFacts {
     /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
         // Taken apart, so that no new fact is forgotten.
-        let Self { used_by, runtime_pins, pinned_by, back_off, out_of_reach, first_frees } = other;
+        let Self { used_by, runtime_pins, pinned_by, back_off, out_of_reach, room_to_make } = other;
         self.used_by.extend(used_by);
         self.runtime_pins |= runtime_pins;
         self.pinned_by.extend(pinned_by);
         self.back_off = self.back_off.take().or(back_off);
         self.out_of_reach = self.out_of_reach.take().or(out_of_reach);
-        self.first_frees = self.first_frees.or(first_frees);
+        self.room_to_make = self.room_to_make.or(room_to_make);
     }
 }
 

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 use crate::model::refs::{Refs, Root};
+use crate::model::space::StillToFree;
 use crate::model::{
     FilesystemIx, Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict,
     is_old_enough,
@@ -92,24 +93,24 @@ impl LeakPlan {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.gain.frees_bytes))
     }
 
-    /// What frees space on these filesystems without needing any first, until on each enough is expected to be
-    /// freed; nothing else is deleted. In the order of the plan, so that a dry run says the same.
+    /// What frees space on these filesystems without needing any first, until on each so much is expected to be freed;
+    /// nothing else is deleted. In the order of the plan, so that a dry run says the same.
     #[must_use]
     pub fn to_make_room(
         mut self,
         inventory: &Inventory,
-        filesystems: &[FilesystemIx],
-        (bytes, inodes): (u64, u64),
+        filesystems: &[(FilesystemIx, StillToFree)],
     ) -> Self {
-        let mut freed: Vec<_> = filesystems.iter().map(|at| (*at, Size::default())).collect();
+        let mut freed: Vec<_> = filesystems.iter().map(|(at, room)| (*at, *room, Size::default())).collect();
         let entries = &self.entries;
         self.order.retain(|at| {
             let Decision::Delete(recipe) = entries[*at].decision else { return false };
             let gain = entries[*at].gain(inventory);
-            let sum = freed.iter_mut().find(|(filesystem, _)| *filesystem == gain.filesystem);
-            let is_short = |sum: &Size| sum.frees_bytes < bytes || sum.inodes < inodes;
+            let sum = freed.iter_mut().find(|(filesystem, ..)| *filesystem == gain.filesystem);
             match sum {
-                Some((_, sum)) if recipe.needs_no_room() && is_short(sum) => {
+                Some((_, room, sum))
+                    if recipe.needs_no_room() && !room.met_by(sum.frees_bytes, sum.inodes) =>
+                {
                     *sum += gain.size;
                     true
                 }

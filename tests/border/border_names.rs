@@ -133,8 +133,8 @@ fn all_names_are_the_image() {
     bed.tag("other", &["reg.local/other:2"]);
     let other = text(&bed.record("reg.local/other:2"), "/id").to_owned();
     let mixed = bed.rm(0, &["reg.local/b:2", &other[..12]]);
-    assert_eq!(text(&mixed, "/deleted/0/kind"), "name", "{mixed:#}");
-    assert_eq!(text(&mixed, "/deleted/1/kind"), "image", "{mixed:#}");
+    assert_eq!(text(&mixed, "/deleted/0/kind"), "image", "{mixed:#}");
+    assert_eq!(text(&mixed, "/deleted/1/kind"), "name", "{mixed:#}");
     assert_eq!(bed.names(&other), None);
     // A digest with a repository means the names there.
     let digest = text(&bed.record("reg.local/b:3"), "/digest").to_owned();

@@ -213,7 +213,13 @@ kill -9 $fuse
         command.env("AT", &at).env("OWNER", owner).env("SAID", &said).env("OTHER", &other);
         let run = program::run(&mut command);
         let said = std::fs::read_to_string(&said).unwrap();
-        assert_eq!((run.stdout.as_str(), run.code), ("", 0), "{}, {owner}: {said}", at.display());
+        assert_eq!(
+            (run.stdout.as_str(), run.code),
+            ("", 0),
+            "{}, {owner}: {}{said}",
+            at.display(),
+            run.stderr
+        );
         if at == Path::new("/var/log") {
             assert!(said.contains("is on a filesystem that may hang"), "{owner}: {said}");
         }

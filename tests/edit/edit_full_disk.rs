@@ -87,6 +87,9 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     assert!(reserve_file[0].prepare().unwrap());
     let orphan = orphan(&store);
     let bulk = named(&store.images(), "bulk");
+    // Left by a killed process; it holds nothing, and its removal is no part of a deletion.
+    let left = store.root().join("overlay-images/.tmp-images.json123");
+    std::fs::write(&left, []).unwrap();
     fill(&loopfs);
     println!("{fs:?}: {} bytes free", free(loopfs.path()));
     assert!(is_full(&loopfs), "{} bytes free", free(loopfs.path()));
@@ -97,6 +100,7 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     let editor = edit::with(&store, Options { intents, ..Options::default() });
     let error = editor.delete_images(&[edit::planned(&other)]).unwrap_err();
     assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
+    assert!(!left.exists());
     assert_eq!(std::fs::read_dir(notes.path()).unwrap().count(), 0, "no run was killed");
     assert_eq!(store.images().len(), 6);
     let options = || Options { reserve_files: reserve_file.clone(), ..Options::default() };

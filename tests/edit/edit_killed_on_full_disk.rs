@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Options, OrphanAt, PlannedImage};
+use layersweep::stores::containers_storage::edit::{Options, OrphanAt, PlannedImage, Refusal};
 use serde_json::Value;
 
 use super::edit_crash::{Recipe, kill_at};
@@ -170,6 +170,28 @@ fn only_the_chosen_image_is_finished() {
     editor.resume(&keeps).unwrap();
     assert!(disk.ids().contains(&target), "it is to stay");
     assert!(!editor.is_unfinished());
+}
+
+/// A container that came to the lost image meanwhile is named, until it is gone.
+#[test]
+fn a_container_on_a_lost_image_is_told() {
+    let Some(disk) = Disk::with_parents(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    // Its own top layer is there, which is all that podman looks at.
+    let target = disk.id(&name(2));
+    let notes = disk.killed(&[disk.id(&parent(2).names[0]), target.clone()]);
+    disk.store.podman(["create", "--name", "came", "--network", "none", &name(2), "/x"]);
+    disk.store.unmount();
+    let editor = edit::with(&disk.store, Options { intents: Some(notes), ..Options::default() });
+    let error = editor.resume(&|_, _, _| false).unwrap_err();
+    assert!(
+        matches!(error.refusal(), Some(Refusal::UsedByContainer { name, .. }) if name == "came"),
+        "{error}"
+    );
+    assert!(disk.ids().contains(&target));
+    disk.store.podman(["rm", "came"]);
+    disk.store.unmount();
+    editor.resume(&|_, _, _| false).unwrap();
+    assert!(!disk.ids().contains(&target) && !editor.is_unfinished());
 }
 
 /// Of two that were chosen the one stays that was pinned since.

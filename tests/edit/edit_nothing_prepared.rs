@@ -8,8 +8,9 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
-use layersweep::stores::containers_storage::edit::Options;
+use layersweep::stores::containers_storage::edit::{Options, PlannedImage};
 use serde_json::{Value, json};
 
 use crate::edit::edit_crash::{Recipe, kill_at};
@@ -482,4 +483,45 @@ fn where_no_image_makes_room_a_person_is_told_what_does() {
         assert!(deleted(&document).is_empty());
     }
     assert_eq!(edit::facts(&disk.store.root().join("overlay")), before);
+}
+
+/// What a dead process left of a record file is room, and no image is lost for it.
+#[test]
+fn what_is_left_of_a_record_file_makes_room() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let left = disk.store.root().join("overlay-images/.tmp-images.json123");
+    std::fs::write(&left, vec![7; 512 << 10]).unwrap();
+    disk.fill();
+    assert!(disk.is_full());
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&steps);
+    let on_step = Box::new(move |step| seen.lock().unwrap().push(step));
+    let editor = edit::with(&disk.store, Options { on_step: Some(on_step), ..Options::default() });
+    editor.delete_images(&[PlannedImage { id: disk.id(&name(0)), names: None }]).unwrap();
+    assert!(!left.exists());
+    let steps = steps.lock().unwrap();
+    assert!(!steps.contains(&"layer quarantined"), "{steps:?}");
+}
+
+/// A name alone frees nothing, so on a full disk the image goes first.
+#[test]
+fn a_name_goes_once_an_image_has_made_the_room() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    disk.store.podman(["tag", &name(0), "reg.local/other:1"]);
+    disk.store.unmount();
+    let settings = disk.store.scratch().join("no-min-age.toml");
+    std::fs::write(&settings, "[images]\nmin_age = \"0s\"\n").unwrap();
+    let config = ["--config", settings.to_str().unwrap()];
+    disk.fill();
+    let image = name(1);
+    let words = [&["rm", "--via", "direct", "reg.local/other:1", &image][..], &config].concat();
+    let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
+    let real = disk.json(0, &words);
+    for document in [&dry, &real] {
+        let kinds: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/kind")).collect();
+        assert_eq!(kinds, ["image", "name"], "{document:#}");
+    }
+    assert!(disk.ids().contains(&disk.id(&name(0))));
+    disk.empty_again();
+    disk.podman_works();
 }

@@ -1,4 +1,4 @@
-//! A plan carried out: leaks, then containers and logs, then names, then images, each proven, measured and
+//! A plan carried out: leaks, then containers and logs, then images, then names, each proven, measured and
 //! recorded on its own. Which images are next is decided anew from the same scan after each measurement,
 //! as it was for the plan: it may end earlier than planned.
 
@@ -81,8 +81,8 @@ impl Gc<'_> {
         })
     }
 
-    /// Deletes leaks first, then containers and logs, then names, all of which is added to `before_images`,
-    /// then images.
+    /// Deletes leaks first, then containers and logs, all of which is added to `before_images`, then images, and
+    /// names last: for those a full disk has to have room already.
     fn delete(
         &self,
         run: &mut Run<'_>,
@@ -110,10 +110,6 @@ impl Gc<'_> {
         let mut direct = None;
         let remover = deleter.remover(editors, &mut direct);
         let proof_context = ProofContext { request: stores, policy: &config.images, context };
-        let untagged = untag::run(run, &named.untags, scan, &proof_context, remover)?;
-        if !named.untags.is_empty() {
-            before_images.push(untagged);
-        }
         let (mut plan, report) = match self.kubelet {
             None => (images::run(run, scan, &proof_context, self.task(named), remover)?, None),
             Some(policy) => {
@@ -122,6 +118,12 @@ impl Gc<'_> {
             }
         };
         self.forget_left_out(&mut plan);
+        match untag::run(run, &named.untags, scan, &proof_context, remover) {
+            Ok(untagged) => plan.add(untagged),
+            Err(error) if plan.steps.is_empty() && plan.problems.is_empty() => return Err(error),
+            // What was deleted is gone all the same, and that is told.
+            Err(error) => plan.fail(Phase::Prove, error.what),
+        }
         Ok((plan, report))
     }
 

@@ -170,7 +170,7 @@ impl Gc<'_> {
                 gc.plan_images(&freed_before, after, &proof_context, named, &looked)?;
             let deletes_images = !plan.steps.is_empty();
             gc.forget_left_out(&mut plan);
-            plan.precede(untags.clone());
+            plan.add(untags.clone());
             if let Some(containers) = containers {
                 plan.precede(containers.clone());
             }

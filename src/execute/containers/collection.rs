@@ -200,7 +200,7 @@ pub(super) fn run<S: ContainerSource>(
     plan.outcome = if plan.steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
     // That nothing more is known of containers ends nothing but their part of the run.
     match run.stopped.take() {
-        Some(Stopped::Unproven(what) | Stopped::Closed(what)) => {
+        Some(Stopped::Unproven(what)) => {
             plan.problems.push(Problem::new(None, Phase::Prove, what));
             plan.outcome = OutcomeKind::Failed;
         }

@@ -132,8 +132,11 @@ impl Handler for DiskSource<'_> {
                 remover::log(id, &deleted);
                 RemovalAnswer::Proven
             }
-            // No other store has containers of CRI-O's.
-            Err(error) => remover::failed_edit(step.target.kind, id, error).in_last_store(),
+            Err(error) => match remover::failed_edit(step.target.kind, id, error) {
+                // No other store has containers of CRI-O's.
+                RemovalAnswer::StoreUnavailable(why) => RemovalAnswer::NotAsked(why),
+                other => other,
+            },
         }
     }
 

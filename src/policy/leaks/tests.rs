@@ -131,13 +131,15 @@ fn room_is_made_where_it_is_missing() {
     for at in [0, 3] {
         all.nodes[at].filesystem = 1.into();
     }
-    let chosen = |filesystems: &[FilesystemIx], bytes| {
-        planned(&all, &wish(24)).to_make_room(&all, filesystems, (bytes, 1)).order
+    let chosen = |full: &[(usize, u64)]| {
+        let room = |bytes| StillToFree { bytes, inodes: 1 };
+        let full: Vec<_> = full.iter().map(|(at, bytes)| (FilesystemIx::from(*at), room(*bytes))).collect();
+        planned(&all, &wish(24)).to_make_room(&all, &full).order
     };
-    assert_eq!(chosen(&[0.into()], 50), [1]);
-    assert_eq!(chosen(&[0.into()], 95), [1, 2]);
-    assert_eq!(chosen(&[0.into(), 1.into()], 95), [0, 1, 2]);
-    assert_eq!(chosen(&[], 95), [0; 0]);
+    assert_eq!(chosen(&[(0, 50)]), [1]);
+    assert_eq!(chosen(&[(0, 95)]), [1, 2]);
+    assert_eq!(chosen(&[(0, 95), (1, 95)]), [0, 1, 2]);
+    assert_eq!(chosen(&[]), [0; 0]);
 }
 
 /// Of the chain only the lower two are old enough: the young one keeps both.

@@ -243,7 +243,7 @@ impl Planner<'_> {
 
     /// After the first deletion the filesystem has room: what went along with it is deleted as well, and what was
     /// passed over since it makes none itself gets its turn.
-    pub(super) fn has_made_room(&mut self, image: ImageIx, step: &Step) {
+    pub(super) fn made_room(&mut self, image: ImageIx, step: &Step) {
         let is_first = self.steps.iter().all(|earlier| earlier.target.store != step.target.store);
         let store = self.input.inventory[image].store;
         let images = &self.input.inventory.images;
@@ -291,7 +291,7 @@ impl Planner<'_> {
     /// images, with their records. `None`: a deletion can begin, maybe since something else goes before.
     fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<(FilesystemIx, StillToFree)> {
         let images = || (0..self.states.len()).map(ImageIx::from).filter(|image| self.is_of(*image, store));
-        let needed = images().filter_map(|image| self.input.known(image)?.first_frees).max()?;
+        let needed = images().filter_map(|image| self.input.known(image)?.room_to_make).max()?;
         let mut filesystems: Vec<_> = images().map(|image| self.filesystem_of_layers(image)).collect();
         filesystems.sort_unstable();
         filesystems.dedup();
@@ -319,18 +319,13 @@ impl Planner<'_> {
         started.flatten().any(Started::any)
     }
 
-    /// Whether its store is one where nothing can begin; then its images stay, and that is a problem of the
-    /// run.
-    pub(super) fn is_barred(&mut self, image: ImageIx) -> bool {
+    /// Where nothing can begin in the image's store all of it stays, and that is a problem of the run; whether that is
+    /// so.
+    pub(super) fn bar(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
         let Some(FirstDeletion::Impossible(_, message)) = self.first.of(store) else { return false };
         let message = message.clone();
-        let images = &self.input.inventory.images;
-        for (state, _) in self.states.iter_mut().zip(images).filter(|(_, image)| image.store == store) {
-            if matches!(state, ImageState::Candidate) {
-                *state = ImageState::Kept(Ruling::keeps(Rule::OutOfReach, message.clone()));
-            }
-        }
+        self.keep_store(image, &Ruling::keeps(Rule::OutOfReach, message.clone()));
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
             pass.answered(&self.input, &self.live, &self.rank, image, false);
         }

@@ -126,7 +126,7 @@ impl<'a> Planner<'a> {
                 .or_else(|| self.next_aged(measured))
                 .or_else(|| self.next_for_space(measured));
             if let Some((at, _)) = &step
-                && self.is_barred(*at)
+                && self.bar(*at)
             {
                 continue;
             }
@@ -148,7 +148,7 @@ impl<'a> Planner<'a> {
         self.first.is_unsettled |= !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried);
         match answer {
             StepOutcome::Removed => {
-                self.has_made_room(at, &step);
+                self.made_room(at, &step);
                 self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
@@ -162,7 +162,7 @@ impl<'a> Planner<'a> {
             }
             StepOutcome::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
-                self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
+                self.keep_store(at, &ruling.since_run_began());
             }
             StepOutcome::Failed(problem) | StepOutcome::StillThere(problem) => {
                 for at in std::iter::once(at).chain(self.images_along(at, &step)) {
@@ -179,6 +179,17 @@ impl<'a> Planner<'a> {
         }
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
             pass.answered(&self.input, &self.live, &self.rank, at, is_gone);
+        }
+    }
+
+    /// Nothing of the image's store can be deleted.
+    fn keep_store(&mut self, image: ImageIx, ruling: &Ruling) {
+        let images = &self.input.inventory.images;
+        let store = images[image.get()].store;
+        for (state, _) in self.states.iter_mut().zip(images).filter(|(_, other)| other.store == store) {
+            if matches!(state, ImageState::Candidate) {
+                *state = ImageState::Kept(ruling.clone());
+            }
         }
     }
 

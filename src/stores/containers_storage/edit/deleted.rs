@@ -62,16 +62,11 @@ impl Deleted {
     /// Nothing was changed.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
-        self.is_unnamed() && self.removed == 0
-    }
-
-    /// Something was removed that has no entry here: temporary files.
-    #[must_use]
-    pub fn is_unnamed(&self) -> bool {
         self.images.is_empty()
             && self.layers.is_empty()
             && self.containers.is_empty()
             && self.orphans.is_empty()
+            && self.removed == 0
     }
 
     pub(super) fn note(&mut self, removal: Removal) {

@@ -179,8 +179,8 @@ impl Editor {
         links.get(&place).map(ask)
     }
 
-    /// Writes in `directory`, and tries again as long as there was no room and some can be made. What was
-    /// freed before the first attempt may have to be waited for.
+    /// Writes in `directory`, where there is no room once more without the reserve file. What was freed before the
+    /// first attempt may have to be waited for.
     pub(super) fn write_with_room(
         &self,
         directory: &Directory,
@@ -191,14 +191,16 @@ impl Editor {
         let mut attempt = u32::from(is_freed);
         loop {
             match write() {
-                Err(fault) if fault.is_no_space() && self.make_room(directory, attempt, done) => attempt += 1,
+                Err(fault) if fault.is_no_space() && self.release_reserve_file(directory, attempt, done) => {
+                    attempt += 1;
+                }
                 other => return other,
             }
         }
     }
 
     /// Releases the reserve file on the filesystem of `directory`; returns whether to try again.
-    fn make_room(&self, directory: &Directory, attempt: u32, done: &mut Deleted) -> bool {
+    fn release_reserve_file(&self, directory: &Directory, attempt: u32, done: &mut Deleted) -> bool {
         let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
         let on_it =
             self.options.reserve_files.iter().filter(|reserve_file| Some(reserve_file.device()) == device);

@@ -28,8 +28,7 @@ pub enum Error {
         /// How long we waited.
         waited: Duration,
     },
-    /// The filesystem has no room (or inode, or quota) for the record file's new version, and
-    /// there was no reserve file to release.
+    /// The filesystem has no room (or inode, or quota) for the record file's new version, and none could be made.
     #[error("no space left to write: {0}")]
     NoSpace(Fault),
     /// A system call failed.

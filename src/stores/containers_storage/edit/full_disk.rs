@@ -8,8 +8,9 @@
 //! that all of them have: all are lost by one rename. podman looks for a layer in the middle by its `link` file,
 //! so that goes first of what is in the directory.
 //!
-//! What starts it is [`Session::save`], where there is no room. The directory's new name tells the layer and the images
-//! (`quarantine_name`). As long as the layer has a record, the directory stays, however empty: it is the sign by which
+//! What starts it is [`Session::save`], where there is no room. The layers that it may take are *offered*; a directory
+//! with its new name is *quarantined*, and the layer and all images on it are *lost*. The name tells the layer and the
+//! images (`quarantine_name`). As long as the layer has a record, the directory stays, however empty: it is the sign by which
 //! [`Editor::resume`] finishes, and no leak.
 //!
 //! | killed after | what is found | what is done |
@@ -17,10 +18,10 @@
 //! | the note | all as it was | nothing |
 //! | the rename | a quarantined directory with its `link` | it gets its name back |
 //! | `link` is unlinked | one without; the images are lost, and every tool can remove them | they are deleted |
-//! | the images' records are written | the same, and no image on the layer | it and the layers on it are deleted |
+//! | the images' records are written | the same, and no image on the layer | it, the layers on it, and those below that nothing else needs are deleted |
 //! | the layers' records are written | a quarantined directory of no layer | it is removed |
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,37 +31,41 @@ use walkdir::WalkDir;
 use super::directory::Directory;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::records::RecordFile;
+use super::room::{device, lacks_bytes, lacks_inodes};
 use super::session::Session;
 use super::to_delete::{LayerToDelete, chain};
 use crate::model::display;
 use crate::stores::containers_storage::quarantine_name::{ids_of, names_of};
-use crate::sys::root::Root;
-use crate::sys::{btrfs, stop, xfs};
+use crate::sys::stop;
 
 /// By this file of a layer podman finds its directory again.
 const LINK: &str = "link";
-
-/// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
-/// file while as much is free as a new chunk of inodes and the trees above might take.
-const BESIDE: u64 = 64 << 10;
-const BESIDE_ON_XFS: u64 = 512 << 10;
-
-fn beside(directory: &Directory) -> u64 {
-    let is_xfs = xfs::is_xfs(directory.fd()).unwrap_or(false);
-    if is_xfs { BESIDE_ON_XFS } else { BESIDE }
-}
-
-/// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
-const KEPT: u64 = 16 << 20;
 
 /// What is freed may be usable only after the filesystem's next commit, or by work in the background. So
 /// long a session waits for that in all, with the locks held.
 const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// The layers that a session may empty for want of room, and those that it has emptied.
+#[derive(Default)]
+pub(super) struct FirstRoom {
+    /// In the order of their turn: the layers first that all images have, the topmost before the others.
+    offered: Vec<LayerToDelete>,
+    next: usize,
+    /// Tells the images that are deleted: `quarantine_name::group_of`.
+    group: String,
+    /// How long this session has waited for the room.
+    waited: Duration,
+    /// Half-written record files of dead processes were removed.
+    is_swept: bool,
+    /// Places and new names of the layers' directories that were renamed to be emptied, by this session or by the
+    /// killed run that it finishes. Where there are any the images are lost already, and it is not asked again whether
+    /// that is worth it.
+    pub(super) quarantined: Vec<(usize, String)>,
+}
+
 impl Editor {
-    /// Places and names of directories that a killed run of ours was emptying.
+    /// Places (positions in [`Session::places`], which has the areas first) and names of directories that a killed run of ours was emptying.
     pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {
         let mut found = Vec::new();
         if self.places.driver != "overlay" {
@@ -76,48 +81,6 @@ impl Editor {
         }
         Ok(found)
     }
-
-    /// Bytes that the first deletion has to free, where there is neither the room to write a record file
-    /// nor a reserve file: twice what is needed. `None`: it can begin.
-    #[must_use]
-    pub fn first_frees(&self) -> Option<u64> {
-        // Of no other driver are layers emptied before their records.
-        if self.places.driver != "overlay" {
-            return None;
-        }
-        let has_reserve = |area: &Root| {
-            let device = area.identity().0;
-            self.options.reserve_files.iter().any(|one| one.device() == device && one.exists())
-        };
-        let full = self.places.areas().filter(|area| !has_reserve(area)).filter_map(|area| {
-            let directory = Directory::top(area).ok()?;
-            let needed = super::reserve_file::largest_record_file(&self.places, area) + beside(&directory);
-            is_full(&directory, needed).then_some(2 * needed)
-        });
-        full.max()
-    }
-}
-
-/// Whether a file of that length cannot be written, not even by root. What is free on btrfs, but not available,
-/// is for metadata alone.
-fn is_full(directory: &Directory, needed: u64) -> bool {
-    rustix::fs::fstatvfs(directory.fd())
-        .is_ok_and(|space| lacks_bytes(directory, &space, needed) || lacks_inodes(&space))
-}
-
-fn lacks_bytes(directory: &Directory, space: &rustix::fs::StatVfs, needed: u64) -> bool {
-    let is_btrfs = btrfs::is_btrfs(directory.fd()).unwrap_or(false);
-    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
-    bytes(space.f_bavail) < needed && (is_btrfs || bytes(space.f_bfree) < needed + KEPT)
-}
-
-fn free_bytes(directory: &Directory) -> u64 {
-    let space = rustix::fs::fstatvfs(directory.fd());
-    space.map_or(0, |space| space.f_bfree.saturating_mul(space.f_frsize))
-}
-
-fn lacks_inodes(space: &rustix::fs::StatVfs) -> bool {
-    space.f_files > 0 && space.f_ffree < 2
 }
 
 /// Inodes with several names, and how many of these were seen.
@@ -143,6 +106,11 @@ fn holds(path: &Path, enough: u64, seen: &mut NamesSeen) -> u64 {
         }
     }
     sum
+}
+
+fn free_bytes(directory: &Directory) -> u64 {
+    let space = rustix::fs::fstatvfs(directory.fd());
+    space.map_or(0, |space| space.f_bfree.saturating_mul(space.f_frsize))
 }
 
 /// Waits until so many bytes are free, or a signal comes; returns how long that was.
@@ -184,15 +152,12 @@ pub(super) fn is_whole(layers: &Directory, name: &str) -> Result<bool, Fault> {
 }
 
 impl Session<'_> {
-    /// Permits to empty these layers of images that were proven, should there be no room for their records, which are
-    /// in `image_files`. `tops` has the top layer of each image, and `group` tells the images (`quarantine_name::group_of`).
-    pub(super) fn offer(
-        &mut self,
-        tops: &[Option<&str>],
-        group: String,
-        image_files: &[usize],
-        layers: &[LayerToDelete],
-    ) {
+    /// Permits to empty these layers of images that were proven, should there be no room for their records; what was
+    /// offered before is not any more. `tops` has the top layer of each image, and `group` tells the images
+    /// (`quarantine_name::group_of`).
+    pub(super) fn offer(&mut self, tops: &[Option<&str>], group: String, layers: &[LayerToDelete]) {
+        self.first_room.offered.clear();
+        self.first_room.next = 0;
         if self.editor.places.driver != "overlay" {
             return;
         }
@@ -212,8 +177,6 @@ impl Session<'_> {
         }
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
         self.first_room.offered = first.into_iter().chain(rest).filter(is_named).cloned().collect();
-        self.first_room.image_files = image_files.to_vec();
-        self.first_room.next = 0;
         self.first_room.group = group;
     }
 
@@ -222,18 +185,30 @@ impl Session<'_> {
         !self.first_room.quarantined.is_empty()
     }
 
-    /// Empties the next of the layers that were offered; `false` if there is none, or nothing can begin with it.
+    /// Makes room in `directory`, where a record file cannot be written and no reserve file is left: removes what dead
+    /// processes have left of record files, and then, with each call, empties the next of the layers that were
+    /// offered. `false`: there is nothing more to be done.
     ///
     /// # Errors
-    /// [`Refusal::MakesNoRoom`] where the layers hold too little, and others may hold enough.
-    pub(super) fn empty_next_layer(&mut self) -> Result<bool, Error> {
+    /// [`Refusal::MakesNoRoom`] where the layers hold too little, and those of other images may hold enough: nothing
+    /// was changed.
+    pub(super) fn make_room(&mut self, directory: &Directory) -> Result<bool, Error> {
+        if !std::mem::replace(&mut self.first_room.is_swept, true)
+            && self.remove_dead_temporary_records()? > 0
+        {
+            return Ok(true);
+        }
         let Some(layer) = self.first_room.offered.get(self.first_room.next).cloned() else {
             return Ok(false);
         };
         let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
         let layers = layers.again()?;
+        // What is freed elsewhere is no room here.
+        if device(&layers) != device(directory) {
+            return Ok(false);
+        }
         if stop::is_asked() {
-            return Err(self.interrupted());
+            return Err(Error::Interrupted);
         }
         if !self.has_quarantined() && !self.may_lose_images(&layers)? {
             return Ok(false);
@@ -247,23 +222,25 @@ impl Session<'_> {
         }
         let patience = FREED_WITHIN.saturating_sub(self.first_room.waited);
         self.first_room.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
+        // There may have been no room for it.
+        self.intend_again();
         Ok(true)
     }
 
-    /// Whether the room that is wanted is worth losing the images, before the first layer is taken.
-    fn may_lose_images(&mut self, layers: &Directory) -> Result<bool, Error> {
-        self.remove_dead_temporary_records()?;
-        let needed = self.needed_bytes(layers);
-        if !self.is_worth_it(layers, needed) {
+    /// Whether the room is worth losing the images, before their first layer is emptied.
+    fn may_lose_images(&self, layers: &Directory) -> Result<bool, Error> {
+        let needed = self.editor.needed_bytes(layers);
+        if !self.hold_enough(layers, needed) {
             // Once something is deleted it is no longer for others to make the room.
-            return match self.done.is_unnamed() {
+            return match self.done.is_nothing() {
                 true => Err(Refusal::MakesNoRoom { bytes: 2 * needed }.into()),
                 false => Ok(false),
             };
         }
         if self.is_another_unfinished() {
             tracing::warn!(
-                "an image was emptied before, and something else took the room: no other is; free {} by hand",
+                "an image was emptied before to make room, and its deletion is not finished: no other is; free {} by \
+                 hand",
                 display::bytes(needed)
             );
             return Ok(false);
@@ -277,7 +254,7 @@ impl Session<'_> {
         if !layers.has(&layer.id)? {
             return Ok(Some(0));
         }
-        let needed = self.needed_bytes(layers);
+        let needed = self.editor.needed_bytes(layers);
         let holds_bytes = holds(&layers.path().join(&layer.id), needed, &mut NamesSeen::new());
         match quarantine(layers, &layer.id, &self.first_room.group) {
             Ok(name) => {
@@ -288,6 +265,8 @@ impl Session<'_> {
                     return Err(fault.into());
                 }
                 self.first_room.quarantined.push((layer.place, name));
+                // The image is not whole any more, even where nothing is removed yet.
+                self.done.removed += 1;
             }
             // btrfs reserves more metadata for a rename than there may be.
             Err(fault) if fault.is_no_space() && !self.has_quarantined() => {
@@ -298,21 +277,6 @@ impl Session<'_> {
         }
         self.step("layer quarantined");
         Ok(Some(holds_bytes))
-    }
-
-    /// By a signal. Once a directory is renamed the image is not whole any more, even where nothing is removed yet.
-    fn interrupted(&self) -> Error {
-        match self.has_quarantined() {
-            false => Error::Interrupted,
-            true => Error::Stopped { done: Box::new(self.done.clone()), cause: Box::new(Error::Interrupted) },
-        }
-    }
-
-    /// What the largest record file takes that is written anew.
-    fn needed_bytes(&self, layers: &Directory) -> u64 {
-        let files: BTreeSet<usize> = self.first_room.files().collect();
-        let length = |file: usize| self.records.files[file].table.to_bytes().len() as u64;
-        files.into_iter().map(length).max().unwrap_or(0) + beside(layers)
     }
 
     /// Whether another image was lost for room that did not come: not one more is.
@@ -328,15 +292,9 @@ impl Session<'_> {
         self.editor.quarantined().map_or(true, |all| all.iter().filter(is_another).any(is_lost))
     }
 
-    /// Whether the layers hold twice what is needed, on the filesystem that lacks it. Where inodes alone are
-    /// short, each of them has enough.
-    fn is_worth_it(&self, layers: &Directory, needed: u64) -> bool {
-        let device = |directory: &Directory| rustix::fs::fstat(directory.fd()).map(|facts| facts.st_dev).ok();
-        let mut files = self.first_room.files().map(|file| &self.records.files[file]);
-        let is_beside = |file: &RecordFile| self.places[file.place].records(file.kind).map(device);
-        if !files.all(|file| is_beside(file) == Some(device(layers))) {
-            return false;
-        }
+    /// Whether the layers that were offered hold twice what is needed. Where inodes alone are short, each of them has
+    /// enough.
+    fn hold_enough(&self, layers: &Directory, needed: u64) -> bool {
         if rustix::fs::fstatvfs(layers.fd())
             .is_ok_and(|space| lacks_inodes(&space) && !lacks_bytes(layers, &space, needed))
         {
@@ -344,9 +302,11 @@ impl Session<'_> {
         }
         let enough = 2 * needed;
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
+        let is_here = |other: &&Directory| device(other) == device(layers);
         self.first_room.offered.iter().any(|layer| {
-            let at = self.places[layer.place].layers.as_ref().map(|layers| layers.path().join(&layer.id));
-            sum = sum.saturating_add(at.map_or(0, |path| holds(&path, enough, &mut seen)));
+            let holder = self.places[layer.place].layers.as_ref().filter(is_here);
+            let path = holder.map(|layers| layers.path().join(&layer.id));
+            sum = sum.saturating_add(path.map_or(0, |path| holds(&path, enough, &mut seen)));
             sum >= enough
         })
     }
@@ -363,7 +323,7 @@ impl Session<'_> {
             let interrupted = removal.interrupted;
             self.done.note(removal);
             if interrupted {
-                return Err(self.interrupted());
+                return Err(Error::Interrupted);
             }
             self.step("entry of it removed");
         }

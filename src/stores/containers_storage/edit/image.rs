@@ -97,22 +97,26 @@ impl Session<'_> {
         let to_delete = self.prove_layers(&layers)?;
         let files: Result<Vec<_>, _> =
             images.iter().map(|image| self.records.file_of(RecordKind::Images, &image.id)).collect();
-        let mut files = files?;
+        let files = files?;
         let ids = images.iter().map(|image| image.id.clone()).collect();
         self.intend(Intent { images: ids, layers, ..Intent::default() });
 
         let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
         let group = group_of(images.iter().map(|image| image.id.as_str()));
-        self.offer(&tops, group, &files, &to_delete);
+        self.offer(&tops, group, &to_delete);
         for (image, file) in images.iter().zip(&files) {
             self.records.remove(*file, &image.id)?;
         }
         let places: Vec<_> = files.iter().map(|file| self.records.files[*file].place).collect();
-        files.sort_unstable();
-        files.dedup();
-        files.into_iter().try_for_each(|file| self.save(file))?;
+        let mut all: Vec<_> = files.clone();
+        all.sort_unstable();
+        all.dedup();
+        for file in all {
+            self.save(file)?;
+            let of_file = images.iter().zip(&files).filter(|(_, its)| **its == file);
+            self.done.images.extend(of_file.map(|(image, _)| image.id.clone()));
+        }
         for (image, place) in images.iter().zip(places) {
-            self.done.images.push(image.id.clone());
             // What would not go is an orphan now, of a class that every library's collection removes.
             self.discard_object(place, RecordKind::Images, &image.id)?;
         }

@@ -34,8 +34,9 @@ impl Editor {
     /// notes and quarantined layers it does nothing, and takes no lock.
     ///
     /// # Errors
-    /// When the locks cannot be obtained, the records cannot be read, or a deletion fails. An object
-    /// that is in use now is kept, without an error.
+    /// When the locks cannot be obtained, the records cannot be read, or a deletion fails; also where an image that has
+    /// lost its layers cannot go, since a container has come to it. One that is whole and in use now is kept, without
+    /// an error.
     pub fn resume(&self, is_kept: IsKept<'_>) -> Result<Deleted, Error> {
         // A note is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
         if self.is_of_artifacts() {
@@ -53,7 +54,8 @@ impl Editor {
             let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)
         })?;
-        let mut is_finished = true;
+        // One that cannot be finished does not stop the others.
+        let mut failed = None;
         for (place, name) in &quarantined {
             // Each with the records as they are on the disk, whatever became of the one before.
             let session = match Session::open(self, read) {
@@ -62,15 +64,9 @@ impl Editor {
             };
             match session.run(|session| session.finish_quarantined(*place, name, is_kept)) {
                 Ok(one) => done.add(one),
-                Err(Error::Refused(refusal)) => {
-                    is_finished = false;
-                    tracing::info!(%refusal, name, "cannot finish the killed deletion of an image");
-                }
                 Err(error) if error.is_interrupted() => return done.ended(Err(error)),
-                // One that cannot be finished does not stop the others.
                 Err(error) => {
-                    is_finished = false;
-                    tracing::warn!(%error, name, "cannot finish the killed deletion of an image");
+                    failed.get_or_insert(error);
                 }
             }
         }
@@ -85,7 +81,10 @@ impl Editor {
             Ok(intents) => done.add(intents),
             Err(error) => return done.ended(Err(error)),
         }
-        for (path, ..) in notes.iter().filter(|_| is_finished) {
+        if let Some(error) = failed {
+            return done.ended(Err(error));
+        }
+        for (path, ..) in &notes {
             let _ = std::fs::remove_file(path);
         }
         Ok(done)
@@ -93,24 +92,25 @@ impl Editor {
 }
 
 impl Session<'_> {
-    /// Half-written record files, which are dead since the store's locks are ours.
-    pub(super) fn remove_dead_temporary_records(&mut self) -> Result<(), Error> {
+    /// Half-written record files, which are dead since the store's locks are ours; how many.
+    pub(super) fn remove_dead_temporary_records(&self) -> Result<u64, Error> {
+        let mut removed = 0;
         for place in &self.places {
             for kind in RecordKind::ALL {
                 let Some(records) = place.records(kind) else { continue };
                 for name in records.names()? {
                     if name.as_encoded_bytes().starts_with(b".tmp-") {
-                        self.done.removed += u64::from(records.unlink(&name)?);
+                        removed += u64::from(records.unlink(&name)?);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// The same, and our own temporary directories.
     fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
-        self.remove_dead_temporary_records()?;
+        self.done.removed += self.remove_dead_temporary_records()?;
         let mut found = Vec::new();
         for (at, place) in self.places.iter().enumerate() {
             for (parent, holder) in place.trash_parents() {
@@ -144,20 +144,23 @@ impl Session<'_> {
         identities: &[LayerIdentity],
         is_kept: IsKept<'_>,
     ) -> Result<(), Error> {
-        let images: Vec<_> =
-            intent.images.iter().filter_map(|image| self.records.image(image)).cloned().collect();
-        if !images.is_empty() {
-            // It was killed before the first change, or an image has been pulled again; unless one is lost of which a
-            // library's garbage collection has removed the quarantined directory since.
-            if self.has_lost_layer(intent, identities)?
-                && let Err(error) = self.delete_lost_images(&images, is_kept)
-            {
-                let Error::Refused(refusal) = error else { return Err(error) };
+        let (there, gone): (Vec<_>, Vec<_>) =
+            intent.images.iter().partition(|image| self.records.image(image).is_some());
+        // Lost, where a library's garbage collection has removed the quarantined directory since.
+        let lost = self.lost_layers(intent, identities)?;
+        let mut on_lost = self.images_on(&lost);
+        on_lost.retain(|image| there.contains(&&image.id));
+        match self.delete_lost_images(&on_lost, is_kept) {
+            Err(Error::Refused(refusal)) => {
                 tracing::info!(%refusal, "cannot finish the killed deletion of an image");
             }
+            other => other?,
+        }
+        // It was killed before the first change, or the images have been pulled again.
+        if gone.is_empty() && !there.is_empty() {
             return Ok(());
         }
-        for image in &intent.images {
+        for image in gone {
             if directory::id_of(image.as_ref()).is_some() {
                 for place in 0..self.places.len() {
                     self.discard_object(place, RecordKind::Images, image)?;
@@ -180,9 +183,9 @@ impl Session<'_> {
                 return Ok(());
             }
             match self.finish_layer(id) {
+                // An image that is there has it; others may have been of those that are gone.
                 Err(Error::Refused(refusal)) => {
                     tracing::info!(%refusal, layer = id, "cannot finish the killed deletion of a layer");
-                    return Ok(());
                 }
                 other => other?,
             }
@@ -237,7 +240,7 @@ impl Session<'_> {
         }
         self.empty(place, name)?;
         self.first_room.quarantined.push((place, name.to_owned()));
-        let images = self.images_on(&lost);
+        let images = self.images_on(std::slice::from_ref(&lost));
         if images.is_empty() {
             self.delete_lost_layers(&lost, group)?;
             // Else its directory is the only sign of what is left.
@@ -255,14 +258,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether a layer of a killed deletion has its record, and no longer the directory that it had.
-    fn has_lost_layer(&self, intent: &Intent, identities: &[LayerIdentity]) -> Result<bool, Error> {
+    /// The layers of a killed deletion that have their records, and no longer the directories that they had.
+    fn lost_layers(&self, intent: &Intent, identities: &[LayerIdentity]) -> Result<Vec<String>, Error> {
+        let mut lost = Vec::new();
         for (id, then) in intent.layers.iter().zip(identities) {
             if then.directory.is_some() && self.records.layer(id).is_some() && !self.has_directory(id)? {
-                return Ok(true);
+                lost.push(id.clone());
             }
         }
-        Ok(false)
+        Ok(lost)
     }
 
     /// Deletes those images that may go of some that have lost a layer.
@@ -303,12 +307,12 @@ impl Session<'_> {
         }
     }
 
-    /// The images that have a layer, under their own or a mapped top layer.
-    fn images_on(&self, layer: &str) -> Vec<ImageRecord> {
+    /// The images that have one of these layers, under their own or a mapped top layer.
+    fn images_on(&self, layers: &[String]) -> Vec<ImageRecord> {
         let parents = self.parents();
         let is_on_it = |image: &&ImageRecord| {
             let mut tops = image.layer.iter().chain(&image.mapped_layers);
-            tops.any(|top| chain(&parents, Some(top)).any(|id| id == layer))
+            tops.any(|top| chain(&parents, Some(top)).any(|id| layers.iter().any(|layer| layer == id)))
         };
         self.records.images.iter().filter(is_on_it).cloned().collect()
     }
@@ -333,7 +337,7 @@ impl Session<'_> {
         self.outside.prove_layers(&layers)?;
         let to_delete = self.prove_layers(&layers)?;
         let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
-        self.offer(&tops, group.to_owned(), &[], &to_delete);
+        self.offer(&tops, group.to_owned(), &to_delete);
         self.delete_proven(&to_delete)
     }
 }

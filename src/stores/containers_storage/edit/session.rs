@@ -8,7 +8,7 @@ use super::deleted::Deleted;
 use super::directory::Directory;
 use super::editor::{Editor, LayerFlag};
 use super::error::{Error, Fault, Refusal, is_no_space};
-use super::first_room::FirstRoom;
+use super::full_disk::FirstRoom;
 use super::intent::{Intent, LayerIdentity};
 use super::locks::HeldLocks;
 use super::mounted::{Evidence, Read};
@@ -174,8 +174,8 @@ impl<'e> Session<'e> {
             && !self.records.layers.iter().any(|layer| layer.incomplete)
     }
 
-    /// Rewrites a record file: token, file, token. Without the room for it, and without a reserve file, it empties the
-    /// layers that were offered, one after the other ([`super::full_disk`]).
+    /// Rewrites a record file: token, file, token. Where there is no room for it, tries again as long as some can be
+    /// made: by the reserve file, then as [`super::full_disk`] says.
     pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
         let at = &self.records.files[file];
         let (kind, content, name) = (at.kind, at.table.to_bytes(), at.name.clone());
@@ -194,11 +194,13 @@ impl<'e> Session<'e> {
                 write::replace(&directory, &name, &content, mode, durable, &|step| editor.step(step))
             });
             match written {
-                Err(fault) if fault.is_no_space() && self.empty_next_layer()? => {
-                    self.intend_again();
-                    is_freed = true;
-                }
-                other => break other?,
+                Ok(()) => break,
+                Err(fault) if !fault.is_no_space() => return Err(fault.into()),
+                // From here on images may be lost.
+                Err(fault) => match self.make_room(&directory)? {
+                    true => is_freed = true,
+                    false => return Err(fault.into()),
+                },
             }
         }
         self.has_saved = true;

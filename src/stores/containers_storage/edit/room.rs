@@ -1,0 +1,98 @@
+//! The room that a deletion needs to begin: a new version of the largest record file, beside the old one.
+//!
+//! Here alone it is said how much that is and whether it is there. What is done where it is not, in this order:
+//! leaks go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead processes left of record
+//! files, and the image's own layers ([`super::full_disk`]); which image, the planner says (`policy::plan::first`), by
+//! [`Editor::room_to_make`].
+
+use rustix::fs::StatVfs;
+
+use super::directory::Directory;
+use super::editor::Editor;
+use super::reserve_file::largest_record_file;
+use crate::model::space::StillToFree;
+use crate::sys::{btrfs, users, xfs};
+
+/// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
+/// file while as much is free as a new chunk of inodes and the trees above might take.
+const BESIDE: u64 = 64 << 10;
+const BESIDE_ON_XFS: u64 = 512 << 10;
+
+/// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
+const KEPT: u64 = 16 << 20;
+
+/// Inodes that are free once a layer's directory is emptied.
+const INODES: u64 = 4;
+
+/// A filesystem of a store on which no record file can be written anew, and that has no reserve file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FullFilesystem {
+    /// `st_dev`
+    pub device: u64,
+    /// What has to be freed there before anything is written, of what is lacking: twice what the largest record file
+    /// takes.
+    pub room: StillToFree,
+}
+
+impl Editor {
+    /// The filesystems of the store's layers and records that are full.
+    #[must_use]
+    pub fn full_filesystems(&self) -> Vec<FullFilesystem> {
+        let mut full: Vec<FullFilesystem> = Vec::new();
+        for area in self.places.areas() {
+            let device = area.identity().0;
+            let has_reserve_file =
+                self.options.reserve_files.iter().any(|one| one.device() == device && one.exists());
+            if has_reserve_file || full.iter().any(|known| known.device == device) {
+                continue;
+            }
+            let Ok(directory) = Directory::top(area) else { continue };
+            let needed = self.needed_bytes(&directory);
+            let Ok(space) = rustix::fs::fstatvfs(directory.fd()) else { continue };
+            let bytes = if lacks_bytes(&directory, &space, needed) { 2 * needed } else { 0 };
+            let inodes = if lacks_inodes(&space) { INODES } else { 0 };
+            let room = StillToFree { bytes, inodes };
+            if !room.is_nothing() {
+                full.push(FullFilesystem { device, room });
+            }
+        }
+        full
+    }
+
+    /// Bytes that the first deletion of an image has to free itself, before its records are written. `None`: it can
+    /// begin, or of this driver no layers are emptied before their records.
+    #[must_use]
+    pub fn room_to_make(&self) -> Option<u64> {
+        let full = if self.places.driver == "overlay" { self.full_filesystems() } else { Vec::new() };
+        full.iter().map(|full| full.room.bytes).max()
+    }
+
+    /// What the largest of the store's record files on the filesystem of `directory` takes, written anew.
+    pub(super) fn needed_bytes(&self, directory: &Directory) -> u64 {
+        let device = device(directory);
+        let areas = self.places.areas().filter(|area| Some(area.identity().0) == device);
+        let largest = areas.map(|area| largest_record_file(&self.places, area)).max().unwrap_or(0);
+        let is_xfs = xfs::is_xfs(directory.fd()).unwrap_or(false);
+        largest + if is_xfs { BESIDE_ON_XFS } else { BESIDE }
+    }
+}
+
+/// `st_dev`
+pub(super) fn device(directory: &Directory) -> Option<u64> {
+    rustix::fs::fstat(directory.fd()).ok().map(|facts| facts.st_dev)
+}
+
+/// Whether so many bytes cannot be written. What is free on btrfs, but not available, is for metadata alone; elsewhere
+/// root gets it.
+pub(super) fn lacks_bytes(directory: &Directory, space: &StatVfs, needed: u64) -> bool {
+    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    let is_for_root = !btrfs::is_btrfs(directory.fd()).unwrap_or(false)
+        && rustix::process::geteuid().is_root()
+        && users::is_first_user_namespace();
+    bytes(space.f_bavail) < needed && !(is_for_root && bytes(space.f_bfree) >= needed + KEPT)
+}
+
+/// Whether no inode is free for the new version.
+pub(super) fn lacks_inodes(space: &StatVfs) -> bool {
+    space.f_files > 0 && space.f_ffree < 2
+}
