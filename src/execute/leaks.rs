@@ -71,11 +71,7 @@ impl Handler for Leaks<'_> {
                 return RemovalAnswer::Refused("it cannot be deleted automatically".into());
             }
             (Some(Recipe::Orphan(kind)), _) => {
-                let orphan = OrphanAt { kind, path: path.clone() };
-                editor.reclaim(&[orphan], self.min_age).and_then(|mut reclaimed| match reclaimed.kept.pop() {
-                    Some((_, error)) => Err(error),
-                    None => Ok(reclaimed.deleted),
-                })
+                editor.reclaim(&OrphanAt { kind, path: path.clone() }, self.min_age)
             }
             (Some(Recipe::IncompleteLayer), _) => editor.delete_unused_layer(id, Unused::Incomplete),
             (Some(Recipe::UnreferencedLayer), _) => {

@@ -20,7 +20,7 @@ use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::locks::{HeldLocks, Lock, noise64};
 use super::mounted::{Evidence, Read};
-use super::orphans::{OrphanAt, Reclaimed};
+use super::orphans::OrphanAt;
 use super::write;
 use crate::model::{Orphan, is_old_enough};
 use crate::stores::containers_storage::artifacts::layout::{self, Document, Documents, Index, path_of};
@@ -56,22 +56,16 @@ impl Editor {
         session.finish(result)
     }
 
-    /// Removes blobs that no entry needs, and temporary files.
+    /// Removes a blob that no entry needs, or a temporary file.
     pub(super) fn reclaim_of_artifacts(
         &self,
-        orphans: &[OrphanAt],
+        orphan: &OrphanAt,
         min_age: SignedDuration,
-    ) -> Result<Reclaimed, Error> {
-        let mut reclaimed = Reclaimed::default();
+    ) -> Result<Deleted, Error> {
         let mut session = ArtifactSession::open(self)?;
         let needed = session.needed_without("")?;
-        for (at, orphan) in orphans.iter().enumerate() {
-            if let Err(error) = session.reclaim(orphan, &needed, min_age) {
-                reclaimed.kept.push((at, error));
-            }
-        }
-        reclaimed.deleted = session.finish(Ok(()))?;
-        Ok(reclaimed)
+        let result = session.reclaim(orphan, &needed, min_age);
+        session.finish(result)
     }
 }
 

@@ -41,7 +41,7 @@ pub use deleted::Deleted;
 pub use editor::{Editor, LayerFlag, OnStep, Options};
 pub use error::{Error, Fault, Refusal, StoreLockHolder};
 pub use image::PlannedImage;
-pub use orphans::{OrphanAt, Reclaimed};
+pub use orphans::OrphanAt;
 pub use outside::{LookOutside, OutsideNeeds, Watch};
 pub use reserve_file::ReserveFile;
 pub use resume::IsKept;

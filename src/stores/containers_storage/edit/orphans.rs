@@ -22,7 +22,7 @@ use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::units;
 use crate::stores::leaks;
 use crate::sys::beneath::AS_IT_IS;
-use crate::sys::quiet::{self, Within};
+use crate::sys::quiet;
 
 /// What the name of a layer's tar-split ends with.
 const TAR_SPLIT: &str = ".tar-split.gz";
@@ -36,56 +36,29 @@ pub struct OrphanAt {
     pub path: PathBuf,
 }
 
-/// The result for several orphans.
-#[derive(Debug, Default)]
-pub struct Reclaimed {
-    /// What was removed.
-    pub deleted: Deleted,
-    /// Positions of those that were kept, and why.
-    pub kept: Vec<(usize, Error)>,
-}
-
 impl Editor {
-    /// Removes orphans in one session under the locks; pass a few hundred at a time.
-    /// Where only age distinguishes an orphan from work in progress, it must be `min_age` old.
+    /// Removes one orphan. Where only age distinguishes it from work in progress, it must be `min_age` old.
     ///
     /// # Errors
-    /// When the locks cannot be obtained or the records cannot be read: nothing was changed. What
-    /// becomes of each orphan is in the result.
-    pub fn reclaim(&self, orphans: &[OrphanAt], min_age: SignedDuration) -> Result<Reclaimed, Error> {
+    /// [`Error::Refused`] where it is none (any more), is in use, or is too young. Other errors as documented.
+    pub fn reclaim(&self, orphan: &OrphanAt, min_age: SignedDuration) -> Result<Deleted, Error> {
         if self.is_of_artifacts() {
-            return self.reclaim_of_artifacts(orphans, min_age);
+            return self.reclaim_of_artifacts(orphan, min_age);
         }
-        let mut reclaimed = Reclaimed::default();
         // The age of a large tree may take long.
-        let within = self.places.within();
-        let since: Vec<_> = orphans.iter().map(|orphan| since(&within, orphan)).collect();
-        let of_container = Orphan::ContainerDirectory;
-        let read = match orphans.iter().any(|orphan| orphan.kind == of_container) {
-            true => Read::Processes,
-            false => Read::Mounts,
+        let since = since::of_orphan(&self.places.within(), orphan.kind, &orphan.path);
+        let read = match orphan.kind {
+            Orphan::ContainerDirectory => Read::Processes,
+            _ => Read::Mounts,
         };
-        let mut session = Session::open(self, read)?;
-        session.intend(Intent { layers: layer_directories(orphans), ..Intent::default() });
-        for (at, (orphan, since)) in orphans.iter().zip(since).enumerate() {
-            if let Err(error) = session.reclaim(orphan, AgeCondition { since, min_age }) {
-                reclaimed.kept.push((at, error));
-            }
-        }
-        reclaimed.deleted = session.finish(Ok(()))?;
-        Ok(reclaimed)
+        // A directory that would be taken for that of a layer again, were we killed now.
+        let name = orphan.path.file_name().filter(|_| orphan.kind == Orphan::LayerDirectory);
+        let layers = name.and_then(OsStr::to_str).map(str::to_owned).into_iter().collect();
+        Session::open(self, read)?.run(|session| {
+            session.intend(Intent { layers, ..Intent::default() });
+            session.reclaim(orphan, AgeCondition { since, min_age })
+        })
     }
-}
-
-/// Directories that would be taken for those of layers again, were we killed now.
-fn layer_directories(orphans: &[OrphanAt]) -> Vec<String> {
-    let directories = orphans.iter().filter(|orphan| orphan.kind == Orphan::LayerDirectory);
-    directories.filter_map(|found| Some(found.path.file_name()?.to_str()?.to_owned())).collect()
-}
-
-/// As a scan counts its age.
-fn since(within: &Within, orphan: &OrphanAt) -> Option<Timestamp> {
-    since::of_orphan(within, orphan.kind, &orphan.path)
 }
 
 /// An age that is asked for.
