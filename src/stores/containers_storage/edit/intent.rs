@@ -153,34 +153,20 @@ impl Editor {
         }
         let Ok(here) = self.note(Intent::default(), Vec::new()) else { return Vec::new() };
         let notes = paths.filter_map(|path| {
-            let content = read_ours(&path)?;
-            let note: Result<Note, _> = serde_json::from_slice(&content);
-            let graphroot = match &note {
-                Ok(note) => note.graphroot.clone(),
-                Err(_) => serde_json::from_slice::<Graphroot>(&content).ok()?.graphroot,
-            };
-            if graphroot != *self.places.graphroot {
+            // Another version's is for that.
+            let note: Note = serde_json::from_slice(&read_ours(&path)?).ok()?;
+            if note.graphroot != *self.places.graphroot {
                 return None;
             }
-            let stale = match &note {
-                Ok(note) => note.stale(self, &here),
-                Err(_) => Some("unknown format"),
-            };
-            if let Some(why) = stale {
+            if let Some(why) = note.stale(self, &here) {
                 tracing::info!(path = %path.display(), "discarding the note of a killed deletion: {why}");
                 let _ = std::fs::remove_file(path);
                 return None;
             }
-            note.ok().map(|note| (path, note.intent, note.identities))
+            Some((path, note.intent, note.identities))
         });
         notes.collect()
     }
-}
-
-/// Of a note that is not understood.
-#[derive(Deserialize)]
-struct Graphroot {
-    graphroot: PathBuf,
 }
 
 /// Whether only we and root can have written there, since notes are acted upon.
