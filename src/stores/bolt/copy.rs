@@ -88,8 +88,7 @@ pub enum BoltError {
         used: u64,
         limit: u64,
     },
-    /// The newest transaction's tree is damaged, and the one before it is not there or
-    /// damaged as well.
+    /// The newest transaction's tree is damaged.
     #[error("damaged: {0}")]
     Damaged(#[from] super::page::Damage),
     /// The file kept changing.
@@ -105,10 +104,7 @@ pub enum BoltError {
 pub struct Copy {
     /// The file up to the newest transaction's high water; what may follow is of an earlier copy.
     pub bytes: Vec<u8>,
-    /// The newest transaction.
     pub newest: Meta,
-    /// The one before it, if its meta is valid.
-    pub older: Option<Meta>,
 }
 
 /// Copies the newest transaction into `bytes`, whatever is there.
@@ -119,17 +115,17 @@ pub fn take(mut bytes: Vec<u8>, source: &impl PageSource, limits: &Limits) -> Re
     let start = Instant::now();
     let mut attempts = 0;
     loop {
-        let before = metas(source);
+        let before = newest(source);
         let whole = match &before {
-            Ok((newest, _)) => fill(source, newest, limits, &mut bytes),
+            Ok(newest) => fill(source, newest, limits, &mut bytes),
             Err(_) => Ok(()),
         };
         attempts += 1;
-        match (before, whole, metas(source)) {
+        match (before, whole, newest(source)) {
             // An error counts only if nothing was written meanwhile, too.
-            (Ok((newest, older)), whole, Ok((after, _))) if after == newest => {
+            (Ok(newest), whole, Ok(after)) if after == newest => {
                 whole?;
-                return Ok(Copy { bytes, newest, older });
+                return Ok(Copy { bytes, newest });
             }
             (Err(error), _, Err(_)) => return Err(error),
             _ => {}
@@ -171,17 +167,19 @@ fn fill(
     Ok(())
 }
 
-/// The valid meta pages, the newest first.
-fn metas(source: &impl PageSource) -> Result<(Meta, Option<Meta>), BoltError> {
+/// The newest of the two meta pages.
+///
+/// # Errors
+/// When it cannot be read or is not a bolt file.
+pub fn newest(source: &impl PageSource) -> Result<Meta, BoltError> {
     let first = slot(source, 0)?;
     let second = match first {
         Ok(meta) => slot(source, meta.page_size as u64)?.ok(),
         Err(_) => find_second(source)?,
     };
     match (first, second) {
-        (Ok(first), Some(second)) if second.txid > first.txid => Ok((second, Some(first))),
-        (Ok(first), second) => Ok((first, second)),
-        (Err(_), Some(second)) => Ok((second, None)),
+        (Ok(first), Some(second)) if second.txid > first.txid => Ok(second),
+        (Ok(meta), _) | (Err(_), Some(meta)) => Ok(meta),
         (Err(reason), None) => Err(BoltError::NoMeta(reason)),
     }
 }
@@ -202,12 +200,4 @@ fn slot(source: &impl PageSource, offset: u64) -> io::Result<Result<Meta, &'stat
     let mut page = [0; META_BYTES];
     let read = source.read_at(offset, &mut page)?;
     Ok(parse(page.get(..read).unwrap_or(&page)))
-}
-
-/// The newest meta page.
-///
-/// # Errors
-/// When it cannot be read or is not a bolt file.
-pub fn newest(source: &impl PageSource) -> Result<Meta, BoltError> {
-    metas(source).map(|(newest, _)| newest)
 }

@@ -1,7 +1,7 @@
 //! The meta pages, which point to the tree of a transaction. There are two, written
 //! alternately, so that a crash during a write leaves the other one valid.
 
-use super::order::Order;
+use super::number::{u32_at, u64_at};
 
 /// Bytes that a page header takes.
 pub const PAGE_HEADER: usize = 16;
@@ -20,8 +20,6 @@ const PAGE_DOUBLINGS: u32 = 14;
 /// One valid meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Byte order of the whole file.
-    pub order: Order,
     pub page_size: usize,
     /// Page of the root bucket's tree.
     pub root: u64,
@@ -44,21 +42,19 @@ impl Meta {
 /// What makes it invalid, for messages.
 pub fn parse(page: &[u8]) -> Result<Meta, &'static str> {
     let meta = page.get(PAGE_HEADER..META_BYTES).ok_or("it is too short")?;
-    let order = [Order::Little, Order::Big]
-        .into_iter()
-        .find(|order| order.u32(meta, 0) == Some(MAGIC))
-        .ok_or("wrong magic number")?;
-    let u32_at = |at| order.u32(meta, at).unwrap_or(0);
-    let u64_at = |at| order.u64(meta, at).unwrap_or(0);
-    if u64_at(CHECKED_BYTES) != fnv1a(&meta[..CHECKED_BYTES]) {
+    let short = |at| u32_at(meta, at).unwrap_or(0);
+    let long = |at| u64_at(meta, at).unwrap_or(0);
+    if short(0) != MAGIC {
+        return Err("wrong magic number");
+    }
+    if long(CHECKED_BYTES) != fnv1a(&meta[..CHECKED_BYTES]) {
         return Err("its checksum is wrong");
     }
-    if u32_at(4) != VERSION {
+    if short(4) != VERSION {
         return Err("its format version is not 2");
     }
-    let page_size =
-        page_sizes().find(|size| *size == u32_at(8) as usize).ok_or("its page size is invalid")?;
-    let meta = Meta { order, page_size, root: u64_at(16), high_water: u64_at(40), txid: u64_at(48) };
+    let page_size = page_sizes().find(|size| *size == short(8) as usize).ok_or("its page size is invalid")?;
+    let meta = Meta { page_size, root: long(16), high_water: long(40), txid: long(48) };
     if meta.root < 2 || meta.root >= meta.high_water {
         return Err("its root lies outside the file");
     }
@@ -81,49 +77,33 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn page(order: Order, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
-        let put32 = |value: u32| match order {
-            Order::Little => value.to_le_bytes(),
-            Order::Big => value.to_be_bytes(),
-        };
-        let put64 = |value: u64| match order {
-            Order::Little => value.to_le_bytes(),
-            Order::Big => value.to_be_bytes(),
-        };
+    fn page(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
         let mut meta = Vec::new();
         for value in [MAGIC, VERSION, 4096, 0] {
-            meta.extend(put32(value));
+            meta.extend(value.to_ne_bytes());
         }
         for value in [3, 0, u64::MAX, 4, 7] {
-            meta.extend(put64(value));
+            meta.extend(value.to_ne_bytes());
         }
         change(&mut meta);
-        meta.extend(put64(fnv1a(&meta)));
+        meta.extend(fnv1a(&meta).to_ne_bytes());
         [vec![0; PAGE_HEADER], meta].concat()
     }
 
     #[test]
-    fn valid_in_both_byte_orders() {
-        for order in [Order::Little, Order::Big] {
-            let meta = parse(&page(order, |_| ())).expect("valid");
-            let expected = Meta { order, page_size: 4096, root: 3, high_water: 4, txid: 7 };
-            assert_eq!(meta, expected);
-        }
-    }
-
-    #[test]
-    fn every_way_to_be_invalid() {
-        let little = |change: fn(&mut Vec<u8>)| page(Order::Little, change);
-        let mut torn = little(|_| ());
+    fn valid_and_every_way_to_be_invalid() {
+        let expected = Meta { page_size: 4096, root: 3, high_water: 4, txid: 7 };
+        assert_eq!(parse(&page(|_| ())), Ok(expected));
+        let mut torn = page(|_| ());
         torn[PAGE_HEADER + 48] ^= 1;
         let table = [
-            (little(|_| ())[..META_BYTES - 1].to_vec(), "it is too short"),
+            (page(|_| ())[..META_BYTES - 1].to_vec(), "it is too short"),
             (vec![0; META_BYTES], "wrong magic number"),
             (torn, "its checksum is wrong"),
-            (little(|m| m[4] = 3), "its format version is not 2"),
-            (little(|m| m[8] = 1), "its page size is invalid"),
-            (little(|m| m[16] = 1), "its root lies outside the file"),
-            (little(|m| m[16] = 4), "its root lies outside the file"),
+            (page(|m| m[4] = 3), "its format version is not 2"),
+            (page(|m| m[8] = 1), "its page size is invalid"),
+            (page(|m| m[16] = 1), "its root lies outside the file"),
+            (page(|m| m[16] = 4), "its root lies outside the file"),
         ];
         for (bytes, reason) in table {
             assert_eq!(parse(&bytes), Err(reason));

@@ -12,7 +12,7 @@ mod bucket;
 mod check;
 mod copy;
 mod meta;
-mod order;
+mod number;
 mod page;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -34,7 +34,6 @@ pub struct Database {
     bytes: Vec<u8>,
     meta: Meta,
     used_pages: u64,
-    damage: Option<Damage>,
 }
 
 impl Database {
@@ -66,7 +65,7 @@ impl Database {
         limits: &Limits,
     ) -> Result<Arc<Self>, BoltError> {
         // A transaction's pages are not written as long as it is the newest.
-        if earlier.damage.is_none() && copy::newest(source).is_ok_and(|newest| newest == earlier.meta) {
+        if copy::newest(source).is_ok_and(|newest| newest == earlier.meta) {
             return Ok(earlier);
         }
         let memory = Arc::into_inner(earlier).map(|earlier| earlier.bytes).unwrap_or_default();
@@ -85,39 +84,24 @@ impl Database {
         match Self::prove(first) {
             // The copy is one transaction's, so the file is damaged, or whoever writes it
             // does not keep bolt's rules. A second look costs little.
-            Ok(database) if database.damage.is_none() => Ok(database),
-            once => {
+            Err(damage) => {
                 let again = copy::take(Vec::new(), source, limits)?;
-                if again.newest == newest { once } else { Self::prove(again) }
+                if again.newest == newest { Err(damage) } else { Self::prove(again) }
             }
+            whole => whole,
         }
     }
 
-    /// Takes the newest tree that is whole.
-    fn prove(copy: Copy) -> Result<Self, BoltError> {
-        let whole = |meta: &Meta| check::check(&Pages::of(&copy.bytes, meta), meta.root);
-        let (meta, used_pages, damage) = match whole(&copy.newest) {
-            Ok(used) => (copy.newest, used, None),
-            Err(damage) => {
-                let older = copy.older.filter(|meta| fits(&copy.newest, meta));
-                let (older, used) =
-                    older.and_then(|meta| Some((meta, whole(&meta).ok()?))).ok_or(damage.clone())?;
-                (older, used, Some(damage))
-            }
-        };
-        Ok(Self { bytes: copy.bytes, meta, used_pages, damage })
+    /// Takes the tree if it is whole: the one of an older transaction would be a stale listing.
+    fn prove(Copy { bytes, newest: meta }: Copy) -> Result<Self, BoltError> {
+        let used_pages = check::check(&Pages::of(&bytes, &meta), meta.root)?;
+        Ok(Self { bytes, meta, used_pages })
     }
 
     /// The bucket that holds all others.
     #[must_use]
     pub fn root(&self) -> Bucket<'_> {
         Bucket::new(Pages::of(&self.bytes, &self.meta), Root::Tree(self.meta.root))
-    }
-
-    /// What is wrong with the newest transaction, if this is the one before it.
-    #[must_use]
-    pub fn damage(&self) -> Option<&Damage> {
-        self.damage.as_ref()
     }
 
     /// The number of the transaction.
@@ -131,13 +115,6 @@ impl Database {
     pub fn used_bytes(&self) -> u64 {
         (self.used_pages + 2).saturating_mul(self.meta.page_size as u64)
     }
-}
-
-/// Whether the older transaction can be read from the newest one's copy.
-fn fits(newest: &Meta, older: &Meta) -> bool {
-    older.order == newest.order
-        && older.page_size == newest.page_size
-        && older.used_bytes().is_some_and(|used| newest.used_bytes().is_some_and(|copied| used <= copied))
 }
 
 /// The number of the newest transaction of `file`, without reading its tree.

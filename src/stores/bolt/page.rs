@@ -2,7 +2,7 @@
 //! not fit is [`Damage`].
 
 use super::meta::{Meta, PAGE_HEADER};
-use super::order::Order;
+use super::number::{u16_at, u32_at, u64_at};
 
 /// Bytes of an element, on branch and leaf pages alike.
 const ELEMENT: usize = 16;
@@ -42,7 +42,6 @@ pub struct Page<'a> {
     pub kind: PageKind,
     pub count: usize,
     bytes: &'a [u8],
-    order: Order,
 }
 
 /// One element of a branch page.
@@ -83,7 +82,6 @@ pub struct Pages<'a> {
     /// The file up to its high water.
     pub bytes: &'a [u8],
     pub page_size: usize,
-    pub order: Order,
     /// One more than the highest page.
     pub high_water: u64,
 }
@@ -91,7 +89,7 @@ pub struct Pages<'a> {
 impl<'a> Pages<'a> {
     /// The pages of the transaction of `meta`.
     pub fn of(bytes: &'a [u8], meta: &Meta) -> Self {
-        Self { bytes, page_size: meta.page_size, order: meta.order, high_water: meta.high_water }
+        Self { bytes, page_size: meta.page_size, high_water: meta.high_water }
     }
 
     /// The branch or leaf page `id`.
@@ -106,32 +104,32 @@ impl<'a> Pages<'a> {
         let start = usize::try_from(id).ok().and_then(|id| id.checked_mul(self.page_size));
         let from =
             start.and_then(|start| self.bytes.get(start..)).ok_or(damage("it lies outside the file"))?;
-        if self.order.u64(from, 0) != Some(id) {
+        if u64_at(from, 0) != Some(id) {
             return Err(damage("its header has another page number"));
         }
-        let overflow = u64::from(self.order.u32(from, 12).unwrap_or(u32::MAX));
+        let overflow = u64::from(u32_at(from, 12).unwrap_or(u32::MAX));
         let length = usize::try_from(overflow + 1).ok().and_then(|pages| pages.checked_mul(self.page_size));
         let bytes = length
             .filter(|_| overflow < self.high_water - id)
             .and_then(|length| from.get(..length))
             .ok_or(damage("it extends past the end of the file"))?;
-        Page::parse(id, overflow, bytes, self.order)
+        Page::parse(id, overflow, bytes)
     }
 }
 
 impl<'a> Page<'a> {
-    fn parse(id: u64, overflow: u64, bytes: &'a [u8], order: Order) -> Result<Self, Damage> {
+    fn parse(id: u64, overflow: u64, bytes: &'a [u8]) -> Result<Self, Damage> {
         let damage = |what| Damage { page: id, what };
-        let kind = match order.u16(bytes, 8) {
+        let kind = match u16_at(bytes, 8) {
             Some(BRANCH) => PageKind::Branch,
             Some(LEAF) => PageKind::Leaf,
             _ => return Err(damage("it is neither a branch nor a leaf")),
         };
-        let count = usize::from(order.u16(bytes, 10).unwrap_or(0));
+        let count = usize::from(u16_at(bytes, 10).unwrap_or(0));
         if PAGE_HEADER + count * ELEMENT > bytes.len() {
             return Err(damage("it has more elements than fit"));
         }
-        Ok(Self { id, overflow, kind, count, bytes, order })
+        Ok(Self { id, overflow, kind, count, bytes })
     }
 
     /// Something wrong on this page.
@@ -164,7 +162,7 @@ impl<'a> Page<'a> {
     }
 
     fn number(&self, at: usize) -> Result<u32, Damage> {
-        self.order.u32(self.bytes, at).ok_or(self.damage("an element is truncated"))
+        u32_at(self.bytes, at).ok_or(self.damage("an element is truncated"))
     }
 
     /// Element `at` of a branch page.
@@ -174,7 +172,7 @@ impl<'a> Page<'a> {
     pub fn branch(&self, at: usize) -> Result<Branch<'a>, Damage> {
         let (start, key) = self.element(at, 0)?;
         let (key, end) = self.slice(key, self.number(start + 4)?)?;
-        let child = self.order.u64(self.bytes, start + 8);
+        let child = u64_at(self.bytes, start + 8);
         let child = child.ok_or(self.damage("an element is truncated"))?;
         Ok(Branch { key, child, end })
     }
@@ -196,10 +194,10 @@ impl<'a> Page<'a> {
     /// # Errors
     /// When its header is cut off, or the page inside it is not a leaf.
     pub fn bucket(&self, leaf: &Leaf<'a>) -> Result<Root<'a>, Damage> {
-        let root = self.order.u64(leaf.value, 0);
+        let root = u64_at(leaf.value, 0);
         match (root, leaf.value.get(BUCKET_HEADER..)) {
             (Some(0), Some(page)) => {
-                let page = Self::parse(self.id, 0, page, self.order)?;
+                let page = Self::parse(self.id, 0, page)?;
                 if page.kind == PageKind::Leaf {
                     Ok(Root::Inline(page))
                 } else {

@@ -98,7 +98,7 @@ pub fn has_image(
     let file = quiet::if_present(places.within().open_file(&path))?;
     let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
     let database = cache.database(&path, &file).map_err(failed)?;
-    let mut is_whole = database.damage().is_none();
+    let mut is_whole = true;
     for (name, target) in Metadata::targets(&database, namespace) {
         if is_of_image(&name, &target) {
             return Ok(Some(true));
@@ -196,14 +196,6 @@ impl Snapshot {
     fn describe(&mut self, path: &Path, database: &Database, oddities: &[Oddity]) {
         if let Ok(facts) = self.within.facts(path) {
             self.databases.push((path.to_path_buf(), database.used_bytes(), facts.length));
-        }
-        if let Some(damage) = database.damage() {
-            let message = format!(
-                "its newest transaction is damaged ({damage}); using the one before it, number {}",
-                database.txid()
-            );
-            self.finding(path, message, true);
-            self.consistency = Consistency::Damaged;
         }
         for odd in oddities {
             self.finding(path, format!("{} {}", odd.at, odd.message), true);

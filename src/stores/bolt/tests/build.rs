@@ -1,9 +1,8 @@
-//! Files made to order: any page size and byte order, overflow, branches, inline buckets.
+//! Files made to order: any page size, overflow, branches, inline buckets.
 
 use std::collections::BTreeMap;
 
 use super::super::meta::fnv1a;
-use super::super::order::Order;
 use super::super::{Bucket, BucketEntry};
 use super::{flatten, lookups_agree, read};
 
@@ -18,10 +17,13 @@ pub enum Value {
 /// Writes one bolt file.
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
-    pub order: Order,
     pub page_size: usize,
     /// Elements a leaf, and children a branch.
     pub fanout: usize,
+}
+
+fn u32_of(value: usize) -> [u8; 4] {
+    u32::try_from(value).expect("small").to_ne_bytes()
 }
 
 /// A copy of everything in `bucket`, to be changed and written anew.
@@ -47,29 +49,7 @@ pub fn bucket_in<'a>(
 impl Builder {
     /// As a machine of today writes.
     pub fn usual() -> Self {
-        Self { order: Order::Little, page_size: 4096, fanout: 10 }
-    }
-
-    fn u16(self, value: u16) -> [u8; 2] {
-        match self.order {
-            Order::Little => value.to_le_bytes(),
-            Order::Big => value.to_be_bytes(),
-        }
-    }
-
-    fn u32(self, value: usize) -> [u8; 4] {
-        let value = u32::try_from(value).expect("small");
-        match self.order {
-            Order::Little => value.to_le_bytes(),
-            Order::Big => value.to_be_bytes(),
-        }
-    }
-
-    fn u64(self, value: u64) -> [u8; 8] {
-        match self.order {
-            Order::Little => value.to_le_bytes(),
-            Order::Big => value.to_be_bytes(),
-        }
+        Self { page_size: 4096, fanout: 10 }
     }
 
     /// The file that holds `tree`, written twice: by transactions 6 and 7, in trees of
@@ -88,24 +68,24 @@ impl Builder {
     pub fn meta(self, file: &mut [u8], txid: u64, root: u64, high_water: u64) {
         let mut meta = Vec::new();
         for value in [0xED0C_DAED, 2, self.page_size, 0] {
-            meta.extend(self.u32(value));
+            meta.extend(u32_of(value));
         }
         for value in [root, 0, u64::MAX, high_water, txid] {
-            meta.extend(self.u64(value));
+            meta.extend(u64::to_ne_bytes(value));
         }
-        meta.extend(self.u64(fnv1a(&meta)));
+        meta.extend(fnv1a(&meta).to_ne_bytes());
         let slot = txid % 2;
-        let page = [self.header(slot, 4, 0, 0), meta].concat();
+        let page = [Self::header(slot, 4, 0, 0), meta].concat();
         let at = slot as usize * self.page_size;
         file[at..at + page.len()].copy_from_slice(&page);
     }
 
-    fn header(self, id: u64, flags: u16, count: usize, overflow: usize) -> Vec<u8> {
-        let count = self.u16(u16::try_from(count).expect("small"));
-        let mut header = self.u64(id).to_vec();
-        header.extend(self.u16(flags));
+    fn header(id: u64, flags: u16, count: usize, overflow: usize) -> Vec<u8> {
+        let count = u16::try_from(count).expect("small").to_ne_bytes();
+        let mut header = id.to_ne_bytes().to_vec();
+        header.extend(flags.to_ne_bytes());
         header.extend(count);
-        header.extend(self.u32(overflow));
+        header.extend(u32_of(overflow));
         header
     }
 
@@ -141,19 +121,19 @@ impl Builder {
                 Value::Bytes(bytes) => (0, bytes.clone()),
                 Value::Bucket(tree, false) => {
                     let root = self.tree(tree, file);
-                    (1, [self.u64(root), self.u64(0)].concat())
+                    (1, [root.to_ne_bytes(), [0; 8]].concat())
                 }
                 Value::Bucket(tree, true) => {
                     let inner: Vec<_> = tree.iter().collect();
                     let mut value = vec![0; 16];
-                    value.extend(self.header(0, 2, inner.len(), 0));
+                    value.extend(Self::header(0, 2, inner.len(), 0));
                     value.extend(self.leaf(&inner, file));
                     (1, value)
                 }
             };
             let pos = (entries.len() - at) * 16 + data.len();
             for number in [flags, pos, key.len(), value.len()] {
-                elements.extend(self.u32(number));
+                elements.extend(u32_of(number));
             }
             data.extend(*key);
             data.extend(value);
@@ -166,9 +146,9 @@ impl Builder {
         let mut data = Vec::new();
         for (at, (key, child)) in children.iter().enumerate() {
             let pos = (children.len() - at) * 16 + data.len();
-            elements.extend(self.u32(pos));
-            elements.extend(self.u32(key.len()));
-            elements.extend(self.u64(*child));
+            elements.extend(u32_of(pos));
+            elements.extend(u32_of(key.len()));
+            elements.extend(child.to_ne_bytes());
             data.extend(key);
         }
         [elements, data].concat()
@@ -177,7 +157,7 @@ impl Builder {
     fn page(self, flags: u16, count: usize, body: &[u8], file: &mut Vec<u8>) -> u64 {
         let id = (file.len() / self.page_size) as u64;
         let pages = (16 + body.len()).div_ceil(self.page_size);
-        let mut page = [self.header(id, flags, count, pages - 1), body.to_vec()].concat();
+        let mut page = [Self::header(id, flags, count, pages - 1), body.to_vec()].concat();
         page.resize(pages * self.page_size, 0);
         file.extend(page);
         id
@@ -198,17 +178,15 @@ pub fn sample() -> BTreeMap<Vec<u8>, Value> {
 }
 
 #[test]
-fn every_page_size_and_byte_order() {
+fn every_page_size() {
     let mut contents = Vec::new();
-    for order in [Order::Little, Order::Big] {
-        for page_size in [1024, 4096, 16_384, 65_536] {
-            for fanout in [1, 3, 1000] {
-                let builder = Builder { order, page_size, fanout };
-                let database = read(&builder.file(&sample())).expect("reads");
-                assert_eq!((database.txid(), database.damage()), (7, None));
-                lookups_agree(&database.root());
-                contents.push(flatten(&database.root()));
-            }
+    for page_size in [1024, 4096, 16_384, 65_536] {
+        for fanout in [1, 3, 1000] {
+            let builder = Builder { page_size, fanout };
+            let database = read(&builder.file(&sample())).expect("reads");
+            assert_eq!(database.txid(), 7);
+            lookups_agree(&database.root());
+            contents.push(flatten(&database.root()));
         }
     }
     contents.dedup();
@@ -219,7 +197,7 @@ fn every_page_size_and_byte_order() {
 #[test]
 fn the_second_meta_alone_tells_the_page_size() {
     for page_size in [1024, 4096, 65_536] {
-        let builder = Builder { order: Order::Little, page_size, fanout: 10 };
+        let builder = Builder { page_size, fanout: 10 };
         let mut file = builder.file(&sample());
         file[20] ^= 1; // transaction 6, in the first slot
         assert_eq!(read(&file).expect("reads").txid(), 7);
