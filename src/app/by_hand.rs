@@ -22,12 +22,11 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
     };
     let inventory = &scan.inventory;
     let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
-    let Some(fullest) = filesystems.min_by_key(|at| match &inventory[*at] {
+    let fullest = filesystems.min_by_key(|at| match &inventory[*at] {
         full if is_out_of_inodes(full) => 0,
         other => other.available_bytes,
-    }) else {
-        return;
-    };
+    });
+    let Some(fullest) = problem.filesystem.or(fullest) else { return };
     let what = if is_out_of_inodes(&inventory[fullest]) {
         format!("delete some files on {}, which has no free inode", inventory[fullest].mount.display())
     } else {

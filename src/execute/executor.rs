@@ -20,7 +20,7 @@ use crate::model::plan::{
 };
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
-use crate::model::{FilesystemIx, OutcomeKind};
+use crate::model::{FilesystemIx, OutcomeKind, StoreId};
 use crate::policy::StepOutcome;
 use crate::sys::stop;
 
@@ -118,6 +118,8 @@ pub struct Run<'a> {
     deletions: Vec<Deletion>,
     pub(super) repaired: Vec<Target>,
     problems: Vec<Problem>,
+    /// Stores in which nothing can be deleted, and why: each lock is waited for once.
+    skipped: Vec<(StoreId, Failure)>,
     pub(super) stopped: Option<Stopped>,
 }
 
@@ -149,6 +151,7 @@ impl<'a> Run<'a> {
             deletions: Vec::new(),
             repaired: Vec::new(),
             problems: Vec::new(),
+            skipped: Vec::new(),
             stopped: None,
         }
     }
@@ -186,7 +189,13 @@ impl<'a> Run<'a> {
         let in_part = plan.problems.iter().any(|problem| problem.in_part);
         plan.outcome = match (&self.stopped, plan.outcome) {
             (Some(_), _) => OutcomeKind::Failed,
-            (None, _) if has_failed || in_part => OutcomeKind::Failed,
+            (None, _) if has_failed || in_part || self.skipped.iter().any(|(_, why)| why.no_space) => {
+                OutcomeKind::Failed
+            }
+            // What was to be deleted there stays, whatever was reached elsewhere.
+            (None, outcome) if !self.skipped.is_empty() && outcome != OutcomeKind::Failed => {
+                OutcomeKind::Refused
+            }
             (None, outcome) => outcome,
         };
         Outcome {
@@ -211,7 +220,7 @@ impl<'a> Run<'a> {
             StepOutcome::Removed => plan.steps.push(step),
             StepOutcome::Kept(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
             StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom(why) => {
-                plan.problems.push(Problem::new(Some(step.target.id), Phase::Lock, why));
+                plan.problems.push(Problem::new(Some(step.target.id), why.phase_of_store(), why));
             }
             StepOutcome::AlreadyGone
             | StepOutcome::NotTried
@@ -225,6 +234,10 @@ impl<'a> Run<'a> {
     pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> StepOutcome {
         if self.is_stopped() && !handler.is_done(step) {
             return StepOutcome::NotTried;
+        }
+        let store = step.target.store.as_ref();
+        if let Some((_, why)) = self.skipped.iter().find(|(skipped, _)| Some(skipped) == store) {
+            return StepOutcome::StoreSkipped(why.clone());
         }
         let mut step = step.clone();
         let pins = self.observer.begins(&step);
@@ -307,7 +320,10 @@ impl<'a> Run<'a> {
                 self.stop_unproven(what.clone());
                 StepOutcome::NotTried
             }
-            RemovalAnswer::StoreUnavailable(what) => StepOutcome::StoreSkipped(what.clone()),
+            RemovalAnswer::StoreUnavailable(what) => {
+                self.skipped.extend(step.target.store.clone().map(|store| (store, what.clone())));
+                StepOutcome::StoreSkipped(what.clone())
+            }
             RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
             RemovalAnswer::MakesNoRoom(what) => StepOutcome::MakesNoRoom(what.clone()),
             _ => return None,

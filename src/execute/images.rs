@@ -9,7 +9,7 @@ use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
-use crate::model::{Image, ImageIx, Inventory, OutcomeKind, Plan, StoreIx};
+use crate::model::{Image, ImageIx, Inventory, Plan, StoreIx};
 use crate::policy::compare::{Comparison, compare};
 use crate::policy::plan::{Planner, StepOutcome, Task};
 use crate::policy::rules::Judge;
@@ -71,18 +71,11 @@ pub fn run(
         planner.answer(answer);
     }
     let mut plan = planner.finish(&run.measure());
-    // What was to be deleted there stays, whatever was reached elsewhere.
-    if skipped.iter().any(|failure| failure.no_space) {
-        plan.outcome = OutcomeKind::Failed;
-    } else if !skipped.is_empty() && plan.outcome != OutcomeKind::Failed {
-        plan.outcome = OutcomeKind::Refused;
-    }
-    let phase_of = |failure: &Failure| if failure.no_space { Phase::Remove } else { Phase::Lock };
     let ended = match &run.stopped {
         Some(Stopped::Unproven(failure)) => Some((Phase::Prove, failure.clone())),
         Some(Stopped::Signal) | None => None,
     };
-    let skipped = skipped.into_iter().map(|failure| (phase_of(&failure), failure));
+    let skipped = skipped.into_iter().map(|failure| (failure.phase_of_store(), failure));
     for (phase, failure) in skipped.chain(ended) {
         if !plan.problems.iter().any(|problem| problem.message == failure.message) {
             plan.problems.push(Problem::new(None, phase, failure));

@@ -1,43 +1,27 @@
 //! Leaks: each proven again by the editor under the store's locks.
 
-use std::collections::HashMap;
-
 use jiff::SignedDuration;
 
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
 use crate::history::pins::Pins;
-use crate::model::plan::{Action, Failure, Phase, Problem, Step, TargetKind};
+use crate::model::plan::{Action, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{OutcomeKind, Plan, Recipe, StoreId};
-use crate::policy::StepOutcome;
+use crate::model::{OutcomeKind, Plan, Recipe};
 use crate::stores::containers_storage::edit::{OrphanAt, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {
     let mut plan = Plan::default();
     let mut leaks = Leaks { editors, min_age };
-    // A locked store is not waited for again.
-    let mut locked: HashMap<&StoreId, Failure> = HashMap::new();
     for step in steps {
         if run.is_stopped() {
             break;
         }
-        let store = step.target.store.as_ref();
-        if let Some(why) = store.and_then(|store| locked.get(store)) {
-            plan.problems.push(Problem::new(Some(step.target.id.clone()), Phase::Lock, why.clone()));
-            continue;
-        }
-        if let StepOutcome::StoreSkipped(why) = run.carry_out(step.clone(), &mut leaks, &mut plan) {
-            locked.extend(store.map(|store| (store, why)));
-        }
+        run.carry_out(step.clone(), &mut leaks, &mut plan);
     }
-    plan.outcome = match () {
-        () if !locked.is_empty() => OutcomeKind::Refused,
-        () if plan.steps.is_empty() => OutcomeKind::NotNeeded,
-        () => OutcomeKind::Reached,
-    };
+    plan.outcome = if plan.steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
     plan
 }
 

@@ -69,6 +69,10 @@ pub fn run(
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
+    if untags.is_empty() {
+        return Ok(plan);
+    }
+    let was_stopped = run.is_stopped();
     let mut names = Names { proof_context: *proof_context, remover, fresh: None };
     for untag in untags {
         let step = untag.step(scan);
@@ -81,12 +85,11 @@ pub fn run(
     }
     if let Some(Stopped::Unproven(what)) = &run.stopped
         && plan.steps.is_empty()
+        && !was_stopped
     {
         return Err(PreconditionError::new(&what.message));
     }
-    if !untags.is_empty() {
-        plan.outcome = outcome(plan.steps.len() == untags.len());
-    }
+    plan.outcome = outcome(plan.steps.len() == untags.len());
     Ok(plan)
 }
 
@@ -120,7 +123,6 @@ impl Handler for Names<'_> {
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
             RemovalAnswer::Answered => RemovalAnswer::Proven,
-            RemovalAnswer::StoreUnavailable(what) => RemovalAnswer::NotAsked(what),
             RemovalAnswer::Kept(ruling) => RemovalAnswer::Refused(ruling.detail.into()),
             RemovalAnswer::NotFound(why)
             | RemovalAnswer::Failed(why)

@@ -370,6 +370,14 @@ pub struct Failure {
     pub no_space: bool,
 }
 
+impl Failure {
+    /// Of a store in which nothing can be deleted: its disk is full, or it is closed to us.
+    #[must_use]
+    pub fn phase_of_store(&self) -> Phase {
+        if self.no_space { Phase::Remove } else { Phase::Lock }
+    }
+}
+
 impl From<String> for Failure {
     fn from(message: String) -> Self {
         Self { message, no_space: false }
@@ -406,6 +414,9 @@ pub struct Problem {
     /// See [`Failure::no_space`].
     #[serde(skip)]
     pub no_space: bool,
+    /// Where space is missing, if that is known.
+    #[serde(skip)]
+    pub filesystem: Option<FilesystemIx>,
     /// The object is deleted, but not all of it.
     #[serde(skip)]
     pub in_part: bool,
@@ -417,7 +428,16 @@ impl Problem {
     #[must_use]
     pub fn new(id: Option<String>, phase: Phase, failure: impl Into<Failure>) -> Self {
         let Failure { message, no_space } = failure.into();
-        Self { id, phase, message, hint: None, no_space, in_part: false, measured_bytes: None }
+        Self {
+            id,
+            phase,
+            message,
+            hint: None,
+            no_space,
+            filesystem: None,
+            in_part: false,
+            measured_bytes: None,
+        }
     }
 }
 

@@ -321,7 +321,7 @@ fn a_store_that_is_closed_to_us_is_left_aside() {
     std::fs::remove_file(second.root().join(".layersweep-reserve")).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     support::reserve_file::fill_to_the_last_byte(&disk);
-    let document = support::node::document(node.run(&both).expect_code(5));
+    let document = support::node::document(node.run(&both).expect_code(1));
     assert_eq!(gone(&document), [(root(&node.store), 2)].into(), "{document:#}");
     let errors = list(&document, "/errors");
     assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "remove"), "{errors:#?}");

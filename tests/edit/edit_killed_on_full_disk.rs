@@ -167,7 +167,8 @@ fn only_the_chosen_image_is_finished() {
     let keeps = |id: &str, names: &[String], digests: &[String]| {
         id == target && names == [name(2)] && digests.iter().any(|digest| digest.starts_with("sha256:"))
     };
-    editor.resume(&keeps).unwrap();
+    let told = editor.resume(&keeps).unwrap_err();
+    assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == target), "{told}");
     assert!(disk.ids().contains(&target), "it is to stay");
     assert!(!editor.is_unfinished());
 }
@@ -206,7 +207,8 @@ fn of_two_chosen_images_one_may_be_kept() {
     store.podman(["rmi", "reg.local/third-2:1"]);
     store.unmount();
     let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
-    editor.resume(&|id, _, _| id == both[1]).unwrap();
+    let told = editor.resume(&|id, _, _| id == both[1]).unwrap_err();
+    assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == both[1]), "{told}");
     let left = disk.ids();
     assert!(!left.contains(&both[0]) && left.contains(&both[1]), "{left:?}");
     assert!(!editor.is_unfinished());
@@ -223,9 +225,9 @@ fn an_image_that_came_to_the_layer_stays() {
     store.unmount();
     let came: Vec<_> = disk.ids().difference(&before).cloned().collect();
     assert_eq!(came.len(), 1, "{came:?}");
-    edit::with(store, Options { intents: Some(notes), ..Options::default() })
-        .resume(&|_, _, _| false)
-        .unwrap();
+    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    let told = editor.resume(&|_, _, _| false).unwrap_err();
+    assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == came[0]), "{told}");
     assert!(disk.ids().contains(&came[0]), "it was never chosen");
 }
 

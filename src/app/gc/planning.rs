@@ -60,8 +60,8 @@ impl Gc<'_> {
     }
 
     /// Scans. Where the run is locked already, deletions that a killed run has begun are finished then, and it
-    /// scans again.
-    fn scan_and_resume(&self, deleter: &Deleter) -> Result<(ScanResult, Editors), Error> {
+    /// scans again; the last: that was so.
+    fn scan_and_resume(&self, deleter: &Deleter) -> Result<(ScanResult, Editors, bool), Error> {
         let request = self.asked.request;
         let scanned = self.scan()?;
         self.check_records(&scanned)?;
@@ -74,15 +74,15 @@ impl Gc<'_> {
         }
         // Where somebody is asked, not before the answer.
         if self.command_run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
-            return Ok((self.scan()?, editors));
+            return Ok((self.scan()?, editors, true));
         }
-        Ok((scanned, editors))
+        Ok((scanned, editors, false))
     }
 
     /// What a plan is made from.
     fn gather(&self, deleter: &Deleter) -> Result<Planned, Error> {
         let GcRequest { request, selection, .. } = &self.asked;
-        let (scanned, editors) = self.scan_and_resume(deleter)?;
+        let (scanned, editors, has_resumed) = self.scan_and_resume(deleter)?;
         let mut config = self.asked.config.clone();
         if self.asked.leaves_out_images() {
             // Nothing starts, so nothing is deleted.
@@ -101,7 +101,12 @@ impl Gc<'_> {
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
         let named = match selection {
             Selection::Gc { .. } => Requested::default(),
-            Selection::Rm { references, all_tags } => rm::named(&scanned.scan, references, *all_tags)?,
+            Selection::Rm { references, all_tags } => {
+                rm::named(&scanned.scan, references, *all_tags).map_err(|error| match has_resumed {
+                    true => error.hint("the interrupted deletion that was finished first may have been of that: see `layersweep history`"),
+                    false => error,
+                })?
+            }
         };
         if self.via == Via::Cri {
             rm::refuse_untags(&scanned.scan, &named.untags)?;

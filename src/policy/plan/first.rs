@@ -305,7 +305,7 @@ impl Planner<'_> {
     }
 
     /// An imagestore may be on another filesystem than its graphroot.
-    fn filesystem_of_layers(&self, image: ImageIx) -> FilesystemIx {
+    pub(super) fn filesystem_of_layers(&self, image: ImageIx) -> FilesystemIx {
         let inventory = self.input.inventory;
         let store = inventory[image].store;
         let mut reached = self.input.refs.reach(Root::Image(image)).iter().map(|node| &inventory[*node]);
@@ -323,13 +323,14 @@ impl Planner<'_> {
     /// so.
     pub(super) fn bar(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
-        let Some(FirstDeletion::Impossible(_, message)) = self.first.of(store) else { return false };
-        let message = message.clone();
+        let Some(FirstDeletion::Impossible(at, message)) = self.first.of(store) else { return false };
+        let (filesystem, message) = (Some(*at), message.clone());
         self.keep_store(image, &Ruling::keeps(Rule::OutOfReach, message.clone()));
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
             pass.answered(&self.input, &self.live, &self.rank, image, false);
         }
-        self.problems.push(Problem::new(None, Phase::Remove, Failure { message, no_space: true }));
+        let problem = Problem::new(None, Phase::Remove, Failure { message, no_space: true });
+        self.problems.push(Problem { filesystem, ..problem });
         self.first.is_barred = true;
         true
     }

@@ -252,8 +252,7 @@ impl<'a> Planner<'a> {
         // Where nothing could begin nothing was reached, whatever was reached elsewhere.
         let outcome = match outcome {
             OutcomeKind::Failed => outcome,
-            _ if self.first.is_barred && self.steps.is_empty() => OutcomeKind::Failed,
-            _ if self.first.is_barred => OutcomeKind::Refused,
+            _ if self.first.is_barred => OutcomeKind::Failed,
             _ => outcome,
         };
         // What nothing made room for bars the run like a disk where nothing can begin.
@@ -261,7 +260,9 @@ impl<'a> Planner<'a> {
         let outcome = match waiting {
             Some((at, why)) => {
                 let id = self.input.inventory[at].id.to_string();
-                self.problems.push(Problem::new(Some(id), Phase::Remove, Failure { no_space: true, ..why }));
+                let filesystem = Some(self.filesystem_of_layers(at));
+                let problem = Problem::new(Some(id), Phase::Remove, Failure { no_space: true, ..why });
+                self.problems.push(Problem { filesystem, ..problem });
                 if self.steps.is_empty() { OutcomeKind::Failed } else { outcome }
             }
             None => outcome,

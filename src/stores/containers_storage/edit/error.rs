@@ -286,6 +286,12 @@ pub enum Refusal {
     /// The disk is full, and what the image holds alone is too little to begin with.
     #[error("its own layers hold less than the {} that its deletion has to free first on this full disk", size(*bytes))]
     MakesNoRoom { bytes: u64 },
+    /// A killed run had begun to delete it, and it was pinned, or came, since.
+    #[error("image {id} is kept, and has lost a layer: remove it and pull it again")]
+    Lost {
+        /// Its id.
+        id: String,
+    },
     /// It has a record (again).
     #[error("{id} has a record now")]
     Recorded {

@@ -185,14 +185,14 @@ impl Session<'_> {
         !self.first_room.quarantined.is_empty()
     }
 
-    /// Makes room in `directory`, where a record file cannot be written and no reserve file is left: removes what dead
-    /// processes have left of record files, and then, with each call, empties the next of the layers that were
-    /// offered. `false`: there is nothing more to be done.
+    /// Makes room on the filesystem `full` (`st_dev`), where a record file or its token cannot be written and no reserve
+    /// file is left: removes what dead processes have left of record files, and then, with each call, empties the next
+    /// of the layers that were offered. `false`: there is nothing more to be done.
     ///
     /// # Errors
     /// [`Refusal::MakesNoRoom`] where the layers hold too little, and those of other images may hold enough: nothing
     /// was changed.
-    pub(super) fn make_room(&mut self, directory: &Directory) -> Result<bool, Error> {
+    pub(super) fn make_room(&mut self, full: Option<u64>) -> Result<bool, Error> {
         if !std::mem::replace(&mut self.first_room.is_swept, true)
             && self.remove_dead_temporary_records()? > 0
         {
@@ -204,7 +204,7 @@ impl Session<'_> {
         let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
         let layers = layers.again()?;
         // What is freed elsewhere is no room here.
-        if device(&layers) != device(directory) {
+        if device(&layers) != full {
             return Ok(false);
         }
         if stop::is_asked() {

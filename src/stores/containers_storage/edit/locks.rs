@@ -165,6 +165,12 @@ impl HeldLocks {
     pub(super) fn touch(&self, kind: RecordKind) -> Result<(), Fault> {
         self.locks.iter().filter(|lock| lock.guards == Some(kind)).try_for_each(Lock::touch)
     }
+
+    /// The filesystem (`st_dev`) of the lock whose token could not be written, if it was that.
+    pub(super) fn device_of(&self, fault: &Fault) -> Option<u64> {
+        let lock = self.locks.iter().find(|lock| lock.path == fault.path)?;
+        rustix::fs::fstat(&lock.file).ok().map(|facts| facts.st_dev)
+    }
 }
 
 /// Takes all, or none: then the position of the first that could not be had.

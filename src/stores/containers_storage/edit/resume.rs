@@ -154,7 +154,8 @@ impl Session<'_> {
             Err(Error::Refused(refusal)) => {
                 tracing::info!(%refusal, "cannot finish the killed deletion of an image");
             }
-            other => other?,
+            // One that is kept was told with its quarantined directory.
+            other => drop(other?),
         }
         // It was killed before the first change, or the images have been pulled again.
         if gone.is_empty() && !there.is_empty() {
@@ -253,9 +254,9 @@ impl Session<'_> {
         let is_kept = |id: &str, names: &[String], digests: &[String]| {
             !is_in_group(group, id) || is_kept(id, names, digests)
         };
-        self.delete_lost_images(&images, &is_kept)?;
+        let kept = self.delete_lost_images(&images, &is_kept)?;
         self.remove_quarantined();
-        Ok(())
+        Ok(kept?)
     }
 
     /// The layers of a killed deletion that have their records, and no longer the directories that they had.
@@ -269,19 +270,23 @@ impl Session<'_> {
         Ok(lost)
     }
 
-    /// Deletes those images that may go of some that have lost a layer.
-    fn delete_lost_images(&mut self, images: &[ImageRecord], is_kept: IsKept<'_>) -> Result<(), Error> {
-        let goes = |image: &&ImageRecord| !is_kept(&image.id, &image.names, &image.digests);
-        let planned = |image: &ImageRecord| PlannedImage { id: image.id.clone(), names: None };
-        let planned: Vec<_> = images.iter().filter(goes).map(planned).collect();
+    /// Deletes those images that may go of some that have lost a layer; `Err` within: one is kept, which no tool can use.
+    ///
+    /// # Errors
+    /// Those of [`Self::delete_images`].
+    fn delete_lost_images(
+        &mut self,
+        images: &[ImageRecord],
+        is_kept: IsKept<'_>,
+    ) -> Result<Result<(), Refusal>, Error> {
+        let (kept, goes): (Vec<_>, Vec<_>) =
+            images.iter().partition(|image| is_kept(&image.id, &image.names, &image.digests));
+        let planned = |image: &&ImageRecord| PlannedImage { id: image.id.clone(), names: None };
+        let planned: Vec<_> = goes.iter().map(planned).collect();
         if !planned.is_empty() {
             self.delete_images(&planned)?;
         }
-        let is_left = |image: &&ImageRecord| !goes(image);
-        for image in images.iter().filter(is_left) {
-            tracing::warn!(image = image.id, "it is kept, and has lost a layer; remove it and pull it again");
-        }
-        Ok(())
+        Ok(kept.first().map_or(Ok(()), |image| Err(Refusal::Lost { id: image.id.clone() })))
     }
 
     /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again

@@ -14,6 +14,7 @@ use super::locks::HeldLocks;
 use super::mounted::{Evidence, Read};
 use super::outside::OutsideNeeds;
 use super::records::LockedRecords;
+use super::room::device;
 use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
@@ -197,10 +198,14 @@ impl<'e> Session<'e> {
                 Ok(()) => break,
                 Err(fault) if !fault.is_no_space() => return Err(fault.into()),
                 // From here on images may be lost.
-                Err(fault) => match self.make_room(&directory)? {
-                    true => is_freed = true,
-                    false => return Err(fault.into()),
-                },
+                Err(fault) => {
+                    // A token may be on another filesystem than the records, that of the graphroot.
+                    let full = self.held.device_of(&fault).or_else(|| device(&directory));
+                    if !self.make_room(full)? {
+                        return Err(fault.into());
+                    }
+                    is_freed = true;
+                }
             }
         }
         self.has_saved = true;
