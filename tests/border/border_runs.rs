@@ -329,6 +329,29 @@ fn a_store_that_is_closed_to_us_is_left_aside() {
     assert_eq!(attempts(&node), 0);
 }
 
+/// A name in a store that is locked holds up neither images nor names in another one, and is waited for once.
+#[test]
+fn names_in_a_closed_store_hold_up_no_others() {
+    let Some((_dir, node)) = node() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let second = small::store(&dir.path().join("root"));
+    for (store, image) in [(&node.store, "other"), (&node.store, "b"), (&second, "a2"), (&second, "base")] {
+        store.podman(["tag", &small::name(image), &format!("reg.local/{image}:x")]);
+        store.unmount();
+    }
+    let held = hold_layers(&node);
+    let names = ["reg.local/other:x", "reg.local/a2:x", "reg.local/b:x", "reg.local/base:x"];
+    let words = ["--format", "json", "--graphroot", second.root().to_str().unwrap()];
+    let run = node.run(&[&RM[..], &words, &names].concat());
+    drop(held);
+    assert!(run.took < Duration::from_secs(35), "{:?}", run.took);
+    let document = support::node::document(run.expect_code(5));
+    let gone: Vec<_> = list(&document, "/deleted").iter().map(|one| text(one, "/names/0")).collect();
+    assert_eq!(gone, ["reg.local/a2:x", "reg.local/base:x"], "{document:#}");
+    let errors = list(&document, "/errors");
+    assert!(errors.len() == 2 && errors.iter().all(|one| text(one, "/step") == "lock"), "{errors:#?}");
+}
+
 #[test]
 fn what_is_in_use_now_is_kept_without_a_grudge() {
     let Some((dir, node)) = node() else { return };

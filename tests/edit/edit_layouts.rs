@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 use std::path::Path;
+use std::process::Command;
 
-use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{Editor, Error, Options, PlannedImage, Refusal};
 use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::stores::containers_storage::snapshot::{self, Patience};
 use layersweep::stores::containers_storage::units::{self, StorageUnit};
 use serde_json::Value;
 
 use crate::support;
+use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, text};
 use support::store::{self, Store};
 use support::{edit, small};
@@ -23,6 +25,11 @@ fn records(path: &Path) -> Vec<Value> {
 fn save(path: &Path, records: &[&Value]) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, serde_json::to_vec(records).unwrap()).unwrap();
+}
+
+/// To another filesystem, too.
+fn mv(from: &Path, to: &Path) {
+    store::succeed(Command::new("mv").args([from, to]));
 }
 
 /// What has no record, by our own reading.
@@ -56,13 +63,13 @@ fn split(store: &Store, imagestore: &Path) {
         let id = text(layer, "/id");
         let link = std::fs::read_to_string(root.join("overlay").join(id).join("link")).unwrap();
         for path in [format!("overlay/{id}"), format!("overlay/l/{link}")] {
-            std::fs::rename(root.join(&path), imagestore.join(&path)).unwrap();
+            mv(&root.join(&path), &imagestore.join(&path));
         }
     }
     save(&store.record("layers.json"), &own);
     save(&imagestore.join("overlay-layers/layers.json"), &images);
     std::fs::copy(store.record("layers.lock"), imagestore.join("overlay-layers/layers.lock")).unwrap();
-    std::fs::rename(root.join("overlay-images"), imagestore.join("overlay-images")).unwrap();
+    mv(&root.join("overlay-images"), &imagestore.join("overlay-images"));
     std::fs::create_dir(root.join("overlay-images")).unwrap();
     std::fs::write(root.join("overlay-images/images.lock"), b"").unwrap();
 }
@@ -131,6 +138,26 @@ fn a_split_imagestore() {
     let layers = records(&imagestore.join("overlay-layers/layers.json"));
     assert_eq!(std::fs::read_dir(imagestore.join("overlay/l")).unwrap().count(), layers.len());
     assert_eq!(layers.len(), 2, "what the container lies on");
+}
+
+/// The graphroot has no room for a token. What the imagestore's layers hold, on another disk, makes none.
+#[test]
+fn a_token_without_room_costs_no_image() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::with(Fs::Ext4, 64 * MIB, &["-b", "4096", "-m", "0"], &[]);
+    let store = small::still(&loopfs.path().join("root"));
+    store.unmount();
+    let (images, dir) = (store.images(), tempfile::tempdir().unwrap());
+    split(&store, dir.path());
+    let places = StorePlaces { imagestores: vec![edit::root(dir.path())], ..edit::places(&store) };
+    support::reserve_file::fill_to_the_last_byte(&loopfs);
+    let before = edit::facts(dir.path());
+    let editor = Editor::new(&places, Options::default()).unwrap();
+    let error = editor.delete_images(&[planned(&images, "other")]).unwrap_err();
+    assert!(matches!(error, Error::NoSpace(_)), "{error}");
+    assert_eq!(edit::facts(dir.path()), before);
 }
 
 #[test]
