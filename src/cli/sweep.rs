@@ -45,8 +45,13 @@ fn carry_out(
         return print(global, &planned);
     }
     if asks && !planned.plan.order.is_empty() {
-        output::text(&text::sweep(&json::sweep(&planned), &terminal::screen()))?;
+        // Not to stdout, which holds the result alone.
+        output::on_stderr(&text::sweep(&json::sweep(&planned), &terminal::screen()))?;
         if !ask::confirm(&question(&planned.plan))? {
+            match global.format {
+                Format::Json => output::json(&json::sweep(&planned))?,
+                Format::Table => output::text("Nothing was deleted.\n")?,
+            }
             return Ok(Exit::Done);
         }
     }

@@ -6,19 +6,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rusqlite::Connection;
-
 use super::files::{DATABASE, SIDECARS, beside};
 use super::lock::{RUN_LOCK, StateLockHolder};
 use super::state_directory::StateDirectory;
 use crate::sys::quiet;
-
-/// What is wrong with the structure of the database, the first few things; none if it is sound.
-pub fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut check = connection.prepare("PRAGMA quick_check(3)")?;
-    let found: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    Ok(found.into_iter().filter(|line| line != "ok").collect())
-}
 
 pub use super::schema::version as schema;
 

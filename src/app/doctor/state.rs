@@ -147,20 +147,13 @@ impl Examination<'_> {
             self.checks.push(Check::new(RECORDS, status, object.clone(), why.to_string(), why.remedy()));
         }
         if open.found {
-            match open.read(|connection| Ok((checkup::integrity(connection)?, checkup::schema(connection)?)))
-            {
-                Ok((damage, schema)) if damage.is_empty() => {
+            // That it is sound was found when it was opened.
+            match open.read(checkup::schema) {
+                Ok(schema) => {
                     let length = std::fs::metadata(place.dir.join(DATABASE)).map_or(0, |facts| facts.len());
                     let message = format!("sound, schema {schema}, {}", bytes(length));
                     self.ok(RECORDS, object.clone(), message);
                 }
-                Ok((damage, _)) => self.error(
-                    RECORDS,
-                    object.clone(),
-                    format!("its structure is damaged: {}", damage.join("; ").replace('\n', " ")),
-                    "`layersweep scan` quarantines it and saves what can be read; check `layersweep pin \
-                        list` afterwards",
-                ),
                 Err(failure) => self.records_failed(object.clone(), &failure),
             }
         } else if open.degraded.is_empty() {
@@ -177,7 +170,7 @@ impl Examination<'_> {
                     self.warning(
                         RECORDS,
                         object,
-                        "a damaged database was quarantined; what could be read of it is in the new one",
+                        "a damaged database was quarantined; its keep-list is in the new one",
                         "check that `layersweep pin list` is complete, then remove it",
                     );
                 }
