@@ -46,7 +46,7 @@ impl<'a> NodeContext<'a> {
             request: Arc::new(request.clone()),
             config: Arc::new(config.clone()),
             state,
-            back_offs: state.back_offs(),
+            back_offs: &state.back_offs,
             released: HashSet::new(),
         }
     }
@@ -190,7 +190,7 @@ fn planned<T>(
         known: &known,
         policy: &config.images,
         now: scanned.ages.now,
-        scanned: scanned.state.scanned(),
+        scanned: scanned.state.scanned,
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
@@ -226,7 +226,7 @@ impl PolicyContext for NodeContext<'_> {
     }
 
     fn scanned(&self) -> Timestamp {
-        self.state.scanned()
+        self.state.scanned
     }
 
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
@@ -261,7 +261,7 @@ impl PolicyContext for NodeContext<'_> {
                     let reasons = pins.of(&image.names, &image.digests, &image.id);
                     reasons.into_iter().map(|reason| reason.text)
                 };
-                let mut pinned_by: Vec<_> = listed(self.state.pins()).collect();
+                let mut pinned_by: Vec<_> = listed(&self.state.pins).collect();
                 match &pins {
                     Some(pins) => pinned_by.extend(listed(pins)),
                     None => pinned_by.push("the keep-list may name it, but cannot be read".into()),

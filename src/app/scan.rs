@@ -124,8 +124,8 @@ fn scan_with(
     let (opened, records) = rayon::join(|| State::open(request, purpose, began), || stores::read(&asked));
     let (mut state, findings) = opened?;
     let record = record && state.may_record();
-    let asked = stores::ScanRequest { leaps: state.leaps(), ..asked };
-    let sizes = Some(state.take_sizes());
+    let asked = stores::ScanRequest { leaps: state.leaps.clone(), ..asked };
+    let sizes = Some(std::mem::take(&mut state.sizes));
     let measured = records.and_then(|records| stores::measure(&asked, records, sizes, &progress));
     drop(shown);
     if let Err(stores::Error::NoneFound { findings, .. }) = &measured {

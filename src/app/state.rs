@@ -56,31 +56,36 @@ impl Purpose {
 /// What is known before a scan, and about what it finds.
 #[derive(Debug)]
 pub struct State {
-    place: StateDirectory,
-    /// There are records that cannot be read.
-    unreadable: bool,
+    /// Where the records lie.
+    pub place: StateDirectory,
+    /// There are records that cannot be read: then what they pin is unknown.
+    pub(super) is_unreadable: bool,
     /// The copy that has what could not be saved.
     unsaved: Option<Database>,
     known: KnownImages,
-    back_offs: HashMap<(StoreId, String), BackOff>,
-    /// The last `gc` before this run failed.
-    gc_failed: bool,
-    pins: Pins,
-    sizes: SizeCache,
+    /// Images that earlier runs could not remove.
+    pub(super) back_offs: HashMap<(StoreId, String), BackOff>,
+    /// The last `gc` before this run failed. Unknown is no.
+    pub(super) last_gc_failed: bool,
+    /// Our own keep-list as it stood when the records were opened.
+    pub(super) pins: Pins,
+    /// Sizes of layers that earlier scans have measured; taken once.
+    pub(super) sizes: SizeCache,
     /// Of the wall clock, by which dates on the disk are corrected.
-    leaps: Vec<Leap>,
+    pub(super) leaps: Vec<Leap>,
     /// When the scan began, by the wall clock.
     began: Timestamp,
-    /// The same in record time.
-    scanned: Timestamp,
+    /// The same in record time. What the scan saw in use is recorded as used later than that.
+    pub(super) scanned: Timestamp,
     /// The clocks when it had ended; before, those when it began.
     clock: ClockReading,
     /// What is wrong with the records, as far as it is not told yet.
     degraded: Vec<Degraded>,
-    /// There were some that could not be read when this was opened.
-    was_unreadable: bool,
+    /// There were some that could not be read when this was opened, maybe set aside since: then what lies
+    /// beside them is not believed either.
+    pub(super) was_unreadable: bool,
     /// There were none at all.
-    new: bool,
+    pub(super) is_new: bool,
     purpose: Purpose,
 }
 
@@ -121,7 +126,7 @@ impl State {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
         let back_offs = database.read(back_offs::load)?;
-        let gc_failed = last_gc_failed(&database);
+        let last_gc_failed = last_gc_failed(&database);
         let advanced = clock::advance(known.clock(), &clock).state;
         let scanned = advanced.record_time;
         let mut leaps = advanced.leaps;
@@ -135,11 +140,11 @@ impl State {
         let Database { place, found, unreadable, degraded, .. } = database;
         let state = Self {
             place,
-            unreadable,
+            is_unreadable: unreadable,
             unsaved: None,
             known,
             back_offs,
-            gc_failed,
+            last_gc_failed,
             pins: Pins::new(&pins),
             sizes,
             leaps,
@@ -148,7 +153,7 @@ impl State {
             clock,
             degraded,
             was_unreadable: unreadable,
-            new: !found && !unreadable,
+            is_new: !found && !unreadable,
             purpose,
         };
         Ok((state, findings))
@@ -161,20 +166,10 @@ impl State {
         scan.inventory.findings.extend(told.map(finding));
     }
 
-    /// Sizes of layers that earlier scans have measured; they are asked for once.
-    pub fn take_sizes(&mut self) -> SizeCache {
-        std::mem::take(&mut self.sizes)
-    }
-
-    /// Leaps of the wall clock.
-    pub fn leaps(&self) -> Vec<Leap> {
-        self.leaps.clone()
-    }
-
     /// Adds our own keep-list to what keeps the images.
     pub fn pin(&self, scan: &mut Scan) {
         for image in &mut scan.inventory.images {
-            if self.unreadable && self.purpose != Purpose::Report {
+            if self.is_unreadable && self.purpose != Purpose::Report {
                 image.pinned_by.push("the keep-list may name it, but cannot be read".into());
             }
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
@@ -182,36 +177,10 @@ impl State {
         }
     }
 
-    /// Whether there are records that cannot be read: then what they pin is unknown.
-    pub fn is_unreadable(&self) -> bool {
-        self.unreadable
-    }
-
-    /// Whether there were records that could not be read, maybe set aside since: then what lies
-    /// beside them is not believed either.
-    pub fn was_unreadable(&self) -> bool {
-        self.was_unreadable
-    }
-
-    /// Our own keep-list as it stood when the records were opened.
-    pub fn pins(&self) -> &Pins {
-        &self.pins
-    }
-
     /// Whether the scan may be recorded. Before a deletion a database that cannot be read stays as it is:
     /// setting it aside loses what it pins, and the next run would not know of it.
     pub fn may_record(&self) -> bool {
-        !(self.purpose == Purpose::Delete && self.unreadable)
-    }
-
-    /// Whether there were no records before this run.
-    pub fn is_new(&self) -> bool {
-        self.new
-    }
-
-    /// Where the records lie.
-    pub fn place(&self) -> &StateDirectory {
-        &self.place
+        !(self.purpose == Purpose::Delete && self.is_unreadable)
     }
 
     /// Reads from the records as they are now. A copy of them is large, and few need it after the scan.
@@ -227,24 +196,9 @@ impl State {
         }
     }
 
-    /// Images that earlier runs could not remove.
-    pub fn back_offs(&self) -> &HashMap<(StoreId, String), BackOff> {
-        &self.back_offs
-    }
-
-    /// Whether the last `gc` before this run failed. Unknown is no.
-    pub fn last_gc_failed(&self) -> bool {
-        self.gc_failed
-    }
-
     /// The present in record time.
     pub fn now(&self) -> Timestamp {
         self.present().record_time
-    }
-
-    /// When the scan began, in record time. What it saw in use is recorded as used later than that.
-    pub fn scanned(&self) -> Timestamp {
-        self.scanned
     }
 
     /// The ages of all images of an inventory of this machine, at present.
@@ -289,7 +243,7 @@ impl State {
     pub fn save_none(&self, request: &Request, observer: &dyn Observer) {
         let remembered = self.read(figures::all);
         let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
-        if self.place.foreign || self.unreadable || !remembered {
+        if self.place.foreign || self.is_unreadable || !remembered {
             return;
         }
         let nothing = Inventory::default();
@@ -406,8 +360,8 @@ impl State {
         let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
         self.known = known;
         self.back_offs = database.read(back_offs::load)?;
-        self.gc_failed = last_gc_failed(&database);
-        self.unreadable = database.unreadable;
+        self.last_gc_failed = last_gc_failed(&database);
+        self.is_unreadable = database.unreadable;
         // Others wait for the right to write; what is left to do here may take as long as a pager.
         self.unsaved = Some(database).filter(|database| !database.records.is_kept());
         Ok(!lost)

@@ -103,10 +103,10 @@ impl<'a> Sweep<'a> {
         store_editing::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
         let editors = store_editing::editors(request, &scanned.scan);
-        let resumed = match scanned.state.was_unreadable() {
+        let resumed = match scanned.state.was_unreadable {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
-            false => store_editing::resume(&editors, scanned.state.pins()),
+            false => store_editing::resume(&editors, &scanned.state.pins),
         };
         if resumed.0 > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;

@@ -59,7 +59,7 @@ impl Gc<'_> {
         refuse_part(&mut plan, barred.as_deref());
         by_hand::advise(&mut plan, self.asked.request, config, &scan);
         let outcome = run.finish(plan, before);
-        let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed();
+        let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed;
         let events = events(&outcome, kubelet.as_ref(), failed_before);
         let believed = kubelet.as_ref().map(|report| report.freed.freed_bytes);
         let kind = outcome.kind();

@@ -144,12 +144,12 @@ impl<'a> Gc<'a> {
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
-        if !was_locked && resumed(self.asked.request, &planned.editors, planned.scanned.state.pins()) {
+        if !was_locked && resumed(self.asked.request, &planned.editors, &planned.scanned.state.pins) {
             self.resumed = true;
             return Err(PreconditionError::stale("an interrupted run was finished first").into());
         }
         let mut deleter = self.take_deleter()?;
-        let missing = reserve::missing(&planned.scanned.scan, planned.scanned.state.place());
+        let missing = reserve::missing(&planned.scanned.scan, &planned.scanned.state.place);
         let result = self.carry_out(&mut deleter, planned);
         if let Deleter::Cri(remover) = &deleter {
             // Again, where it was used up and there is room now.
@@ -166,7 +166,7 @@ impl<'a> Gc<'a> {
         if self.command_run.is_locked()
             && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.asked.request, Purpose::Look, now))
             // Nothing is written beside records that cannot be read.
-            && !state.is_unreadable()
+            && !state.is_unreadable
         {
             recorder::refusal(&self.command_run, &state, self.via, &error.message);
         }

@@ -66,14 +66,14 @@ impl Gc<'_> {
         let scanned = self.scan()?;
         self.check_records(&scanned)?;
         let reserve = if self.via == Via::Direct { ReserveFiles::Make } else { ReserveFiles::Use };
-        let dir = &scanned.state.place().dir;
+        let dir = &scanned.state.place.dir;
         let editors = Editors::of(&scanned.scan, dir, reserve, request.trust_pid_namespace);
         if let Deleter::Direct(owners) = deleter {
             store_editing::check_namespace(request)?;
             store_editing::check(owners, &scanned, &editors)?;
         }
         // Where somebody is asked, not before the answer.
-        if self.command_run.is_locked() && resumed(request, &editors, scanned.state.pins()) {
+        if self.command_run.is_locked() && resumed(request, &editors, &scanned.state.pins) {
             return Ok((self.scan()?, editors, true));
         }
         Ok((scanned, editors, false))
@@ -140,12 +140,12 @@ impl Gc<'_> {
 
     /// Refuses where pins are unknown.
     fn check_records(&self, scanned: &ScanResult) -> Result<(), Error> {
-        if scanned.state.is_unreadable() {
+        if scanned.state.is_unreadable {
             return Err(Error::refused("the records cannot be read, so pinned images are unknown")
                 .hint("see the warning above; `layersweep scan` quarantines a damaged database"));
         }
-        if scanned.state.is_new() {
-            let dir = scanned.state.place().dir.display();
+        if scanned.state.is_new {
+            let dir = scanned.state.place.dir.display();
             self.command_run.observer.note(&format!(
                 "no records in {dir} yet: nothing is pinned, and image ages come from the disk alone"
             ));

@@ -48,7 +48,7 @@ pub(super) fn plans(
     };
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let leaks = leaks::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
-    Ok(Plans { images, leaks, blind: scanned.state.is_unreadable(), command: command(request, scan) })
+    Ok(Plans { images, leaks, blind: scanned.state.is_unreadable, command: command(request, scan) })
 }
 
 /// What deletes images from these stores: where no runtime has a socket, we do it ourselves, if we can.
