@@ -9,7 +9,8 @@ use super::path_usage::{self, Owned};
 use super::policy_context;
 use super::request::Request;
 use super::runtime;
-use super::scan::{self, ScanResult};
+use super::scan::{self, Also, ScanResult};
+use super::state::Purpose;
 use crate::config::Config;
 use crate::cri::Options;
 use crate::execute::containers::{Backend, Scope};
@@ -58,12 +59,13 @@ pub fn explain(
 ) -> Result<Explanation, Error> {
     let (result, subject, owned) = match lookup::is_path(reference) {
         false => {
-            let result = scan::scan_for_policy(request, observer, false, config)?;
+            let result = scan::scan_with(request, observer, Purpose::Look, false, Also::labels(config))?;
             let subject = lookup::look_up(&result.scan, reference)?;
             (result, Some(subject), None)
         }
         true => {
-            let mut result = scan::scan_for_path(request, observer, config)?;
+            let also = Also { trees: true, ..Also::labels(config) };
+            let mut result = scan::scan_with(request, observer, Purpose::Look, false, also)?;
             let located = lookup::locate(&result.scan, Path::new(reference))?;
             let subject = lookup::at_path(&result.scan, &located);
             let (owned, findings) = path_usage::owners(request, observer, config, &result.scan, &located);

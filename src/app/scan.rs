@@ -52,60 +52,28 @@ pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<Sca
     scan_with(request, observer, Purpose::Look, request.sysroot.is_none(), Also::default())
 }
 
-/// Scans with what the policy needs. `record`: also records it, unless there is a database that
-/// cannot be read. A deletion is refused then.
-///
-/// # Errors
-/// As [`scan`].
-pub fn scan_for_policy(
-    request: &Request,
-    observer: &dyn Observer,
-    record: bool,
-    config: &Config,
-) -> Result<ScanResult, Error> {
-    let purpose = if record { Purpose::Delete } else { Purpose::Look };
-    scan_with(request, observer, purpose, record, Also::labels(config))
-}
-
-/// Scans with what the policy needs and what a directory can be divided by, and records nothing.
-///
-/// # Errors
-/// As [`scan`].
-pub fn scan_for_path(
-    request: &Request,
-    observer: &dyn Observer,
-    config: &Config,
-) -> Result<ScanResult, Error> {
-    scan_with(request, observer, Purpose::Look, false, Also { trees: true, ..Also::labels(config) })
-}
-
-/// Scans with what the policy needs, for a report that decides nothing: whatever state the database
-/// is in.
-///
-/// # Errors
-/// As [`scan`].
-pub fn scan_for_report(
-    request: &Request,
-    observer: &dyn Observer,
-    config: &Config,
-) -> Result<ScanResult, Error> {
-    scan_with(request, observer, Purpose::Report, false, Also::labels(config))
-}
-
 /// What to read besides.
 #[derive(Default)]
-struct Also {
-    labels: LabelsOf,
-    trees: bool,
+pub(super) struct Also {
+    /// Labels of images.
+    pub(super) labels: LabelsOf,
+    /// What a directory can be divided by.
+    pub(super) trees: bool,
 }
 
 impl Also {
-    fn labels(config: &Config) -> Self {
+    /// The labels that the policy needs.
+    pub(super) fn labels(config: &Config) -> Self {
         Self { labels: labels_for(&config.images.protect), trees: false }
     }
 }
 
-fn scan_with(
+/// Scans for a purpose. `record`: also records it, unless a deletion follows and there is a database that
+/// cannot be read: the deletion is refused then.
+///
+/// # Errors
+/// As [`scan`].
+pub(super) fn scan_with(
     request: &Request,
     observer: &dyn Observer,
     purpose: Purpose,

@@ -10,7 +10,8 @@ use crate::app::observer::Audience;
 use crate::app::policy_context::{self, NodeContext};
 use crate::app::protect::labels_for;
 use crate::app::rm::{self, Requested};
-use crate::app::scan::{self, ScanResult};
+use crate::app::scan::{self, Also, ScanResult};
+use crate::app::state::Purpose;
 use crate::app::store_editing;
 use crate::app::via::Deleter;
 use crate::config::Via;
@@ -135,7 +136,8 @@ impl Gc<'_> {
 
     fn scan(&self) -> Result<ScanResult, Error> {
         let GcRequest { request, config, dry_run, .. } = self.asked;
-        scan::scan_for_policy(request, self.command_run.observer, !dry_run, config)
+        let purpose = if dry_run { Purpose::Look } else { Purpose::Delete };
+        scan::scan_with(request, self.command_run.observer, purpose, !dry_run, Also::labels(config))
     }
 
     /// Refuses where pins are unknown.

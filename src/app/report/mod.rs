@@ -16,7 +16,8 @@ use super::history::{HistoryOrigin, PastRuns, PastUsage, read_runs};
 use super::observer::Observer;
 use super::outside;
 use super::request::Request;
-use super::scan::{self, ScanResult};
+use super::scan::{self, Also, ScanResult};
+use super::state::Purpose;
 use crate::config::Config;
 use crate::history::runs::{self, Query};
 use crate::history::usage;
@@ -93,7 +94,7 @@ pub fn report(
     config: &Config,
     since: Timestamp,
 ) -> Result<Report, Error> {
-    let result = scan::scan_for_report(request, observer, config)?;
+    let result = scan::scan_with(request, observer, Purpose::Report, false, Also::labels(config))?;
     let scan = &result.scan;
     let other_users = outside::measure(request, observer, config, scan, None);
     let inventory = &scan.inventory;
