@@ -9,7 +9,7 @@ use super::source::Sources;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::PolicyKind;
 use crate::policy::containers;
-use crate::policy::kubelet::{ConfigFault, KubeletConfig};
+use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
 
 /// Our own state, where nothing else is configured.
@@ -214,12 +214,12 @@ fn check_for_kubelet(sources: &mut Sources, images: &Policy) {
         let remedy = "set images.high_percent, or images.policy to \"exact\"";
         return sources.wrong("images.policy", other.into(), remedy.into());
     };
-    let theirs = KubeletConfig {
+    let theirs = KubeletPolicy {
         high_percent: marks.high.into(),
         low_percent: marks.low.into(),
         min_age: images.min_age,
         max_age: images.max_age.unwrap_or_default(),
-        max_age_gate: true,
+        ..KubeletPolicy::default()
     };
     for fault in theirs.check() {
         // Already reported, for every policy.
@@ -229,9 +229,7 @@ fn check_for_kubelet(sources: &mut Sources, images: &Policy) {
         let key = match fault {
             ConfigFault::HighOutOfRange => "images.high_percent",
             ConfigFault::LowOutOfRange | ConfigFault::LowNotBelowHigh => "images.low_percent",
-            ConfigFault::MaxAgeGateRequired
-            | ConfigFault::MaxAgeNegative
-            | ConfigFault::MaxAgeNotAboveMinAge => "images.max_age",
+            ConfigFault::MaxAgeNegative | ConfigFault::MaxAgeNotAboveMinAge => "images.max_age",
         };
         let message = format!("policy kubelet does not accept it: {fault}");
         sources.wrong(key, message, "change it, or set images.policy to \"exact\"".into());

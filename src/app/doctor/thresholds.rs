@@ -7,7 +7,7 @@
 use crate::app::doctor::examination::{Check, Status};
 use crate::model::kubelet_thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
 use crate::policy::Policy;
-use crate::policy::kubelet::{ConfigFault, KubeletConfig};
+use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 
@@ -41,12 +41,12 @@ pub fn thresholds(kubelet: &KubeletThresholds, ours: &Policy, disks: &[Disk]) ->
 fn validity(kubelet: &KubeletThresholds) -> Vec<Check> {
     const NAME: &str = "kubelet-settings";
     let KubeletThresholds { image_high: high, image_low: low, min_age: min, max_age: max, .. } = kubelet;
-    let settings = KubeletConfig {
+    let settings = KubeletPolicy {
         high_percent: high.value,
         low_percent: low.value,
         min_age: min.value,
         max_age: max.value,
-        max_age_gate: true,
+        ..KubeletPolicy::default()
     };
     let no_percentage = |which: &str, percent: i64| {
         let message = format!("{percent} is not a percentage: the kubelet does not start with it");
@@ -64,9 +64,7 @@ fn validity(kubelet: &KubeletThresholds) -> Vec<Check> {
                 );
                 (low.source(), (message, "set the low threshold below the high one".to_owned()))
             }
-            ConfigFault::MaxAgeGateRequired
-            | ConfigFault::MaxAgeNegative
-            | ConfigFault::MaxAgeNotAboveMinAge => {
+            ConfigFault::MaxAgeNegative | ConfigFault::MaxAgeNotAboveMinAge => {
                 let message = format!(
                     "the maximum age of images is {:#} and the minimum age {:#}: the kubelet does not start with \
                      these values",

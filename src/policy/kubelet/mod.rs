@@ -16,4 +16,4 @@ pub use failure::{KubeletEvent, KubeletFailure};
 pub use manager::{CollectorReport, FreedImages, Manager};
 pub use node::ListedNode;
 pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
-pub use settings::{ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletConfig, KubeletPolicy};
+pub use settings::{ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletPolicy};

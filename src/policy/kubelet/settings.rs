@@ -10,13 +10,14 @@ pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 /// The image collection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeletPolicy {
-    /// Collection starts at this percentage; the percentage is rounded up before.
+    /// `imageGCHighThresholdPercent`: collection starts at this percentage; the percentage is rounded up before.
     pub high_percent: i64,
-    /// It ends when listed sizes of so much have been deleted that this would be reached.
+    /// `imageGCLowThresholdPercent`: it ends when listed sizes of so much have been deleted that this would be
+    /// reached.
     pub low_percent: i64,
-    /// Since first detection; in the space pass only.
+    /// `imageMinimumGCAge`, since first detection; in the space pass only.
     pub min_age: SignedDuration,
-    /// Since last use; zero is off.
+    /// `imageMaximumGCAge`, since last use; zero is off.
     pub max_age: SignedDuration,
     /// Images are known by id and runtime handler (the feature gate `RuntimeClassInImageCriApi`, off by
     /// default).
@@ -29,6 +30,21 @@ impl KubeletPolicy {
     pub fn is_at_low(&self, space: &Space) -> bool {
         i128::from(space.available_bytes) * 100
             >= i128::from(space.capacity_bytes) * i128::from(100 - self.low_percent)
+    }
+
+    /// What the kubelet does not accept, in the order of its checks. The sign of the minimum age is not checked.
+    #[must_use]
+    pub fn check(&self) -> Vec<ConfigFault> {
+        let range = 0..=100;
+        let zero = SignedDuration::ZERO;
+        let checks = [
+            (!range.contains(&self.high_percent), ConfigFault::HighOutOfRange),
+            (!range.contains(&self.low_percent), ConfigFault::LowOutOfRange),
+            (self.low_percent >= self.high_percent, ConfigFault::LowNotBelowHigh),
+            (self.max_age < zero, ConfigFault::MaxAgeNegative),
+            (self.max_age > zero && self.max_age <= self.min_age, ConfigFault::MaxAgeNotAboveMinAge),
+        ];
+        checks.into_iter().filter(|(wrong, _)| *wrong).map(|(_, fault)| fault).collect()
     }
 }
 
@@ -44,21 +60,6 @@ impl Default for KubeletPolicy {
     }
 }
 
-/// The settings as the kubelet's configuration file has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KubeletConfig {
-    /// `imageGCHighThresholdPercent`.
-    pub high_percent: i64,
-    /// `imageGCLowThresholdPercent`.
-    pub low_percent: i64,
-    /// `imageMinimumGCAge`.
-    pub min_age: SignedDuration,
-    /// `imageMaximumGCAge`.
-    pub max_age: SignedDuration,
-    /// The feature gate `ImageMaximumGCAge`, always on since 1.35.
-    pub max_age_gate: bool,
-}
-
 /// What the kubelet does not accept in its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigFault {
@@ -68,30 +69,10 @@ pub enum ConfigFault {
     LowOutOfRange,
     #[error("the low threshold is not below the high threshold")]
     LowNotBelowHigh,
-    #[error("a maximum age needs the feature gate ImageMaximumGCAge")]
-    MaxAgeGateRequired,
     #[error("the maximum age is negative")]
     MaxAgeNegative,
     #[error("the maximum age is not above the minimum age")]
     MaxAgeNotAboveMinAge,
-}
-
-impl KubeletConfig {
-    /// All faults, in the order of the checks. The sign of the minimum age is not checked.
-    #[must_use]
-    pub fn check(&self) -> Vec<ConfigFault> {
-        let range = 0..=100;
-        let zero = SignedDuration::ZERO;
-        let checks = [
-            (!range.contains(&self.high_percent), ConfigFault::HighOutOfRange),
-            (!range.contains(&self.low_percent), ConfigFault::LowOutOfRange),
-            (self.low_percent >= self.high_percent, ConfigFault::LowNotBelowHigh),
-            (self.max_age != zero && !self.max_age_gate, ConfigFault::MaxAgeGateRequired),
-            (self.max_age < zero, ConfigFault::MaxAgeNegative),
-            (self.max_age > zero && self.max_age <= self.min_age, ConfigFault::MaxAgeNotAboveMinAge),
-        ];
-        checks.into_iter().filter(|(wrong, _)| *wrong).map(|(_, fault)| fault).collect()
-    }
 }
 
 /// Which failing runs the node hears of: `ImageGCFailed` from the second in a row on, since the

@@ -1,5 +1,5 @@
-//! What the kubelet has besides, and we have no use for: its loops with their periods, and what the
-//! collector's constructor checks.
+//! What the kubelet has besides, and we have no use for: its loops with their periods, what the
+//! collector's constructor checks, and a feature gate of older releases.
 
 use jiff::SignedDuration;
 use layersweep::policy::kubelet::KubeletPolicy;
@@ -35,6 +35,11 @@ pub fn check(policy: &KubeletPolicy) -> Result<(), PolicyFault> {
         return Err(PolicyFault::LowAboveHigh);
     }
     Ok(())
+}
+
+/// A maximum age needs the feature gate `ImageMaximumGCAge`, which is always on since 1.35.
+pub fn lacks_gate(policy: &KubeletPolicy, max_age_gate: bool) -> bool {
+    !policy.max_age.is_zero() && !max_age_gate
 }
 
 /// Which loops the kubelet starts with it.

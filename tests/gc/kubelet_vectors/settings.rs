@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use layersweep::policy::kubelet::{
-    ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletConfig, KubeletEvent, KubeletRecords, Manager,
+    ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletEvent, KubeletPolicy, KubeletRecords, Manager,
 };
 
 use super::kubelet::{Fake, at, policy as kubelet_policy};
@@ -72,21 +72,21 @@ pub fn policy(row: &PolicyRow) -> Result<(), String> {
 }
 
 pub fn config(row: &ConfigRow) -> Result<(), String> {
-    let config = KubeletConfig {
+    let policy = KubeletPolicy {
         high_percent: row.config.high_percent,
         low_percent: row.config.low_percent,
         min_age: SignedDuration::from_nanos(row.config.min_age_ns),
         max_age: SignedDuration::from_nanos(row.config.max_age_ns),
-        max_age_gate: row.config.max_age_gate,
+        ..KubeletPolicy::default()
     };
-    let faults = config.check().into_iter().map(|fault| match fault {
+    let faults = policy.check().into_iter().map(|fault| match fault {
         ConfigFault::HighOutOfRange => "high_out_of_range",
         ConfigFault::LowOutOfRange => "low_out_of_range",
         ConfigFault::LowNotBelowHigh => "low_not_below_high",
-        ConfigFault::MaxAgeGateRequired => "max_age_gate_required",
         ConfigFault::MaxAgeNegative => "max_age_negative",
         ConfigFault::MaxAgeNotAboveMinAge => "max_age_not_above_min_age",
     });
-    let faults: Vec<_> = faults.map(str::to_owned).collect();
+    let gate = model::lacks_gate(&policy, row.config.max_age_gate).then_some("max_age_gate_required");
+    let faults: Vec<_> = faults.chain(gate).map(str::to_owned).collect();
     same("errors", &row.expected.errors, &faults)
 }
