@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use crate::cri::in_use::Names;
 use crate::cri::{Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
-use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use crate::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use crate::model::plan::{self, Failure, Gain};
 use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
@@ -343,10 +343,9 @@ impl Remover for CriRemover {
         let Lists { containers, sandboxes, images } = asked.unwrap_or_else(|| Lists::of(&self.client))?;
         self.ask_mounts(&containers)?;
         let found = ImageMatch::new(inventory, &stores, &images);
-        let objection = found.objection(&images).or_else(|| {
-            ContainerMatch::new(inventory, &stores, &containers, &sandboxes)
-                .objection(&containers, &sandboxes)
-        });
+        let objection = found
+            .objection(&images)
+            .or_else(|| unseen_container(inventory, &stores, &containers, &sandboxes));
         if let Some(what) = objection {
             return Err(PreconditionError::stale(what));
         }

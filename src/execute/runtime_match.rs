@@ -128,43 +128,21 @@ impl ImageMatch {
     }
 }
 
-/// Containers of the runtime's own store against the runtime's listings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerMatch {
-    /// Containers that the runtime lists and the scan has not seen: the scan is stale.
-    pub unseen: Vec<usize>,
-    /// Likewise for sandboxes.
-    pub unseen_sandboxes: Vec<usize>,
-}
-
-impl ContainerMatch {
-    /// Holds the runtime's containers in `stores` against its listings.
-    #[must_use]
-    pub fn new(
-        inventory: &Inventory,
-        stores: &RuntimeStores,
-        containers: &[RuntimeContainer],
-        sandboxes: &[RuntimeSandbox],
-    ) -> Self {
-        let on_disk = inventory.containers.iter().filter(|one| one.store == stores.own);
-        let on_disk: HashSet<&str> = on_disk.map(|one| one.id.as_str()).collect();
-        let missing = |id: &str| !on_disk.contains(id);
-        let unseen = containers.iter().enumerate().filter(|(_, one)| missing(&one.id));
-        let unseen_sandboxes = sandboxes.iter().enumerate().filter(|(_, one)| missing(&one.id));
-        Self {
-            unseen: unseen.map(|(at, _)| at).collect(),
-            unseen_sandboxes: unseen_sandboxes.map(|(at, _)| at).collect(),
-        }
-    }
-
-    /// Why nothing may be deleted by these two listings, if so.
-    #[must_use]
-    pub fn objection(&self, containers: &[RuntimeContainer], sandboxes: &[RuntimeSandbox]) -> Option<String> {
-        let container = self.unseen.first().map(|at| ("container", &containers[*at].id));
-        let sandbox = || self.unseen_sandboxes.first().map(|at| ("sandbox", &sandboxes[*at].id));
-        let (what, id) = container.or_else(sandbox)?;
-        Some(format!("the runtime has {what} {id}, which the scan has not seen: the scan is stale"))
-    }
+/// Why nothing may be deleted by the runtime's listings of containers and sandboxes, if it lists one that
+/// the scan has not seen.
+#[must_use]
+pub fn unseen_container(
+    inventory: &Inventory,
+    stores: &RuntimeStores,
+    containers: &[RuntimeContainer],
+    sandboxes: &[RuntimeSandbox],
+) -> Option<String> {
+    let on_disk = inventory.containers.iter().filter(|one| one.store == stores.own);
+    let on_disk: HashSet<&str> = on_disk.map(|one| one.id.as_str()).collect();
+    let containers = containers.iter().map(|one| ("container", &one.id));
+    let sandboxes = sandboxes.iter().map(|one| ("sandbox", &one.id));
+    let (what, id) = containers.chain(sandboxes).find(|(_, id)| !on_disk.contains(id.as_str()))?;
+    Some(format!("the runtime has {what} {id}, which the scan has not seen: the scan is stale"))
 }
 
 /// Outside containerd's `k8s.io` our ids begin with the namespace.

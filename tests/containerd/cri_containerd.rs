@@ -10,7 +10,7 @@ use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};
-use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use layersweep::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use layersweep::model::ContainerState;
 use layersweep::model::StoreKind;
 use support::containerd::{self, Rig};
@@ -151,8 +151,7 @@ fn listings_fit_the_disk(client: &Client, root: &std::path::Path) {
         assert_eq!(format!("sha256:{}", inventory.images[ix.get()].id), images[at[0]].id);
     }
     let (containers, sandboxes) = (client.containers().unwrap(), client.sandboxes().unwrap());
-    let found = ContainerMatch::new(&inventory, &stores, &containers, &sandboxes);
-    assert_eq!(found, ContainerMatch::default());
+    assert_eq!(unseen_container(&inventory, &stores, &containers, &sandboxes), None);
 }
 
 fn it_refuses_nothing(client: &Client, rig: &Rig) {

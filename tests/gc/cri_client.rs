@@ -12,7 +12,7 @@ use cri_server::{Behaviour, CriServer, Listing, Removal};
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};
 use layersweep::disk::Progress;
-use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use layersweep::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use layersweep::model::ContainerState;
 use layersweep::model::StoreKind;
 use layersweep::model::{Inventory, Owner};
@@ -175,8 +175,7 @@ fn an_honest_runtime() {
     let found = ImageMatch::new(&inventory, &stores, &images);
     assert_eq!((found.known.len(), found.unknown.len(), found.unseen.len()), (3, 0, 0), "{found:?}");
     let containers = client.containers().unwrap();
-    let match_now = ContainerMatch::new(&inventory, &stores, &containers, &sandboxes);
-    assert_eq!(match_now, ContainerMatch::default());
+    assert_eq!(unseen_container(&inventory, &stores, &containers, &sandboxes), None);
     let owners: Vec<_> = inventory.containers.iter().map(|container| container.owner).collect();
     assert_eq!(owners.iter().filter(|owner| **owner == Owner::CriO).count(), 3, "{owners:?}");
 
@@ -275,8 +274,7 @@ fn listings_that_cannot_be_trusted() {
         behaviour.sandboxes = Listing::Honest;
     });
     let (containers, sandboxes) = (client.containers().unwrap(), client.sandboxes().unwrap());
-    let found = ContainerMatch::new(&inventory, &stores, &containers, &sandboxes);
-    assert_eq!(found.unseen.len(), 0);
+    assert_eq!(unseen_container(&inventory, &stores, &containers, &sandboxes), None);
 }
 
 #[test]
