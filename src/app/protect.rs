@@ -10,7 +10,7 @@ use crate::model::{Finding, Image, Inventory, LabelsOf};
 use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
-use crate::policy::input::{NamedBy, Protect, Quadlet, StoreSelection};
+use crate::policy::input::{Protect, Quadlet, StoreSelection};
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
 use crate::stores::{self, ScanRequest};
 use crate::sys::root::{Root, Who};
@@ -19,13 +19,13 @@ use crate::sys::root::{Root, Who};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FromNode {
     /// Images that static pods name.
-    pub static_pods: Vec<NamedBy>,
+    pub static_pods: Vec<NamedImage>,
     /// Images that quadlets name.
     pub quadlets: Vec<Quadlet>,
     /// Images that pod sandboxes are made from.
-    pub sandboxes: Vec<NamedBy>,
+    pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
-    pub pulling: Vec<NamedBy>,
+    pub pulling: Vec<NamedImage>,
     /// What was not understood.
     pub findings: Vec<Finding>,
 }
@@ -51,10 +51,10 @@ impl FromNode {
         let pulls = pulls::read(&request.sysroot, &settings, kubelet);
         let (quadlets, findings) = quadlets(request)?;
         Ok(Self {
-            pulling: pulls.images.into_iter().map(NamedBy::from).collect(),
+            pulling: pulls.images,
             quadlets,
-            static_pods: pods.images.into_iter().map(NamedBy::from).collect(),
-            sandboxes: stores::sandbox_images(request, &settings).into_iter().map(NamedBy::from).collect(),
+            static_pods: pods.images,
+            sandboxes: stores::sandbox_images(request, &settings),
             findings: [findings, pods.findings, pulls.findings].concat(),
         })
     }
@@ -62,7 +62,7 @@ impl FromNode {
     /// Leaves out what `known` has already.
     #[must_use]
     pub(super) fn without(self, known: &Protect) -> Self {
-        let new = |mut named: Vec<NamedBy>, known: &[NamedBy]| {
+        let new = |mut named: Vec<NamedImage>, known: &[NamedImage]| {
             named.retain(|one| known.iter().all(|known| known.reference != one.reference));
             named
         };
@@ -81,7 +81,7 @@ impl FromNode {
 
     /// Why it protects an image, as far as that was not known when the run began.
     pub(super) fn names(&self, inventory: &Inventory, image: &Image) -> Vec<String> {
-        let by = |list: &[NamedBy], say: fn(&str) -> String| {
+        let by = |list: &[NamedImage], say: fn(&str) -> String| {
             let mut list = list.iter();
             let found = list.find(|one| reference::means(&one.reference, &image.names, &image.digests));
             found.map(|one| say(&one.source))
@@ -164,10 +164,10 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
         let read = quadlets::read(sysroot, &place)?;
         findings.extend(read.findings);
         if read.names_more {
-            let named = NamedBy { reference: String::new(), source: place.path.display().to_string() };
+            let named = NamedImage { reference: String::new(), source: place.path.display().to_string() };
             found.push(Quadlet { named, stores: Arc::clone(&stores), any: true });
         }
-        let named = read.images.into_iter().map(NamedBy::from);
+        let named = read.images.into_iter();
         found.extend(named.map(|named| Quadlet { named, stores: Arc::clone(&stores), any: false }));
     }
     Ok((found, findings))
@@ -186,12 +186,6 @@ fn asked(request: &ScanRequest) -> Option<Vec<PathBuf>> {
     }
 }
 
-impl From<NamedImage> for NamedBy {
-    fn from(image: NamedImage) -> Self {
-        Self { reference: image.reference, source: image.source }
-    }
-}
-
 /// Whose labels a scan has to read for these protections.
 pub fn labels_for(protect: &Protect) -> LabelsOf {
     if protect.labels.is_empty() { LabelsOf::Nobody } else { LabelsOf::Everybody }
@@ -206,8 +200,9 @@ mod tests {
     fn what_is_named_since_the_run_began_protects() {
         let inventory = Scenario::article().inventory();
         let image = &inventory.images[0];
-        let by = |source: &str| NamedBy { reference: image.names[0].clone(), source: source.into() };
-        let now = |sandboxes: Vec<NamedBy>, pulling| FromNode { sandboxes, pulling, ..FromNode::default() };
+        let by = |source: &str| NamedImage { reference: image.names[0].clone(), source: source.into() };
+        let now =
+            |sandboxes: Vec<NamedImage>, pulling| FromNode { sandboxes, pulling, ..FromNode::default() };
         let mut known = Protect::default();
         let all = now(vec![by("crio.conf")], vec![by("the pull record")]);
         assert_eq!(

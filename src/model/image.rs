@@ -27,6 +27,15 @@ impl<T: Into<String>> From<T> for PinReason {
     }
 }
 
+/// An image that a file names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedImage {
+    /// The reference as written; a short name means what the kubelet takes it for, in a quadlet what podman may.
+    pub reference: String,
+    /// Who names it, for messages: a file, or a setting and its file.
+    pub source: String,
+}
+
 /// An image record.
 #[derive(Clone, Debug)]
 pub struct Image {

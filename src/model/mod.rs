@@ -37,7 +37,7 @@ pub use container::{Container, ContainerState, Owner};
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;
 pub use ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LayerId, LeakIx, NodeIx, StoreIx};
-pub use image::{Image, PinReason};
+pub use image::{Image, NamedImage, PinReason};
 pub use inventory::{Finding, Inventory, Use};
 pub use labels::{Labels, LabelsOf};
 pub use leak::Leak;

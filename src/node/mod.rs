@@ -19,18 +19,10 @@ use std::path::{Path, PathBuf};
 
 pub use scalars::top_level;
 
+pub use crate::model::NamedImage;
 use crate::model::names::names;
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
-
-/// An image that a file names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedImage {
-    /// The reference as written; a short name is expanded as the kubelet does.
-    pub reference: String,
-    /// Who names it, for messages: a file, or a setting and its file.
-    pub source: String,
-}
 
 names! {
     /// Who names images in the node's files.

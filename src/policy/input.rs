@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use crate::model::BackOff;
 use crate::model::reference;
 use crate::model::refs::Refs;
-use crate::model::{Image, ImageIx, Inventory, Pattern, Store, StoreKind};
+use crate::model::{Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreKind};
 use crate::policy::space::Targets;
 
 /// Policy `exact`: when to delete, and what is protected.
@@ -34,29 +34,20 @@ pub struct Protect {
     /// Number of newest images of each repository that stay; 0 is off.
     pub keep_newest: usize,
     /// Images that static pods name.
-    pub static_pods: Vec<NamedBy>,
+    pub static_pods: Vec<NamedImage>,
     /// Images that quadlets name.
     pub quadlets: Vec<Quadlet>,
     /// Images that pod sandboxes are made from.
-    pub sandboxes: Vec<NamedBy>,
+    pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
-    pub pulling: Vec<NamedBy>,
-}
-
-/// An image that a file names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedBy {
-    /// The reference as it stands there; a short name means what the kubelet takes it for.
-    pub reference: String,
-    /// The file that names it, for messages: `/etc/kubernetes/manifests/etcd.yaml`.
-    pub source: String,
+    pub pulling: Vec<NamedImage>,
 }
 
 /// An image that a quadlet names, for the stores that podman would take it from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quadlet {
     /// What it names; a short name means what podman may take it for: any registry's.
-    pub named: NamedBy,
+    pub named: NamedImage,
     /// Roots of those stores.
     pub stores: Arc<StoreSelection>,
     /// It may name any image: there is more than is read of a user.

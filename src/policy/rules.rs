@@ -8,8 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::display::span;
 use crate::model::reference;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, UnreadUser};
-use crate::policy::input::{Input, NamedBy, Quadlet};
+use crate::model::{
+    Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, UnreadUser,
+};
+use crate::policy::input::{Input, Quadlet};
 
 /// Applies the rules to the images of one inventory.
 #[derive(Debug)]
@@ -22,10 +24,10 @@ pub struct Judge<'a> {
     /// For each image that is among the newest of a repository: which.
     newest: Vec<Option<String>>,
     /// What the lists of sandbox images, static pods and pulls name, an entry an image.
-    sandboxes: Vec<Option<&'a NamedBy>>,
-    static_pods: Vec<Option<&'a NamedBy>>,
-    quadlets: Vec<Option<&'a NamedBy>>,
-    pulling: Vec<Option<&'a NamedBy>>,
+    sandboxes: Vec<Option<&'a NamedImage>>,
+    static_pods: Vec<Option<&'a NamedImage>>,
+    quadlets: Vec<Option<&'a NamedImage>>,
+    pulling: Vec<Option<&'a NamedImage>>,
 }
 
 impl<'a> Judge<'a> {
@@ -347,14 +349,14 @@ fn whole_second(at: Timestamp) -> String {
 }
 
 /// The images that lists of references mean.
-fn named<'a>(input: &Input<'a>, list: &'a [NamedBy]) -> Vec<Option<&'a NamedBy>> {
+fn named<'a>(input: &Input<'a>, list: &'a [NamedImage]) -> Vec<Option<&'a NamedImage>> {
     let images = input.inventory.images.iter();
     images
         .map(|image| list.iter().find(|by| reference::means(&by.reference, &image.names, &image.digests)))
         .collect()
 }
 
-fn by_quadlets<'a>(input: &Input<'a>, list: &'a [Quadlet]) -> Vec<Option<&'a NamedBy>> {
+fn by_quadlets<'a>(input: &Input<'a>, list: &'a [Quadlet]) -> Vec<Option<&'a NamedImage>> {
     let stores = &input.inventory.stores;
     let by = |image: &Image| {
         list.iter().find(|one| one.means(&stores[image.store.get()], image)).map(|one| &one.named)

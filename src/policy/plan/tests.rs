@@ -5,10 +5,10 @@ use crate::model::Pattern;
 use crate::model::plan::Reason;
 use crate::model::refs::Refs;
 use crate::model::{
-    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
-    Size, Store, StoreKind, Use,
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
+    Owner, Size, Store, StoreKind, Use,
 };
-use crate::policy::input::{Ages, BackOff, ExternalFacts, NamedBy, Policy, Protect};
+use crate::policy::input::{Ages, BackOff, ExternalFacts, Policy, Protect};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
 use crate::policy::space::{FreeFloor, Targets, Thresholds};
@@ -257,7 +257,7 @@ fn every_rule_keeps_and_says_why() {
         Some(BackOff::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
     world.ages[8] = hours_ago(0, None);
     let named =
-        |reference: &str, source: &str| NamedBy { reference: reference.into(), source: source.into() };
+        |reference: &str, source: &str| NamedImage { reference: reference.into(), source: source.into() };
     world.policy.min_age = SignedDuration::from_mins(2);
     world.policy.protect = Protect {
         names: vec![Pattern::new("quay.io/team/i4*").unwrap()],
