@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::app::diagnosis::summary::{FULL, after, fullest, short_of_inodes};
-use crate::app::diagnosis::{Action, Cause, Disk, FreedSpace, Planned};
+use crate::app::diagnosis::{Action, Cause, Disk, Planned};
 use crate::model::display::bytes;
 use crate::model::names::names;
 use crate::policy::thresholds::{Counted, Source};
@@ -132,9 +132,9 @@ fn safe(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
         ("layersweep sweep --delete", sweep, "deletes leaks that are proven unused"),
     ];
     commands.sort_by_key(|(_, back, _)| std::cmp::Reverse(back.bytes));
-    let commands =
-        commands.into_iter().filter(|(_, FreedSpace { bytes, inodes }, _)| *bytes > 0 || *inodes > 0);
     commands
+        .into_iter()
+        .filter(|(_, back, _)| !back.is_nothing())
         .map(|(command, back, what)| {
             freed = freed.saturating_add(back.bytes);
             let inodes = match short_of_inodes(disk) {

@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use crate::model::display::two_decimals;
 use crate::model::names::{names, string_schema};
-use crate::model::{Filesystem, FilesystemIx, Size};
+use crate::model::space::StillToFree;
+use crate::model::{Filesystem, FilesystemIx};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// A part of what is used on a filesystem.
@@ -214,38 +215,17 @@ pub struct Disk {
     pub planned: Planned,
 }
 
-/// Bytes expected to be freed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FreedSpace {
-    /// Bytes.
-    pub bytes: u64,
-    /// Inodes.
-    pub inodes: u64,
-}
-
-impl FreedSpace {
-    /// More of it.
-    pub fn add(&mut self, size: Size) {
-        self.bytes = self.bytes.saturating_add(size.frees_bytes);
-        self.inodes = self.inodes.saturating_add(size.inodes);
-    }
-
-    fn is_nothing(self) -> bool {
-        self.bytes == 0 && self.inodes == 0
-    }
-}
-
-/// Bytes that layersweep would free on a filesystem now under the configured policy.
+/// What layersweep would free on a filesystem now under the configured policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
     pub command: &'static str,
     /// What it frees, of images.
-    pub gc: FreedSpace,
+    pub gc: StillToFree,
     /// Where that is nothing: why, as a clause.
     pub none: &'static str,
-    /// `layersweep sweep --delete`.
-    pub sweep: FreedSpace,
+    /// What `layersweep sweep --delete` frees.
+    pub sweep: StillToFree,
 }
 
 impl Disk {

@@ -1,8 +1,9 @@
 //! The diagnosis in three sentences: what is full, who holds it, what can be done.
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, FreedSpace, PartKind, Planned};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::display::{bytes, listed};
+use crate::model::space::StillToFree;
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// From this share on a disk whose thresholds nobody has set counts as full.
@@ -193,7 +194,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         }
         true => "Nothing is freed automatically".to_owned(),
         false => {
-            let back = FreedSpace {
+            let back = StillToFree {
                 bytes: gc.bytes.saturating_add(sweep.bytes),
                 inodes: gc.inodes.saturating_add(sweep.inodes),
             };

@@ -1,7 +1,7 @@
 //! Bytes that `gc` and `sweep --delete` would free now under the configured policy. Changes
 //! nothing.
 
-use crate::app::diagnosis::{FreedSpace, Planned};
+use crate::app::diagnosis::Planned;
 use crate::app::error::Error;
 use crate::app::observer::Observer;
 use crate::app::policy_context;
@@ -11,9 +11,10 @@ use crate::app::scan::ScanResult;
 use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
-use crate::model::plan::PassEnd;
+use crate::model::plan::{Gain, PassEnd};
 use crate::model::rules::Rule;
-use crate::model::{FilesystemIx, StoreIx};
+use crate::model::space::StillToFree;
+use crate::model::{FilesystemIx, Size, StoreIx};
 use crate::policy::leaks::{self, Wish};
 use crate::stores::Scan;
 
@@ -58,17 +59,19 @@ fn command(request: &Request, scan: &Scan) -> &'static str {
     if by_runtime { "layersweep gc" } else { "layersweep gc --via direct" }
 }
 
+fn freed<'a>(gains: impl Iterator<Item = &'a Gain>, at: FilesystemIx) -> StillToFree {
+    let size: Size = gains.filter(|gain| gain.filesystem == at).map(|gain| gain.size).sum();
+    StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
+}
+
 impl Plans {
-    /// Bytes freed on one filesystem.
+    /// What is freed on one filesystem.
     pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
-        let mut gc = FreedSpace::default();
-        if !self.blind {
-            let steps = self.images.steps.iter().flat_map(|step| &step.gains);
-            steps.filter(|gain| gain.filesystem == at).for_each(|gain| gc.add(gain.size));
-        }
-        let mut sweep = FreedSpace::default();
-        let gains = self.leaks.gains(&scanned.scan.inventory);
-        gains.iter().filter(|gain| gain.filesystem == at).for_each(|gain| sweep.add(gain.size));
+        let gc = match self.blind {
+            true => StillToFree::default(),
+            false => freed(self.images.steps.iter().flat_map(|step| &step.gains), at),
+        };
+        let sweep = freed(self.leaks.gains(&scanned.scan.inventory).iter(), at);
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
         let none = match judged.map(|plan| plan.end) {
             _ if self.blind => "its records cannot be read",
