@@ -67,7 +67,7 @@ fn carry_out(
             return Ok(Exit::Done);
         }
     }
-    stop::listen_once()?;
+    stop::listen()?;
     let result = watcher.watch(|| gc.act(planned))?;
     print(global, &result)
 }

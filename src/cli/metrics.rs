@@ -44,7 +44,9 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
 /// At the end of a command: writes the metrics where node_exporter reads them, if it has changed
 /// them. A failure is a warning, and changes nothing else.
 pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result<Exit, Error>) {
-    if !changes(&args.command) || !may_have_changed(done) {
+    // A pin shows in the metrics with the next scan.
+    let records = args.command.records() && !matches!(args.command, Command::Pin(_));
+    if !records || !may_have_changed(done) {
         return;
     }
     let Some(path) = textfile(global, &config.textfile) else { return };
@@ -118,17 +120,6 @@ fn check(global: &Global, own: &MetricsArgs) -> Result<(), Error> {
         );
     }
     Ok(())
-}
-
-/// Whether a command records something that the metrics tell.
-fn changes(command: &Command) -> bool {
-    match command {
-        Command::Scan(own) => !own.no_record,
-        Command::Gc(own) => !own.dry_run,
-        Command::Rm(own) => !own.dry_run,
-        Command::Sweep(own) => !own.dry_run && (own.delete || !own.repair.is_empty()),
-        _ => false,
-    }
 }
 
 /// Whether it has come far enough.

@@ -15,20 +15,14 @@ use crate::sys::stop;
 /// So long after a signal the process ends, whatever it waits for: two seconds are promised.
 const DEADLINE: Duration = Duration::from_millis(1800);
 
-/// [`listen`], whatever was called before.
-pub(super) fn listen_once() -> Result<(), Error> {
-    static LISTENING: OnceLock<()> = OnceLock::new();
-    if LISTENING.get().is_none() {
-        listen()?;
-        let _ = LISTENING.set(());
-    }
-    Ok(())
-}
-
 /// From now on SIGTERM, SIGINT and SIGHUP set [`stop::flag`] instead of ending the process, which
 /// ends within two seconds all the same; the second SIGINT ends it at once, for whoever will not
-/// wait.
+/// wait. A second call changes nothing.
 pub(super) fn listen() -> Result<(), Error> {
+    static LISTENING: OnceLock<()> = OnceLock::new();
+    if LISTENING.get().is_some() {
+        return Ok(());
+    }
     let failed = |error| Error::usage(format!("catching signals: {error}"));
     let asked = stop::flag();
     // First the one that ends it if the flag was set before, then the one that sets it.
@@ -36,7 +30,9 @@ pub(super) fn listen() -> Result<(), Error> {
     for signal in heard() {
         flag::register(signal, Arc::clone(asked)).map_err(failed)?;
     }
-    signals().and_then(watch).map_err(failed)
+    signals().and_then(watch).map_err(failed)?;
+    let _ = LISTENING.set(());
+    Ok(())
 }
 
 /// From now on each SIGTERM, SIGINT and SIGHUP writes a byte that can be read here, and does not end

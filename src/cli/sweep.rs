@@ -55,7 +55,7 @@ fn carry_out(
             return Ok(Exit::Done);
         }
     }
-    stop::listen_once()?;
+    stop::listen()?;
     let result = watcher.watch(|| sweep.act(planned));
     print(global, &result)
 }
