@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::SCHEMA_VERSION;
 use crate::model::scan_summary::{
@@ -14,8 +14,6 @@ use crate::model::scan_summary::{
 /// What of it is compared; what else it has is passed over.
 #[derive(Deserialize)]
 struct File {
-    schema_version: u32,
-    kind: String,
     generated_at: Timestamp,
     complete: bool,
     sysroot: Option<PathBuf>,
@@ -27,26 +25,12 @@ struct File {
     leaks: Vec<FileLeak>,
 }
 
-/// As many bytes as there can be: a file that says more was not written by a scan.
-#[derive(Clone, Copy)]
-struct Bytes(u64);
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let bytes = u64::deserialize(from)?;
-        if i64::try_from(bytes).is_err() {
-            return Err(serde::de::Error::custom(format!("{bytes} bytes are more than any disk can hold")));
-        }
-        Ok(Self(bytes))
-    }
-}
-
 #[derive(Deserialize)]
 struct FileFilesystem {
     mount: String,
     fstype: String,
-    capacity_bytes: Bytes,
-    used_bytes: Bytes,
+    capacity_bytes: u64,
+    used_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -59,11 +43,11 @@ struct FileStore {
 
 #[derive(Deserialize)]
 struct FileBytes {
-    images: Bytes,
-    containers: Bytes,
-    leaks: Bytes,
-    metadata: Bytes,
-    other: Bytes,
+    images: u64,
+    containers: u64,
+    leaks: u64,
+    metadata: u64,
+    other: u64,
 }
 
 #[derive(Deserialize)]
@@ -71,8 +55,8 @@ struct FileImage {
     id: String,
     names: Vec<String>,
     store: String,
-    total_bytes: Bytes,
-    exclusive_bytes: Bytes,
+    total_bytes: u64,
+    exclusive_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -81,7 +65,7 @@ struct FileLayer {
     store: String,
     kind: String,
     refcount: u64,
-    bytes: Bytes,
+    bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -89,7 +73,7 @@ struct FileContainer {
     id: String,
     name: String,
     store: String,
-    bytes: Bytes,
+    bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -97,7 +81,7 @@ struct FileLeak {
     class: String,
     store: String,
     id: String,
-    bytes: Bytes,
+    bytes: u64,
 }
 
 /// Reads a scan; `id` is what it is called. The report has a scan inside, which will do too.
@@ -128,7 +112,6 @@ pub fn scan_of(text: &[u8], id: String) -> Result<ComparedScan, String> {
         (_, None) => return Err("it is not a document of layersweep".into()),
     };
     let file: File = file.map_err(|error| format!("it is not a valid scan document: {error}"))?;
-    debug_assert!(file.schema_version == SCHEMA_VERSION && file.kind == "scan");
     Ok(ComparedScan { id, at: file.generated_at, summary: summary(file)? })
 }
 
@@ -165,7 +148,7 @@ fn summary(file: File) -> Result<ScanSummary, String> {
         known.name = entry.name;
     };
     for one in file.filesystems {
-        let entry = SummaryEntry { bytes: one.used_bytes.0, extra: one.capacity_bytes.0, name: one.fstype };
+        let entry = SummaryEntry { bytes: one.used_bytes, extra: one.capacity_bytes, name: one.fstype };
         add(&SummaryStore::default(), SummaryKind::Filesystem, own(one.mount), entry);
     }
     // Objects name their store by its root alone.
@@ -180,12 +163,7 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             ("metadata", store.bytes.metadata),
             ("other", store.bytes.other),
         ] {
-            add(
-                &place,
-                SummaryKind::Share,
-                id.into(),
-                SummaryEntry { bytes: bytes.0, ..SummaryEntry::default() },
-            );
+            add(&place, SummaryKind::Share, id.into(), SummaryEntry { bytes, ..SummaryEntry::default() });
         }
         if let Some(other) = places.insert(store.root.clone(), place.clone())
             && other != place
@@ -206,11 +184,11 @@ fn summary(file: File) -> Result<ScanSummary, String> {
     };
     for one in file.images {
         let entry =
-            SummaryEntry { bytes: one.total_bytes.0, extra: one.exclusive_bytes.0, name: joined(&one.names) };
+            SummaryEntry { bytes: one.total_bytes, extra: one.exclusive_bytes, name: joined(&one.names) };
         add(&place(one.store), SummaryKind::Image, one.id, entry);
     }
     for one in file.layers {
-        let entry = SummaryEntry { bytes: one.bytes.0, extra: one.refcount, name: one.kind };
+        let entry = SummaryEntry { bytes: one.bytes, extra: one.refcount, name: one.kind };
         add(&place(one.store), SummaryKind::Layer, one.id, entry);
     }
     for one in file.containers {
@@ -218,11 +196,11 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             &place(one.store),
             SummaryKind::Container,
             one.id,
-            SummaryEntry { bytes: one.bytes.0, extra: 0, name: one.name },
+            SummaryEntry { bytes: one.bytes, extra: 0, name: one.name },
         );
     }
     for one in file.leaks {
-        let entry = SummaryEntry { bytes: one.bytes.0, extra: 0, name: one.class.clone() };
+        let entry = SummaryEntry { bytes: one.bytes, extra: 0, name: one.class.clone() };
         add(&place(one.store), SummaryKind::Leak, leak_id(&one.class, &one.id), entry);
     }
     Ok(ScanSummary { complete: file.complete, entries })
@@ -248,16 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_beyond_all_disks_are_neither_believed_nor_a_panic() {
+    fn bytes_beyond_all_disks_are_no_panic() {
         let read = |text: &str| scan_of(text.as_bytes(), "x".into());
-        let most = u64::try_from(i64::MAX).unwrap();
-        let error = read(&scan(1, u64::MAX)).unwrap_err();
-        assert!(error.contains("18446744073709551615 bytes are more than any disk can hold"), "{error}");
+        let most = u64::MAX;
         let (least, largest) = (read(&scan(0, 0)).unwrap(), read(&scan(most, most)).unwrap());
         for (before, after) in [(&least, &largest), (&largest, &least)] {
             let diff = crate::report::json::diff(before.at, before, after);
-            assert_eq!(diff.totals.before_bytes.max(diff.totals.after_bytes), u64::MAX);
-            assert!(diff.stores[0].layers.change_bytes.unsigned_abs() >= most);
+            assert_eq!(diff.totals.before_bytes.max(diff.totals.after_bytes), most);
+            assert!([i64::MIN, i64::MAX].contains(&diff.stores[0].layers.change_bytes));
         }
     }
 
