@@ -176,7 +176,7 @@ impl Worker<'_, '_> {
         };
         let filesystem = here.origin.filesystem;
         match extents {
-            Ok(extents) if linked && collector.keeps_links() => {
+            Ok(extents) if linked && collector.collects() => {
                 self.walk.links.attach(key, filesystem, extents);
             }
             Ok(extents) => collector.note(extents, filesystem, Some(here.unit)),

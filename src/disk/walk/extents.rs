@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::{Errno, Result};
 
 use super::sharing::{Groups, Reference};
-use super::types::SharedExtents;
+use super::types::{Extents, SharedExtents};
 use crate::sys::beneath::{self, HANDLE, Opener};
 use crate::sys::fiemap::{self, SharedExtent};
 
@@ -22,56 +22,38 @@ pub type FileExtents = Vec<SharedExtent>;
 /// From how many allocated bytes on a probe asks a file.
 const BIG: u64 = 1 << 20;
 
-/// Which files are asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
-    Nobody,
-    /// Files of at least [`BIG`] bytes, until one of them shares anything.
-    Big,
-    /// Every regular file that has blocks.
-    Everybody,
-}
-
 /// The references found so far, by filesystem.
 #[derive(Debug)]
 pub struct Collector {
-    ask: Ask,
+    /// Which files are asked.
+    pub extents: Extents,
     found: AtomicBool,
     references: Mutex<HashMap<u64, Vec<Reference>>>,
 }
 
 impl Collector {
-    pub fn new(ask: Ask) -> Self {
-        Self { ask, found: AtomicBool::new(false), references: Mutex::default() }
-    }
-
-    /// Which files are asked.
-    pub fn ask(&self) -> Ask {
-        self.ask
+    pub fn new(extents: Extents) -> Self {
+        Self { extents, found: AtomicBool::new(false), references: Mutex::default() }
     }
 
     /// Whether a file with this `stat` is to be asked.
     pub fn wants(&self, kind: FileType, bytes: u64) -> bool {
-        match self.ask {
-            Ask::Nobody => false,
-            Ask::Big => bytes >= BIG && kind.is_file(),
-            Ask::Everybody => bytes > 0 && kind.is_file(),
+        match self.extents {
+            Extents::Off => false,
+            Extents::Probe => bytes >= BIG && kind.is_file(),
+            Extents::All => bytes > 0 && kind.is_file(),
         }
     }
 
-    /// Whether hard links must be kept to the end for [`super::links::Links::attach`].
-    pub fn keeps_links(&self) -> bool {
-        self.ask == Ask::Everybody
-    }
-
-    /// Whether references are wanted, and therefore the filesystem of each tree.
+    /// Whether references are wanted, and therefore the filesystem of each tree, and hard links to the end, for
+    /// [`super::links::Links::attach`].
     pub fn collects(&self) -> bool {
-        self.ask == Ask::Everybody
+        self.extents == Extents::All
     }
 
     /// A probe found sharing: this walk is abandoned for one that queries every file.
     pub fn give_up(&self) -> bool {
-        self.ask == Ask::Big && self.found.load(Ordering::Relaxed)
+        self.extents == Extents::Probe && self.found.load(Ordering::Relaxed)
     }
 
     /// What the file shares; for a probe only that it shares something.
@@ -80,7 +62,7 @@ impl Collector {
             return;
         }
         self.found.store(true, Ordering::Relaxed);
-        if self.ask != Ask::Everybody {
+        if !self.collects() {
             return;
         }
         let unit = unit.and_then(|unit| u32::try_from(unit).ok());

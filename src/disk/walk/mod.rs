@@ -30,7 +30,6 @@ pub use types::{
 };
 
 use crate::disk::inode_chunks::Holding;
-use extents::Ask;
 use queue::Exchange;
 use shared::Walk;
 use worker::{Findings, Worker};
@@ -51,14 +50,9 @@ const OPEN_DIRECTORIES: usize = 384;
 /// Measures trees. What could not be read is in [`Measured::errors`].
 #[must_use]
 pub fn measure(roots: &[PathBuf], trees: &[Tree<'_>], options: &WalkOptions<'_>) -> Measured {
-    let ask = match options.extents {
-        Extents::Off => Ask::Nobody,
-        Extents::Probe => Ask::Big,
-        Extents::All => Ask::Everybody,
-    };
-    Walk::new(roots, trees, options, ask).run(options.threads).unwrap_or_else(|| {
+    Walk::new(roots, trees, options, options.extents).run(options.threads).unwrap_or_else(|| {
         // The probe hit. It was given up at once, so little is done twice.
-        Walk::new(roots, trees, options, Ask::Everybody).run(options.threads).unwrap_or_default()
+        Walk::new(roots, trees, options, Extents::All).run(options.threads).unwrap_or_default()
     })
 }
 
@@ -124,11 +118,7 @@ impl Walk<'_> {
         });
         errors.sort_unstable_by(|a, b| (a.unit, &a.path).cmp(&(b.unit, &b.path)));
         mounts.sort_unstable();
-        let extents = match collector.ask() {
-            Ask::Nobody => Extents::Off,
-            Ask::Big => Extents::Probe,
-            Ask::Everybody => Extents::All,
-        };
+        let extents = collector.extents;
         let (units, newest) = counters.into_tallies();
         Measured {
             units,
@@ -171,7 +161,7 @@ mod tests {
             tree(1, "proc", 5, TreeScope::EntryOnly),
         ];
         let measured = |opener| {
-            let walk = Walk { opener, ..Walk::new(&roots, &trees, &WalkOptions::default(), Ask::Nobody) };
+            let walk = Walk { opener, ..Walk::new(&roots, &trees, &WalkOptions::default(), Extents::Off) };
             walk.run(2).unwrap()
         };
         let (kernel, steps) = (measured(Opener::Openat2), measured(Opener::Steps));

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::counters::Counters;
-use super::extents::{Ask, Collector};
+use super::extents::Collector;
 use super::links::Links;
-use super::types::{Tree, WalkOptions};
+use super::types::{Extents, Tree, WalkOptions};
 use crate::disk::top::Top;
 use crate::sys::beneath::Opener;
 use crate::sys::mounts::{self, Mount};
@@ -34,7 +34,7 @@ impl<'a> Walk<'a> {
         root_paths: &'a [PathBuf],
         trees: &'a [Tree<'a>],
         options: &WalkOptions<'a>,
-        ask: Ask,
+        extents: Extents,
     ) -> Self {
         let roots = Top::all(root_paths, &options.within);
         let apart = options.apart.iter().filter_map(|at| {
@@ -48,7 +48,7 @@ impl<'a> Walk<'a> {
         };
         let xfs = roots.iter().map(device).collect();
         let opener = Top::opener(&roots);
-        let collector = Collector::new(ask);
+        let collector = Collector::new(extents);
         let mounts = if collector.collects() {
             mounts::read().unwrap_or_else(|error| {
                 tracing::debug!(%error, "cannot read the mount table: telling filesystems apart by st_dev");
@@ -65,7 +65,7 @@ impl<'a> Walk<'a> {
             next_tree: AtomicUsize::new(0),
             opener,
             counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), options.progress),
-            links: Links::new(collector.keeps_links()),
+            links: Links::new(collector.collects()),
             collector,
             xfs,
             mounts,

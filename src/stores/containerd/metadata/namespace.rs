@@ -6,7 +6,7 @@ use super::records::{
     BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SnapshotRecord,
 };
 use super::values;
-use crate::stores::bolt::{Bucket, BucketEntry};
+use crate::stores::bolt::Bucket;
 
 /// Reads the namespace `name`.
 pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Namespace {
@@ -16,7 +16,7 @@ pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Nam
         name: name.to_owned(),
         images: reader.each(&["images"], image),
         blobs: reader.each(&["content", "blob"], blob),
-        ingests: reader.ingests(),
+        ingests: reader.each(&["content", "ingests"], ingest),
         snapshots: snapshots
             .flat_map(|(snapshotter, _)| {
                 let read = |fields: &mut Fields<'_, '_>, key| snapshot(fields, &snapshotter, key);
@@ -56,22 +56,6 @@ impl Reader<'_, '_> {
                 read(&mut fields, key)
             })
             .collect()
-    }
-
-    /// Downloads; before schema 2 they were bare values under another key.
-    fn ingests(&mut self) -> Vec<IngestRecord> {
-        let mut ingests = self.each(&["content", "ingests"], ingest);
-        let old = self.bucket.bucket("content").and_then(|content| content.bucket("ingest"));
-        for (key, entry) in old.into_iter().flat_map(|old| old.entries()) {
-            if let BucketEntry::Value(backend) = entry {
-                ingests.push(IngestRecord {
-                    key: text(key),
-                    backend_ref: Some(text(backend)),
-                    ..IngestRecord::default()
-                });
-            }
-        }
-        ingests
     }
 }
 

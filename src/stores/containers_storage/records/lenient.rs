@@ -122,26 +122,6 @@ fn of_type<T: DeserializeOwned>(value: &RawValue) -> Result<Option<T>, String> {
     }
 }
 
-/// Whether a value nests deeper than serde_json reads, which no field of a record does.
-fn is_too_deep(value: &str) -> bool {
-    const DEEPEST: usize = 127;
-    if !value.starts_with(['[', '{']) {
-        return false;
-    }
-    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
-    value.bytes().any(|byte| {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_text,
-            b'"' => in_text = !in_text,
-            b'[' | b'{' if !in_text => depth += 1,
-            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth > DEEPEST
-    })
-}
-
 /// Hands over the members of an array (without a name) or an object, one by one.
 struct Each<F> {
     most: usize,
@@ -154,9 +134,6 @@ struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Each<F> {
     fn one<E: serde::de::Error>(&mut self, name: Cow<'de, str>, value: &'de RawValue) -> Result<(), E> {
-        if !name.is_empty() && is_too_deep(value.get()) {
-            return Err(E::custom("recursion limit exceeded"));
-        }
         if self.most == 0 {
             return Err(E::custom(format_args!("it has a field with more than {MOST_MEMBERS} members")));
         }
