@@ -46,24 +46,6 @@ const LINK: &str = "link";
 const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The layers that a session may empty for want of room, and those that it has emptied.
-#[derive(Default)]
-pub(super) struct FirstRoom {
-    /// In the order of their turn: the layers first that all images have, the topmost before the others.
-    offered: Vec<LayerToDelete>,
-    next: usize,
-    /// Tells the images that are deleted: `quarantine_name::group_of`.
-    group: String,
-    /// How long this session has waited for the room.
-    waited: Duration,
-    /// Half-written record files of dead processes were removed.
-    is_swept: bool,
-    /// Places and new names of the layers' directories that were renamed to be emptied, by this session or by the
-    /// killed run that it finishes. Where there are any the images are lost already, and it is not asked again whether
-    /// that is worth it.
-    pub(super) quarantined: Vec<(usize, String)>,
-}
-
 impl Editor {
     /// Places (positions in [`Session::places`], which has the areas first) and names of directories that a killed run of ours was emptying.
     pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {

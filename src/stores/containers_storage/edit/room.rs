@@ -5,11 +5,14 @@
 //! files, and the image's own layers ([`super::full_disk`]); which image, the planner says (`policy::plan::first`), by
 //! [`Editor::room_to_make`].
 
+use std::time::Duration;
+
 use rustix::fs::StatVfs;
 
 use super::directory::Directory;
 use super::editor::Editor;
 use super::reserve_file::largest_record_file;
+use super::to_delete::LayerToDelete;
 use crate::model::space::StillToFree;
 use crate::sys::{btrfs, users, xfs};
 
@@ -32,6 +35,24 @@ pub struct FullFilesystem {
     /// What has to be freed there before anything is written, of what is lacking: twice what the largest record file
     /// takes.
     pub room: StillToFree,
+}
+
+/// The layers that a session may empty for want of room, and those that it has emptied.
+#[derive(Default)]
+pub(super) struct FirstRoom {
+    /// In the order of their turn: the layers first that all images have, the topmost before the others.
+    pub(super) offered: Vec<LayerToDelete>,
+    pub(super) next: usize,
+    /// Tells the images that are deleted: `quarantine_name::group_of`.
+    pub(super) group: String,
+    /// How long this session has waited for the room.
+    pub(super) waited: Duration,
+    /// Half-written record files of dead processes were removed.
+    pub(super) is_swept: bool,
+    /// Places and new names of the layers' directories that were renamed to be emptied, by this session or by the
+    /// killed run that it finishes. Where there are any the images are lost already, and it is not asked again whether
+    /// that is worth it.
+    pub(super) quarantined: Vec<(usize, String)>,
 }
 
 impl Editor {
