@@ -179,7 +179,8 @@ pub fn newest(source: &impl PageSource) -> Result<Meta, BoltError> {
     };
     match (first, second) {
         (Ok(first), Some(second)) if second.txid > first.txid => Ok(second),
-        (Ok(meta), _) | (Err(_), Some(meta)) => Ok(meta),
+        (Ok(first), Some(_)) => Ok(first),
+        (Ok(meta), None) | (Err(_), Some(meta)) => Ok(Meta { is_alone: true, ..meta }),
         (Err(reason), None) => Err(BoltError::NoMeta(reason)),
     }
 }

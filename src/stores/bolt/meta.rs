@@ -27,6 +27,8 @@ pub struct Meta {
     pub high_water: u64,
     /// The transaction that wrote it.
     pub txid: u64,
+    /// The other meta page is not valid.
+    pub is_alone: bool,
 }
 
 impl Meta {
@@ -54,7 +56,7 @@ pub fn parse(page: &[u8]) -> Result<Meta, &'static str> {
         return Err("its format version is not 2");
     }
     let page_size = page_sizes().find(|size| *size == short(8) as usize).ok_or("its page size is invalid")?;
-    let meta = Meta { page_size, root: long(16), high_water: long(40), txid: long(48) };
+    let meta = Meta { page_size, root: long(16), high_water: long(40), txid: long(48), is_alone: false };
     if meta.root < 2 || meta.root >= meta.high_water {
         return Err("its root lies outside the file");
     }
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn valid_and_every_way_to_be_invalid() {
-        let expected = Meta { page_size: 4096, root: 3, high_water: 4, txid: 7 };
+        let expected = Meta { page_size: 4096, root: 3, high_water: 4, txid: 7, is_alone: false };
         assert_eq!(parse(&page(|_| ())), Ok(expected));
         let mut torn = page(|_| ());
         torn[PAGE_HEADER + 48] ^= 1;

@@ -104,6 +104,12 @@ impl Database {
         Bucket::new(Pages::of(&self.bytes, &self.meta), Root::Tree(self.meta.root))
     }
 
+    /// One of its two meta pages is not valid: after a crash the newest transaction may be the one before the last.
+    #[must_use]
+    pub fn has_one_meta(&self) -> bool {
+        self.meta.is_alone
+    }
+
     /// The number of the transaction.
     #[must_use]
     pub fn txid(&self) -> u64 {

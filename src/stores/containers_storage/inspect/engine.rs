@@ -63,21 +63,27 @@ pub(crate) struct PodmanContainer {
 
 impl PodmanContainer {
     /// From the number of its state, and its configuration (podman, `libpod/container_config.go`).
-    fn new(id: &str, number: Option<u64>, config: Option<&[u8]>) -> Self {
-        let config: Value = config.and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
+    ///
+    /// # Errors
+    /// Where that does not tell which images it uses.
+    fn new(id: &str, number: Option<u64>, config: Option<&[u8]>) -> Result<Self, String> {
+        let unknown = || format!("the configuration of container {id} cannot be read");
+        let config: Option<Value> = config.and_then(|text| serde_json::from_slice(text).ok());
+        let config = config.filter(Value::is_object).ok_or_else(unknown)?;
         let text = |name: &str| config[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let volumes = |key: &str| {
             let volumes = config[key].as_array().into_iter().flatten();
-            volumes.filter_map(|volume| Some(volume["source"].as_str()?.to_owned())).collect()
+            let sources = volumes.map(|volume| volume["source"].as_str().map(str::to_owned));
+            sources.collect::<Option<Vec<_>>>().ok_or_else(unknown)
         };
-        Self {
+        Ok(Self {
             state: state(number),
             name: text("name").unwrap_or_else(|| id.to_owned()),
             image: text("rootfsImageID"),
-            image_volumes: volumes("ctrImageVolumes"),
-            artifact_volumes: volumes("artifactVolumes"),
+            image_volumes: volumes("ctrImageVolumes")?,
+            artifact_volumes: volumes("artifactVolumes")?,
             created: text("createdTime").and_then(|time| time.parse().ok()),
-        }
+        })
     }
 }
 
@@ -136,7 +142,14 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<PodmanRecords>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(BoltError::from).and_then(|file| Database::read(&file, &limits)),
     };
-    let database = database.map_err(|error| format!("{}: {error}", path.display()))?;
+    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let database = database.map_err(|error| about(&error))?;
+    // What the other one would lead to may have one container more.
+    if database.has_one_meta() {
+        return Err(about(
+            &"one of its two meta pages is damaged, and the other may be of an earlier transaction",
+        ));
+    }
     let root = database.root();
     let mut known = PodmanRecords::default();
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
@@ -150,7 +163,7 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<PodmanRecords>, String> {
         let bytes = details.and_then(|bucket| bucket.value("state"));
         let number = bytes.and_then(|state| Object::of(state).get("state").ok().flatten());
         let config = details.and_then(|bucket| bucket.value("config"));
-        let container = PodmanContainer::new(&id, number, config);
+        let container = PodmanContainer::new(&id, number, config).map_err(|error| about(&error))?;
         known.containers.insert(id, container);
     }
     // Pods' and volumes' buckets came later than containers'.
@@ -207,6 +220,8 @@ const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 enum TableError {
     #[error("{0} is not a plain table")]
     NotPlain(&'static str),
+    #[error("{0}")]
+    Config(String),
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
 }
@@ -222,7 +237,7 @@ fn tables(bytes: Vec<u8>) -> Result<PodmanRecords, TableError> {
         let config: Option<String> = row.get(2)?;
         let config = config.as_deref().map(str::as_bytes);
         let id: String = row.get(0)?;
-        let container = PodmanContainer::new(&id, number, config);
+        let container = PodmanContainer::new(&id, number, config).map_err(TableError::Config)?;
         known.containers.insert(id, container);
     }
     let mut statement = connection.prepare("SELECT Name FROM VolumeConfig")?;
@@ -252,9 +267,9 @@ mod tests {
                  CREATE TABLE VolumeConfig(Name TEXT PRIMARY KEY NOT NULL, JSON TEXT);
                  INSERT INTO ContainerConfig VALUES('aa', 'web', '{{\"name\":\"web\",
                      \"rootfsImageID\":\"i\",\"createdTime\":\"2026-01-02T03:04:05.6+01:00\",
-                     \"ctrImageVolumes\":[{{\"source\":\"quay.io/data:1\",\"dest\":\"/d\"}}, 7],
+                     \"ctrImageVolumes\":[{{\"source\":\"quay.io/data:1\",\"dest\":\"/d\"}}],
                      \"artifactVolumes\":[{{\"source\":\"quay.io/model:1\",\"dest\":\"/m\"}}]}}'),
-                     ('bb', 'db', ''), ('cc', 'x', '[');
+                     ('bb', 'db', '{{}}'), ('cc', 'x', '{{\"name\":null}}');
                  INSERT INTO ContainerState VALUES('aa', 3), ('bb', 6);
                  INSERT INTO VolumeConfig VALUES('data', '');"
             ))
@@ -299,6 +314,19 @@ mod tests {
         }
     }
 
+    /// Then any image may be mounted into it.
+    #[test]
+    fn a_container_whose_configuration_cannot_be_read() {
+        for config in ["", "[", "[]", r#"{"ctrImageVolumes":[{"dest":"/d"}]}"#, r#"{"artifactVolumes":[7]}"#]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let connection = database(&dir.path().join("db.sql"), "DELETE");
+            connection.execute("INSERT INTO ContainerConfig VALUES('dd', 'y', ?1)", [config]).unwrap();
+            let Engine::Unreadable(why) = read(&places(dir.path())) else { panic!("{config}") };
+            assert!(why.ends_with("the configuration of container dd cannot be read"), "{why}");
+        }
+    }
+
     /// Podman writes, moves its log into the database and begins a new log while we read: what is
     /// read is of one moment, and never older than what was committed before.
     #[test]
@@ -314,7 +342,7 @@ mod tests {
             scope.spawn(move || {
                 for at in 1.. {
                     let sql = format!(
-                        "BEGIN; INSERT INTO ContainerConfig VALUES('c{at}', '', '');
+                        "BEGIN; INSERT INTO ContainerConfig VALUES('c{at}', '', '{{}}');
                          INSERT INTO VolumeConfig VALUES('v{at}', '');
                          DELETE FROM bulk WHERE rowid % 50 = {at} % 50;
                          INSERT INTO bulk VALUES(randomblob(9000)); COMMIT;"
