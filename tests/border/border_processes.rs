@@ -184,6 +184,8 @@ fn a_filesystem_that_never_answers_is_passed_by() {
 mount --make-rprivate /
 mount --bind "$LOGS" /var/log
 mkdir -p "$AT"
+# What the one before said is not what this one says: a signal that comes before it is ready would end it.
+: >"$SAID"
 python3 "$RIG" serve "$AT" "$OWNER" allow_other >"$SAID" &
 fuse=$!
 said() { until grep -q "$1" "$SAID"; do kill -0 $fuse || exit 1; sleep 0.01; done; }

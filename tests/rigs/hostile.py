@@ -11,7 +11,6 @@
   overlay DIR UID NAME      an overlay of that user, with DIR/NAME below
 """
 import ctypes
-import errno
 import mmap
 import os
 import signal
@@ -100,10 +99,8 @@ def serve(place, uid, options="", where=""):
     while True:
         try:
             request = os.read(fuse, 1 << 18)
-        except OSError as error:
-            # Who asked was interrupted while the request was read. Without the mount there is nothing to serve.
-            if error.errno == errno.ENODEV:
-                raise
+        except FileNotFoundError:
+            # Who asked was interrupted before the request was read.
             continue
         _, code, unique, node = struct.unpack("<IIQQ", request[:24])
         if silent or code in (2, 36, 42):
