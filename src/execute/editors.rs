@@ -105,7 +105,7 @@ impl Editors {
 
     /// What the first deletion of an image has to free in a store ([`Editor::room_to_make`]).
     #[must_use]
-    pub fn room_to_make(&self, store: &Store) -> Option<u64> {
+    pub fn room_to_make(&self, store: &Store) -> Option<StillToFree> {
         self.store(store).ok()?.room_to_make()
     }
 

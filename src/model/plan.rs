@@ -579,6 +579,8 @@ impl Plan {
         self.outcome = self.outcome.after(then.outcome);
         self.steps.append(&mut then.steps);
         self.kept.append(&mut then.kept);
+        // That a store is locked, for example, may have been found twice.
+        then.problems.retain(|problem| problem.id.is_some() || !self.problems.contains(problem));
         self.problems.append(&mut then.problems);
         self.notes.append(&mut then.notes);
     }

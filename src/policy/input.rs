@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use crate::model::BackOff;
 use crate::model::reference;
 use crate::model::refs::Refs;
+use crate::model::space::StillToFree;
 use crate::model::{Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreKind};
 use crate::policy::space::Targets;
 
@@ -129,9 +130,9 @@ pub struct ExternalFacts {
     pub back_off: Option<BackOff>,
     /// Why the selected backend cannot delete it, if so.
     pub out_of_reach: Option<String>,
-    /// Bytes that the first deletion in its store has to free itself, where the disk is so full that none can begin
+    /// What the first deletion in its store has to free itself, where the disk is so full that none can begin
     /// otherwise; the same for all images of a store.
-    pub room_to_make: Option<u64>,
+    pub room_to_make: Option<StillToFree>,
 }
 
 impl ExternalFacts {

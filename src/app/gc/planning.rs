@@ -104,7 +104,10 @@ impl Gc<'_> {
             Selection::Gc { .. } => Requested::default(),
             Selection::Rm { references, all_tags } => {
                 rm::named(&scanned.scan, references, *all_tags).map_err(|error| match has_resumed {
-                    true => error.hint("the interrupted deletion that was finished first may have been of that: see `layersweep history`"),
+                    true => error.hint(
+                        "the interrupted deletion that was finished first may have been of that: see `layersweep \
+                         history`",
+                    ),
                     false => error,
                 })?
             }

@@ -18,9 +18,6 @@ use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Problem, Size, Stor
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
 
-/// Inodes that a layer's directory frees at least.
-const INODES: u64 = 4;
-
 impl Planner<'_> {
     /// Puts the first images that make room at the top of the order, for each store that needs some. Where
     /// there are none, says why nothing in the store can be deleted. Once more, where the images that were to make
@@ -291,15 +288,16 @@ impl Planner<'_> {
     /// images, with their records. `None`: a deletion can begin, maybe since something else goes before.
     fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<(FilesystemIx, StillToFree)> {
         let images = || (0..self.states.len()).map(ImageIx::from).filter(|image| self.is_of(*image, store));
-        let needed = images().filter_map(|image| self.input.known(image)?.room_to_make).max()?;
+        let needed = images().find_map(|image| self.input.known(image)?.room_to_make)?;
         let mut filesystems: Vec<_> = images().map(|image| self.filesystem_of_layers(image)).collect();
         filesystems.sort_unstable();
         filesystems.dedup();
         filesystems.into_iter().find_map(|at| {
             let space = measured.get(at.get())?.as_ref().ok()?;
             // A full XFS has no inode free either, and needs the bytes.
-            let bytes = if space.available_bytes < needed { needed } else { 0 };
-            let inodes = if space.inodes > 0 && space.inodes_free < INODES { INODES } else { 0 };
+            let bytes = if space.available_bytes < needed.bytes { needed.bytes } else { 0 };
+            let is_short = space.inodes > 0 && space.inodes_free < needed.inodes;
+            let inodes = if is_short { needed.inodes } else { 0 };
             Some((at, StillToFree { bytes, inodes })).filter(|(_, least)| !least.is_nothing())
         })
     }

@@ -263,7 +263,7 @@ impl<'a> Planner<'a> {
                 let filesystem = Some(self.filesystem_of_layers(at));
                 let problem = Problem::new(Some(id), Phase::Remove, Failure { no_space: true, ..why });
                 self.problems.push(Problem { filesystem, ..problem });
-                if self.steps.is_empty() { OutcomeKind::Failed } else { outcome }
+                OutcomeKind::Failed
             }
             None => outcome,
         };

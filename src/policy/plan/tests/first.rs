@@ -1,6 +1,11 @@
 //! The first deletion on a full disk.
 
+use crate::model::space::StillToFree;
 use crate::policy::plan::tests::*;
+
+fn room(bytes: u64) -> StillToFree {
+    StillToFree { bytes, inodes: 4 }
+}
 
 fn along(step: &Step) -> Vec<&str> {
     step.along.iter().map(|target| target.id.as_str()).collect()
@@ -13,7 +18,7 @@ fn on_a_full_disk_an_image_that_makes_room_goes_first() {
     let images = || (0..4).map(|at| image(&format!("i{at}"), &[at])).collect();
     let mut world = World::new(nodes(), images(), percent(75, 70));
     let needs = |world: &mut World, bytes| {
-        world.known.iter_mut().for_each(|known| known.room_to_make = Some(bytes));
+        world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(bytes)));
     };
     needs(&mut world, 60);
     assert_eq!(world.plan(&[space(0)]).0, ["i1", "i0", "i2", "i3"]);
@@ -56,7 +61,7 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
     };
     let mut world = World::new(nodes.clone(), images(), percent(75, 70));
     let needs = |world: &mut World, bytes| {
-        world.known.iter_mut().for_each(|known| known.room_to_make = Some(bytes));
+        world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(bytes)));
     };
     needs(&mut world, 60);
     let (gone, _, full) = world.plan(&[space(0)]);
@@ -114,7 +119,7 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
     let images =
         vec![on("a0", "x", &[0, 2]), on("a1", "x", &[0]), on("b0", "y", &[1, 3]), on("b1", "y", &[1])];
     let mut world = World::new(nodes, images, percent(75, 70));
-    world.known.iter_mut().for_each(|known| known.room_to_make = Some(60));
+    world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(60)));
     let in_use = || StepOutcome::Kept(Ruling::keeps(Rule::InUse, "mounted"));
     let (asked, plan) = world.run(0, |id| if id == "a0" { in_use() } else { StepOutcome::Removed });
     // What frees nothing now is passed over.
@@ -135,7 +140,7 @@ fn on_a_full_disk_of_an_imagestore_room_counts_there() {
     let nodes = [(1, 30), (1, 80), (0, 500)].map(|(filesystem, bytes)| node(filesystem, bytes, &[])).to_vec();
     let images = (0..2).map(|at| image(&format!("i{at}"), &[at])).collect();
     let mut world = World::new(nodes, images, percent(75, 70));
-    world.known.iter_mut().for_each(|known| known.room_to_make = Some(60));
+    world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(60)));
     assert_eq!(world.plan(&[space(500), space(0)]).0, ["i1", "i0"]);
     assert_eq!(world.plan(&[space(0), space(100)]).0, ["i0", "i1"], "the records have room");
 }
@@ -146,7 +151,7 @@ fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {
     let nodes = [80, 80, 80].map(|bytes| node(0, bytes, &[])).to_vec();
     let images = (0..3).map(|at| image(&format!("i{at}"), &[at])).collect();
     let mut world = World::new(nodes, images, percent(75, 70));
-    world.known.iter_mut().for_each(|known| known.room_to_make = Some(60));
+    world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(60)));
     let tries = std::cell::Cell::new(0);
     let (asked, plan) = world.run(0, |id| match id {
         "i0" if tries.replace(tries.get() + 1) == 0 => StepOutcome::MakesNoRoom("it holds too little".into()),
@@ -179,7 +184,7 @@ fn on_a_full_disk_images_on_the_same_layer_go_together() {
     };
     let mut world = World::new(nodes.clone(), images(), percent(75, 70));
     let needs = |world: &mut World, bytes| {
-        world.known.iter_mut().for_each(|known| known.room_to_make = Some(bytes));
+        world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(bytes)));
     };
     needs(&mut world, 60);
     let (gone, _, full) = world.plan(&[space(0)]);

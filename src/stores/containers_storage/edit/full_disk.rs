@@ -10,8 +10,8 @@
 //!
 //! What starts it is [`Session::save`], where there is no room. The layers that it may take are *offered*; a directory
 //! with its new name is *quarantined*, and the layer and all images on it are *lost*. The name tells the layer and the
-//! images (`quarantine_name`). As long as the layer has a record, the directory stays, however empty: it is the sign by which
-//! [`Editor::resume`] finishes, and no leak.
+//! images (`quarantine_name`). As long as the layer has a record, the directory stays, however empty: it is the sign
+//! by which [`Editor::resume`] finishes, and no leak.
 //!
 //! | killed after | what is found | what is done |
 //! |---|---|---|
@@ -47,7 +47,8 @@ const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Editor {
-    /// Places (positions in [`Session::places`], which has the areas first) and names of directories that a killed run of ours was emptying.
+    /// Places and names of directories that a killed run of ours was emptying. A place is a position among the areas
+    /// of the store, with which [`Session::places`] begins.
     pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {
         let mut found = Vec::new();
         if self.places.driver != "overlay" {

@@ -154,8 +154,8 @@ impl Session<'_> {
             Err(Error::Refused(refusal)) => {
                 tracing::info!(%refusal, "cannot finish the killed deletion of an image");
             }
-            // One that is kept was told with its quarantined directory.
-            other => drop(other?),
+            Err(error) => return Err(error),
+            Ok(kept) => kept.iter().for_each(|refusal| tracing::warn!("{refusal}")),
         }
         // It was killed before the first change, or the images have been pulled again.
         if gone.is_empty() && !there.is_empty() {
@@ -256,7 +256,7 @@ impl Session<'_> {
         };
         let kept = self.delete_lost_images(&images, &is_kept)?;
         self.remove_quarantined();
-        Ok(kept?)
+        kept.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
     /// The layers of a killed deletion that have their records, and no longer the directories that they had.
@@ -270,7 +270,7 @@ impl Session<'_> {
         Ok(lost)
     }
 
-    /// Deletes those images that may go of some that have lost a layer; `Err` within: one is kept, which no tool can use.
+    /// Deletes those images that may go of some that have lost a layer; tells one that is kept, which no tool can use.
     ///
     /// # Errors
     /// Those of [`Self::delete_images`].
@@ -278,7 +278,7 @@ impl Session<'_> {
         &mut self,
         images: &[ImageRecord],
         is_kept: IsKept<'_>,
-    ) -> Result<Result<(), Refusal>, Error> {
+    ) -> Result<Option<Refusal>, Error> {
         let (kept, goes): (Vec<_>, Vec<_>) =
             images.iter().partition(|image| is_kept(&image.id, &image.names, &image.digests));
         let planned = |image: &&ImageRecord| PlannedImage { id: image.id.clone(), names: None };
@@ -286,7 +286,7 @@ impl Session<'_> {
         if !planned.is_empty() {
             self.delete_images(&planned)?;
         }
-        Ok(kept.first().map_or(Ok(()), |image| Err(Refusal::Lost { id: image.id.clone() })))
+        Ok(kept.first().map(|image| Refusal::Lost { id: image.id.clone() }))
     }
 
     /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again

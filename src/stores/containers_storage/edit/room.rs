@@ -80,12 +80,12 @@ impl Editor {
         full
     }
 
-    /// Bytes that the first deletion of an image has to free itself, before its records are written. `None`: it can
+    /// What the first deletion of an image has to free itself, before its records are written. `None`: it can
     /// begin, or of this driver no layers are emptied before their records.
     #[must_use]
-    pub fn room_to_make(&self) -> Option<u64> {
+    pub fn room_to_make(&self) -> Option<StillToFree> {
         let full = if self.places.driver == "overlay" { self.full_filesystems() } else { Vec::new() };
-        full.iter().map(|full| full.room.bytes).max()
+        full.iter().map(|full| full.room).max_by_key(|room| (room.bytes, room.inodes))
     }
 
     /// What the largest of the store's record files on the filesystem of `directory` takes, written anew.
