@@ -152,6 +152,8 @@ fn a_token_without_room_costs_no_image() {
     let (images, dir) = (store.images(), tempfile::tempdir().unwrap());
     split(&store, dir.path());
     let places = StorePlaces { imagestores: vec![edit::root(dir.path())], ..edit::places(&store) };
+    // What was moved away comes back with the journal's next commit.
+    loopfs.sync();
     support::reserve_file::fill_to_the_last_byte(&loopfs);
     let before = edit::facts(dir.path());
     let editor = Editor::new(&places, Options::default()).unwrap();

@@ -47,7 +47,7 @@ fn a_disk_that_is_full_to_the_last_byte() {
         let Some(node) = GcNode::loaded(fs, 8).map(GcNode::state_beside_store) else { return };
         node.age();
         // Room for deletions to matter: 60 MiB of 400 are ours.
-        node.fill_once();
+        node.fill_to_the_last_byte();
         assert!(available(&node) < 8 * MIB, "{fs:?}: {}", available(&node));
         let low = "94";
         let words = ["gc", "--high", "99", "--low", low];

@@ -1,7 +1,6 @@
 //! Fills a loop filesystem up.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::path::Path;
 
 use super::loopfs::{Fs, LoopFs, MIB};
@@ -49,16 +48,6 @@ pub fn fill(loopfs: &LoopFs, used: f64) {
 pub fn fill_to_the_last_byte(loopfs: &LoopFs) {
     fill_filesystem_of(loopfs.path());
     loopfs.sync();
-    // What was deleted before comes back with the journal's commit.
-    let mut rest =
-        File::options().append(true).create(true).open(loopfs.path().join("rest")).expect("a file");
-    for _ in 0..10 {
-        if rest.write_all(&[1; 4096]).is_err() {
-            break;
-        }
-        while rest.write_all(&[1; 4096]).is_ok() {}
-        loopfs.sync();
-    }
 }
 
 /// Fills the filesystem that this directory lies on, by files in it.

@@ -166,14 +166,12 @@ impl GcNode {
         reserve_file::fill(&self.loopfs, used);
     }
 
-    /// Fills it once until not one more byte can be written. What comes back with the next commit stays free: XFS
-    /// has enough of it for the runtime's records.
-    pub fn fill_once(&self) {
-        reserve_file::fill_filesystem_of(self.loopfs.path());
-        self.loopfs.sync();
+    /// Fills it until not one more byte can be written.
+    pub fn fill_to_the_last_byte(&self) {
+        reserve_file::fill_to_the_last_byte(&self.loopfs);
     }
 
-    /// Takes away what [`Self::fill`] and [`Self::fill_once`] wrote.
+    /// Takes away what [`Self::fill`] and [`Self::fill_to_the_last_byte`] wrote.
     pub fn make_room(&self) {
         for name in ["reserve", "rest"] {
             let path = self.loopfs.path().join(name);
