@@ -170,7 +170,12 @@ fn only_the_chosen_image_is_finished() {
     let told = editor.resume(&keeps).unwrap_err();
     assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == target), "{told}");
     assert!(disk.ids().contains(&target), "it is to stay");
-    assert!(!editor.is_unfinished());
+    assert!(editor.is_unfinished(), "told until it is whole");
+    store.podman(["rmi", &name(2)]);
+    store.load(&[image(2)]);
+    store.unmount();
+    editor.resume(&keeps).unwrap();
+    assert!(disk.ids().contains(&target) && !editor.is_unfinished());
 }
 
 /// A container that came to the lost image meanwhile is named, until it is gone.
@@ -211,7 +216,6 @@ fn of_two_chosen_images_one_may_be_kept() {
     assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == both[1]), "{told}");
     let left = disk.ids();
     assert!(!left.contains(&both[0]) && left.contains(&both[1]), "{left:?}");
-    assert!(!editor.is_unfinished());
 }
 
 #[test]
@@ -252,6 +256,13 @@ fn the_sign_of_an_unfinished_deletion_is_not_swept() {
     assert_eq!(edit::podman_ids(store), edit::whole(store));
 }
 
+/// The quarantined directories.
+fn signs(store: &Store) -> Vec<PathBuf> {
+    let layers = std::fs::read_dir(store.root().join("overlay")).unwrap().flatten();
+    let signs = layers.filter(|entry| entry.file_name().to_str().unwrap().starts_with(QUARANTINED));
+    signs.map(|entry| entry.path()).collect()
+}
+
 /// A library's garbage collection takes the quarantined directory for an orphan: the note, elsewhere, tells what is
 /// left, at whichever step the run was killed.
 #[test]
@@ -272,9 +283,7 @@ fn without_the_sign_the_note_finishes() {
         disk.loopfs.exchange(|image| cp(&copy, image));
         let notes = tempfile::tempdir().unwrap();
         let Some(step) = kill_at(store, Recipe::Image, &target, notes.path(), number) else { break };
-        let layers = std::fs::read_dir(store.root().join("overlay")).unwrap().flatten();
-        let signs = layers.filter(|entry| entry.file_name().to_str().unwrap().starts_with(QUARANTINED));
-        let signs: Vec<_> = signs.map(|entry| entry.path()).collect();
+        let signs = signs(store);
         for sign in &signs {
             store::succeed(Command::new("rm").arg("-r").arg(sign));
         }
@@ -294,6 +303,35 @@ fn without_the_sign_the_note_finishes() {
     }
     for wanted in ["layer renamed", "layer quarantined", "layer emptied", "record file replaced"] {
         assert!(lost.iter().any(|step| step == wanted), "{wanted}: {lost:?}");
+    }
+}
+
+/// A lost image that is pinned by now is told by its note until it is whole, and holds up no other note.
+#[test]
+fn one_note_that_cannot_be_finished_holds_up_no_other() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let (kept, other) = (disk.id(&name(2)), disk.id(&name(3)));
+    let notes = tempfile::tempdir().unwrap();
+    disk.killed_with_notes(std::slice::from_ref(&kept), notes.path());
+    for sign in signs(store) {
+        store::succeed(Command::new("rm").arg("-r").arg(sign));
+    }
+    let kill = |step| kill_at(store, Recipe::Image, &other, notes.path(), step).unwrap();
+    assert!((1..40).any(|step| kill(step) == "record file replaced"));
+    assert!(!disk.ids().contains(&other), "its layers are left");
+    let count = |directory: &Path| std::fs::read_dir(directory).unwrap().count();
+    let layers = store.root().join("overlay");
+    let before = count(&layers);
+    assert_eq!(count(notes.path()), 2);
+    let options = Options { intents: Some(notes.path().to_path_buf()), ..Options::default() };
+    let editor = edit::with(store, options);
+    for _ in 0..2 {
+        let told = editor.resume(&|id, _, _| id == kept).unwrap_err();
+        assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == kept), "{told}");
+        assert!(disk.ids().contains(&kept));
+        assert!(count(&layers) < before);
+        assert_eq!(count(notes.path()), 1);
     }
 }
 

@@ -154,13 +154,19 @@ impl Disk {
     /// notes are.
     pub(super) fn killed(&self, targets: &[String]) -> PathBuf {
         let notes = self.loopfs.path().join("notes");
+        self.killed_with_notes(targets, &notes);
+        notes
+    }
+
+    /// The same with notes elsewhere, where there is room for them.
+    pub(super) fn killed_with_notes(&self, targets: &[String], notes: &Path) {
         self.fill();
-        let kill = |step| kill_at(&self.store, Recipe::Image, &targets.join(","), &notes, step).unwrap();
+        let kill = |step| kill_at(&self.store, Recipe::Image, &targets.join(","), notes, step).unwrap();
         let is_lost = |step| match kill(step).as_str() {
             "layer quarantined" => true,
             "layer renamed" => {
                 // Nothing is lost yet, and it gets its name back.
-                let options = Options { intents: Some(notes.clone()), ..Options::default() };
+                let options = Options { intents: Some(notes.to_path_buf()), ..Options::default() };
                 edit::with(&self.store, options).resume(&|_, _, _| false).unwrap();
                 false
             }
@@ -168,7 +174,6 @@ impl Disk {
         };
         assert!((1..20).any(is_lost));
         self.empty_again();
-        notes
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Finishes the deletions of a killed run of ours.
 
 use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
 
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
@@ -54,41 +55,42 @@ impl Editor {
             let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)
         })?;
+        let quarantined = quarantined.iter().map(|(place, name)| Unfinished::Quarantined(*place, name));
         // One that cannot be finished does not stop the others.
-        let mut failed = None;
-        for (place, name) in &quarantined {
+        let mut failed = Ok(());
+        for unfinished in quarantined.chain(notes.iter().map(Unfinished::Noted)) {
             // Each with the records as they are on the disk, whatever became of the one before.
             let session = match Session::open(self, read) {
                 Ok(session) => session,
                 Err(error) => return done.ended(Err(error)),
             };
-            match session.run(|session| session.finish_quarantined(*place, name, is_kept)) {
-                Ok(one) => done.add(one),
-                Err(error) if error.is_interrupted() => return done.ended(Err(error)),
-                Err(error) => {
-                    failed.get_or_insert(error);
+            let result = session.run(|session| match unfinished {
+                Unfinished::Quarantined(place, name) => session.finish_quarantined(place, name, is_kept),
+                Unfinished::Noted((_, intent, identities)) => {
+                    session.finish_intent(intent, identities, is_kept)
                 }
+            });
+            match (result, unfinished) {
+                (Ok(one), Unfinished::Noted((path, ..))) => {
+                    done.add(one);
+                    let _ = std::fs::remove_file(path);
+                }
+                (Ok(one), Unfinished::Quarantined(..)) => done.add(one),
+                (Err(error), _) if error.is_interrupted() => return done.ended(Err(error)),
+                (Err(error), _) => failed = failed.and(Err(error)),
             }
         }
-        let intents = Session::open(self, read).and_then(|session| {
-            session.run(|session| {
-                notes.iter().try_for_each(|(_, intent, identities)| {
-                    session.finish_intent(intent, identities, is_kept)
-                })
-            })
-        });
-        match intents {
-            Ok(intents) => done.add(intents),
-            Err(error) => return done.ended(Err(error)),
-        }
-        if let Some(error) = failed {
-            return done.ended(Err(error));
-        }
-        for (path, ..) in &notes {
-            let _ = std::fs::remove_file(path);
-        }
-        Ok(done)
+        done.ended(failed)
     }
+}
+
+/// What a killed run of ours left to finish.
+#[derive(Clone, Copy)]
+enum Unfinished<'a> {
+    /// A directory of a layer: its place and name.
+    Quarantined(usize, &'a str),
+    /// A note: its path, and what it says.
+    Noted(&'a (PathBuf, Intent, Vec<LayerIdentity>)),
 }
 
 impl Session<'_> {
@@ -150,13 +152,26 @@ impl Session<'_> {
         let lost = self.lost_layers(intent, identities)?;
         let mut on_lost = self.images_on(&lost);
         on_lost.retain(|image| there.contains(&&image.id));
-        match self.delete_lost_images(&on_lost, is_kept) {
+        let stays = match self.delete_lost_images(&on_lost, is_kept) {
             Err(Error::Refused(refusal)) => {
                 tracing::info!(%refusal, "cannot finish the killed deletion of an image");
+                on_lost.first().map(|image| Refusal::Lost { id: image.id.clone() })
             }
             Err(error) => return Err(error),
-            Ok(kept) => kept.iter().for_each(|refusal| tracing::warn!("{refusal}")),
-        }
+            Ok(stays) => stays,
+        };
+        self.finish_noted(intent, identities, &there, &gone)?;
+        stays.map_or(Ok(()), |refusal| Err(refusal.into()))
+    }
+
+    /// What a note says of images and a container whose records are gone.
+    fn finish_noted(
+        &mut self,
+        intent: &Intent,
+        identities: &[LayerIdentity],
+        there: &[&String],
+        gone: &[&String],
+    ) -> Result<(), Error> {
         // It was killed before the first change, or the images have been pulled again.
         if gone.is_empty() && !there.is_empty() {
             return Ok(());
@@ -254,9 +269,14 @@ impl Session<'_> {
         let is_kept = |id: &str, names: &[String], digests: &[String]| {
             !is_in_group(group, id) || is_kept(id, names, digests)
         };
-        let kept = self.delete_lost_images(&images, &is_kept)?;
-        self.remove_quarantined();
-        kept.map_or(Ok(()), |refusal| Err(refusal.into()))
+        match self.delete_lost_images(&images, &is_kept)? {
+            // Its directory stays as the sign, so that this is told until somebody has pulled the image again.
+            Some(stays) => Err(stays.into()),
+            None => {
+                self.remove_quarantined();
+                Ok(())
+            }
+        }
     }
 
     /// The layers of a killed deletion that have their records, and no longer the directories that they had.
