@@ -118,7 +118,8 @@ pub struct Run<'a> {
     deletions: Vec<Deletion>,
     pub(super) repaired: Vec<Target>,
     problems: Vec<Problem>,
-    /// Stores in which nothing can be deleted, and why: each lock is waited for once.
+    /// Stores in which nothing can be deleted, and why: each lock is waited for once, and where one image found no
+    /// room the next, of which there may be thousands, would find none.
     skipped: Vec<(StoreId, Failure)>,
     pub(super) stopped: Option<Stopped>,
 }
@@ -370,6 +371,9 @@ impl<'a> Run<'a> {
         // Images are reported by the plan.
         if !step.target.is_image() {
             self.problems.push(problem.clone());
+        } else if problem.no_space {
+            let why = Failure { message: problem.message.clone(), no_space: true };
+            self.skipped.extend(step.target.store.clone().map(|store| (store, why)));
         }
         answer(problem)
     }

@@ -67,7 +67,6 @@ pub fn run(
         if let StepOutcome::StoreSkipped(why) = &answer {
             skipped.push(why.clone());
         }
-        stop_without_space(run, &answer);
         planner.answer(answer);
     }
     let mut plan = planner.finish(&run.measure());
@@ -82,15 +81,6 @@ pub fn run(
         }
     }
     Ok(plan)
-}
-
-/// After a failure for want of space the next one would fail likewise, and there may be thousands.
-pub(super) fn stop_without_space(run: &mut Run<'_>, answer: &StepOutcome) {
-    if let StepOutcome::Failed(Problem { message, no_space: true, .. }) = answer
-        && run.stopped.is_none()
-    {
-        run.stop_unproven(Failure { message: message.clone(), no_space: true });
-    }
 }
 
 /// Proves and removes images of a scan.

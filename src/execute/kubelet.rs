@@ -6,7 +6,7 @@
 
 use crate::execute::executor::Run;
 use crate::execute::gauges::Gauges;
-use crate::execute::images::{Images, stop_without_space};
+use crate::execute::images::Images;
 use crate::execute::proof::{ImageFacts, ProofContext, RemoverFacts};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::outcome::Stopped;
@@ -132,9 +132,7 @@ struct KubeletNode<'a, 'r, 's> {
 impl KubeletNode<'_, '_, '_> {
     fn delete(&mut self, step: &Step) -> StepOutcome {
         let Some(Act { run, images }) = &mut self.act else { return StepOutcome::Removed };
-        let answer = run.step(step, images);
-        stop_without_space(run, &answer);
-        answer
+        run.step(step, images)
     }
 
     fn is_stopped(&mut self) -> bool {

@@ -83,7 +83,7 @@ impl Owners {
                 continue;
             }
             match self.is_no_owner(candidate.endpoint, inventory) {
-                Err(Presence::Unsure(what)) if !self.strict => tracing::debug!("{what}"),
+                Err(Presence::Unsure(what)) if !self.strict => tracing::warn!("{what}"),
                 other => other?,
             }
         }

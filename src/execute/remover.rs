@@ -7,7 +7,7 @@ use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, Inventory};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::Listing;
-use crate::stores::containers_storage::edit::{Deleted, Error, Refusal};
+use crate::stores::containers_storage::edit::{Deleted, Error, Meaning};
 
 /// Removes images, and reports what else keeps them.
 pub trait Remover {
@@ -117,18 +117,24 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
         Error::Failed(_) if store_tells => RemovalAnswer::Failed(failure),
         // Most leaks have no record: without room for a new record file they can still be deleted.
         Error::NoSpace(_) if !is_leak => RemovalAnswer::StoreUnavailable(failure),
-        error if error.bars_store() => RemovalAnswer::StoreUnavailable(failure),
-        Error::Refused(Refusal::Unknown { .. }) if !is_container => RemovalAnswer::NotFound(failure),
-        Error::Refused(Refusal::Process { .. } | Refusal::Mounted { .. }) if is_container => {
-            let why = format!("exited according to its record, but {failure}");
-            RemovalAnswer::Kept(Ruling::keeps(Rule::Running, why))
+        Error::Locked { .. } => RemovalAnswer::StoreUnavailable(failure),
+        Error::Refused(refusal) => {
+            let keeps = |rule, why| RemovalAnswer::Kept(Ruling::keeps(rule, why));
+            match refusal.means() {
+                Meaning::Store => RemovalAnswer::StoreUnavailable(failure),
+                Meaning::Immutable => RemovalAnswer::Refused(failure),
+                Meaning::NoRoom => RemovalAnswer::MakesNoRoom(failure),
+                Meaning::Gone if !is_container => RemovalAnswer::NotFound(failure),
+                Meaning::Running if is_container => {
+                    keeps(Rule::Running, format!("exited according to its record, but {failure}"))
+                }
+                Meaning::InUse | Meaning::Running if store_tells => keeps(Rule::InUse, failure.message),
+                Meaning::InUse | Meaning::Running | Meaning::NotProven | Meaning::Gone => {
+                    keeps(Rule::NotProven, failure.message)
+                }
+            }
         }
-        Error::Refused(Refusal::MakesNoRoom { .. }) => RemovalAnswer::MakesNoRoom(failure),
-        Error::Refused(refusal) if !matches!(refusal, Refusal::Immutable(_)) => {
-            let rule = if store_tells { Rule::InUse } else { Rule::NotProven };
-            RemovalAnswer::Kept(Ruling::keeps(rule, failure.message))
-        }
-        _ => RemovalAnswer::Refused(failure),
+        Error::Failed(_) | Error::NoSpace(_) => RemovalAnswer::Refused(failure),
     }
 }
 

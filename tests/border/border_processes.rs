@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use layersweep::stores::containers_storage::edit::Refusal;
+use layersweep::stores::containers_storage::edit::{Meaning, Refusal};
 
 use crate::support;
 use support::hostile::{self, Hostile, NOBODY, Unmounted};
@@ -348,7 +348,7 @@ fn mounts_of_others_hold_no_lock_and_keep_nothing() {
     }
     let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
     let Some(refusal @ Refusal::Mounted { .. }) = error.refusal() else { panic!("{error}") };
-    assert!(!refusal.bars_store());
+    assert_eq!(refusal.means(), Meaning::Running);
     drop(_overlay);
     let deleted = edit::delete(&editor, image);
     assert!(deleted.locked_for < MOST_LOCKED, "{:?}", deleted.locked_for);

@@ -101,17 +101,6 @@ impl Error {
             _ => None,
         }
     }
-
-    /// Whether it blocks every deletion in the store: its locks or the proofs cannot be
-    /// obtained.
-    #[must_use]
-    pub fn bars_store(&self) -> bool {
-        match self {
-            Self::Locked { .. } => true,
-            Self::Refused(refusal) => refusal.bars_store(),
-            _ => false,
-        }
-    }
 }
 
 /// A system call that failed.
@@ -179,7 +168,6 @@ impl fmt::Display for StoreLockHolder {
 
 /// What is not proven.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Refusal {
     /// The store is below a mounted root.
     #[error("the store belongs to another system and is not changed")]
@@ -330,25 +318,57 @@ fn user_name(uid: u32) -> String {
     names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
 }
 
+/// What a refusal says of what was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Nothing in its store can be deleted.
+    Store,
+    /// Something uses it.
+    InUse,
+    /// A process works in it, or something is mounted there.
+    Running,
+    /// It is not proven that it may go.
+    NotProven,
+    /// It is not there.
+    Gone,
+    /// It would have to free more to begin with.
+    NoRoom,
+    /// The filesystem does not let it go.
+    Immutable,
+}
+
 impl Refusal {
-    /// Whether it blocks every deletion in the store.
     #[must_use]
-    pub fn bars_store(&self) -> bool {
-        matches!(
-            self,
+    pub fn means(&self) -> Meaning {
+        match self {
             Self::Foreign
-                | Self::ReadOnly(_)
-                | Self::Driver(_)
-                | Self::NoLockFile(_)
-                | Self::Damaged { .. }
-                | Self::OtherOwner { .. }
-                | Self::OutsideNamespace
-                | Self::Exchangeable(_)
-                | Self::BorrowersBusy
-                | Self::MountsUnknown(_)
-                | Self::ProcessesHidden
-                | Self::Unsettled
-        )
+            | Self::ReadOnly(_)
+            | Self::OtherOwner { .. }
+            | Self::OutsideNamespace
+            | Self::Exchangeable(_)
+            | Self::Driver(_)
+            | Self::NoLockFile(_)
+            | Self::Damaged { .. }
+            | Self::BorrowersBusy
+            | Self::MountsUnknown(_)
+            | Self::ProcessesHidden
+            | Self::Unsettled => Meaning::Store,
+            Self::UsedByContainer { .. }
+            | Self::UsedByImage { .. }
+            | Self::UsedElsewhere { .. }
+            | Self::HasChild { .. }
+            | Self::Busy { .. }
+            | Self::Held(_) => Meaning::InUse,
+            Self::Mounted { .. } | Self::Process { .. } => Meaning::Running,
+            Self::BorrowerUnknown(_)
+            | Self::Changed { .. }
+            | Self::Lost { .. }
+            | Self::Recorded { .. }
+            | Self::Young { .. } => Meaning::NotProven,
+            Self::Unknown { .. } => Meaning::Gone,
+            Self::MakesNoRoom { .. } => Meaning::NoRoom,
+            Self::Immutable(_) => Meaning::Immutable,
+        }
     }
 }
 

@@ -39,7 +39,7 @@ mod write;
 
 pub use deleted::Deleted;
 pub use editor::{Editor, LayerFlag, OnStep, Options};
-pub use error::{Error, Fault, Refusal, StoreLockHolder};
+pub use error::{Error, Fault, Meaning, Refusal, StoreLockHolder};
 pub use image::PlannedImage;
 pub use orphans::OrphanAt;
 pub use outside::{LookOutside, OutsideNeeds, Watch};
