@@ -275,6 +275,23 @@ fn an_image_goes_after_its_container() {
     down.podman_works();
 }
 
+/// A container's deletion has to write before it frees anything: on a full disk an image makes the room.
+#[test]
+fn on_a_full_disk_containers_go_after_the_first_image() {
+    let Some((down, server)) = node() else { return };
+    drop(server);
+    let gone = down.pod(GONE, "gone", 1, "stopped");
+    down.store.unmount();
+    support::reserve_file::fill_to_the_last_byte(&down.loopfs);
+    let real = down.json(0, &["gc", "-y", "--via", "direct", "--high", "99", "--low", "98"]);
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert!(list(&real, "/errors").is_empty(), "{real:#}");
+    let went = ids(&real);
+    assert!([&gone.containers[0], &gone.sandbox].iter().all(|id| went.contains(&id.as_str())), "{real:#}");
+    assert!(!deleted(&real).is_empty(), "{real:#}");
+    down.podman_works();
+}
+
 /// Without the kubelet's directories nothing is gone, and nothing goes.
 #[test]
 fn without_directories_of_pods_nothing_goes() {

@@ -107,17 +107,34 @@ impl Gc<'_> {
             }
             before_images.push(plan);
         }
-        let mut direct = None;
-        let remover = deleter.remover(editors, &mut direct);
         let proof_context = ProofContext { request: stores, policy: &config.images, context };
+        let mut direct = None;
         let (mut plan, report) = match self.kubelet {
-            None => (images::run(run, scan, &proof_context, self.task(named), remover)?, None),
+            None => {
+                let remover = deleter.remover(editors, &mut direct);
+                (images::run(run, scan, &proof_context, self.task(named), remover)?, None)
+            }
             Some(policy) => {
+                let remover = deleter.remover(editors, &mut direct);
                 let (plan, report) = execute::kubelet::run(run, scan, &proof_context, remover, policy)?;
                 (plan, Some(report))
             }
         };
         self.forget_left_out(&mut plan);
+        // Nothing of a container makes the room that its own deletion needs first; an image does.
+        if let Some((containers, _)) = containers
+            && let Some(collected) = before_images.last_mut().filter(|plan| plan.lacks_space())
+            && !plan.steps.is_empty()
+        {
+            let steps = std::mem::take(&mut collected.steps);
+            match containers.by(deleter.backend(editors), stores).run(run, scan) {
+                Ok(again) => *collected = again,
+                Err(error) => collected.fail(Phase::Prove, error.what),
+            }
+            collected.precede(Plan { steps, ..Plan::default() });
+        }
+        let mut direct = None;
+        let remover = deleter.remover(editors, &mut direct);
         match untag::run(run, &named.untags, scan, &proof_context, remover) {
             Ok(untagged) => plan.add(untagged),
             Err(error) if plan.steps.is_empty() && plan.problems.is_empty() => return Err(error),

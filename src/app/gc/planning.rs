@@ -184,7 +184,7 @@ impl Gc<'_> {
             if let Some(containers) = containers {
                 plan.precede(containers.clone());
             }
-            // The reserve for the first bytes of a full disk is not spent for nothing.
+            // They only make room for images.
             if let Some(leaks) = leaks.filter(|_| gc.asked.is_gc() || deletes_images) {
                 let steps = leaks.steps(&scan.inventory);
                 let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
