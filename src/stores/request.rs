@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::model::{Finding, LabelsOf};
 use crate::stores::containerd::ReadCache;
 use crate::stores::containers_storage::config::Environment;
-use crate::stores::containers_storage::snapshot::Patience;
+use crate::stores::containers_storage::snapshot::{BusyStores, Patience};
 use crate::sys::clock::Leap;
 use crate::sys::sysroot::Sysroot;
 
@@ -28,6 +28,8 @@ pub struct ScanRequest {
     pub threads: usize,
     /// How long to wait for writers.
     pub patience: Patience,
+    /// Whom not to wait for again.
+    pub busy_stores: BusyStores,
     /// Whether to measure at all.
     pub measure: Measure,
     /// Whose labels to read: a file or two for every image.
@@ -79,6 +81,7 @@ impl ScanRequest {
             runroot: None,
             threads: 0,
             patience: Patience::default(),
+            busy_stores: BusyStores::default(),
             measure: Measure::Everything,
             labels: LabelsOf::Nobody,
             now: Timestamp::now(),

@@ -18,6 +18,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -92,6 +93,32 @@ pub struct Patience {
 impl Default for Patience {
     fn default() -> Self {
         Self { unlocked: Duration::from_millis(800), locked: Duration::from_millis(700) }
+    }
+}
+
+impl Patience {
+    /// For a store whose writer was waited for in vain.
+    const LITTLE: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
+}
+
+/// The stores whose writers were waited for in vain. Clones share it: a run reads each store again for every deletion,
+/// of which there may be thousands, and somebody may hold a lock for hours.
+#[derive(Clone, Debug, Default)]
+pub struct BusyStores(Arc<Mutex<HashSet<PathBuf>>>);
+
+impl BusyStores {
+    pub(super) fn patience(&self, graphroot: &Path, usual: Patience) -> Patience {
+        let busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if busy.contains(graphroot) { Patience::LITTLE } else { usual }
+    }
+
+    pub(super) fn note(&self, snapshot: &Snapshot) {
+        let graphroot = snapshot.places.graphroot.to_path_buf();
+        let mut busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match snapshot.consistency {
+            Consistency::WriterActive => busy.insert(graphroot),
+            _ => busy.remove(&graphroot),
+        };
     }
 }
 

@@ -205,7 +205,9 @@ impl Store for Graphroot {
 
 /// Reads the records, and marks them as damaged where they cannot be all.
 pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Snapshot> {
-    let mut snapshot = snapshot::read(places, request.patience)?;
+    let patience = request.busy_stores.patience(&places.graphroot, request.patience);
+    let mut snapshot = snapshot::read(places, patience)?;
+    request.busy_stores.note(&snapshot);
     snapshot::validate(&mut snapshot);
     inspect(&mut snapshot, request.measure);
     tracing::info!(

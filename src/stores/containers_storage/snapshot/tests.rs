@@ -100,6 +100,22 @@ fn writers_below_a_mounted_root_are_noticed() {
 }
 
 #[test]
+fn a_writer_is_waited_for_once() {
+    let bed = Bed::new();
+    let (busy, held) = (BusyStores::default(), write_lock(&bed.at("overlay-images/images.lock")));
+    let next = || busy.clone().patience(&bed.places.graphroot, SHORT).unlocked;
+    let look = || {
+        let snapshot = read(&bed.places, busy.patience(&bed.places.graphroot, SHORT)).unwrap();
+        busy.note(&snapshot);
+        (snapshot.consistency, next())
+    };
+    assert_eq!(next(), SHORT.unlocked);
+    assert_eq!(look(), (Consistency::WriterActive, Patience::LITTLE.unlocked));
+    drop(held);
+    assert_eq!(look(), (Consistency::Consistent, SHORT.unlocked));
+}
+
+#[test]
 fn no_lock_is_taken_below_a_mounted_root() {
     // A writer that rests after the unlocked patience: whoever takes locks gets them then.
     for (foreign, expected) in [(true, Consistency::WriterActive), (false, Consistency::Consistent)] {
