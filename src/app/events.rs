@@ -4,7 +4,7 @@ use crate::history::runs::Event;
 use crate::model::display::bytes;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, PassEnd};
-use crate::model::space::{InvalidStats, Measured, StillToFree};
+use crate::model::space::{BytesAndInodes, InvalidStats, Measured};
 use crate::policy::kubelet::{CollectorReport, KubeletEvent};
 
 /// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
@@ -58,9 +58,9 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             let here = outcome.deletions.iter().filter(is_here);
             let freed = here.filter_map(|one| one.measured_bytes).sum();
             let wanted = match plan.wanted {
-                StillToFree { bytes: size, inodes: 0 } => bytes(size),
-                StillToFree { bytes: 0, inodes } => format!("{inodes} inodes"),
-                StillToFree { bytes: size, inodes } => format!("{} and {inodes} inodes", bytes(size)),
+                BytesAndInodes { bytes: size, inodes: 0 } => bytes(size),
+                BytesAndInodes { bytes: 0, inodes } => format!("{inodes} inodes"),
+                BytesAndInodes { bytes: size, inodes } => format!("{} and {inodes} inodes", bytes(size)),
             };
             let message = format!(
                 "{mount}: wanted to free {wanted}, but freed {}{}: nothing else could go (`layersweep usage` shows what \

@@ -21,7 +21,7 @@ use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
@@ -198,7 +198,7 @@ fn planned<T>(
 }
 
 /// For each store what the first deletion has to free there, if we do it ourselves.
-fn room_to_make(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<StillToFree>> {
+fn room_to_make(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<BytesAndInodes>> {
     let stores = &scan.inventory.stores;
     let is_direct = match config.via {
         Via::Cri => false,

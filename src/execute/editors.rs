@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::execute::gauges::Gauges;
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, Inventory, Store, StoreId};
 use crate::stores::containers_storage::edit::{
     Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
@@ -105,7 +105,7 @@ impl Editors {
 
     /// What the first deletion of an image has to free in a store ([`Editor::room_to_make`]).
     #[must_use]
-    pub fn room_to_make(&self, store: &Store) -> Option<StillToFree> {
+    pub fn room_to_make(&self, store: &Store) -> Option<BytesAndInodes> {
         self.store(store).ok()?.room_to_make()
     }
 
@@ -155,7 +155,7 @@ impl Editors {
 
     /// The filesystems of editable stores where no deletion can begin, and what has to be freed there first.
     #[must_use]
-    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<(FilesystemIx, StillToFree)> {
+    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<(FilesystemIx, BytesAndInodes)> {
         let editors = self.stores.iter().filter_map(|(_, editor)| editor.as_ref().ok());
         let full: Vec<_> = editors.flat_map(Editor::full_filesystems).collect();
         if full.is_empty() {

@@ -14,7 +14,7 @@ use crate::model::plan::{
     self, Cause, FilesystemPlan, Gain, Kept, PassEnd, Phase, Problem, Step, Target, Trigger,
 };
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{InvalidStats, Measured, Space, Started, StillToFree};
+use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
 use crate::policy::StepOutcome;
 use crate::policy::kubelet::{
@@ -258,7 +258,7 @@ impl KubeletNode<'_, '_, '_> {
             before: self.by_space.clone(),
             after: Some(after),
             started: Started { used: report.wanted_bytes.is_some(), ..Started::default() },
-            wanted: StillToFree { bytes: wanted, inodes: 0 },
+            wanted: BytesAndInodes { bytes: wanted, inodes: 0 },
             end,
             invalid,
         }

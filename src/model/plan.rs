@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::names::names;
 use super::refs::{Live, Root};
 use super::rules::{Rule, Ruling};
-use super::space::{InvalidStats, Measured, Space, Started, StillToFree};
+use super::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
 use super::{FilesystemIx, ImageIx, Inventory, Leak, LeakClass, OutcomeKind, Size, StoreId};
 
 names! {
@@ -479,7 +479,7 @@ pub struct FilesystemPlan {
     /// The targets that started.
     pub started: Started,
     /// What was missing when they started.
-    pub wanted: StillToFree,
+    pub wanted: BytesAndInodes,
     pub end: PassEnd,
     /// Why it could not be judged.
     pub invalid: Option<InvalidStats>,
@@ -493,7 +493,7 @@ impl FilesystemPlan {
             before: None,
             after: None,
             started: Started::default(),
-            wanted: StillToFree::default(),
+            wanted: BytesAndInodes::default(),
             end: PassEnd::Open,
             invalid: None,
         }

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Size;
+
 /// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
@@ -130,24 +132,29 @@ impl Started {
     }
 }
 
-/// What is missing until every started target has ended.
+/// A number of bytes and a number of inodes: what is still to be freed, or what a deletion frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StillToFree {
-    /// Bytes that have yet to be freed.
+pub struct BytesAndInodes {
     pub bytes: u64,
-    /// The same of inodes.
     pub inodes: u64,
 }
 
-impl StillToFree {
+/// What the filesystem frees.
+impl From<Size> for BytesAndInodes {
+    fn from(size: Size) -> Self {
+        Self { bytes: size.frees_bytes, inodes: size.inodes }
+    }
+}
+
+impl BytesAndInodes {
     #[must_use]
     pub fn is_nothing(self) -> bool {
         self.bytes == 0 && self.inodes == 0
     }
 
-    /// Whether this much is enough.
+    /// Whether it is as much as `wanted`, of both.
     #[must_use]
-    pub fn met_by(self, bytes: u64, inodes: u64) -> bool {
-        bytes >= self.bytes && inodes >= self.inodes
+    pub fn covers(self, wanted: Self) -> bool {
+        self.bytes >= wanted.bytes && self.inodes >= wanted.inodes
     }
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use crate::model::BackOff;
 use crate::model::reference;
 use crate::model::refs::Refs;
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreKind};
 use crate::policy::space::Targets;
 
@@ -132,7 +132,7 @@ pub struct ExternalFacts {
     pub out_of_reach: Option<String>,
     /// What the first deletion in its store has to free itself, where the disk is so full that none can begin
     /// otherwise; the same for all images of a store.
-    pub room_to_make: Option<StillToFree>,
+    pub room_to_make: Option<BytesAndInodes>,
 }
 
 impl ExternalFacts {

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 use crate::model::refs::{Refs, Root};
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{
     FilesystemIx, Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict,
     is_old_enough,
@@ -99,7 +99,7 @@ impl LeakPlan {
     pub fn to_make_room(
         mut self,
         inventory: &Inventory,
-        filesystems: &[(FilesystemIx, StillToFree)],
+        filesystems: &[(FilesystemIx, BytesAndInodes)],
     ) -> Self {
         let mut freed: Vec<_> = filesystems.iter().map(|(at, room)| (*at, *room, Size::default())).collect();
         let entries = &self.entries;
@@ -109,7 +109,7 @@ impl LeakPlan {
             let sum = freed.iter_mut().find(|(filesystem, ..)| *filesystem == gain.filesystem);
             match sum {
                 Some((_, room, sum))
-                    if recipe.needs_no_room() && !room.met_by(sum.frees_bytes, sum.inodes) =>
+                    if recipe.needs_no_room() && !BytesAndInodes::from(*sum).covers(*room) =>
                 {
                     *sum += gain.size;
                     true

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::model::space::{InvalidStats, Space, Started, StillToFree};
+use crate::model::space::{BytesAndInodes, InvalidStats, Space, Started};
 
 /// Thresholds in percent used: deleting starts at `high` and ends at `low`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +67,14 @@ impl Targets {
 
     /// What is missing until the `started` targets have ended.
     #[must_use]
-    pub fn wanted(&self, started: Started, space: &Space) -> StillToFree {
+    pub fn wanted(&self, started: Started, space: &Space) -> BytesAndInodes {
         let marks = self.used.filter(|_| started.used);
         let by_share = marks.map_or(0, |marks| free_for(space.capacity_bytes, marks.low));
         let by_floor = self.free.filter(|_| started.free).map_or(0, |floor| floor.until);
         let inodes = self.inodes.filter(|_| started.inodes);
         let inodes = inodes.map_or(0, |marks| free_for(space.inodes, marks.low));
         let missing = by_share.max(by_floor).saturating_sub(space.available_bytes);
-        StillToFree {
+        BytesAndInodes {
             bytes: if missing == 0 { 0 } else { missing.saturating_add(space.owed_bytes) },
             inodes: inodes.saturating_sub(space.inodes_free),
         }
@@ -170,7 +170,7 @@ mod tests {
         let space = |inodes, inodes_free| Space { inodes, inodes_free, ..space(1000, 500) };
         let started = targets.start(&space(100, 10)).unwrap();
         assert_eq!(started, Started { inodes: true, ..Started::default() });
-        assert_eq!(targets.wanted(started, &space(100, 10)), StillToFree { bytes: 0, inodes: 5 });
+        assert_eq!(targets.wanted(started, &space(100, 10)), BytesAndInodes { bytes: 0, inodes: 5 });
         assert!(!targets.start(&space(100, 11)).unwrap().any());
         assert!(!targets.start(&space(0, 0)).unwrap().any(), "btrfs has no fixed number");
         assert_eq!(targets.start(&space(5, 6)), Err(InvalidStats::TooManyInodesFree { free: 6, inodes: 5 }));

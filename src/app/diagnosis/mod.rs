@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::model::display::two_decimals;
 use crate::model::names::{names, string_schema};
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
@@ -221,11 +221,11 @@ pub struct Planned {
     /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
     pub command: &'static str,
     /// What it frees, of images.
-    pub gc: StillToFree,
+    pub gc: BytesAndInodes,
     /// Where that is nothing: why, as a clause.
     pub none: &'static str,
     /// What `layersweep sweep --delete` frees.
-    pub sweep: StillToFree,
+    pub sweep: BytesAndInodes,
 }
 
 impl Disk {

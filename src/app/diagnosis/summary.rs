@@ -3,7 +3,7 @@
 use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::display::{bytes, listed};
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// From this share on a disk whose thresholds nobody has set counts as full.
@@ -194,7 +194,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         }
         true => "Nothing is freed automatically".to_owned(),
         false => {
-            let back = StillToFree {
+            let back = BytesAndInodes {
                 bytes: gc.bytes.saturating_add(sweep.bytes),
                 inodes: gc.inodes.saturating_add(sweep.inodes),
             };

@@ -1,7 +1,7 @@
 //! The verdict, as a table: which disk gets which sentences.
 
 use crate::app::diagnosis::*;
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::policy::thresholds::{Counted, DiskThreshold, Source, ThresholdName};
 
 const GIB: u64 = 1 << 30;
@@ -36,9 +36,9 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         ],
         planned: Planned {
             command: "layersweep gc",
-            gc: StillToFree::default(),
+            gc: BytesAndInodes::default(),
             none: "the disk is below its thresholds",
-            sweep: StillToFree::default(),
+            sweep: BytesAndInodes::default(),
         },
     }
 }
@@ -315,7 +315,7 @@ fn nothing_is_promised_that_the_plans_do_not_keep() {
     );
     // The low threshold is reached long before all is gone; an inode is an inode.
     let mut part = calm.clone();
-    part.planned.gc = StillToFree { bytes: 3 * GIB, inodes: 7 };
+    part.planned.gc = BytesAndInodes { bytes: 3 * GIB, inodes: 7 };
     assert!(
         last(&part).starts_with(
             "`layersweep gc` (unused images, 3.0 GiB) frees up to 3.0 GiB, which leaves 22.0%; 5.0 GiB of leaks"

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::model::Plan;
 use crate::model::plan::{Gain, PassEnd};
 use crate::model::rules::Rule;
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, Size, StoreIx};
 use crate::policy::leaks::{self, Wish};
 use crate::stores::Scan;
@@ -59,16 +59,15 @@ fn command(request: &Request, scan: &Scan) -> &'static str {
     if by_runtime { "layersweep gc" } else { "layersweep gc --via direct" }
 }
 
-fn freed<'a>(gains: impl Iterator<Item = &'a Gain>, at: FilesystemIx) -> StillToFree {
-    let size: Size = gains.filter(|gain| gain.filesystem == at).map(|gain| gain.size).sum();
-    StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
+fn freed<'a>(gains: impl Iterator<Item = &'a Gain>, at: FilesystemIx) -> BytesAndInodes {
+    gains.filter(|gain| gain.filesystem == at).map(|gain| gain.size).sum::<Size>().into()
 }
 
 impl Plans {
     /// What is freed on one filesystem.
     pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
         let gc = match self.blind {
-            true => StillToFree::default(),
+            true => BytesAndInodes::default(),
             false => freed(self.images.steps.iter().flat_map(|step| &step.gains), at),
         };
         let sweep = freed(self.leaks.gains(&scanned.scan.inventory).iter(), at);

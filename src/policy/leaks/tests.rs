@@ -132,7 +132,7 @@ fn room_is_made_where_it_is_missing() {
         all.nodes[at].filesystem = 1.into();
     }
     let chosen = |full: &[(usize, u64)]| {
-        let room = |bytes| StillToFree { bytes, inodes: 1 };
+        let room = |bytes| BytesAndInodes { bytes, inodes: 1 };
         let full: Vec<_> = full.iter().map(|(at, bytes)| (FilesystemIx::from(*at), room(*bytes))).collect();
         planned(&all, &wish(24)).to_make_room(&all, &full).order
     };

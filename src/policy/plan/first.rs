@@ -13,7 +13,7 @@ use crate::model::display::{bytes, short_id};
 use crate::model::plan::{Cause, Failure, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{Measured, Started, StillToFree};
+use crate::model::space::{BytesAndInodes, Measured, Started};
 use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
@@ -81,13 +81,13 @@ impl Planner<'_> {
         candidates: &[ImageIx],
         by_layer: &ByLayer<'_>,
         filesystem: FilesystemIx,
-        least: StillToFree,
+        least: BytesAndInodes,
     ) -> Result<Vec<ImageIx>, u64> {
         let largest = Cell::new(0);
         let makes_room = |images: &[ImageIx]| {
             let gain = self.gain(images, filesystem);
             largest.set(gain.bytes.max(largest.get()));
-            has(gain, least)
+            gain.covers(least)
         };
         let place: HashMap<_, _> = candidates.iter().zip(0..).collect();
         let all_may_go = |images: &&Vec<ImageIx>| images.iter().all(|at| place.contains_key(at));
@@ -123,7 +123,7 @@ impl Planner<'_> {
     fn why_impossible(
         &self,
         store: StoreIx,
-        least: StillToFree,
+        least: BytesAndInodes,
         largest: u64,
         named: Option<String>,
     ) -> String {
@@ -150,7 +150,7 @@ impl Planner<'_> {
         named: &[ImageIx],
         by_layer: &ByLayer<'_>,
         filesystem: FilesystemIx,
-        least: StillToFree,
+        least: BytesAndInodes,
     ) -> Option<String> {
         self.named.as_ref()?;
         let title = |at: &ImageIx| {
@@ -171,14 +171,14 @@ impl Planner<'_> {
         image: ImageIx,
         by_layer: &ByLayer<'_>,
         filesystem: FilesystemIx,
-        least: StillToFree,
+        least: BytesAndInodes,
         may_go: impl Fn(ImageIx) -> bool,
     ) -> Option<Vec<ImageIx>> {
         let layers = self.input.inventory[image].layers.iter();
         let mut groups = layers
             .filter_map(|layer| by_layer.get(layer))
             .take_while(|images| images.iter().all(|at| may_go(*at)));
-        groups.find(|images| has(self.gain(images, filesystem), least)).cloned()
+        groups.find(|images| self.gain(images, filesystem).covers(least)).cloned()
     }
 
     /// The images of a store that are still there, by each of their layers.
@@ -200,7 +200,7 @@ impl Planner<'_> {
     /// What emptying the layers of these images frees on a filesystem: their records go later. Too much, since a
     /// layer's size has its tar-split data, which goes later, too; the editor measures the directories themselves, and
     /// refuses. Nothing where that would take from other stores what they need.
-    fn gain(&self, images: &[ImageIx], filesystem: FilesystemIx) -> StillToFree {
+    fn gain(&self, images: &[ImageIx], filesystem: FilesystemIx) -> BytesAndInodes {
         let inventory = self.input.inventory;
         let mut reached: HashMap<_, u32> = HashMap::new();
         for node in images.iter().flat_map(|at| self.input.refs.reach(Root::Image(*at))) {
@@ -208,13 +208,12 @@ impl Planner<'_> {
         }
         reached.retain(|node, count| self.live.holders(*node) == *count);
         if reached.keys().any(|node| self.input.refs.use_of(inventory, *node).is_some()) {
-            return StillToFree::default();
+            return BytesAndInodes::default();
         }
         let freed = reached.keys().map(|node| &inventory[*node]);
         let freed =
             freed.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
-        let size: Size = freed.map(|node| node.size).sum();
-        StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
+        freed.map(|node| node.size).sum::<Size>().into()
     }
 
     /// The images that have to be deleted along with this one, as nothing can be written before all of them
@@ -224,7 +223,7 @@ impl Planner<'_> {
         let Some(FirstDeletion::MakesRoom(filesystem, least)) = self.first.of(store) else {
             return Vec::new();
         };
-        if has(self.gain(&[image], *filesystem), *least) {
+        if self.gain(&[image], *filesystem).covers(*least) {
             return Vec::new();
         }
         let turns = self.named.as_ref().unwrap_or(&self.order);
@@ -286,7 +285,7 @@ impl Planner<'_> {
 
     /// What the first deletion in a store has to free, and on which filesystem: one that is full and has layers of
     /// images, with their records. `None`: a deletion can begin, maybe since something else goes before.
-    fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<(FilesystemIx, StillToFree)> {
+    fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<(FilesystemIx, BytesAndInodes)> {
         let images = || (0..self.states.len()).map(ImageIx::from).filter(|image| self.is_of(*image, store));
         let needed = images().find_map(|image| self.input.known(image)?.room_to_make)?;
         let mut filesystems: Vec<_> = images().map(|image| self.filesystem_of_layers(image)).collect();
@@ -298,7 +297,7 @@ impl Planner<'_> {
             let bytes = if space.available_bytes < needed.bytes { needed.bytes } else { 0 };
             let is_short = space.inodes > 0 && space.inodes_free < needed.inodes;
             let inodes = if is_short { needed.inodes } else { 0 };
-            Some((at, StillToFree { bytes, inodes })).filter(|(_, least)| !least.is_nothing())
+            Some((at, BytesAndInodes { bytes, inodes })).filter(|(_, least)| !least.is_nothing())
         })
     }
 
@@ -332,8 +331,4 @@ impl Planner<'_> {
         self.first.is_barred = true;
         true
     }
-}
-
-fn has(gain: StillToFree, least: StillToFree) -> bool {
-    gain.bytes >= least.bytes && gain.inodes >= least.inodes
 }

@@ -21,7 +21,7 @@ use jiff::SignedDuration;
 use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{InvalidStats, Measured, Space, Stat, StillToFree};
+use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Stat};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
 use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
@@ -519,7 +519,7 @@ fn judge(input: &Input<'_>, plan: &mut FilesystemPlan, measured: &[Measured]) ->
     plan.started = earlier.union(input.policy.targets.start(&space)?);
     if plan.started != earlier {
         let wanted = input.policy.targets.wanted(plan.started, &space);
-        plan.wanted = StillToFree {
+        plan.wanted = BytesAndInodes {
             bytes: plan.wanted.bytes.max(wanted.bytes),
             inodes: plan.wanted.inodes.max(wanted.inodes),
         };

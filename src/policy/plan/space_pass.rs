@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::model::refs::{Live, Root};
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::input::Input;
 
@@ -20,9 +20,9 @@ const WORTH_INODES: u64 = 32;
 pub(crate) struct SpacePass {
     filesystem: FilesystemIx,
     /// The least gain for which an image is deleted.
-    worth: StillToFree,
+    worth: BytesAndInodes,
     /// What is still wanted, as of the last measurement.
-    wanted: StillToFree,
+    wanted: BytesAndInodes,
     /// The place in the order.
     next: usize,
     passed: Vec<bool>,
@@ -37,10 +37,10 @@ pub(crate) struct SpacePass {
 }
 
 impl SpacePass {
-    pub(crate) fn new(filesystem: FilesystemIx, inventory: &Inventory, wanted: StillToFree) -> Self {
+    pub(crate) fn new(filesystem: FilesystemIx, inventory: &Inventory, wanted: BytesAndInodes) -> Self {
         Self {
             filesystem,
-            worth: StillToFree {
+            worth: BytesAndInodes {
                 bytes: (wanted.bytes / 1000).clamp(1, WORTH_BYTES),
                 inodes: (wanted.inodes / 1000).clamp(1, WORTH_INODES),
             },
@@ -71,7 +71,7 @@ impl SpacePass {
         live: &Live<'_>,
         (order, rank): (&[ImageIx], &[usize]),
         open: impl Fn(ImageIx) -> bool,
-        wanted: StillToFree,
+        wanted: BytesAndInodes,
     ) -> Option<(ImageIx, Option<usize>)> {
         self.wanted = wanted;
         loop {
@@ -129,7 +129,7 @@ impl SpacePass {
         nodes.filter(move |node| input.inventory[*node].filesystem == filesystem)
     }
 
-    fn is_worth(&self, gain: StillToFree) -> bool {
+    fn is_worth(&self, gain: BytesAndInodes) -> bool {
         (self.wanted.bytes > 0 && gain.bytes >= self.worth.bytes)
             || (self.wanted.inodes > 0 && gain.inodes >= self.worth.inodes)
     }
@@ -196,7 +196,7 @@ impl SpacePass {
     fn add_up(&mut self, input: &Input<'_>, live: &Live<'_>, order: &[ImageIx]) {
         let wanted = self.wanted;
         let mut useful = Vec::new();
-        let mut sum = StillToFree::default();
+        let mut sum = Size::default();
         let mut counted = vec![false; self.passed_holders.len()];
         for at in order.iter().copied().filter(|at| self.passed[at.get()]) {
             let mut gives = false;
@@ -204,23 +204,21 @@ impl SpacePass {
                 let size = input.inventory[node].size;
                 gives |= (size.frees_bytes > 0 && wanted.bytes > 0) || (size.inodes > 0 && wanted.inodes > 0);
                 if !std::mem::replace(&mut counted[node.get()], true) {
-                    sum.bytes = sum.bytes.saturating_add(size.frees_bytes);
-                    sum.inodes = sum.inodes.saturating_add(size.inodes);
+                    sum += size;
                 }
             }
             if gives {
                 useful.push(at);
             }
         }
-        if wanted.met_by(sum.bytes, sum.inodes) {
+        if BytesAndInodes::from(sum).covers(wanted) {
             self.group.extend(useful);
         }
     }
 }
 
-fn sum(input: &Input<'_>, nodes: &[NodeIx]) -> StillToFree {
-    let size: Size = nodes.iter().map(|node| input.inventory[*node].size).sum();
-    StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
+fn sum(input: &Input<'_>, nodes: &[NodeIx]) -> BytesAndInodes {
+    nodes.iter().map(|node| input.inventory[*node].size).sum::<Size>().into()
 }
 
 /// What is freed on a filesystem if an image is deleted next.
@@ -229,8 +227,7 @@ pub(super) fn gain_on(
     live: &Live<'_>,
     at: ImageIx,
     filesystem: FilesystemIx,
-) -> StillToFree {
+) -> BytesAndInodes {
     let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory[node]);
-    let size: Size = nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
-    StillToFree { bytes: size.frees_bytes, inodes: size.inodes }
+    nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum::<Size>().into()
 }

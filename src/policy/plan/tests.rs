@@ -563,7 +563,7 @@ fn bytes_available_and_inodes_are_targets_too() {
     world.policy.targets.inodes = Some(Thresholds { high: 50, low: 49 });
     let (deleted, _, plan) = world.plan(&[space(90)]);
     assert_eq!(deleted.len(), 3, "10 inodes at 4 an image bind");
-    assert_eq!(plan.filesystems[0].wanted, StillToFree { bytes: 60, inodes: 10 });
+    assert_eq!(plan.filesystems[0].wanted, BytesAndInodes { bytes: 60, inodes: 10 });
 }
 
 #[test]

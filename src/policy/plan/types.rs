@@ -2,7 +2,7 @@
 
 use crate::model::plan::{Failure, Problem};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, ImageIx, StoreIx};
 
 /// What a run is to do.
@@ -81,7 +81,7 @@ pub(super) enum FirstDeletion {
     /// Nothing: what any deletion writes has room.
     Any,
     /// Free so much on that filesystem itself, before anything is written.
-    MakesRoom(FilesystemIx, StillToFree),
+    MakesRoom(FilesystemIx, BytesAndInodes),
     /// No deletion can begin there; why.
     Impossible(FilesystemIx, String),
 }

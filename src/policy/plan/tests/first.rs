@@ -1,10 +1,10 @@
 //! The first deletion on a full disk.
 
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::policy::plan::tests::*;
 
-fn room(bytes: u64) -> StillToFree {
-    StillToFree { bytes, inodes: 4 }
+fn room(bytes: u64) -> BytesAndInodes {
+    BytesAndInodes { bytes, inodes: 4 }
 }
 
 fn along(step: &Step) -> Vec<&str> {

@@ -13,7 +13,7 @@ use super::directory::Directory;
 use super::editor::Editor;
 use super::reserve_file::largest_record_file;
 use super::to_delete::LayerToDelete;
-use crate::model::space::StillToFree;
+use crate::model::space::BytesAndInodes;
 use crate::sys::{btrfs, users, xfs};
 
 /// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
@@ -34,7 +34,7 @@ pub struct FullFilesystem {
     pub device: u64,
     /// What has to be freed there before anything is written, of what is lacking: twice what the largest record file
     /// takes.
-    pub room: StillToFree,
+    pub room: BytesAndInodes,
 }
 
 /// The layers that a session may empty for want of room, and those that it has emptied.
@@ -72,7 +72,7 @@ impl Editor {
             let Ok(space) = rustix::fs::fstatvfs(directory.fd()) else { continue };
             let bytes = if lacks_bytes(&directory, &space, needed) { 2 * needed } else { 0 };
             let inodes = if lacks_inodes(&space) { INODES } else { 0 };
-            let room = StillToFree { bytes, inodes };
+            let room = BytesAndInodes { bytes, inodes };
             if !room.is_nothing() {
                 full.push(FullFilesystem { device, room });
             }
@@ -83,7 +83,7 @@ impl Editor {
     /// What the first deletion of an image has to free itself, before its records are written. `None`: it can
     /// begin, or of this driver no layers are emptied before their records.
     #[must_use]
-    pub fn room_to_make(&self) -> Option<StillToFree> {
+    pub fn room_to_make(&self) -> Option<BytesAndInodes> {
         let full = if self.places.driver == "overlay" { self.full_filesystems() } else { Vec::new() };
         full.iter().map(|full| full.room).max_by_key(|room| (room.bytes, room.inodes))
     }
