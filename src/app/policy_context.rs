@@ -21,11 +21,10 @@ use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::rules::Ruling;
-use crate::model::space::BytesAndInodes;
 use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
-use crate::policy::{Ages, ExternalFacts, Input, Task};
+use crate::policy::{Ages, ExternalFacts, FullFilesystem, Input, Task};
 use crate::stores::{self, Scan};
 
 /// The records, and the configuration beside them.
@@ -172,23 +171,18 @@ fn planned<T>(
     let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
-    let room_to_make = room_to_make(request, &config, scan);
+    let full = full_filesystems(request, &config, scan);
     // Our keep-list is in the inventory already.
     let known: Vec<_> = context
         .back_offs_of(inventory)
-        .zip(&inventory.images)
-        .map(|(back_off, image)| ExternalFacts {
-            back_off,
-            pinned_by: unknown.clone(),
-            room_to_make: room_to_make[image.store.get()],
-            ..ExternalFacts::default()
-        })
+        .map(|back_off| ExternalFacts { back_off, pinned_by: unknown.clone(), ..ExternalFacts::default() })
         .collect();
     let input = Input {
         inventory,
         refs: &scan.refs,
         ages: &ages,
         known: &known,
+        full: &full,
         policy: &config.images,
         now: scanned.ages.now,
         scanned: scanned.state.scanned,
@@ -197,19 +191,17 @@ fn planned<T>(
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
 }
 
-/// For each store what the first deletion has to free there, if we do it ourselves.
-fn room_to_make(request: &Request, config: &Config, scan: &Scan) -> Vec<Option<BytesAndInodes>> {
-    let stores = &scan.inventory.stores;
+/// Where the first image has to free what its deletion needs, if we do it ourselves.
+fn full_filesystems(request: &Request, config: &Config, scan: &Scan) -> Vec<FullFilesystem> {
     let is_direct = match config.via {
         Via::Cri => false,
         Via::Direct => true,
         Via::Auto => !runtime::is_seen(request, scan),
     };
     if scan.sysroot.is_foreign() || !is_direct {
-        return vec![None; stores.len()];
+        return Vec::new();
     }
-    let editors = store_editing::editors(request, scan);
-    stores.iter().map(|store| editors.room_to_make(store)).collect()
+    store_editing::editors(request, scan).full_filesystems_for_images(&scan.inventory)
 }
 
 fn ages_of(age: &ImageAge) -> Ages {

@@ -9,7 +9,7 @@ use crate::execute::owner::Owners;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
 use crate::model::plan::TargetKind;
 use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
-use crate::policy::ExternalFacts;
+use crate::policy::{ExternalFacts, FullFilesystem};
 use crate::stores::containers_storage::edit::PlannedImage;
 
 /// The remover that edits the store.
@@ -44,11 +44,14 @@ impl Remover for DirectRemover<'_> {
         self.owners.absent(inventory)?;
         let of_store = |store: &Store| ExternalFacts {
             out_of_reach: self.out_of_reach(store),
-            room_to_make: self.editors.room_to_make(store),
             ..ExternalFacts::default()
         };
         let of_stores: Vec<_> = inventory.stores.iter().map(of_store).collect();
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
+    }
+
+    fn full_filesystems(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
+        self.editors.full_filesystems_for_images(inventory)
     }
 
     fn remove(&mut self, inventory: &Inventory, at: ImageIx, along: &[ImageIx]) -> RemovalAnswer {

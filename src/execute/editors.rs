@@ -1,10 +1,11 @@
 //! The editors of a scan's stores, and the reserve files beside them.
 
+use std::cell::LazyCell;
 use std::path::Path;
 
 use crate::execute::gauges::Gauges;
-use crate::model::space::BytesAndInodes;
-use crate::model::{FilesystemIx, Inventory, Store, StoreId};
+use crate::model::{FilesystemIx, Inventory, Store, StoreId, StoreIx};
+use crate::policy::FullFilesystem;
 use crate::stores::containers_storage::edit::{
     Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
 };
@@ -103,12 +104,6 @@ impl Editors {
         }
     }
 
-    /// What the first deletion of an image has to free in a store ([`Editor::room_to_make`]).
-    #[must_use]
-    pub fn room_to_make(&self, store: &Store) -> Option<BytesAndInodes> {
-        self.store(store).ok()?.room_to_make()
-    }
-
     /// Some store can be edited by its user alone.
     #[must_use]
     pub fn need_their_user(&self) -> bool {
@@ -153,20 +148,31 @@ impl Editors {
         self.reserve_files.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 
-    /// The filesystems of editable stores where no deletion can begin, and what has to be freed there first.
+    /// The filesystems where no deletion can begin, by editable store.
     #[must_use]
-    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<(FilesystemIx, BytesAndInodes)> {
-        let editors = self.stores.iter().filter_map(|(_, editor)| editor.as_ref().ok());
-        let full: Vec<_> = editors.flat_map(Editor::full_filesystems).collect();
-        if full.is_empty() {
-            return Vec::new();
-        }
-        let gauges = Gauges::open(inventory, None);
-        let all = (0..inventory.filesystems.len()).map(FilesystemIx::from);
-        let room = |at: FilesystemIx| {
-            let here = full.iter().filter(|one| gauges.device(Some(at)) == Some(one.device));
-            Some((at, here.map(|one| one.room).max_by_key(|room| room.bytes)?))
+    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
+        self.full(inventory, |_| true)
+    }
+
+    /// Of these, those where the first image of the store can free what is needed itself.
+    #[must_use]
+    pub fn full_filesystems_for_images(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
+        self.full(inventory, Editor::empties_layers_first)
+    }
+
+    fn full(&self, inventory: &Inventory, of: impl Fn(&Editor) -> bool) -> Vec<FullFilesystem> {
+        let stores = inventory.stores.iter().enumerate();
+        let editors = stores.filter_map(|(at, store)| Some((StoreIx::from(at), self.store(store).ok()?)));
+        let editors = editors.filter(|(_, editor)| of(editor));
+        let full = editors.flat_map(|(store, editor)| {
+            editor.full_filesystems().into_iter().map(move |(device, to_free)| (store, device, to_free))
+        });
+        let gauges = LazyCell::new(|| Gauges::open(inventory, None));
+        let with_place = |(store, device, to_free)| {
+            let mut all = (0..inventory.filesystems.len()).map(FilesystemIx::from);
+            let filesystem = all.find(|at| gauges.device(Some(*at)) == Some(device))?;
+            Some(FullFilesystem { store, filesystem, to_free })
         };
-        all.filter_map(room).collect()
+        full.filter_map(with_place).collect()
     }
 }

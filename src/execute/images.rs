@@ -25,7 +25,8 @@ pub fn plan(
     task: Task<'_>,
     remover_facts: &RemoverFacts,
 ) -> (Plan, Vec<Measured>) {
-    let facts = ImageFacts::of(scan, proof_context, remover_facts);
+    let mut facts = ImageFacts::of(scan, proof_context, remover_facts);
+    facts.full.retain(|full| !plan::freed_on(full.filesystem, made).covers(full.to_free));
     let measured = Gauges::open(&scan.inventory, None).measure();
     let mut then = measured.clone();
     plan::apply(made, &mut then);

@@ -14,7 +14,7 @@ use crate::model::plan::Target;
 use crate::model::rules::Rule;
 use crate::model::{Consistency, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
-use crate::policy::{Ages, ExternalFacts, Input, Policy, rules};
+use crate::policy::{Ages, ExternalFacts, FullFilesystem, Input, Policy, rules};
 use crate::stores::{self, Measure, Scan, ScanRequest};
 use crate::sys::stop;
 
@@ -61,6 +61,7 @@ pub struct RemoverFacts {
     known: Vec<ExternalFacts>,
     /// What the runtime lists; `None`: there is none.
     pub(super) listing: Option<Listing>,
+    pub(super) full: Vec<FullFilesystem>,
 }
 
 impl RemoverFacts {
@@ -85,7 +86,8 @@ impl RemoverFacts {
             }
             Err(error) => return Err(error),
         };
-        Ok(Self { known, listing: remover.listing().cloned() })
+        let full = remover.full_filesystems(&scan.inventory);
+        Ok(Self { known, listing: remover.listing().cloned(), full })
     }
 }
 
@@ -93,6 +95,7 @@ impl RemoverFacts {
 pub(super) struct ImageFacts {
     ages: Vec<Ages>,
     known: Vec<ExternalFacts>,
+    pub(super) full: Vec<FullFilesystem>,
     pub(super) now: Timestamp,
     scanned: Timestamp,
 }
@@ -100,12 +103,13 @@ pub(super) struct ImageFacts {
 impl ImageFacts {
     /// `remover_facts` are of the same images, whatever has become of the containers since.
     pub(super) fn of(scan: &Scan, proof_context: &ProofContext<'_>, remover_facts: &RemoverFacts) -> Self {
-        Self::with(
+        let facts = Self::with(
             &scan.inventory,
             proof_context.context,
             &proof_context.context.read_facts(None),
             remover_facts.known.clone(),
-        )
+        );
+        Self { full: remover_facts.full.clone(), ..facts }
     }
 
     fn with(
@@ -117,7 +121,8 @@ impl ImageFacts {
         let mut known = facts_of(inventory);
         known.resize_with(known.len().max(extra.len()), ExternalFacts::default);
         known.iter_mut().zip(extra).for_each(|(known, extra)| known.add(extra));
-        Self { ages: context.ages(inventory), known, now: context.now(), scanned: context.scanned() }
+        let (ages, now, scanned) = (context.ages(inventory), context.now(), context.scanned());
+        Self { ages, known, full: Vec::new(), now, scanned }
     }
 
     /// As if the run had begun after everything that was used.
@@ -131,6 +136,7 @@ impl ImageFacts {
             refs: &scan.refs,
             ages: &self.ages,
             known: &self.known,
+            full: &self.full,
             policy,
             now: self.now,
             scanned: self.scanned,

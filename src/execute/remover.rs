@@ -5,8 +5,8 @@ use crate::model::plan::{Failure, Gain, Target, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{ImageIx, Inventory};
-use crate::policy::ExternalFacts;
 use crate::policy::kubelet::Listing;
+use crate::policy::{ExternalFacts, FullFilesystem};
 use crate::stores::containers_storage::edit::{Deleted, Error, Meaning};
 
 /// Removes images, and reports what else keeps them.
@@ -24,8 +24,13 @@ pub trait Remover {
     /// When that cannot be had in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError>;
 
+    /// Where the first image of a store has to free itself what its deletion needs to begin.
+    fn full_filesystems(&self, _inventory: &Inventory) -> Vec<FullFilesystem> {
+        Vec::new()
+    }
+
     /// Removes an image with all its names, and in the same go those of `along`: see [`Step::along`]. There are none
-    /// but where a look of this one gave [`ExternalFacts::room_to_make`].
+    /// but in a store that [`Self::full_filesystems`] named.
     ///
     /// [`Step::along`]: crate::model::plan::Step::along
     fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> RemovalAnswer;

@@ -285,6 +285,13 @@ pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
     }
 }
 
+/// What they free on one filesystem.
+#[must_use]
+pub fn freed_on<'a>(at: FilesystemIx, gains: impl IntoIterator<Item = &'a Gain>) -> BytesAndInodes {
+    let here = gains.into_iter().filter(|gain| gain.filesystem == at);
+    here.map(|gain| gain.size).sum::<Size>().into()
+}
+
 /// What deleting `root` next frees, in order of the filesystems.
 #[must_use]
 pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {

@@ -9,7 +9,7 @@ pub use crate::model::BackOff;
 use crate::model::reference;
 use crate::model::refs::Refs;
 use crate::model::space::BytesAndInodes;
-use crate::model::{Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreKind};
+use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreIx, StoreKind};
 use crate::policy::space::Targets;
 
 /// Policy `exact`: when to delete, and what is protected.
@@ -130,23 +130,27 @@ pub struct ExternalFacts {
     pub back_off: Option<BackOff>,
     /// Why the selected backend cannot delete it, if so.
     pub out_of_reach: Option<String>,
-    /// What the first deletion in its store has to free itself, where the disk is so full that none can begin
-    /// otherwise; the same for all images of a store.
-    pub room_to_make: Option<BytesAndInodes>,
 }
 
 impl ExternalFacts {
     /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
         // Taken apart, so that no new fact is forgotten.
-        let Self { used_by, runtime_pins, pinned_by, back_off, out_of_reach, room_to_make } = other;
+        let Self { used_by, runtime_pins, pinned_by, back_off, out_of_reach } = other;
         self.used_by.extend(used_by);
         self.runtime_pins |= runtime_pins;
         self.pinned_by.extend(pinned_by);
         self.back_off = self.back_off.take().or(back_off);
         self.out_of_reach = self.out_of_reach.take().or(out_of_reach);
-        self.room_to_make = self.room_to_make.or(room_to_make);
     }
+}
+
+/// A filesystem of a store that is so full that no deletion can begin there until `to_free` is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FullFilesystem {
+    pub store: StoreIx,
+    pub filesystem: FilesystemIx,
+    pub to_free: BytesAndInodes,
 }
 
 /// All input of a plan. Pure: the caller has read the disk and the clock.
@@ -159,6 +163,8 @@ pub struct Input<'a> {
     pub ages: &'a [Ages],
     /// One entry an image; beyond its end nothing more is known.
     pub known: &'a [ExternalFacts],
+    /// Where the first image of a store has to free itself what its deletion needs to begin.
+    pub full: &'a [FullFilesystem],
     pub policy: &'a Policy,
     /// The present, by the same clock as `ages`.
     pub now: Timestamp,

@@ -8,13 +8,12 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::display::span;
-use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
+use crate::model::plan::{Action, Cause, Gain, Step, Target, freed_on, sum};
 use crate::model::refs::{Refs, Root};
-use crate::model::space::BytesAndInodes;
 use crate::model::{
-    FilesystemIx, Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict,
-    is_old_enough,
+    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_old_enough,
 };
+use crate::policy::input::FullFilesystem;
 
 /// The request.
 #[derive(Clone, Debug, Default)]
@@ -96,26 +95,18 @@ impl LeakPlan {
     /// What frees space on these filesystems without needing any first, until on each so much is expected to be freed;
     /// nothing else is deleted. In the order of the plan, so that a dry run says the same.
     #[must_use]
-    pub fn to_make_room(
-        mut self,
-        inventory: &Inventory,
-        filesystems: &[(FilesystemIx, BytesAndInodes)],
-    ) -> Self {
-        let mut freed: Vec<_> = filesystems.iter().map(|(at, room)| (*at, *room, Size::default())).collect();
+    pub fn to_make_room(mut self, inventory: &Inventory, full: &[FullFilesystem]) -> Self {
+        let mut freed: Vec<Gain> = Vec::new();
         let entries = &self.entries;
         self.order.retain(|at| {
             let Decision::Delete(recipe) = entries[*at].decision else { return false };
             let gain = entries[*at].gain(inventory);
-            let sum = freed.iter_mut().find(|(filesystem, ..)| *filesystem == gain.filesystem);
-            match sum {
-                Some((_, room, sum))
-                    if recipe.needs_no_room() && !BytesAndInodes::from(*sum).covers(*room) =>
-                {
-                    *sum += gain.size;
-                    true
-                }
-                _ => false,
-            }
+            let freed_here = freed_on(gain.filesystem, &freed);
+            let is_short =
+                |one: &FullFilesystem| one.filesystem == gain.filesystem && !freed_here.covers(one.to_free);
+            let goes = recipe.needs_no_room() && full.iter().any(is_short);
+            freed.extend(goes.then_some(gain));
+            goes
         });
         self
     }

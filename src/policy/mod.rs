@@ -19,7 +19,7 @@ pub(crate) mod scenario;
 pub mod space;
 pub mod thresholds;
 
-pub use input::{Ages, BackOff, ExternalFacts, Input, Policy, Protect};
+pub use input::{Ages, BackOff, ExternalFacts, FullFilesystem, Input, Policy, Protect};
 pub use plan::{Planner, StepOutcome, Task};
 pub use space::{FreeFloor, Targets, Thresholds};
 

@@ -37,8 +37,16 @@ fn kept(scan: &Scan, policy: &Policy) -> Vec<(String, &'static str, String)> {
     let long_ago = Ages::new(scan.taken_at - SignedDuration::from_hours(1000), None, 0);
     let ages = vec![long_ago; inventory.images.len()];
     let now = scan.taken_at;
-    let judge =
-        Judge::new(Input { inventory, refs: &scan.refs, ages: &ages, known: &[], policy, now, scanned: now });
+    let judge = Judge::new(Input {
+        inventory,
+        refs: &scan.refs,
+        ages: &ages,
+        known: &[],
+        full: &[],
+        policy,
+        now,
+        scanned: now,
+    });
     let images = inventory.images.iter().enumerate();
     let mut kept: Vec<_> = images
         .filter_map(|(at, image)| {

@@ -69,8 +69,16 @@ fn keeps(scan: &Scan, store: &str) -> Option<(&'static str, String)> {
     let long_ago = Ages::new(scan.taken_at - SignedDuration::from_hours(1000), None, 0);
     let ages = vec![long_ago; inventory.images.len()];
     let (policy, now) = (&Policy::default(), scan.taken_at);
-    let judge =
-        Judge::new(Input { inventory, refs: &scan.refs, ages: &ages, known: &[], policy, now, scanned: now });
+    let judge = Judge::new(Input {
+        inventory,
+        refs: &scan.refs,
+        ages: &ages,
+        known: &[],
+        full: &[],
+        policy,
+        now,
+        scanned: now,
+    });
     let name = format!("localhost/{store}:1");
     let at = inventory.images.iter().position(|image| image.names == [name.clone()]);
     let ruling = judge.kept(at.unwrap_or_else(|| panic!("no {name}")).into());

@@ -11,10 +11,10 @@ use crate::app::scan::ScanResult;
 use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
-use crate::model::plan::{Gain, PassEnd};
+use crate::model::plan::{PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
-use crate::model::{FilesystemIx, Size, StoreIx};
+use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, Wish};
 use crate::stores::Scan;
 
@@ -59,18 +59,14 @@ fn command(request: &Request, scan: &Scan) -> &'static str {
     if by_runtime { "layersweep gc" } else { "layersweep gc --via direct" }
 }
 
-fn freed<'a>(gains: impl Iterator<Item = &'a Gain>, at: FilesystemIx) -> BytesAndInodes {
-    gains.filter(|gain| gain.filesystem == at).map(|gain| gain.size).sum::<Size>().into()
-}
-
 impl Plans {
     /// What is freed on one filesystem.
     pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
         let gc = match self.blind {
             true => BytesAndInodes::default(),
-            false => freed(self.images.steps.iter().flat_map(|step| &step.gains), at),
+            false => freed_on(at, self.images.steps.iter().flat_map(|step| &step.gains)),
         };
-        let sweep = freed(self.leaks.gains(&scanned.scan.inventory).iter(), at);
+        let sweep = freed_on(at, &self.leaks.gains(&scanned.scan.inventory));
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
         let none = match judged.map(|plan| plan.end) {
             _ if self.blind => "its records cannot be read",

@@ -1,5 +1,6 @@
 use jiff::ToSpan;
 
+use crate::model::space::BytesAndInodes;
 use crate::model::{Consistency, FilesystemIx, Image, Node, NodeKind, Orphan, Store};
 use crate::policy::leaks::*;
 
@@ -132,8 +133,12 @@ fn room_is_made_where_it_is_missing() {
         all.nodes[at].filesystem = 1.into();
     }
     let chosen = |full: &[(usize, u64)]| {
-        let room = |bytes| BytesAndInodes { bytes, inodes: 1 };
-        let full: Vec<_> = full.iter().map(|(at, bytes)| (FilesystemIx::from(*at), room(*bytes))).collect();
+        let full = full.iter().map(|(at, bytes)| FullFilesystem {
+            store: 0.into(),
+            filesystem: (*at).into(),
+            to_free: BytesAndInodes { bytes: *bytes, inodes: 1 },
+        });
+        let full: Vec<_> = full.collect();
         planned(&all, &wish(24)).to_make_room(&all, &full).order
     };
     assert_eq!(chosen(&[(0, 50)]), [1]);

@@ -50,7 +50,7 @@ impl Planner<'_> {
     }
 
     fn first_deletion(&mut self, store: StoreIx, measured: &[Measured]) -> FirstDeletion {
-        let Some((filesystem, least)) = self.room_to_make(store, measured) else { return FirstDeletion::Any };
+        let Some((filesystem, least)) = self.to_free_first(store) else { return FirstDeletion::Any };
         let candidates = self.candidates_for_room(store, measured);
         let by_layer = self.by_layer(store);
         match self.choose(&candidates, &by_layer, filesystem, least) {
@@ -283,22 +283,13 @@ impl Planner<'_> {
         Some((at, step))
     }
 
-    /// What the first deletion in a store has to free, and on which filesystem: one that is full and has layers of
-    /// images, with their records. `None`: a deletion can begin, maybe since something else goes before.
-    fn room_to_make(&self, store: StoreIx, measured: &[Measured]) -> Option<(FilesystemIx, BytesAndInodes)> {
+    /// What the first deletion in a store has to free, and where: on a filesystem that has layers of its images, with
+    /// their records. `None`: a deletion can begin, maybe since something else goes before.
+    fn to_free_first(&self, store: StoreIx) -> Option<(FilesystemIx, BytesAndInodes)> {
         let images = || (0..self.states.len()).map(ImageIx::from).filter(|image| self.is_of(*image, store));
-        let needed = images().find_map(|image| self.input.known(image)?.room_to_make)?;
-        let mut filesystems: Vec<_> = images().map(|image| self.filesystem_of_layers(image)).collect();
-        filesystems.sort_unstable();
-        filesystems.dedup();
-        filesystems.into_iter().find_map(|at| {
-            let space = measured.get(at.get())?.as_ref().ok()?;
-            // A full XFS has no inode free either, and needs the bytes.
-            let bytes = if space.available_bytes < needed.bytes { needed.bytes } else { 0 };
-            let is_short = space.inodes > 0 && space.inodes_free < needed.inodes;
-            let inodes = if is_short { needed.inodes } else { 0 };
-            Some((at, BytesAndInodes { bytes, inodes })).filter(|(_, least)| !least.is_nothing())
-        })
+        let has_layers = |at| images().any(|image| self.filesystem_of_layers(image) == at);
+        let full = self.input.full.iter().find(|one| one.store == store && has_layers(one.filesystem))?;
+        Some((full.filesystem, full.to_free))
     }
 
     /// An imagestore may be on another filesystem than its graphroot.

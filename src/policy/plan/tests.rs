@@ -8,7 +8,7 @@ use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
     Owner, Size, Store, StoreKind, Use,
 };
-use crate::policy::input::{Ages, BackOff, ExternalFacts, Policy, Protect};
+use crate::policy::input::{Ages, BackOff, ExternalFacts, FullFilesystem, Policy, Protect};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
 use crate::policy::space::{FreeFloor, Targets, Thresholds};
@@ -138,6 +138,7 @@ struct World {
     inventory: Inventory,
     ages: Vec<Ages>,
     known: Vec<ExternalFacts>,
+    full: Vec<FullFilesystem>,
     policy: Policy,
 }
 
@@ -145,7 +146,7 @@ impl World {
     fn new(nodes: Vec<Node>, images: Vec<Image>, policy: Policy) -> Self {
         let ages = (0..images.len()).map(|at| hours_ago(1000 - at as i64, None)).collect();
         let known = vec![ExternalFacts::default(); images.len()];
-        Self { inventory: inventory(nodes, images), ages, known, policy }
+        Self { inventory: inventory(nodes, images), ages, known, full: Vec::new(), policy }
     }
 
     fn with<T>(&self, work: impl FnOnce(Input<'_>) -> T) -> T {
@@ -155,6 +156,7 @@ impl World {
             refs: &refs,
             ages: &self.ages,
             known: &self.known,
+            full: &self.full,
             policy: &self.policy,
             now: now(),
             scanned: now() - SignedDuration::from_mins(10),
@@ -618,6 +620,7 @@ fn planning_a_big_node() {
             refs: &refs,
             ages: &ages,
             known: &[],
+            full: &[],
             policy: &policy,
             now: made.now,
             scanned: made.now,

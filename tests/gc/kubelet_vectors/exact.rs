@@ -56,6 +56,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
             refs: &refs,
             ages: &ages,
             known: &known,
+            full: &[],
             policy: &policy,
             now,
             scanned: now,

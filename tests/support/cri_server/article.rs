@@ -58,6 +58,7 @@ impl ArticleNode {
             refs: &refs,
             ages: &ages,
             known,
+            full: &[],
             policy: &policy,
             now,
             scanned: now,

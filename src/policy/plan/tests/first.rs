@@ -3,8 +3,13 @@
 use crate::model::space::BytesAndInodes;
 use crate::policy::plan::tests::*;
 
-fn room(bytes: u64) -> BytesAndInodes {
-    BytesAndInodes { bytes, inodes: 4 }
+/// So many bytes have to be freed first.
+fn needs(world: &mut World, filesystem: usize, bytes: u64) {
+    needs_of(world, filesystem, BytesAndInodes { bytes, inodes: 0 });
+}
+
+fn needs_of(world: &mut World, filesystem: usize, to_free: BytesAndInodes) {
+    world.full = vec![FullFilesystem { store: 0.into(), filesystem: filesystem.into(), to_free }];
 }
 
 fn along(step: &Step) -> Vec<&str> {
@@ -17,17 +22,13 @@ fn on_a_full_disk_an_image_that_makes_room_goes_first() {
     let nodes = || [30, 80, 30, 90].map(|bytes| node(0, bytes, &[])).to_vec();
     let images = || (0..4).map(|at| image(&format!("i{at}"), &[at])).collect();
     let mut world = World::new(nodes(), images(), percent(75, 70));
-    let needs = |world: &mut World, bytes| {
-        world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(bytes)));
-    };
-    needs(&mut world, 60);
+    needs(&mut world, 0, 60);
     assert_eq!(world.plan(&[space(0)]).0, ["i1", "i0", "i2", "i3"]);
-    assert_eq!(world.plan(&[space(60)]).0, ["i0", "i1", "i2", "i3"], "something else made room");
     let named = world.with(|input| plan(input, Task::Named(&[2.into(), 3.into()]), &[space(0)]));
     let named: Vec<_> = named.steps.iter().map(|step| step.target.id.as_str()).collect();
     assert_eq!(named, ["i3", "i2"]);
 
-    needs(&mut world, 100);
+    needs(&mut world, 0, 100);
     let (deleted, kept, plan) = world.plan(&[space(0)]);
     assert!(deleted.is_empty());
     assert!(kept.iter().all(|(_, rule)| *rule == Rule::OutOfReach), "{kept:?}");
@@ -39,15 +40,12 @@ fn on_a_full_disk_an_image_that_makes_room_goes_first() {
     world.policy = Policy::default();
     assert_eq!(world.plan(&[space(0)]).2.outcome, OutcomeKind::NotNeeded);
 
-    // Every layer has some inodes.
+    // Every layer has some inodes. A full XFS has none free either, and needs the bytes.
     world.policy = percent(75, 70);
-    let inodes =
-        Ok(Space { capacity_bytes: 1000, available_bytes: 200, owed_bytes: 0, inodes: 1000, inodes_free: 0 });
-    assert_eq!(world.plan(std::slice::from_ref(&inodes)).0[0], "i0");
-    // A full XFS says that it has none; what it needs is bytes.
-    let full = inodes.map(|space| Space { available_bytes: 0, ..space });
-    needs(&mut world, 60);
-    assert_eq!(world.plan(&[full]).0[0], "i1");
+    for (bytes, first) in [(0, "i0"), (60, "i1")] {
+        needs_of(&mut world, 0, BytesAndInodes { bytes, inodes: 4 });
+        assert_eq!(world.plan(&[space(0)]).0[0], first);
+    }
 }
 
 /// Images that share all their layers, as `podman build` leaves them, make the room together.
@@ -60,18 +58,17 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
         vec![i0, i1, i2, on("i3", "z", &[4]), on("i4", "y", &[1, 5])]
     };
     let mut world = World::new(nodes.clone(), images(), percent(75, 70));
-    let needs = |world: &mut World, bytes| {
-        world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(bytes)));
-    };
-    needs(&mut world, 60);
+    needs(&mut world, 0, 60);
     let (gone, _, full) = world.plan(&[space(0)]);
     assert_eq!(gone, ["i1", "i2", "i4", "i0", "i3"]);
     let steps: Vec<_> = full.steps.iter().map(|step| (along(step), step.predicted_bytes())).collect();
     assert_eq!(steps, [(vec!["i2", "i4"], 95), (vec![], 0), (vec![], 0), (vec![], 30), (vec![], 200)]);
     assert_eq!(full.predicted_bytes(), 325);
     // Where there is room they go one by one.
-    let with_room = world.plan(&[space(60)]).2;
+    world.full.clear();
+    let with_room = world.plan(&[space(0)]).2;
     assert!(with_room.steps.iter().all(|step| step.along.is_empty()));
+    needs(&mut world, 0, 60);
 
     // Somebody elsewhere needs what they have in common.
     world.inventory.uses =
@@ -87,7 +84,7 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
     let named = |at: &[usize]| {
         let world = {
             let mut world = World::new(nodes.clone(), images(), percent(75, 70));
-            needs(&mut world, 60);
+            needs(&mut world, 0, 60);
             world
         };
         let named: Vec<ImageIx> = at.iter().map(|at| (*at).into()).collect();
@@ -103,7 +100,7 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
     // The age pass takes no part of a group; by space all of it goes.
     let max_age = Some(SignedDuration::from_hours(10));
     let mut world = World::new(nodes.clone(), images()[..3].to_vec(), Policy { max_age, ..percent(75, 70) });
-    needs(&mut world, 60);
+    needs(&mut world, 0, 60);
     world.ages[2] = hours_ago(1000, Some(5));
     let (gone, _, aged) = world.plan(&[space(0)]);
     assert_eq!(gone, ["i2", "i1", "i0"]);
@@ -119,7 +116,7 @@ fn on_a_full_disk_another_group_makes_room_where_the_first_stays() {
     let images =
         vec![on("a0", "x", &[0, 2]), on("a1", "x", &[0]), on("b0", "y", &[1, 3]), on("b1", "y", &[1])];
     let mut world = World::new(nodes, images, percent(75, 70));
-    world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(60)));
+    needs(&mut world, 0, 60);
     let in_use = || StepOutcome::Kept(Ruling::keeps(Rule::InUse, "mounted"));
     let (asked, plan) = world.run(0, |id| if id == "a0" { in_use() } else { StepOutcome::Removed });
     // What frees nothing now is passed over.
@@ -140,8 +137,9 @@ fn on_a_full_disk_of_an_imagestore_room_counts_there() {
     let nodes = [(1, 30), (1, 80), (0, 500)].map(|(filesystem, bytes)| node(filesystem, bytes, &[])).to_vec();
     let images = (0..2).map(|at| image(&format!("i{at}"), &[at])).collect();
     let mut world = World::new(nodes, images, percent(75, 70));
-    world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(60)));
+    needs(&mut world, 1, 60);
     assert_eq!(world.plan(&[space(500), space(0)]).0, ["i1", "i0"]);
+    needs(&mut world, 0, 60);
     assert_eq!(world.plan(&[space(0), space(100)]).0, ["i0", "i1"], "the records have room");
 }
 
@@ -151,7 +149,7 @@ fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {
     let nodes = [80, 80, 80].map(|bytes| node(0, bytes, &[])).to_vec();
     let images = (0..3).map(|at| image(&format!("i{at}"), &[at])).collect();
     let mut world = World::new(nodes, images, percent(75, 70));
-    world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(60)));
+    needs(&mut world, 0, 60);
     let tries = std::cell::Cell::new(0);
     let (asked, plan) = world.run(0, |id| match id {
         "i0" if tries.replace(tries.get() + 1) == 0 => StepOutcome::MakesNoRoom("it holds too little".into()),
@@ -183,20 +181,17 @@ fn on_a_full_disk_images_on_the_same_layer_go_together() {
         ]
     };
     let mut world = World::new(nodes.clone(), images(), percent(75, 70));
-    let needs = |world: &mut World, bytes| {
-        world.known.iter_mut().for_each(|known| known.room_to_make = Some(room(bytes)));
-    };
-    needs(&mut world, 60);
+    needs(&mut world, 0, 60);
     let (gone, _, full) = world.plan(&[space(0)]);
     assert_eq!(gone, ["b0", "parent", "b1", "a0"]);
     assert_eq!((along(&full.steps[0]), full.steps[0].predicted_bytes()), (vec!["parent", "b1"], 100));
     // The base makes more room, and takes all that are on it.
-    needs(&mut world, 120);
+    needs(&mut world, 0, 120);
     let (gone, _, full) = world.plan(&[space(0)]);
     assert_eq!(gone, ["a0", "b0", "parent", "b1"]);
     assert_eq!(along(&full.steps[0]), ["b0", "parent", "b1"]);
     // One that stays keeps the layers below its own.
-    needs(&mut world, 60);
+    needs(&mut world, 0, 60);
     world.inventory.images[2].pinned_by = vec!["somebody".into()];
     assert_eq!(world.plan(&[space(0)]).2.outcome, OutcomeKind::Failed);
     world.inventory.images[2].pinned_by.clear();
@@ -223,7 +218,7 @@ fn on_a_full_disk_images_on_the_same_layer_go_together() {
         on("lone", &["w"], &[3]),
     ];
     let mut world = World::new(nodes, images, percent(75, 70));
-    needs(&mut world, 60);
+    needs(&mut world, 0, 60);
     world.ages[0] = hours_ago(5000, Some(4000));
     let (gone, _, full) = world.plan(&[space(0)]);
     assert_eq!((gone[0].as_str(), along(&full.steps[0])), ("lone", vec![]));
@@ -233,7 +228,7 @@ fn on_a_full_disk_images_on_the_same_layer_go_together() {
     let images = vec![on("i0", &["s"], &[0]), on("i1", &["s"], &[0]), on("i2", &["t"], &[1])];
     let max_age = Some(SignedDuration::from_hours(10));
     let mut world = World::new(nodes, images, Policy { max_age, ..Policy::default() });
-    needs(&mut world, 60);
+    needs(&mut world, 0, 60);
     world.ages[1] = hours_ago(1000, Some(5));
     assert_eq!(world.plan(&[space(0)]).0, ["i2", "i0"]);
 }

@@ -31,10 +31,11 @@ use walkdir::WalkDir;
 use super::directory::Directory;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::room::{device, lacks_bytes, lacks_inodes};
+use super::room::device;
 use super::session::Session;
 use super::to_delete::{LayerToDelete, chain};
 use crate::model::display;
+use crate::model::space::BytesAndInodes;
 use crate::stores::containers_storage::quarantine_name::{ids_of, names_of};
 use crate::sys::stop;
 
@@ -212,11 +213,11 @@ impl Session<'_> {
 
     /// Whether the room is worth losing the images, before their first layer is emptied.
     fn may_lose_images(&self, layers: &Directory) -> Result<bool, Error> {
-        let needed = self.editor.needed_bytes(layers);
-        if !self.hold_enough(layers, needed) {
+        let bytes = self.editor.bytes_to_free(layers);
+        if !self.hold_enough(layers, bytes) {
             // Once something is deleted it is no longer for others to make the room.
             return match self.done.is_nothing() {
-                true => Err(Refusal::MakesNoRoom { bytes: 2 * needed }.into()),
+                true => Err(Refusal::MakesNoRoom { bytes }.into()),
                 false => Ok(false),
             };
         }
@@ -224,7 +225,7 @@ impl Session<'_> {
             tracing::warn!(
                 "an image was emptied before to make room, and its deletion is not finished: no other is; free {} by \
                  hand",
-                display::bytes(needed)
+                display::bytes(self.editor.needed_bytes(layers))
             );
             return Ok(false);
         }
@@ -275,15 +276,11 @@ impl Session<'_> {
         self.editor.quarantined().map_or(true, |all| all.iter().filter(is_another).any(is_lost))
     }
 
-    /// Whether the layers that were offered hold twice what is needed. Where inodes alone are short, each of them has
-    /// enough.
-    fn hold_enough(&self, layers: &Directory, needed: u64) -> bool {
-        if rustix::fs::fstatvfs(layers.fd())
-            .is_ok_and(|space| lacks_inodes(&space) && !lacks_bytes(layers, &space, needed))
-        {
+    /// Whether the layers that were offered hold `enough` bytes. Where inodes alone are short, each of them has enough.
+    fn hold_enough(&self, layers: &Directory, enough: u64) -> bool {
+        if matches!(self.editor.to_free(layers), BytesAndInodes { bytes: 0, inodes: 1.. }) {
             return true;
         }
-        let enough = 2 * needed;
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
         let is_here = |other: &&Directory| device(other) == device(layers);
         self.first_room.offered.iter().any(|layer| {

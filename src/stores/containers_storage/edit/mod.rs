@@ -45,5 +45,4 @@ pub use orphans::OrphanAt;
 pub use outside::{LookOutside, OutsideNeeds, Watch};
 pub use reserve_file::ReserveFile;
 pub use resume::IsKept;
-pub use room::FullFilesystem;
 pub use unused::Unused;

@@ -1,9 +1,9 @@
 //! The room that a deletion needs to begin: a new version of the largest record file, beside the old one.
 //!
-//! Here alone it is said how much that is and whether it is there. What is done where it is not, in this order:
-//! leaks go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead processes left of record
-//! files, and the image's own layers ([`super::full_disk`]); which image, the planner says (`policy::plan::first`), by
-//! [`Editor::room_to_make`].
+//! Here alone it is said how much that is, whether it is there, and how much is freed first where it is not. What is
+//! done then, in this order: leaks go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead
+//! processes left of record files, and the image's own layers ([`super::full_disk`]); which image, the planner says
+//! (`policy::plan::first`), by [`Editor::full_filesystems`].
 
 use std::time::Duration;
 
@@ -24,18 +24,13 @@ const BESIDE_ON_XFS: u64 = 512 << 10;
 /// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
 const KEPT: u64 = 16 << 20;
 
-/// Inodes that are free once a layer's directory is emptied.
-const INODES: u64 = 4;
+/// Record files are replaced one after another, and each frees the inode of the old version: that is one at a time. The
+/// other is for whoever creates a file meanwhile.
+const NEEDED_INODES: u64 = 2;
 
-/// A filesystem of a store on which no record file can be written anew, and that has no reserve file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FullFilesystem {
-    /// `st_dev`
-    pub device: u64,
-    /// What has to be freed there before anything is written, of what is lacking: twice what the largest record file
-    /// takes.
-    pub room: BytesAndInodes,
-}
+/// How many times what is needed is freed first. An image is lost for it, so it has to be enough: some of what files hold
+/// stays with the filesystem (its own metadata, blocks that are freed later), and others write on the disk as well.
+const TIMES: u64 = 2;
 
 /// The layers that a session may empty for want of room, and those that it has emptied.
 #[derive(Default)]
@@ -56,36 +51,49 @@ pub(super) struct FirstRoom {
 }
 
 impl Editor {
-    /// The filesystems of the store's layers and records that are full.
+    /// The filesystems (`st_dev`) of the store's layers and records on which no record file can be written anew, and that
+    /// have no reserve file; and what has to be freed there before anything is written.
     #[must_use]
-    pub fn full_filesystems(&self) -> Vec<FullFilesystem> {
-        let mut full: Vec<FullFilesystem> = Vec::new();
+    pub fn full_filesystems(&self) -> Vec<(u64, BytesAndInodes)> {
+        let mut full: Vec<(u64, BytesAndInodes)> = Vec::new();
         for area in self.places.areas() {
             let device = area.identity().0;
             let has_reserve_file =
                 self.options.reserve_files.iter().any(|one| one.device() == device && one.exists());
-            if has_reserve_file || full.iter().any(|known| known.device == device) {
+            if has_reserve_file || full.iter().any(|(known, _)| *known == device) {
                 continue;
             }
             let Ok(directory) = Directory::top(area) else { continue };
-            let needed = self.needed_bytes(&directory);
-            let Ok(space) = rustix::fs::fstatvfs(directory.fd()) else { continue };
-            let bytes = if lacks_bytes(&directory, &space, needed) { 2 * needed } else { 0 };
-            let inodes = if lacks_inodes(&space) { INODES } else { 0 };
-            let room = BytesAndInodes { bytes, inodes };
-            if !room.is_nothing() {
-                full.push(FullFilesystem { device, room });
+            let to_free = self.to_free(&directory);
+            if !to_free.is_nothing() {
+                full.push((device, to_free));
             }
         }
         full
     }
 
-    /// What the first deletion of an image has to free itself, before its records are written. `None`: it can
-    /// begin, or of this driver no layers are emptied before their records.
+    /// Whether an image of this store can free what is needed itself: of this driver layers are emptied before their
+    /// records.
     #[must_use]
-    pub fn room_to_make(&self) -> Option<BytesAndInodes> {
-        let full = if self.places.driver == "overlay" { self.full_filesystems() } else { Vec::new() };
-        full.iter().map(|full| full.room).max_by_key(|room| (room.bytes, room.inodes))
+    pub fn empties_layers_first(&self) -> bool {
+        self.places.driver == "overlay"
+    }
+
+    /// What has to be freed on the filesystem of `directory` before a record file can be written anew, of what is
+    /// short.
+    pub(super) fn to_free(&self, directory: &Directory) -> BytesAndInodes {
+        let Ok(space) = rustix::fs::fstatvfs(directory.fd()) else { return BytesAndInodes::default() };
+        let lacks_bytes = lacks_bytes(directory, &space, self.needed_bytes(directory));
+        let lacks_inodes = space.f_files > 0 && space.f_ffree < NEEDED_INODES;
+        BytesAndInodes {
+            bytes: if lacks_bytes { self.bytes_to_free(directory) } else { 0 },
+            inodes: if lacks_inodes { TIMES * NEEDED_INODES } else { 0 },
+        }
+    }
+
+    /// How many bytes are freed first where they are short.
+    pub(super) fn bytes_to_free(&self, directory: &Directory) -> u64 {
+        TIMES * self.needed_bytes(directory)
     }
 
     /// What the largest of the store's record files on the filesystem of `directory` takes, written anew.
@@ -105,15 +113,10 @@ pub(super) fn device(directory: &Directory) -> Option<u64> {
 
 /// Whether so many bytes cannot be written. What is free on btrfs, but not available, is for metadata alone; elsewhere
 /// root gets it.
-pub(super) fn lacks_bytes(directory: &Directory, space: &StatVfs, needed: u64) -> bool {
+fn lacks_bytes(directory: &Directory, space: &StatVfs, needed: u64) -> bool {
     let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
     let is_for_root = !btrfs::is_btrfs(directory.fd()).unwrap_or(false)
         && rustix::process::geteuid().is_root()
         && users::is_first_user_namespace();
     bytes(space.f_bavail) < needed && !(is_for_root && bytes(space.f_bfree) >= needed + KEPT)
-}
-
-/// Whether no inode is free for the new version.
-pub(super) fn lacks_inodes(space: &StatVfs) -> bool {
-    space.f_files > 0 && space.f_ffree < 2
 }
