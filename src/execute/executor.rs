@@ -220,7 +220,7 @@ impl<'a> Run<'a> {
         match answer.clone() {
             StepOutcome::Removed => plan.steps.push(step),
             StepOutcome::Kept(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
-            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom(why) => {
+            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom { why, .. } => {
                 plan.problems.push(Problem::new(Some(step.target.id), why.phase_of_store(), why));
             }
             StepOutcome::AlreadyGone
@@ -326,7 +326,9 @@ impl<'a> Run<'a> {
                 StepOutcome::StoreSkipped(what.clone())
             }
             RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
-            RemovalAnswer::MakesNoRoom(what) => StepOutcome::MakesNoRoom(what.clone()),
+            RemovalAnswer::MakesNoRoom { bytes, why } => {
+                StepOutcome::MakesNoRoom { bytes: *bytes, why: why.clone() }
+            }
             _ => return None,
         };
         self.observer.spared(step);

@@ -176,7 +176,7 @@ impl KubeletNode<'_, '_, '_> {
             }
             StepOutcome::NotTried => Err(RuntimeError("the run was stopped".into())),
             StepOutcome::Kept(ruling) => self.stays(at, ruling),
-            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom(why) => {
+            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom { why, .. } => {
                 self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message))
             }
             StepOutcome::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::types::FirstDeletion;
+use super::first_deletions::FirstDeletions;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::{bytes, short_id};
 use crate::model::plan::{Cause, Failure, Phase, Step, Target};
@@ -15,33 +15,34 @@ use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, Measured, Started};
 use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
+use crate::policy::input::{FullFilesystem, Input};
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
 
 impl Planner<'_> {
-    /// Puts the first images that make room at the top of the order, for each store that needs some. Where
-    /// there are none, says why nothing in the store can be deleted. Once more, where the images that were to make
-    /// room stay after all: others have to make it, and the order is gone through from its beginning.
+    /// Puts the images that make the room at the top of the order, where they have to be chosen (again). Where there are
+    /// none, says why nothing in the store can be deleted.
     pub(super) fn put_first(&mut self, measured: &[Measured]) {
-        let is_unsettled = std::mem::take(&mut self.first.is_unsettled);
-        let Some(mut all) = self.first.of_stores.take() else {
-            let stores = (0..self.input.inventory.stores.len()).map(StoreIx::from);
-            self.first.of_stores = Some(stores.map(|store| self.first_deletion(store, measured)).collect());
+        let unjudged = self.first.unjudged();
+        if unjudged.is_empty() {
             return;
-        };
-        let is_open = |at: &usize| is_unsettled && matches!(all[*at], FirstDeletion::MakesRoom(..));
-        let open: Vec<_> = (0..all.len()).filter(is_open).collect();
-        for at in &open {
-            all[*at] = self.first_deletion((*at).into(), measured);
         }
-        self.first.of_stores = Some(all);
-        if !open.is_empty() {
-            self.begin_again();
+        for full in unjudged {
+            let chosen = self.judge_first(full, measured);
+            self.first.judged(full.store, chosen);
         }
+        self.begin_again();
     }
 
-    /// Goes through the order from its beginning once more.
+    /// Goes through the order from its beginning once more: those that make room, then the others.
     fn begin_again(&mut self) {
+        let mut turns = self.order.clone();
+        // Of a group that the age pass would take in part those come first that it would not: it ends there, and the
+        // space pass takes all.
+        let is_chosen = |at: ImageIx| self.first.is_chosen(at);
+        turns.sort_by_cached_key(|at| (!is_chosen(*at), is_chosen(*at) && self.is_aged(*at)));
+        self.turns = turns;
+        self.rank = ranks(&self.turns, self.states.len());
         match &mut self.stage {
             Stage::Named { next } | Stage::Age { next } => *next = 0,
             Stage::Space { pass, .. } => *pass = None,
@@ -49,29 +50,22 @@ impl Planner<'_> {
         }
     }
 
-    fn first_deletion(&mut self, store: StoreIx, measured: &[Measured]) -> FirstDeletion {
-        let Some((filesystem, least)) = self.to_free_first(store) else { return FirstDeletion::Any };
-        let candidates = self.candidates_for_room(store, measured);
-        let by_layer = self.by_layer(store);
-        match self.choose(&candidates, &by_layer, filesystem, least) {
-            Ok(images) => {
-                self.move_to_front(&images);
-                FirstDeletion::MakesRoom(filesystem, least)
-            }
-            Err(largest) => {
-                let named = self.to_name_too(&candidates, &by_layer, filesystem, least);
-                FirstDeletion::Impossible(filesystem, self.why_impossible(store, least, largest, named))
-            }
-        }
+    /// The images that make the room; else why none do.
+    fn judge_first(&self, full: FullFilesystem, measured: &[Measured]) -> Result<Vec<ImageIx>, String> {
+        let candidates = self.candidates_for_room(full.store, measured);
+        let by_layer = self.by_layer(full.store);
+        self.choose(&candidates, &by_layer, full).map_err(|largest| {
+            let named = self.to_name_too(&candidates, &by_layer, full);
+            self.why_impossible(full, largest, named)
+        })
     }
 
     /// The images of a store that may make the room, in the order of their turn.
     fn candidates_for_room(&self, store: StoreIx, measured: &[Measured]) -> Vec<ImageIx> {
-        let turns = self.named.as_ref().unwrap_or(&self.order);
         // What is not wanted for its space goes by age alone.
-        let may_go =
-            |at: &ImageIx| self.named.is_some() || self.is_space_wanted(measured) || self.is_aged(*at);
-        let of_store = turns.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store));
+        let may_go = |at: &ImageIx| self.is_request || self.is_space_wanted(measured) || self.is_aged(*at);
+        let of_store =
+            self.order.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store));
         of_store.filter(may_go).collect()
     }
 
@@ -80,14 +74,13 @@ impl Planner<'_> {
         &self,
         candidates: &[ImageIx],
         by_layer: &ByLayer<'_>,
-        filesystem: FilesystemIx,
-        least: BytesAndInodes,
+        full: FullFilesystem,
     ) -> Result<Vec<ImageIx>, u64> {
         let largest = Cell::new(0);
         let makes_room = |images: &[ImageIx]| {
-            let gain = self.gain(images, filesystem);
+            let gain = self.gain(images, full.filesystem);
             largest.set(gain.bytes.max(largest.get()));
-            gain.covers(least)
+            gain.covers(full.to_free)
         };
         let place: HashMap<_, _> = candidates.iter().zip(0..).collect();
         let all_may_go = |images: &&Vec<ImageIx>| images.iter().all(|at| place.contains_key(at));
@@ -110,25 +103,9 @@ impl Planner<'_> {
         found.ok_or(largest.into_inner())
     }
 
-    /// Gives these images the first turns.
-    fn move_to_front(&mut self, images: &[ImageIx]) {
-        // Of a group that the age pass would take in part those come first that it would not: it ends
-        // there, and the space pass takes all.
-        let aged: Vec<_> = images.iter().filter(|at| self.is_aged(**at)).copied().collect();
-        let turns = self.named.as_mut().unwrap_or(&mut self.order);
-        turns.sort_by_cached_key(|at| (!images.contains(at), aged.contains(at)));
-        self.rank = ranks(&self.order, self.states.len());
-    }
-
-    fn why_impossible(
-        &self,
-        store: StoreIx,
-        least: BytesAndInodes,
-        largest: u64,
-        named: Option<String>,
-    ) -> String {
-        let root = self.input.inventory[store].root.display();
-        let why = match (least.bytes, named) {
+    fn why_impossible(&self, full: FullFilesystem, largest: u64, named: Option<String>) -> String {
+        let root = self.input.inventory[full.store].root.display();
+        let why = match (full.to_free.bytes, named) {
             (_, Some(others)) => others,
             (0, None) => format!(
                 "no inode is free for the record files of {root}, and no image that may be deleted has layers of \
@@ -145,20 +122,14 @@ impl Planner<'_> {
     }
 
     /// With which others an image that was named makes room, if it is named with them.
-    fn to_name_too(
-        &self,
-        named: &[ImageIx],
-        by_layer: &ByLayer<'_>,
-        filesystem: FilesystemIx,
-        least: BytesAndInodes,
-    ) -> Option<String> {
-        self.named.as_ref()?;
+    fn to_name_too(&self, named: &[ImageIx], by_layer: &ByLayer<'_>, full: FullFilesystem) -> Option<String> {
+        let named = Some(named).filter(|_| self.is_request)?;
         let title = |at: &ImageIx| {
             let image = &self.input.inventory[*at];
             image.names.first().cloned().unwrap_or_else(|| short_id(&image.id))
         };
         named.iter().find_map(|at| {
-            let group = self.group_with(*at, by_layer, filesystem, least, |at| self.is_candidate(at))?;
+            let group = self.group_with(*at, by_layer, full, |at| self.is_candidate(at))?;
             let others: Vec<_> = group.iter().filter(|at| !named.contains(at)).map(title).collect();
             let (one, others) = (title(at), others.join(", "));
             Some(format!("{one} shares its layers with {others}; name them together"))
@@ -170,15 +141,14 @@ impl Planner<'_> {
         &self,
         image: ImageIx,
         by_layer: &ByLayer<'_>,
-        filesystem: FilesystemIx,
-        least: BytesAndInodes,
+        full: FullFilesystem,
         may_go: impl Fn(ImageIx) -> bool,
     ) -> Option<Vec<ImageIx>> {
         let layers = self.input.inventory[image].layers.iter();
         let mut groups = layers
             .filter_map(|layer| by_layer.get(layer))
             .take_while(|images| images.iter().all(|at| may_go(*at)));
-        groups.find(|images| self.gain(images, filesystem).covers(least)).cloned()
+        groups.find(|images| self.makes_room(images, full)).cloned()
     }
 
     /// The images of a store that are still there, by each of their layers.
@@ -195,6 +165,10 @@ impl Planner<'_> {
 
     fn is_of(&self, image: ImageIx, store: StoreIx) -> bool {
         self.input.inventory[image].store == store
+    }
+
+    fn makes_room(&self, images: &[ImageIx], full: FullFilesystem) -> bool {
+        self.gain(images, full.filesystem).covers(full.to_free)
     }
 
     /// What emptying the layers of these images frees on a filesystem: their records go later. Too much, since a
@@ -220,44 +194,38 @@ impl Planner<'_> {
     /// are. None where that would not help either.
     pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
         let store = self.input.inventory[image].store;
-        let Some(FirstDeletion::MakesRoom(filesystem, least)) = self.first.of(store) else {
+        let Some((full, _)) =
+            self.first.makes_room(store).filter(|(full, _)| !self.makes_room(&[image], *full))
+        else {
             return Vec::new();
         };
-        if self.gain(&[image], *filesystem).covers(*least) {
-            return Vec::new();
-        }
-        let turns = self.named.as_ref().unwrap_or(&self.order);
         let may_go = |at: ImageIx| {
-            self.is_candidate(at) && turns.contains(&at) && (cause != Cause::Age || self.is_aged(at))
+            self.is_candidate(at) && self.turns.contains(&at) && (cause != Cause::Age || self.is_aged(at))
         };
-        let mut group =
-            self.group_with(image, &self.by_layer(store), *filesystem, *least, may_go).unwrap_or_default();
+        let mut group = self.group_with(image, &self.by_layer(store), full, may_go).unwrap_or_default();
         group.retain(|at| *at != image);
-        group.sort_by_key(|at| turns.iter().position(|turn| turn == at));
+        group.sort_by_key(|at| self.turns.iter().position(|turn| turn == at));
         group
     }
 
-    /// After the first deletion the filesystem has room: what went along with it is deleted as well, and what was
-    /// passed over since it makes none itself gets its turn.
+    /// After the first deletion the filesystem has room: what went along with it is deleted as well, and what has waited
+    /// since it makes none itself gets its turn.
     pub(super) fn made_room(&mut self, image: ImageIx, step: &Step) {
-        let is_first = self.steps.iter().all(|earlier| earlier.target.store != step.target.store);
-        let store = self.input.inventory[image].store;
-        let images = &self.input.inventory.images;
-        let is_here = |(at, _): &mut (ImageIx, _)| is_first && images[at.get()].store == store;
-        let again: Vec<_> = self.first.waiting.extract_if(.., is_here).collect();
-        if !again.is_empty() {
-            again.into_iter().for_each(|(at, _)| self.states[at.get()] = ImageState::Candidate);
+        let along = self.images_along(image, step);
+        if let Some(waited) = self.first.removed(self.filesystem_of_layers(image), along) {
+            waited.into_iter().for_each(|at| self.states[at.get()] = ImageState::Candidate);
             self.begin_again();
         }
-        let here = self.filesystem_of_layers(image);
-        for first in self.first.of_stores.iter_mut().flatten() {
-            if let FirstDeletion::MakesRoom(there, _) | FirstDeletion::Impossible(there, _) = first
-                && *there == here
-            {
-                *first = FirstDeletion::Any;
-            }
-        }
-        self.went_along.extend(self.images_along(image, step));
+    }
+
+    /// The image's store lacks so many bytes for a deletion to begin, as it turned out; whether the image waits for room.
+    pub(super) fn made_no_room(&mut self, image: ImageIx, bytes: u64, why: &Failure) -> bool {
+        let full = FullFilesystem {
+            store: self.input.inventory[image].store,
+            filesystem: self.filesystem_of_layers(image),
+            to_free: BytesAndInodes { bytes, inodes: 0 },
+        };
+        self.first.made_no_room(full, image, why)
     }
 
     /// The images that go along with this one in its step.
@@ -269,9 +237,9 @@ impl Planner<'_> {
 
     /// The step of an image that was deleted along with the one before.
     pub(super) fn next_along(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
-        let at = self.went_along.pop_front()?;
+        let at = self.first.went_along.pop_front()?;
         let filesystem = self.filesystem_of(at);
-        let left = self.went_along.len() + 1;
+        let left = self.first.went_along.len() + 1;
         let cause = self.steps.last()?.cause;
         let target = Target::image(self.input.inventory, at);
         let step = Step {
@@ -283,22 +251,8 @@ impl Planner<'_> {
         Some((at, step))
     }
 
-    /// What the first deletion in a store has to free, and where: on a filesystem that has layers of its images, with
-    /// their records. `None`: a deletion can begin, maybe since something else goes before.
-    fn to_free_first(&self, store: StoreIx) -> Option<(FilesystemIx, BytesAndInodes)> {
-        let images = || (0..self.states.len()).map(ImageIx::from).filter(|image| self.is_of(*image, store));
-        let has_layers = |at| images().any(|image| self.filesystem_of_layers(image) == at);
-        let full = self.input.full.iter().find(|one| one.store == store && has_layers(one.filesystem))?;
-        Some((full.filesystem, full.to_free))
-    }
-
-    /// An imagestore may be on another filesystem than its graphroot.
     pub(super) fn filesystem_of_layers(&self, image: ImageIx) -> FilesystemIx {
-        let inventory = self.input.inventory;
-        let store = inventory[image].store;
-        let mut reached = self.input.refs.reach(Root::Image(image)).iter().map(|node| &inventory[*node]);
-        let layer = reached.find(|node| node.store == store && node.kind == NodeKind::Layer);
-        layer.map_or(inventory[store].filesystem, |layer| layer.filesystem)
+        filesystem_of_layers(&self.input, image)
     }
 
     /// Whether the policy wants space on any filesystem.
@@ -311,15 +265,32 @@ impl Planner<'_> {
     /// so.
     pub(super) fn bar(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
-        let Some(FirstDeletion::Impossible(at, message)) = self.first.of(store) else { return false };
-        let (filesystem, message) = (Some(*at), message.clone());
+        let Some((filesystem, message)) = self.first.bar(store) else { return false };
         self.keep_store(image, &Ruling::keeps(Rule::OutOfReach, message.clone()));
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
             pass.answered(&self.input, &self.live, &self.rank, image, false);
         }
         let problem = Problem::new(None, Phase::Remove, Failure { message, no_space: true });
-        self.problems.push(Problem { filesystem, ..problem });
-        self.first.is_barred = true;
+        self.problems.push(Problem { filesystem: Some(filesystem), ..problem });
         true
     }
+}
+
+/// Where deletions cannot begin in the stores of a plan: of each store the first full filesystem that has layers of its
+/// images, with their records.
+pub(super) fn full_filesystems(input: &Input<'_>) -> FirstDeletions {
+    let with_layers = |one: &&FullFilesystem| {
+        let images = input.inventory.images.iter().enumerate().filter(|(_, image)| image.store == one.store);
+        images.map(|(at, _)| filesystem_of_layers(input, at.into())).any(|at| at == one.filesystem)
+    };
+    FirstDeletions::new(input.full.iter().filter(|one| with_layers(one)).copied())
+}
+
+/// An imagestore may be on another filesystem than its graphroot.
+fn filesystem_of_layers(input: &Input<'_>, image: ImageIx) -> FilesystemIx {
+    let inventory = input.inventory;
+    let store = inventory[image].store;
+    let mut reached = input.refs.reach(Root::Image(image)).iter().map(|node| &inventory[*node]);
+    let layer = reached.find(|node| node.store == store && node.kind == NodeKind::Layer);
+    layer.map_or(inventory[store].filesystem, |layer| layer.filesystem)
 }

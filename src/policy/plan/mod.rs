@@ -9,12 +9,11 @@
 //! a request, the images that it names, and no others.
 
 mod first;
+mod first_deletions;
 mod space_pass;
 #[cfg(test)]
 mod tests;
 mod types;
-
-use std::collections::VecDeque;
 
 use jiff::SignedDuration;
 
@@ -26,8 +25,8 @@ use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem,
 use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
 
+use first_deletions::FirstDeletions;
 use space_pass::{SpacePass, gain_on};
-use types::FirstDeletions;
 pub use types::{StepOutcome, Task};
 
 /// Plans one deletion at a time.
@@ -38,16 +37,15 @@ pub struct Planner<'a> {
     states: Vec<ImageState>,
     /// What was passed over in a space pass, and why.
     passed_over: Vec<Option<String>>,
-    /// The candidates in the order of their turns.
+    /// The images that a request names, each once; else the candidates in the order of the policy.
     order: Vec<ImageIx>,
-    /// The place of each candidate in `order`.
+    is_request: bool,
+    /// The same in the order of their turns: on a full disk the images that make room come first.
+    turns: Vec<ImageIx>,
+    /// The place of each image in `turns`.
     rank: Vec<usize>,
     stage: Stage,
-    /// The images of a request, each once; `None`: the policy decides.
-    named: Option<Vec<ImageIx>>,
     pending: Option<(ImageIx, Step)>,
-    /// Deleted along with the last image; each still gets its own step.
-    went_along: VecDeque<ImageIx>,
     steps: Vec<Step>,
     problems: Vec<Problem>,
     filesystems: Vec<FilesystemPlan>,
@@ -90,7 +88,8 @@ impl<'a> Planner<'a> {
         let judge = Judge::new(input).waiving(task.waived());
         let states = ImageState::all(&judge, input.inventory);
         let named = task.named(states.len());
-        let order = order(&input, &states);
+        let is_request = named.is_some();
+        let order = named.unwrap_or_else(|| order(&input, &states));
         let rank = ranks(&order, states.len());
         let judged = judged_filesystems(&input);
         let filesystems = judged.into_iter().map(FilesystemPlan::new).collect();
@@ -99,17 +98,17 @@ impl<'a> Planner<'a> {
             live: input.refs.live(),
             passed_over: vec![None; states.len()],
             states,
+            turns: order.clone(),
             order,
+            is_request,
             rank,
-            stage: if named.is_some() { Stage::Named { next: 0 } } else { Stage::Age { next: 0 } },
-            named,
+            stage: if is_request { Stage::Named { next: 0 } } else { Stage::Age { next: 0 } },
             pending: None,
-            went_along: VecDeque::new(),
             steps: Vec::new(),
             problems: Vec::new(),
             filesystems,
             age: false,
-            first: FirstDeletions::default(),
+            first: first::full_filesystems(&input),
         }
     }
 
@@ -138,14 +137,16 @@ impl<'a> Planner<'a> {
     /// Whether an image that is deleted already still waits for its own step.
     #[must_use]
     pub fn has_more_along(&self) -> bool {
-        !self.went_along.is_empty()
+        !self.first.went_along.is_empty()
     }
 
     /// How the last step went. Without an open step this does nothing.
     pub fn answer(&mut self, answer: StepOutcome) {
         let Some((at, step)) = self.pending.take() else { return };
         let is_gone = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
-        self.first.is_unsettled |= !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried);
+        if !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried) {
+            self.first.stayed();
+        }
         match answer {
             StepOutcome::Removed => {
                 self.made_room(at, &step);
@@ -155,10 +156,11 @@ impl<'a> Planner<'a> {
             // Another process deleted it: neither our deletion nor an error.
             StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
             StepOutcome::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
-            StepOutcome::MakesNoRoom(why) => {
-                let ruling = Ruling::keeps(Rule::OutOfReach, why.message.clone());
-                self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
-                self.first.waiting.push((at, why));
+            StepOutcome::MakesNoRoom { bytes, why } => {
+                if self.made_no_room(at, bytes, &why) {
+                    let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
+                    self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
+                }
             }
             StepOutcome::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
@@ -238,30 +240,30 @@ impl<'a> Planner<'a> {
             PassEnd::Open => plan.started.any(),
             _ => false,
         });
-        let all_named_went =
-            |named: &Vec<ImageIx>| named.iter().all(|at| matches!(self.states[at.get()], ImageState::Gone));
-        let outcome = match &self.named {
-            Some(named) if named.is_empty() => OutcomeKind::NotNeeded,
-            Some(named) if all_named_went(named) => OutcomeKind::Reached,
-            Some(_) => OutcomeKind::NotReached,
-            None if failed => OutcomeKind::Failed,
-            None if short || aged_left => OutcomeKind::NotReached,
-            None if reached || self.age => OutcomeKind::Reached,
-            None => OutcomeKind::NotNeeded,
+        let all_went = || self.order.iter().all(|at| matches!(self.states[at.get()], ImageState::Gone));
+        let outcome = match self.is_request {
+            true if self.order.is_empty() => OutcomeKind::NotNeeded,
+            true if all_went() => OutcomeKind::Reached,
+            true => OutcomeKind::NotReached,
+            false if failed => OutcomeKind::Failed,
+            false if short || aged_left => OutcomeKind::NotReached,
+            false if reached || self.age => OutcomeKind::Reached,
+            false => OutcomeKind::NotNeeded,
         };
         // Where nothing could begin nothing was reached, whatever was reached elsewhere.
         let outcome = match outcome {
             OutcomeKind::Failed => outcome,
-            _ if self.first.is_barred => OutcomeKind::Failed,
+            _ if self.first.is_barred() => OutcomeKind::Failed,
             _ => outcome,
         };
         // What nothing made room for bars the run like a disk where nothing can begin.
-        let waiting = self.first.waiting.pop().filter(|_| outcome == OutcomeKind::NotReached);
+        let waiting = self.first.still_waits().filter(|_| outcome == OutcomeKind::NotReached);
         let outcome = match waiting {
             Some((at, why)) => {
-                let id = self.input.inventory[at].id.to_string();
-                let filesystem = Some(self.filesystem_of_layers(at));
-                let problem = Problem::new(Some(id), Phase::Remove, Failure { no_space: true, ..why });
+                let id = self.input.inventory[*at].id.to_string();
+                let filesystem = Some(self.filesystem_of_layers(*at));
+                let why = Failure { no_space: true, ..why.clone() };
+                let problem = Problem::new(Some(id), Phase::Remove, why);
                 self.problems.push(Problem { filesystem, ..problem });
                 OutcomeKind::Failed
             }
@@ -282,7 +284,7 @@ impl<'a> Planner<'a> {
     /// Completes the plan when no more steps are requested, perhaps because the run was ended: what
     /// was reached was reached, whether or not another step was asked for to learn of it.
     fn close(&mut self, measured: &[Measured]) {
-        if self.named.is_some() {
+        if self.is_request {
             return;
         }
         for plan in self.filesystems.iter_mut().filter(|plan| plan.end == PassEnd::Open) {
@@ -309,12 +311,12 @@ impl<'a> Planner<'a> {
     /// The age pass was ended before its time.
     fn is_aged_left(&self) -> bool {
         let Stage::Age { next } = self.stage else { return false };
-        self.next_candidate(next).is_some_and(|place| self.is_aged(self.order[place]))
+        self.next_candidate(next).is_some_and(|place| self.is_aged(self.turns[place]))
     }
 
     /// The place of the next image in the order that no rule has come to keep.
     fn next_candidate(&self, from: usize) -> Option<usize> {
-        (from..self.order.len()).find(|place| self.is_candidate(self.order[*place]))
+        (from..self.turns.len()).find(|place| self.is_candidate(self.turns[*place]))
     }
 
     fn is_aged(&self, at: ImageIx) -> bool {
@@ -329,8 +331,8 @@ impl<'a> Planner<'a> {
             plan.end = PassEnd::NotNeeded;
         }
         let open = |at: &ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
-        let rest = self.named.as_deref().unwrap_or_default().iter().enumerate().skip(*next);
-        let Some((place, at)) = rest.map(|(place, at)| (place, *at)).find(|(_, at)| open(at)) else {
+        let rest = self.turns.iter().copied().enumerate().skip(*next);
+        let Some((place, at)) = rest.into_iter().find(|(_, at)| open(at)) else {
             self.stage = Stage::Over;
             return None;
         };
@@ -348,7 +350,7 @@ impl<'a> Planner<'a> {
         let Stage::Age { next } = &self.stage else { return None };
         // The first who has not been idle for long enough ends it: so have none after it.
         if let Some(place) = self.next_candidate(*next)
-            && let at = self.order[place]
+            && let at = self.turns[place]
             && self.is_aged(at)
         {
             self.stage = Stage::Age { next: place + 1 };
@@ -387,7 +389,7 @@ impl<'a> Planner<'a> {
                 Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
             });
             let open = |at: ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
-            let found = pass.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
+            let found = pass.next(&self.input, &self.live, (&self.turns, &self.rank), open, wanted);
             match found {
                 // Kept by now: those that were to go with it are judged anew.
                 Some((at, _)) if !open(at) => {
@@ -435,14 +437,16 @@ impl<'a> Planner<'a> {
     }
 
     fn kept(&self, aged_left: bool) -> Vec<Kept> {
-        let all = || (0..self.states.len()).map(ImageIx::from).collect();
-        let asked_about: Vec<_> = self.named.clone().unwrap_or_else(all);
+        let asked_about = match self.is_request {
+            true => self.order.clone(),
+            false => (0..self.states.len()).map(ImageIx::from).collect(),
+        };
         let kept = asked_about.into_iter().filter_map(|at| {
             let ruling = match &self.states[at.get()] {
                 ImageState::Gone => return None,
                 ImageState::Kept(ruling) => ruling.clone(),
                 ImageState::Candidate => match &self.passed_over[at.get()] {
-                    _ if self.named.is_some() || (aged_left && self.is_aged(at)) => Ruling::ended_early(),
+                    _ if self.is_request || (aged_left && self.is_aged(at)) => Ruling::ended_early(),
                     Some(detail) => Ruling::keeps(Rule::FreesNothing, detail),
                     None => self.spared(at),
                 },

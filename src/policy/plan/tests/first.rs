@@ -152,15 +152,40 @@ fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {
     needs(&mut world, 0, 60);
     let tries = std::cell::Cell::new(0);
     let (asked, plan) = world.run(0, |id| match id {
-        "i0" if tries.replace(tries.get() + 1) == 0 => StepOutcome::MakesNoRoom("it holds too little".into()),
+        "i0" if tries.replace(tries.get() + 1) == 0 => {
+            StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() }
+        }
         _ => StepOutcome::Removed,
     });
     assert_eq!(asked, ["i0", "i1", "i0", "i2"]);
     assert_eq!((plan.steps.len(), plan.problems.len()), (3, 0));
-    let (asked, plan) = world.run(0, |_| StepOutcome::MakesNoRoom("it holds too little".into()));
+    let (asked, plan) =
+        world.run(0, |_| StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() });
     assert_eq!(asked, ["i0", "i1", "i2"]);
     assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
     assert!(plan.problems[0].no_space, "a person is told what to delete by hand");
+}
+
+/// Nothing was known to be needed (a reserve file that was not enough): what the editor finds is what the store needs
+/// from then on, and images go together.
+#[test]
+fn a_disk_that_is_full_after_all_is_judged_anew() {
+    let nodes = [5, 5, 90, 30].map(|bytes| node(0, bytes, &[])).to_vec();
+    let on = |id: &str, holds: &[usize]| Image { layers: vec!["base".into()], ..image(id, holds) };
+    let images = vec![on("i0", &[0, 2]), on("i1", &[1, 2]), image("i2", &[3])];
+    let world = World::new(nodes, images, percent(75, 70));
+    let tries = std::cell::Cell::new(0);
+    let (asked, plan) = world.run(0, |_| match tries.replace(tries.get() + 1) {
+        0 => StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() },
+        _ => StepOutcome::Removed,
+    });
+    assert_eq!(asked, ["i0", "i0", "i1", "i2"]);
+    assert_eq!((along(&plan.steps[0]), plan.problems.len()), (vec!["i1"], 0));
+    // More than there is: said once, and no other is tried.
+    let (asked, plan) =
+        world.run(0, |_| StepOutcome::MakesNoRoom { bytes: 600, why: "it holds too little".into() });
+    assert_eq!(asked, ["i0"]);
+    assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
 }
 
 /// All that an image has for itself may be too little: then it goes with those on the layer below.

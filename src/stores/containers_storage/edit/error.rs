@@ -331,8 +331,8 @@ pub enum Meaning {
     NotProven,
     /// It is not there.
     Gone,
-    /// It would have to free more to begin with.
-    NoRoom,
+    /// It would have to free so many bytes to begin with, and holds less.
+    NoRoom { bytes: u64 },
     /// The filesystem does not let it go.
     Immutable,
 }
@@ -366,7 +366,7 @@ impl Refusal {
             | Self::Recorded { .. }
             | Self::Young { .. } => Meaning::NotProven,
             Self::Unknown { .. } => Meaning::Gone,
-            Self::MakesNoRoom { .. } => Meaning::NoRoom,
+            Self::MakesNoRoom { bytes } => Meaning::NoRoom { bytes: *bytes },
             Self::Immutable(_) => Meaning::Immutable,
         }
     }

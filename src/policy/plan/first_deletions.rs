@@ -1,0 +1,238 @@
+//! How far each store of a full disk is with its first deletion. Which images make the room is chosen in `first`.
+
+use std::collections::VecDeque;
+
+use crate::model::plan::Failure;
+use crate::model::{FilesystemIx, ImageIx, StoreIx};
+use crate::policy::input::FullFilesystem;
+
+/// The stores in which no deletion can begin as long as the first has not freed what is needed.
+///
+/// A store that is not in here is `Free`: any deletion can begin.
+///
+/// | a store is | `judged` | `stayed` | `made_no_room` | `bar` | `removed` on its full filesystem |
+/// |---|---|---|---|---|---|
+/// | Free | | | Unjudged | | |
+/// | Unjudged | MakesRoom, Impossible | | the image waits | | Free |
+/// | MakesRoom | | Unjudged | Unjudged, the image waits | | Free |
+/// | Impossible | | | the image waits | Barred | Free |
+/// | Barred | | | | | |
+///
+/// Impossible is not judged anew when something stays: what stays makes no room for others. What waits is tried again
+/// once its store is Free.
+#[derive(Debug, Default)]
+pub(super) struct FirstDeletions {
+    stores: Vec<FirstDeletion>,
+    /// Deleted along with the last image; each still gets its own step.
+    pub(super) went_along: VecDeque<ImageIx>,
+}
+
+#[derive(Debug)]
+struct FirstDeletion {
+    full: FullFilesystem,
+    state: State,
+    /// Images that made too little room when it was their turn, and what was said of them.
+    waiting: Vec<(ImageIx, Failure)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// Which images make the room has to be chosen (again).
+    Unjudged,
+    /// These do, before anything is written.
+    MakesRoom(Vec<ImageIx>),
+    /// None do; why.
+    Impossible(String),
+    /// A deletion was wanted all the same, and the run is told why there is none.
+    Barred,
+}
+
+impl FirstDeletions {
+    pub(super) fn new(full: impl Iterator<Item = FullFilesystem>) -> Self {
+        let mut all = Self::default();
+        full.for_each(|full| all.add(full));
+        all
+    }
+
+    /// One filesystem a store: the first.
+    fn add(&mut self, full: FullFilesystem) {
+        if self.stores.iter().all(|one| one.full.store != full.store) {
+            self.stores.push(FirstDeletion { full, state: State::Unjudged, waiting: Vec::new() });
+        }
+    }
+
+    fn find(&self, store: StoreIx) -> Option<&FirstDeletion> {
+        self.stores.iter().find(|one| one.full.store == store)
+    }
+
+    fn find_mut(&mut self, store: StoreIx) -> Option<&mut FirstDeletion> {
+        self.stores.iter_mut().find(|one| one.full.store == store)
+    }
+
+    /// The stores for which it has to be chosen what makes the room.
+    pub(super) fn unjudged(&self) -> Vec<FullFilesystem> {
+        let unjudged = self.stores.iter().filter(|one| one.state == State::Unjudged);
+        unjudged.map(|one| one.full).collect()
+    }
+
+    /// The images that make the room in a store, and what has to be freed.
+    pub(super) fn makes_room(&self, store: StoreIx) -> Option<(FullFilesystem, &[ImageIx])> {
+        let FirstDeletion { full, state: State::MakesRoom(images), .. } = self.find(store)? else {
+            return None;
+        };
+        Some((*full, images))
+    }
+
+    /// Whether this image makes room, alone or with others.
+    pub(super) fn is_chosen(&self, image: ImageIx) -> bool {
+        let has =
+            |one: &FirstDeletion| matches!(&one.state, State::MakesRoom(images) if images.contains(&image));
+        self.stores.iter().any(has)
+    }
+
+    /// Which images make the room was chosen; `Err`: why none do.
+    pub(super) fn judged(&mut self, store: StoreIx, chosen: Result<Vec<ImageIx>, String>) {
+        if let Some(one) = self.find_mut(store).filter(|one| one.state == State::Unjudged) {
+            one.state = chosen.map_or_else(State::Impossible, State::MakesRoom);
+        }
+    }
+
+    /// An image was not deleted, or not by us: one that was to make room, or that shares layers with those that were.
+    pub(super) fn stayed(&mut self) {
+        for one in self.stores.iter_mut().filter(|one| matches!(one.state, State::MakesRoom(_))) {
+            one.state = State::Unjudged;
+        }
+    }
+
+    /// An image was not deleted since its store lacks so much, and it has too little; whether it waits for others. Where
+    /// none was known to be needed, it may have enough together with others.
+    pub(super) fn made_no_room(&mut self, full: FullFilesystem, image: ImageIx, why: &Failure) -> bool {
+        self.stayed();
+        let Some(one) = self.find_mut(full.store) else {
+            self.add(full);
+            return false;
+        };
+        one.waiting.push((image, why.clone()));
+        true
+    }
+
+    /// A deletion is wanted in this store: where none can begin it is barred; on which filesystem, and why.
+    pub(super) fn bar(&mut self, store: StoreIx) -> Option<(FilesystemIx, String)> {
+        let one = self.find_mut(store)?;
+        let State::Impossible(why) = &mut one.state else { return None };
+        let why = std::mem::take(why);
+        one.state = State::Barred;
+        Some((one.full.filesystem, why))
+    }
+
+    /// An image was deleted on this filesystem, and these along with it. `Some`: there is room now for stores that had
+    /// none, and these images have waited for it.
+    pub(super) fn removed(&mut self, on: FilesystemIx, along: Vec<ImageIx>) -> Option<Vec<ImageIx>> {
+        self.went_along.extend(along);
+        let is_free = |one: &mut FirstDeletion| one.full.filesystem == on && one.state != State::Barred;
+        let free: Vec<_> = self.stores.extract_if(.., is_free).collect();
+        let waited = free.iter().flat_map(|one| &one.waiting).map(|(image, _)| *image);
+        (!free.is_empty()).then(|| waited.collect())
+    }
+
+    pub(super) fn is_barred(&self) -> bool {
+        self.stores.iter().any(|one| one.state == State::Barred)
+    }
+
+    /// An image that waits at the end, for room that nothing made.
+    pub(super) fn still_waits(&self) -> Option<&(ImageIx, Failure)> {
+        self.stores.iter().rev().find_map(|one| one.waiting.last())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::space::BytesAndInodes;
+
+    fn full(store: usize, filesystem: usize) -> FullFilesystem {
+        let to_free = BytesAndInodes { bytes: 60, inodes: 0 };
+        FullFilesystem { store: store.into(), filesystem: filesystem.into(), to_free }
+    }
+
+    /// Store 0, whose filesystem is 1, in a state that it comes to by the transitions.
+    fn in_state(state: &str) -> FirstDeletions {
+        let mut all = FirstDeletions::new(std::iter::once(full(0, 1)).filter(|_| state != "Free"));
+        match state {
+            "MakesRoom" => all.judged(0.into(), Ok(vec![3.into()])),
+            "Impossible" | "Barred" => all.judged(0.into(), Err("too little".into())),
+            _ => {}
+        }
+        if state == "Barred" {
+            assert_eq!(all.bar(0.into()), Some((1.into(), "too little".into())));
+        }
+        assert_eq!(state_of(&all), state);
+        all
+    }
+
+    fn state_of(all: &FirstDeletions) -> &'static str {
+        match all.find(0.into()).map(|one| &one.state) {
+            None => "Free",
+            Some(State::Unjudged) => "Unjudged",
+            Some(State::MakesRoom(_)) => "MakesRoom",
+            Some(State::Impossible(_)) => "Impossible",
+            Some(State::Barred) => "Barred",
+        }
+    }
+
+    /// The table of [`FirstDeletions`], row by row: the state, and where each event leads.
+    #[test]
+    fn every_state_and_event() {
+        let rows = [
+            ("Free", ["Free", "Free", "Free", "Unjudged", "Free", "Free"]),
+            ("Unjudged", ["MakesRoom", "Impossible", "Unjudged", "Unjudged", "Unjudged", "Free"]),
+            ("MakesRoom", ["MakesRoom", "MakesRoom", "Unjudged", "Unjudged", "MakesRoom", "Free"]),
+            ("Impossible", ["Impossible", "Impossible", "Impossible", "Impossible", "Barred", "Free"]),
+            ("Barred", ["Barred", "Barred", "Barred", "Barred", "Barred", "Barred"]),
+        ];
+        for (from, expected) in rows {
+            let events: [fn(&mut FirstDeletions); 6] = [
+                |all| all.judged(0.into(), Ok(vec![4.into()])),
+                |all| all.judged(0.into(), Err("too little".into())),
+                FirstDeletions::stayed,
+                |all| {
+                    all.made_no_room(full(0, 1), 7.into(), &"too little".into());
+                },
+                |all| drop(all.bar(0.into())),
+                |all| drop(all.removed(1.into(), vec![])),
+            ];
+            for ((at, event), to) in events.into_iter().enumerate().zip(expected) {
+                let mut all = in_state(from);
+                event(&mut all);
+                assert_eq!(state_of(&all), to, "{from}, event {at}");
+                // What others in the store or elsewhere do.
+                let mut all = in_state(from);
+                assert_eq!(all.bar(1.into()), None);
+                assert_eq!(all.removed(0.into(), vec![]), None, "another filesystem");
+                assert_eq!((state_of(&all), all.is_barred()), (from, from == "Barred"));
+                assert_eq!(all.unjudged().len(), usize::from(from == "Unjudged"));
+                assert_eq!(all.is_chosen(3.into()), from == "MakesRoom");
+                assert_eq!(all.makes_room(0.into()).is_some(), from == "MakesRoom");
+            }
+        }
+    }
+
+    /// What waits does so until its store is free, whatever made the room.
+    #[test]
+    fn what_waits_is_tried_again() {
+        let why = Failure::from("too little");
+        let mut all = FirstDeletions::new([full(0, 1), full(0, 0), full(1, 1)].into_iter());
+        assert_eq!(all.unjudged(), [full(0, 1), full(1, 1)], "one a store");
+        all.judged(0.into(), Ok(vec![3.into()]));
+        assert!(all.made_no_room(full(0, 1), 7.into(), &why));
+        all.judged(0.into(), Ok(vec![4.into()]));
+        all.stayed();
+        assert_eq!(all.still_waits(), Some(&(7.into(), why.clone())));
+        assert_eq!(all.removed(1.into(), vec![5.into()]), Some(vec![7.into()]));
+        assert_eq!(all.still_waits(), None);
+        assert_eq!(all.went_along, [5.into()]);
+        // Where none was known to be needed, it may have enough with others.
+        assert!(!all.made_no_room(full(0, 1), 7.into(), &why));
+        assert_eq!(all.unjudged(), [full(0, 1)]);
+    }
+}
