@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use super::first_deletions::FirstDeletions;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::{bytes, short_id};
-use crate::model::plan::{Cause, Failure, Phase, Step, Target};
+use crate::model::plan::{Cause, Failure, FilesystemPlan, PassEnd, Phase, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{BytesAndInodes, Measured, Started};
+use crate::model::space::{BytesAndInodes, Measured};
 use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
 use crate::policy::input::{FullFilesystem, Input};
 
@@ -34,20 +34,14 @@ impl Planner<'_> {
         self.begin_again();
     }
 
-    /// Goes through the order from its beginning once more: those that make room, then the others.
+    /// Goes through the order from its beginning once more: those that make room, then the others; first by age again,
+    /// since what makes room by space may be younger than others that have waited for it.
     fn begin_again(&mut self) {
         let mut turns = self.order.clone();
-        // Of a group that the age pass would take in part those come first that it would not: it ends there, and the
-        // space pass takes all.
-        let is_chosen = |at: ImageIx| self.first.is_chosen(at);
-        turns.sort_by_cached_key(|at| (!is_chosen(*at), is_chosen(*at) && self.is_aged(*at)));
+        turns.sort_by_cached_key(|at| !self.first.is_chosen(*at));
         self.turns = turns;
         self.rank = ranks(&self.turns, self.states.len());
-        match &mut self.stage {
-            Stage::Named { next } | Stage::Age { next } => *next = 0,
-            Stage::Space { pass, .. } => *pass = None,
-            Stage::Over => {}
-        }
+        self.stage = Stage::first(self.is_request);
     }
 
     /// The images that make the room; else why none do.
@@ -60,10 +54,34 @@ impl Planner<'_> {
         })
     }
 
+    /// Whether the image has its turn only once others of its store have made room by space, which the age pass does not
+    /// take: they are not old enough, or not all of them.
+    pub(super) fn awaits_younger(&self, image: ImageIx) -> bool {
+        let first = self.first.makes_room(self.input.inventory[image].store);
+        first.is_some_and(|(_, images)| !images.iter().all(|at| self.is_aged(*at)))
+    }
+
+    /// Nothing more goes by space: what is old enough and has waited for younger ones is on its own. Whether there is
+    /// any.
+    pub(super) fn put_aged_first(&mut self, measured: &[Measured]) -> bool {
+        let is_left = self.order.iter().any(|at| self.is_aged(*at) && self.awaits_younger(*at));
+        if is_left {
+            self.first.stayed();
+            self.put_first(measured);
+        }
+        is_left
+    }
+
     /// The images of a store that may make the room, in the order of their turn.
     fn candidates_for_room(&self, store: StoreIx, measured: &[Measured]) -> Vec<ImageIx> {
+        let inventory = self.input.inventory;
+        let wanting = self.filesystems.iter().filter(|plan| self.wants_space(plan, measured));
+        let wanting: Vec<_> = wanting.map(|plan| plan.filesystem).collect();
+        let nodes =
+            |at: &ImageIx| self.input.refs.reach(Root::Image(*at)).iter().map(|node| &inventory[*node]);
+        let is_wanted = |at: &ImageIx| nodes(at).any(|node| wanting.contains(&node.filesystem));
         // What is not wanted for its space goes by age alone.
-        let may_go = |at: &ImageIx| self.is_request || self.is_space_wanted(measured) || self.is_aged(*at);
+        let may_go = |at: &ImageIx| self.is_request || is_wanted(at) || self.is_aged(*at);
         let of_store =
             self.order.iter().copied().filter(|at| self.is_candidate(*at) && self.is_of(*at, store));
         of_store.filter(may_go).collect()
@@ -255,10 +273,15 @@ impl Planner<'_> {
         filesystem_of_layers(&self.input, image)
     }
 
-    /// Whether the policy wants space on any filesystem.
-    fn is_space_wanted(&self, measured: &[Measured]) -> bool {
-        let started = measured.iter().flatten().map(|space| self.input.policy.targets.start(space));
-        started.flatten().any(Started::any)
+    /// Whether images go by space on a filesystem, now or when its turn comes.
+    fn wants_space(&self, plan: &FilesystemPlan, measured: &[Measured]) -> bool {
+        let Some(Ok(space)) = measured.get(plan.filesystem.get()) else { return false };
+        if plan.end != PassEnd::Open {
+            return false;
+        }
+        let targets = &self.input.policy.targets;
+        let started = targets.start(space).map(|started| plan.started.union(started));
+        started.is_ok_and(|started| !targets.wanted(started, space).is_nothing())
     }
 
     /// Where nothing can begin in the image's store all of it stays, and that is a problem of the run; whether that is

@@ -81,6 +81,12 @@ enum Stage {
     Over,
 }
 
+impl Stage {
+    fn first(is_request: bool) -> Self {
+        if is_request { Self::Named { next: 0 } } else { Self::Age { next: 0 } }
+    }
+}
+
 impl<'a> Planner<'a> {
     /// Judges every image and puts the candidates in order.
     #[must_use]
@@ -102,7 +108,7 @@ impl<'a> Planner<'a> {
             order,
             is_request,
             rank,
-            stage: if is_request { Stage::Named { next: 0 } } else { Stage::Age { next: 0 } },
+            stage: Stage::first(is_request),
             pending: None,
             steps: Vec::new(),
             problems: Vec::new(),
@@ -124,10 +130,10 @@ impl<'a> Planner<'a> {
                 .or_else(|| self.next_named(measured))
                 .or_else(|| self.next_aged(measured))
                 .or_else(|| self.next_for_space(measured));
-            if let Some((at, _)) = &step
-                && self.bar(*at)
-            {
-                continue;
+            match &step {
+                Some((at, _)) if self.bar(*at) => continue,
+                None if self.put_aged_first(measured) => continue,
+                _ => {}
             }
             self.pending.clone_from(&step);
             return step.map(|(_, step)| step);
@@ -310,13 +316,7 @@ impl<'a> Planner<'a> {
 
     /// The age pass was ended before its time.
     fn is_aged_left(&self) -> bool {
-        let Stage::Age { next } = self.stage else { return false };
-        self.next_candidate(next).is_some_and(|place| self.is_aged(self.turns[place]))
-    }
-
-    /// The place of the next image in the order that no rule has come to keep.
-    fn next_candidate(&self, from: usize) -> Option<usize> {
-        (from..self.turns.len()).find(|place| self.is_candidate(self.turns[*place]))
+        !self.is_request && self.order.iter().any(|at| self.is_aged(*at))
     }
 
     fn is_aged(&self, at: ImageIx) -> bool {
@@ -347,9 +347,11 @@ impl<'a> Planner<'a> {
     }
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
-        let Stage::Age { next } = &self.stage else { return None };
-        // The first who has not been idle for long enough ends it: so have none after it.
-        if let Some(place) = self.next_candidate(*next)
+        let Stage::Age { next } = self.stage else { return None };
+        // The first who has not been idle for long enough ends it: so have none after it. Those that wait for younger
+        // ones to make room have their turn when it is there.
+        let has_turn = |at: ImageIx| self.is_candidate(at) && !self.awaits_younger(at);
+        if let Some(place) = (next..self.turns.len()).find(|place| has_turn(self.turns[*place]))
             && let at = self.turns[place]
             && self.is_aged(at)
         {
@@ -368,6 +370,11 @@ impl<'a> Planner<'a> {
                 return None;
             };
             let filesystem = plan.filesystem;
+            // The pass began again: what has come to its end stays so.
+            if !matches!(plan.end, PassEnd::Open | PassEnd::NotReached) {
+                self.leave();
+                continue;
+            }
             let space = match judge(&self.input, plan, measured) {
                 Ok(space) => space,
                 Err(invalid) => {
@@ -375,7 +382,6 @@ impl<'a> Planner<'a> {
                     plan.invalid = Some(invalid.clone());
                     let mount = mount(&self.input, filesystem);
                     self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
-                    self.stage = Stage::Space { filesystem: *position + 1, pass: None };
                     continue;
                 }
             };

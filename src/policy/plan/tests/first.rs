@@ -103,8 +103,8 @@ fn on_a_full_disk_images_with_the_same_top_layer_go_together() {
     needs(&mut world, 0, 60);
     world.ages[2] = hours_ago(1000, Some(5));
     let (gone, _, aged) = world.plan(&[space(0)]);
-    assert_eq!(gone, ["i2", "i1", "i0"]);
-    assert_eq!((along(&aged.steps[0]), aged.trigger.age), (vec!["i1"], false));
+    assert_eq!(gone, ["i1", "i2", "i0"]);
+    assert_eq!((along(&aged.steps[0]), count(&aged, Reason::Age)), (vec!["i2"], 1));
 }
 
 /// Where the first group stays after all another one is chosen, and no part of the first goes alone.
@@ -186,6 +186,50 @@ fn a_disk_that_is_full_after_all_is_judged_anew() {
         world.run(0, |_| StepOutcome::MakesNoRoom { bytes: 600, why: "it holds too little".into() });
     assert_eq!(asked, ["i0"]);
     assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
+}
+
+/// A younger image that makes the room does not end the age pass: what is old enough goes by age, before and after it.
+#[test]
+fn on_a_full_disk_the_age_pass_goes_on_after_a_younger_image() {
+    let max_age = Some(SignedDuration::from_hours(10));
+    let policy = || Policy { max_age, ..percent(75, 70) };
+    // The space that is wanted is there after the young one.
+    let nodes = [30, 30, 400].map(|bytes| node(0, bytes, &[])).to_vec();
+    let images = ["i0", "i1", "young"].iter().enumerate().map(|(at, id)| image(id, &[at])).collect();
+    let mut world = World::new(nodes, images, policy());
+    needs(&mut world, 0, 60);
+    world.ages[2] = hours_ago(5, None);
+    let (gone, _, plan) = world.plan(&[space(0)]);
+    assert_eq!(gone, ["young", "i0", "i1"]);
+    assert_eq!((plan.outcome, count(&plan, Reason::Age)), (OutcomeKind::Reached, 2));
+
+    // What was chosen and stays is in nobody's way; neither is a store that waits for room in that of another.
+    let nodes = [30, 80, 90, 30, 30].map(|bytes| node(0, bytes, &[])).to_vec();
+    let on =
+        |id: &str, layer: &str, holds: &[usize]| Image { layers: vec![layer.into()], ..image(id, holds) };
+    let images = vec![
+        on("a0", "x", &[1]),
+        on("a1", "x", &[1]),
+        on("young", "y", &[2]),
+        image("old", &[0]),
+        image("elsewhere", &[3]),
+    ];
+    let mut world = World::new(nodes, images, policy());
+    world.inventory.stores[1].read_only = false;
+    world.inventory.images[4].store = 1.into();
+    world.inventory.nodes[3].store = 1.into();
+    world.inventory.nodes[3].filesystem = 1.into();
+    needs(&mut world, 0, 60);
+    for at in [1, 2] {
+        world.ages[at] = hours_ago(5, None);
+    }
+    let kept = || StepOutcome::Kept(Ruling::keeps(Rule::InUse, "mounted"));
+    let (asked, plan) = world.run(0, |id| if id == "a0" { kept() } else { StepOutcome::Removed });
+    assert_eq!(asked[..4], ["elsewhere", "a0", "young", "old"], "{plan:?}");
+    // Where none makes room after all the other store is not held up either.
+    needs(&mut world, 0, 95);
+    let (asked, plan) = world.run(0, |_| StepOutcome::Removed);
+    assert_eq!((asked, plan.outcome), (vec!["elsewhere".to_owned()], OutcomeKind::Failed));
 }
 
 /// All that an image has for itself may be too little: then it goes with those on the layer below.

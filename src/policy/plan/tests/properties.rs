@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::model::NodeIx;
+use crate::model::space::BytesAndInodes;
 use crate::policy::plan::tests::*;
 
 /// A thousand times a test's space, so that some gains are too small to be worth an image.
@@ -211,5 +212,49 @@ proptest! {
             prop_assert!(plan.steps.len() <= asked.len());
             Ok(())
         })?;
+    }
+    /// On a full disk, whatever comes in between: nothing that must stay is asked for, it ends, and nothing that is old
+    /// enough is forgotten.
+    #[test]
+    fn a_full_disk_forgets_nothing(
+        mut world in any_world(),
+        tops in prop::collection::vec(0..8_usize, 24),
+        (filesystem, bytes, available) in (0..2_usize, 0..300_000_u64, 0..400_u64),
+        is_known in any::<bool>(),
+        noise in prop::collection::vec(0..12_u8, 1..60),
+    ) {
+        for (image, top) in world.inventory.images.iter_mut().zip(&tops) {
+            image.layers = vec![format!("layer {top}").as_str().into()];
+        }
+        let to_free = BytesAndInodes { bytes, inodes: 0 };
+        let full = FullFilesystem { store: 0.into(), filesystem: filesystem.into(), to_free };
+        world.full.extend(is_known.then_some(full));
+        let start = [space(available), space(available)];
+        let images = world.inventory.images.len();
+        let (asked, plan) = world.with(|input| {
+            let mut planner = Planner::new(input, Task::Policy);
+            let (mut asked, mut gone) = (Vec::new(), Vec::new());
+            let mut noise = noise.iter().cycle();
+            while let Some(step) = planner.next(&gained(&world, &start, &gone)).filter(|_| asked.len() <= images * (images + 2)) {
+                asked.push(world.at(&step.target));
+                planner.answer(match noise.next().unwrap() {
+                    0 => StepOutcome::Failed(failed("no")),
+                    1 => StepOutcome::Kept(came_into_use("a pod")),
+                    2..5 => StepOutcome::MakesNoRoom { bytes, why: "too little".into() },
+                    answer => {
+                        gone.push(world.at(&step.target));
+                        if *answer == 5 { StepOutcome::AlreadyGone } else { StepOutcome::Removed }
+                    }
+                });
+            }
+            (asked, planner.finish(&gained(&world, &start, &gone)))
+        });
+        prop_assert!(asked.iter().all(|at| !must_stay(&world, *at)));
+        prop_assert!(asked.len() <= images * (images + 2), "it does not end");
+        let idle = |at: ImageIx| now().duration_since(world.ages[at.get()].idle_since());
+        let spared = [Rule::NotNeeded, Rule::FreesNothing, Rule::RunEnded];
+        for kept in plan.kept.iter().filter(|kept| spared.contains(&kept.rule)) {
+            prop_assert!(world.policy.max_age.is_none_or(|limit| idle(world.at(&kept.target)) <= limit), "{kept:?}");
+        }
     }
 }
