@@ -390,6 +390,22 @@ fn images_that_share_all_their_layers() {
     }
 }
 
+/// One that is empty, or that a killed run has partly released, is not taken for room: images go together as without it.
+#[test]
+fn an_empty_reserve_file_is_none() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    File::create(disk.store.root().join(".layersweep-reserve")).unwrap();
+    disk.fill();
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
+    let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
+    let real = disk.json(0, &words);
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert!(list(&real, "/errors").is_empty(), "{real:#}");
+    assert_eq!(deleted(&dry), deleted(&real));
+    disk.empty_again();
+    disk.podman_works();
+}
+
 /// All that an image has for itself is too little, the rest is its parent's as well: they go together.
 #[test]
 fn images_with_their_parents() {

@@ -334,7 +334,7 @@ impl Examination<'_> {
             if reserve_file.is_ready() {
                 let message = format!("{} reserved for a full disk", bytes(reserve_file.taken_bytes()));
                 self.ok("reserve", object, message);
-            } else if reserve_file.has_room_beside() {
+            } else if reserve_file.fits().unwrap_or(false) {
                 let message = "no emergency reserve file yet; `layersweep scan --reserve` creates one";
                 self.note("reserve", object, message);
             } else {
@@ -342,11 +342,11 @@ impl Examination<'_> {
                     "reserve",
                     object,
                     format!(
-                        "no emergency reserve file, and {} for one are no longer free",
-                        bytes(reserve_file.bytes())
+                        "no emergency reserve file; one is created only while {} and an inode are available",
+                        bytes(reserve_file.least_available_bytes())
                     ),
-                    "free that much and run `layersweep scan --reserve`; until then `layersweep gc --via direct` begins \
-                     with the layers of an image that it deletes (docs/recovery.md)",
+                    "free that much and run `layersweep scan --reserve`; until then, on a full disk, `layersweep gc --via \
+                     direct` begins with the layers of an image that it deletes (docs/recovery.md)",
                 );
             }
         }

@@ -299,9 +299,9 @@ impl Planner<'_> {
     }
 }
 
-/// Where deletions cannot begin in the stores of a plan: of each store the first full filesystem that has layers of its
+/// The stores of a plan in which no deletion can begin: of each the first full filesystem that has layers of its
 /// images, with their records.
-pub(super) fn full_filesystems(input: &Input<'_>) -> FirstDeletions {
+pub(super) fn first_deletions(input: &Input<'_>) -> FirstDeletions {
     let with_layers = |one: &&FullFilesystem| {
         let images = input.inventory.images.iter().enumerate().filter(|(_, image)| image.store == one.store);
         images.map(|(at, _)| filesystem_of_layers(input, at.into())).any(|at| at == one.filesystem)

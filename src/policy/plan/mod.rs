@@ -114,7 +114,7 @@ impl<'a> Planner<'a> {
             problems: Vec::new(),
             filesystems,
             age: false,
-            first: first::full_filesystems(&input),
+            first: first::first_deletions(&input),
         }
     }
 
@@ -454,7 +454,7 @@ impl<'a> Planner<'a> {
                 ImageState::Candidate => match &self.passed_over[at.get()] {
                     _ if self.is_request || (aged_left && self.is_aged(at)) => Ruling::ended_early(),
                     Some(detail) => Ruling::keeps(Rule::FreesNothing, detail),
-                    None => self.spared(at),
+                    None => self.why_untouched(at),
                 },
             };
             Some(Kept::new(Target::image(self.input.inventory, at), ruling))
@@ -463,7 +463,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Why a candidate was not touched.
-    fn spared(&self, at: ImageIx) -> Ruling {
+    fn why_untouched(&self, at: ImageIx) -> Ruling {
         let nodes = self.input.refs.reach(Root::Image(at)).iter();
         let mut on: Vec<_> = nodes.map(|node| self.input.inventory[*node].filesystem).collect();
         on.sort_unstable();

@@ -102,12 +102,6 @@ impl ReserveFile {
         &self.path
     }
 
-    /// Its length in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// The filesystem it is on (`st_dev`).
     #[must_use]
     pub fn device(&self) -> u64 {
@@ -145,19 +139,21 @@ impl ReserveFile {
         sum
     }
 
-    fn available_bytes(&self) -> io::Result<u64> {
-        let space = rustix::fs::fstatvfs(self.parent.fd())?;
-        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    /// How many bytes have to be available for it to be created.
+    #[must_use]
+    pub fn least_available_bytes(&self) -> u64 {
+        self.bytes.saturating_mul(PART_OF_FREE)
     }
 
-    /// Whether its filesystem has as many bytes available as it would take, and an inode: then a
-    /// deletion can begin without it. `false` where that cannot be asked.
-    #[must_use]
-    pub fn has_room_beside(&self) -> bool {
-        rustix::fs::fstatvfs(self.parent.fd()).is_ok_and(|space| {
-            let bytes = space.f_bavail.saturating_mul(space.f_frsize);
-            bytes >= self.bytes && (space.f_files == 0 || space.f_ffree > 0)
-        })
+    /// Whether they are, and an inode is free. That says nothing of deletions, which need less ([`super::room`]).
+    ///
+    /// # Errors
+    /// When the filesystem cannot be asked.
+    pub fn fits(&self) -> io::Result<bool> {
+        let space = rustix::fs::fstatvfs(self.parent.fd())?;
+        let bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        let has_inode = space.f_files == 0 || space.f_ffree > 0 || self.exists();
+        Ok(has_inode && bytes >= self.least_available_bytes())
     }
 
     /// Creates it if there is enough free space; returns whether it exists afterwards.
@@ -168,7 +164,7 @@ impl ReserveFile {
         if self.is_ready() {
             return Ok(true);
         }
-        if self.available_bytes()? < self.bytes.saturating_mul(PART_OF_FREE) {
+        if !self.fits()? {
             return Ok(false);
         }
         self.release()?;

@@ -11,7 +11,7 @@ use rustix::fs::StatVfs;
 
 use super::directory::Directory;
 use super::editor::Editor;
-use super::reserve_file::largest_record_file;
+use super::reserve_file::{ReserveFile, largest_record_file};
 use super::to_delete::LayerToDelete;
 use crate::model::space::BytesAndInodes;
 use crate::sys::{btrfs, users, xfs};
@@ -51,19 +51,23 @@ pub(super) struct FirstRoom {
 }
 
 impl Editor {
-    /// The filesystems (`st_dev`) of the store's layers and records on which no record file can be written anew, and that
-    /// have no reserve file; and what has to be freed there before anything is written.
+    /// The filesystems (`st_dev`) of the store's layers and records on which no record file can be written anew, not even
+    /// with what the reserve file takes; and what has to be freed there before anything is written.
     #[must_use]
     pub fn full_filesystems(&self) -> Vec<(u64, BytesAndInodes)> {
         let mut full: Vec<(u64, BytesAndInodes)> = Vec::new();
         for area in self.places.areas() {
             let device = area.identity().0;
-            let has_reserve_file =
-                self.options.reserve_files.iter().any(|one| one.device() == device && one.exists());
-            if has_reserve_file || full.iter().any(|(known, _)| *known == device) {
+            if full.iter().any(|(known, _)| *known == device) {
                 continue;
             }
             let Ok(directory) = Directory::top(area) else { continue };
+            // It may be empty, or partly released by a run that was killed. If it is there, it has an inode as well.
+            let needed = self.needed_bytes(&directory);
+            let is_enough = |one: &ReserveFile| one.device() == device && one.taken_bytes() >= needed;
+            if self.options.reserve_files.iter().any(is_enough) {
+                continue;
+            }
             let to_free = self.to_free(&directory);
             if !to_free.is_nothing() {
                 full.push((device, to_free));
