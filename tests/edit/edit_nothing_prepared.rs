@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use layersweep::stores::containers_storage::edit::{Options, PlannedImage};
+use layersweep::stores::containers_storage::edit::{Error, Options, PlannedImage, Refusal};
 use serde_json::{Value, json};
 
 use crate::edit::edit_crash::{Recipe, kill_at};
@@ -396,6 +396,10 @@ fn an_empty_reserve_file_is_none() {
     let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     File::create(disk.store.root().join(".layersweep-reserve")).unwrap();
     disk.fill();
+    // Alone it has no layer of its own. Whoever plans is told what is needed, and takes others along.
+    let alone = PlannedImage { id: disk.id(&name(1)), names: None };
+    let error = edit::with(&disk.store, Options::default()).delete_images(&[alone]).unwrap_err();
+    assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
     let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
     let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
     let real = disk.json(0, &words);
