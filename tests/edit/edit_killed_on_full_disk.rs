@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -346,7 +345,8 @@ fn nothing_is_finished_before_the_answer() {
     let target = disk.id(&name(2));
     disk.killed(std::slice::from_ref(&target));
     let is_there = || disk.ids().contains(&target);
-    let gc = |answer: &str| {
+    // `meanwhile` is done between question and answer.
+    let gc = |meanwhile: &str, answer: &str| {
         let mut words = vec![env!("CARGO_BIN_EXE_layersweep").to_owned()];
         let flags = "gc --via direct --high 99 --low 98 --min-age 0s --no-progress --color never";
         words.extend(flags.split(' ').map(str::to_owned));
@@ -357,22 +357,31 @@ fn nothing_is_finished_before_the_answer() {
         ] {
             words.extend([format!("--{flag}"), path.to_str().unwrap().to_owned()]);
         }
-        let input = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(input.path(), answer).unwrap();
-        let mut command = Command::new("script");
+        let told = tempfile::NamedTempFile::new().unwrap();
+        let wait = r#"for _ in $(seq 100); do grep -qF '[y/N]' "$0" && break; sleep 0.1; done"#;
+        let input =
+            if answer.is_empty() { ":".to_owned() } else { format!("{wait}; {meanwhile}; echo {answer}") };
+        let mut command = Command::new("sh");
         program::hermetic(&mut command);
-        command.args(["-qec", &words.join(" "), "/dev/null"]);
-        command.stdin(std::process::Stdio::from(File::open(input.path()).unwrap()));
-        program::run(&mut command).expect_no_crash()
+        command.args(["-c", &format!("({input}) | script -qefc \"$1\" \"$0\"")]);
+        program::run(command.arg(told.path()).arg(words.join(" "))).expect_no_crash()
     };
-    let no = gc("n\n");
+    let no = gc(":", "n");
     assert!(no.stdout.contains("Finish the interrupted deletion? [y/N]"), "{no:?}");
     assert!(no.stdout.contains("Nothing was deleted."), "{no:?}");
     assert!(is_there());
-    let yes = gc("y\n");
+    // What was pinned in between is unknown.
+    let database = disk.state().join("layersweep.db");
+    let path = database.display();
+    let unknown = gc(&format!("[ ! -e {path} ] || mv {path} {path}.away; ln -s {path} {path}"), "y");
+    assert!(unknown.stdout.contains("the keep-list cannot be read"), "{unknown:?}");
+    assert!(is_there(), "{unknown:?}");
+    std::fs::remove_file(&database).unwrap();
+    let _ = std::fs::rename(database.with_extension("db.away"), &database);
+    let yes = gc(":", "y");
     assert!(yes.stdout.contains("finished an interrupted run"), "{yes:?}");
     assert!(!is_there(), "{yes:?}");
-    let none = gc("");
+    let none = gc(":", "");
     assert!(!none.stdout.contains("[y/N]"), "{none:?}");
 }
 

@@ -25,7 +25,6 @@ use super::via::Deleter;
 use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
-use crate::history::pins::Pins;
 use crate::history::runs::{Command, Event};
 use crate::model::Finding;
 use crate::model::display::count;
@@ -144,7 +143,7 @@ impl<'a> Gc<'a> {
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
-        if !was_locked && resumed(self.asked.request, &planned.editors, &planned.scanned.state.pins) {
+        if !was_locked && resumed(self.asked.request, &planned.editors) {
             self.resumed = true;
             return Err(PreconditionError::stale("an interrupted run was finished first").into());
         }
@@ -357,13 +356,16 @@ fn refuse_part(plan: &mut Plan, why: Option<&str>) {
 }
 
 /// Finishes what killed runs began, whoever deletes images now; whether there was anything.
-fn resumed(request: &Request, editors: &Editors, pins: &Pins) -> bool {
+fn resumed(request: &Request, editors: &Editors) -> bool {
     if store_editing::check_namespace(request).is_err() {
         return false;
     }
     // A person may have pinned something while being asked.
-    let now = pins_now(request);
-    let (resumed, problems) = store_editing::resume(editors, now.as_ref().unwrap_or(pins));
+    let Some(pins) = pins_now(request) else {
+        tracing::warn!("the keep-list cannot be read, so an interrupted run is not finished now");
+        return false;
+    };
+    let (resumed, problems) = store_editing::resume(editors, &pins);
     if resumed > 0 {
         tracing::warn!("finished an interrupted run: {}", count(resumed, "object", "objects"));
     }

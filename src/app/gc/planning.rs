@@ -74,7 +74,7 @@ impl Gc<'_> {
             store_editing::check(owners, &scanned, &editors)?;
         }
         // Where somebody is asked, not before the answer.
-        if self.command_run.is_locked() && resumed(request, &editors, &scanned.state.pins) {
+        if self.command_run.is_locked() && resumed(request, &editors) {
             return Ok((self.scan()?, editors, true));
         }
         Ok((scanned, editors, false))
