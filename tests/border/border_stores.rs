@@ -566,6 +566,24 @@ fn an_image_that_podman_has_mounted_stays_with_vfs() {
     let rm = ["rm", "--via", "direct", "--min-age", "0s", &small::name("other")];
     let refused = two.json(5, &rm);
     assert_eq!(rule(&refused, &small::name("other")), "in-use", "{refused:#}");
+    // Where what is mounted cannot be read, any image may be.
+    let counts = two.store.runroot().join("vfs-layers/mountpoints.json");
+    let whole = std::fs::read(&counts).unwrap();
+    for broken in ["[{", r#"[{"id":7}]"#, "{}"] {
+        std::fs::write(&counts, broken).unwrap();
+        let refused = two.json(5, &rm);
+        let detail = text(kept(&refused, &small::name("other")), "/detail");
+        assert!(detail.contains("which images are mounted is unknown"), "{detail}");
+        let (request, asked) = (request(&two.store, &two.borrower), edit::places(&two.store));
+        let look = move || stores::outside(&request, &asked);
+        let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
+        let images = two.store.images();
+        let image =
+            images.iter().find(|one| one["names"].to_string().contains(&small::name("other"))).unwrap();
+        let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{error}");
+    }
+    std::fs::write(&counts, whole).unwrap();
     two.store.podman(["image", "umount", &small::name("other")]);
     assert_eq!(gone(&two.json(0, &rm)), ["other"]);
 }

@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
 use super::inspect::engine::{self, Engine, PodmanContainer};
-use super::inspect::mountpoints::{self, Mounted};
+use super::inspect::mountpoints;
 use super::owner;
 use super::places::{RecordKind, StorePlaces};
 use super::records::{ImageRecord, LayerRecord};
@@ -95,8 +95,8 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     if snapshot.places.driver == "vfs" {
         let of_container =
             |layer: &String| snapshot.containers.iter().any(|one| one.layer.as_ref() == Some(layer));
-        let counted = mountpoints::counted(&snapshot.places).into_iter();
-        needs.extend(counted.filter(|one| !of_container(&one.layer)).map(mounted));
+        let mounted = mounted(&snapshot.places).into_iter();
+        needs.extend(mounted.filter(|need| !need.layers.iter().any(of_container)));
     }
     needs.retain(|need| !need.is_nothing());
     needs
@@ -113,14 +113,26 @@ pub fn beside(places: &StorePlaces) -> Vec<Need> {
         Need { by: by_podman(container), images, ..Need::default() }
     }));
     if places.driver == "vfs" {
-        needs.extend(mountpoints::counted(places).into_iter().map(mounted));
+        needs.extend(mounted(places));
     }
     needs
 }
 
-fn mounted(mounted: Mounted) -> Need {
-    let by = format!("the mount of an image at {}", mounted.path.display());
-    Need { by, layers: vec![mounted.layer], ..Need::default() }
+fn mounted(places: &StorePlaces) -> Vec<Need> {
+    match mountpoints::counted(places) {
+        Ok(counted) => counted
+            .into_iter()
+            .map(|mounted| {
+                let by = format!("the mount of an image at {}", mounted.path.display());
+                Need { by, layers: vec![mounted.layer], ..Need::default() }
+            })
+            .collect(),
+        Err(error) => {
+            let by =
+                format!("possibly a mount: which images are mounted is unknown (mountpoints.json: {error})");
+            vec![Need { by, any_image: true, ..Need::default() }]
+        }
+    }
 }
 
 /// Whether all that uses images is known: the records are whole, and podman's database, if there is

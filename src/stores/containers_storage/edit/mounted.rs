@@ -10,11 +10,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use serde::Deserialize;
 
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
 use super::store_directory::StoreDirectory;
+use crate::stores::containers_storage::inspect::mountpoints::{self, Mounted};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
@@ -86,8 +86,8 @@ impl Evidence {
             }
             let Some(mounted) = &now.mounted else { return Ok(false) };
             let known = before.mounted.as_deref().unwrap_or_default();
-            let new = mounted.iter().filter(|one| one.count > 0 && !known.contains(one));
-            self.since.extend(new.map(|one| one.id.clone()));
+            let new = mounted.iter().filter(|one| !known.contains(one));
+            self.since.extend(new.map(|one| one.layer.clone()));
         }
         let unknown = |error: std::io::Error| Refusal::MountsUnknown(error.to_string());
         let own = std::fs::read(OWN).map_err(unknown)?;
@@ -157,20 +157,8 @@ struct Count {
     token: Vec<u8>,
     file: Option<(u64, i64, i64, i64)>,
     /// `None` where it cannot be read.
-    mounted: Option<Vec<MountedLayer>>,
+    mounted: Option<Vec<Mounted>>,
 }
-
-/// A layer that the library has mounted (container-libs, `storage/layers.go`, `layerMountPoint`).
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-struct MountedLayer {
-    id: String,
-    path: String,
-    count: i64,
-}
-
-/// A node has some hundred of them.
-const MOST_COUNTS_BYTES: u64 = 16 << 20;
 
 impl Count {
     fn of(places: &[StoreDirectory]) -> Result<Vec<Self>, Refusal> {
@@ -187,10 +175,8 @@ impl Count {
         token.truncate(length);
         let stat = rustix::fs::statat(directory.fd(), "mountpoints.json", AS_IT_IS).ok();
         let file = stat.map(|stat| (stat.st_ino, stat.st_size, stat.st_ctime, stat.st_ctime_nsec as i64));
-        let mounted = match directory.read("mountpoints.json", MOST_COUNTS_BYTES)? {
-            None => Some(Vec::new()),
-            Some(content) => serde_json::from_slice(&content).ok(),
-        };
+        let content = directory.read("mountpoints.json", mountpoints::MOST_BYTES)?.unwrap_or_default();
+        let mounted = mountpoints::parse(&content).ok();
         Ok(Self { token, file, mounted })
     }
 }

@@ -3,30 +3,35 @@
 //! under `mountpoints.lock` and rewrites the file before it releases the lock.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::StorePlaces;
-use crate::stores::containers_storage::records::lenient;
 use crate::sys::namespaces;
-use crate::sys::quiet::{InodeFacts, if_present};
+use crate::sys::quiet::{InodeFacts, Within, if_present};
 
 /// A mount of every layer of a node that runs a thousand containers fits many times.
-const MOST_BYTES: u64 = 64 << 20;
+pub(crate) const MOST_BYTES: u64 = 64 << 20;
 
 /// How often a table that keeps changing is read again.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One entry of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One entry of the file (`layerMountPoint`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub(crate) struct Mounted {
-    /// The file that says so.
-    pub(crate) file: PathBuf,
+    #[serde(rename = "id")]
     pub(crate) layer: String,
     /// Where it is said to be mounted.
     pub(crate) path: PathBuf,
+    count: i64,
+    /// The file that says so.
+    #[serde(skip)]
+    pub(crate) file: PathBuf,
 }
 
 /// What the library says and what the kernel says, at one moment.
@@ -38,16 +43,24 @@ pub(crate) struct MountTables {
     pub(crate) mounts: Vec<PathBuf>,
 }
 
-/// Only the library's own word, of the files that can be read.
-pub(crate) fn counted(places: &StorePlaces) -> Vec<Mounted> {
+/// Only the library's own word.
+///
+/// # Errors
+/// When a file cannot be read or understood: then what is mounted is unknown.
+pub(crate) fn counted(places: &StorePlaces) -> io::Result<Vec<Mounted>> {
     let within = places.within();
     let mut found = Vec::new();
     for file in places.mountpoint_files() {
-        let entries = within.read(&file, MOST_BYTES).ok().and_then(|content| parse(&content).ok());
-        let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
-        found.extend(entries.into_iter().flatten().map(of_file));
+        found.extend(of_file(&within, &file)?.into_iter().flatten());
     }
-    found
+    Ok(found)
+}
+
+fn of_file(within: &Within, file: &Path) -> io::Result<Option<Vec<Mounted>>> {
+    let Some(content) = if_present(within.read(file, MOST_BYTES))? else { return Ok(None) };
+    let mut entries = parse(&content)?;
+    entries.iter_mut().for_each(|entry| entry.file = file.to_path_buf());
+    Ok(Some(entries))
 }
 
 /// Reads both; `None` where the library kept mounting, something cannot be read, or it mounts nothing here.
@@ -76,11 +89,8 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
     let before = identities()?;
     let mut tables = MountTables::default();
     for file in &files {
-        if let Some(content) = if_present(within.read(file, MOST_BYTES))? {
-            let entries =
-                parse(&content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
-            tables.recorded.get_or_insert_default().extend(entries.into_iter().map(of_file));
+        if let Some(entries) = of_file(&within, file)? {
+            tables.recorded.get_or_insert_default().extend(entries);
         }
     }
     let areas: Vec<_> = places.areas().map(|root| root.to_path_buf()).collect();
@@ -94,19 +104,13 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
     Ok((identities()? == before).then_some(tables))
 }
 
-/// Layer and path of each entry that counts.
-fn parse(content: &[u8]) -> Result<Vec<(String, PathBuf)>, String> {
-    let mut found = Vec::new();
-    lenient::each_batch(content, |entries| {
-        for entry in entries.iter().filter_map(|entry| lenient::object(entry).ok()) {
-            let text = |name| entry.get::<String>(name).ok().flatten();
-            let is_mounted = matches!(entry.get("count"), Ok(Some(1_u64..)));
-            if let (Some(id), Some(path), true) = (text("id"), text("path"), is_mounted) {
-                found.push((id, PathBuf::from(path)));
-            }
-        }
-    })?;
-    Ok(found)
+/// The entries with a count above 0.
+pub(crate) fn parse(content: &[u8]) -> io::Result<Vec<Mounted>> {
+    if content.is_empty() {
+        return Ok(Vec::new());
+    }
+    let entries: Option<Vec<Mounted>> = serde_json::from_slice(content)?;
+    Ok(entries.into_iter().flatten().filter(|entry| entry.count > 0).collect())
 }
 
 #[cfg(test)]
@@ -116,11 +120,17 @@ mod tests {
     #[test]
     fn entries_that_count() {
         let content =
-            br#"[{"id":"a","path":"/g/overlay/a/merged","count":2},{"id":"b","path":"/x","count":0},
-            {"id":"c","count":1},7,{"path":"/y","count":1}]"#;
-        assert_eq!(parse(content).unwrap(), [("a".to_owned(), PathBuf::from("/g/overlay/a/merged"))]);
-        assert_eq!(parse(b"").unwrap(), []);
-        assert_eq!(parse(b"[]").unwrap(), []);
-        assert!(parse(b"[{").is_err());
+            br#"[{"id":"a","path":"/g/overlay/a/merged","count":2},{"id":"b","path":"/x","count":0},{"id":"c"}]"#;
+        let path = PathBuf::from("/g/overlay/a/merged");
+        assert_eq!(
+            parse(content).unwrap(),
+            [Mounted { layer: "a".into(), path, count: 2, ..Mounted::default() }]
+        );
+        for content in ["", "[]", "null"] {
+            assert_eq!(parse(content.as_bytes()).unwrap(), []);
+        }
+        for content in ["[{", "[7]", "{}", r#"[{"id":7,"count":1}]"#, r#"[{"id":"a","count":"1"}]"#] {
+            assert!(parse(content.as_bytes()).is_err(), "{content}: anything may be mounted");
+        }
     }
 }
