@@ -12,7 +12,8 @@ pub fn full(reference: &str) -> String {
     let (name, digest) = split_digest(reference);
     let (name, tag) = split_tag(name);
     let name = match host(name) {
-        Some("index.docker.io") => name.replacen("index.", "", 1),
+        Some("index.docker.io") => return full(&reference.replacen("index.", "", 1)),
+        Some(DEFAULT_REGISTRY) if name.matches('/').count() == 1 => name.replacen('/', "/library/", 1),
         Some(_) => name.to_owned(),
         None if name.contains('/') => format!("{DEFAULT_REGISTRY}/{name}"),
         None => format!("{DEFAULT_REGISTRY}/library/{name}"),
@@ -106,6 +107,26 @@ pub fn may_mean(wanted: &str, names: &[String], digests: &[String]) -> bool {
     })
 }
 
+/// Whether what a container uses, as its engine recorded it, may be this image: its id or the first digits of that, one
+/// of its names in full or in part, the digest of a manifest in whatever repository (podman, `LookupImage`).
+#[must_use]
+pub fn may_be(reference: &str, id: &str, names: &[String], digests: &[String]) -> bool {
+    let stored = reference.strip_prefix("containers-storage:");
+    let reference = stored.map_or(reference, |name| name.rsplit_once(']').map_or(name, |(_, name)| name));
+    let digest = split_digest(reference).1.unwrap_or(reference);
+    means_id(reference, id, 1)
+        || digests.iter().any(|have| have == digest)
+        || names.iter().any(|name| means_name(reference, name))
+        || may_mean(reference, names, digests)
+}
+
+/// Whether it is this image beyond doubt, so that no other store has to be asked for it.
+#[must_use]
+pub fn is_surely(reference: &str, id: &str, names: &[String], digests: &[String]) -> bool {
+    const SHORTEST: usize = 12;
+    means_id(reference, id, SHORTEST) || (host(reference).is_some() && means(reference, names, digests))
+}
+
 fn split_digest(reference: &str) -> (&str, Option<&str>) {
     reference.split_once('@').map_or((reference, None), |(name, digest)| (name, Some(digest)))
 }
@@ -134,6 +155,8 @@ mod tests {
                 "index.docker.io/library/nginx",
                 "index.docker.io",
             ),
+            ("docker.io/nginx", "docker.io/library/nginx:latest", "docker.io/nginx", "docker.io"),
+            ("docker.io/a/nginx", "docker.io/a/nginx:latest", "docker.io/a/nginx", "docker.io"),
             ("quay.io/a/b", "quay.io/a/b:latest", "quay.io/a/b", "quay.io"),
             ("quay.io/a/b@sha256:0", "quay.io/a/b@sha256:0", "quay.io/a/b", "quay.io"),
             ("localhost/a", "localhost/a:latest", "localhost/a", "localhost"),
@@ -187,6 +210,39 @@ mod tests {
             [("abcdef", true), ("sha256:abcdef", true), ("sha256:abc", true), ("ab", false), ("bcd", false)]
         {
             assert_eq!(means_id(wanted, "abcdef", 3), expected, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn what_a_container_may_use() {
+        let id = "0123456789abcdef".repeat(4);
+        let names = ["docker.io/library/data:1".to_owned(), "localhost/x:latest".to_owned()];
+        let digests = ["sha256:aa".to_owned(), "sha256:bb".to_owned()];
+        for (reference, possibly, surely) in [
+            (id.as_str(), true, true),
+            (&id[..12], true, true),
+            (&id[..1], true, false),
+            ("sha256:0123456789abcdef", true, true),
+            ("docker.io/library/data:1", true, true),
+            ("docker.io/data:1", true, true),
+            ("library/data:1", true, false),
+            ("data:1", true, false),
+            ("data", false, false),
+            ("ta:1", false, false),
+            ("x", true, false),
+            ("localhost/x", true, true),
+            ("localhost/x@sha256:bb", true, true),
+            ("localhost/x:9@sha256:bb", true, true),
+            ("quay.io/gone@sha256:bb", true, false),
+            ("sha256:bb", true, false),
+            ("localhost/x@sha256:cc", false, false),
+            ("containers-storage:localhost/x:latest", true, false),
+            ("containers-storage:[overlay@/a+/b]localhost/x@sha256:aa", true, false),
+            ("", false, false),
+        ] {
+            let found =
+                (may_be(reference, &id, &names, &digests), is_surely(reference, &id, &names, &digests));
+            assert_eq!(found, (possibly, surely), "{reference}");
         }
     }
 }

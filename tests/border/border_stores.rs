@@ -529,6 +529,59 @@ fn an_image_that_is_mounted_into_a_container() {
     );
 }
 
+/// podman finds an image by many references, and keeps the one that it was given.
+#[test]
+fn an_image_that_is_mounted_by_its_digest_or_a_short_id() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    store.podman(["tag", &small::name("other"), "docker.io/library/hub:latest"]);
+    store.podman(["untag", &small::name("other"), &small::name("other")]);
+    store.unmount();
+    let hub = "docker.io/library/hub";
+    let images = store.images();
+    let image = images.iter().find(|one| one["names"].to_string().contains(hub)).unwrap();
+    let (id, digest) = (text(image, "/id"), text(image, "/digests/0"));
+    let shortest = (1..=id.len()).map(|length| &id[..length]);
+    let mut shortest =
+        shortest.filter(|start| images.iter().filter(|one| text(one, "/id").starts_with(start)).count() == 1);
+    let rm = |code: i32| {
+        let mut command = program::command();
+        command.args(["rm", "-y", "--via", "direct", "--min-age", "0s", "--dry-run", "--format", "json", id]);
+        command.arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+        program::run(&mut command).expect_code(code).json()
+    };
+    rm(0);
+    let request = ScanRequest { graphroots: vec![store.root().to_path_buf()], ..request(&store, &store) };
+    for reference in [
+        &format!("{hub}@{digest}"),
+        &format!("{hub}:latest@{digest}"),
+        &format!("elsewhere/hub@{digest}"),
+        "docker.io/hub",
+        shortest.next().unwrap(),
+        &format!("containers-storage:{hub}"),
+    ] {
+        let mount = format!("type=image,src={reference},dst=/data");
+        let create =
+            ["create", "--name", "v", "--network", "none", "--mount", &mount, &small::name("b"), "/x"];
+        store.podman(create);
+        let refused = rm(5);
+        let kept = &list(&refused, "/kept")[0];
+        assert_eq!(kept["rule"], "in-use", "{reference}: {refused:#}");
+        assert!(text(kept, "/detail").contains("the podman container v"), "{reference}: {kept:#}");
+        let (request, asked) = (request.clone(), edit::places(&store));
+        let look = move || stores::outside(&request, &asked);
+        let editor = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
+        let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{reference}: {error}");
+        store.podman(["rm", "v"]);
+        store.unmount();
+    }
+    rm(0);
+}
+
 /// A store under two paths is one store.
 #[test]
 fn a_bind_mount_makes_no_second_store() {

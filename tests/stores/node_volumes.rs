@@ -107,6 +107,17 @@ fn image_volume_of_a_crio_container_stays() {
     assert_eq!(gone, [small::name("a2"), small::name("b")]);
     assert_eq!(rule(&gc, &small::name("other")), "in-use");
 
+    // However the runtime writes down what it has mounted.
+    let planned = edit::planned(node::image(&images, &small::name("other")));
+    let digest = text(node::image(&images, &small::name("other")), "/digests/0").to_owned();
+    for reference in
+        [&small::name("other"), &format!("sha256:{other}"), &digest, &format!("x/other@{digest}")]
+    {
+        fs::write(userdata.join("config.json"), config("served", &[reference])).unwrap();
+        assert_eq!(node::image(&node.scan(), &small::name("other"))["in_use"], true, "{reference}");
+        let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{reference}: {error}");
+    }
     // What a power loss leaves says nothing, so nothing may go.
     fs::write(userdata.join("config.json"), b"").unwrap();
     let run = node.run(&["scan", "--format", "json"]).expect_code(3);

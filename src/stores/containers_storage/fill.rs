@@ -11,11 +11,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::inspect::mountpoints::Mounted;
-use super::needs::{self, means};
+use super::needs;
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
 use super::units::{FilesOfLayer, StorageUnit, Unit};
 use crate::disk::Tally;
+use crate::model::reference::may_be;
 use crate::model::{Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, PinReason, Size, Use};
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::sys::processes::Processes;
@@ -47,15 +48,23 @@ impl Ids {
         self.layers_by_id.get_or_init(by_id).get(id).copied()
     }
 
-    /// The images that `reference` means.
+    /// The images that `reference` may mean.
     #[must_use]
     pub fn images(&self, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
-        if let Some(image) = self.images.get(reference) {
-            return vec![*image];
-        }
-        let means = |at: &ImageIx| means(reference, &inventory[*at].id, &inventory[*at].names);
-        self.images.values().copied().filter(means).collect()
+        images_of(&self.images, inventory, reference)
     }
+}
+
+/// Those of `images`, by id, that `reference` may mean.
+fn images_of(images: &HashMap<String, ImageIx>, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
+    if let Some(image) = images.get(reference) {
+        return vec![*image];
+    }
+    let is_it = |at: &ImageIx| {
+        let image = &inventory[*at];
+        may_be(reference, &image.id, &image.names, &image.digests)
+    };
+    images.values().copied().filter(is_it).collect()
 }
 
 /// Names and digests of an image in, what keeps it out: one text a reason.
@@ -135,12 +144,14 @@ pub(super) fn fill(
     let ids = Ids { layers, layers_by_id: OnceCell::new(), images, strays };
     let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
     for need in needs::beside_records(snapshot) {
-        let images = match need.any_image {
+        let images: Vec<_> = match need.any_image {
             true => ids.images.values().copied().collect(),
             false => need.images.iter().flat_map(|one| ids.images(inventory, one)).collect(),
         };
-        let holds = need.layers.iter().filter_map(|one| ids.layer(inventory, one)).collect();
-        inventory.uses.push(Use { by: need.by, images, holds, is_listed: false });
+        let holds: Vec<_> = need.layers.iter().filter_map(|one| ids.layer(inventory, one)).collect();
+        if !(images.is_empty() && holds.is_empty()) {
+            inventory.uses.push(Use { by: need.by, images, holds, is_listed: false });
+        }
     }
     inventory.findings.extend(snapshot.findings.iter().cloned());
     Filled { nodes, ids }

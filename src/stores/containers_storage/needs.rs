@@ -10,7 +10,7 @@ use super::places::{RecordKind, StorePlaces};
 use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
 use crate::model::Consistency;
-use crate::model::reference::{means_id, means_name};
+use crate::model::reference::{is_surely, may_be};
 
 /// What one user needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Need {
     pub by: String,
     /// Ids of layers.
     pub layers: Vec<String>,
-    /// Ids of images, or their names.
+    /// Ids of images, or what else means one ([`may_be`]).
     pub images: Vec<String>,
     /// Which images is not known: any may be needed.
     pub any_image: bool,
@@ -30,10 +30,10 @@ impl Need {
         self.layers.is_empty() && self.images.is_empty() && !self.any_image
     }
 
-    /// Whether it needs this image.
+    /// Whether it needs this image, or may.
     #[must_use]
-    pub fn needs_image(&self, id: &str, names: &[String]) -> bool {
-        self.any_image || self.images.iter().any(|one| means(one, id, names))
+    pub fn needs_image(&self, image: &ImageRecord) -> bool {
+        self.any_image || self.images.iter().any(|one| may_be(one, &image.id, &image.names, &image.digests))
     }
 
     /// Of containers in a database that cannot be read.
@@ -63,7 +63,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
     for container in &snapshot.containers {
         let top = container.layer.iter();
         let layers: Vec<_> = top.filter_map(|top| own.missing_below(top, &mut reached)).collect();
-        let images: Vec<_> = container.image.iter().filter(|id| !own.has_image(id)).cloned().collect();
+        let images: Vec<_> = container.image.iter().filter(|id| !own.surely_has(id)).cloned().collect();
         if !(layers.is_empty() && images.is_empty()) {
             let origin = owner::origin(&within, container, &directory.join(&container.id));
             let by = format!("the {} container {}", origin.owner.as_str(), origin.name);
@@ -71,7 +71,9 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         }
     }
     for (id, container) in snapshot.inspection.engine.containers() {
-        needs.push(own.images_of_podman(id, container, false));
+        let mut need = own.images_of_podman(id, container);
+        need.images.retain(|image| !own.surely_has(image));
+        needs.push(need);
     }
     for layer in snapshot.layers.iter().filter(|layer| !reached.contains(layer.id.as_str())) {
         let parent = layer.parent.iter().filter(|parent| !own.layers.contains_key(parent.as_str()));
@@ -90,7 +92,7 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     let own = LazyCell::new(|| Own::new(snapshot));
     let mut needs: Vec<_> = Need::perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
-        needs.push(own.images_of_podman(id, container, true));
+        needs.push(own.images_of_podman(id, container));
     }
     if snapshot.places.driver == "vfs" {
         let of_container =
@@ -157,13 +159,6 @@ fn by_podman(container: &PodmanContainer) -> String {
     format!("the podman container {}", container.name)
 }
 
-/// Whether `reference` (an id, a prefix of one, or a short name) means the image.
-#[must_use]
-pub fn means(reference: &str, id: &str, names: &[String]) -> bool {
-    const SHORTEST: usize = 12;
-    means_id(reference, id, SHORTEST) || names.iter().any(|name| means_name(reference, name))
-}
-
 /// The store's own records, by id.
 struct Own<'a> {
     layers: HashMap<&'a str, &'a LayerRecord>,
@@ -182,17 +177,16 @@ impl<'a> Own<'a> {
         }
     }
 
-    fn has_image(&self, reference: &str) -> bool {
+    fn surely_has(&self, reference: &str) -> bool {
         self.image_ids.contains(reference)
-            || self.images.iter().any(|image| means(reference, &image.id, &image.names))
+            || self.images.iter().any(|image| is_surely(reference, &image.id, &image.names, &image.digests))
     }
 
-    /// The images of a container in podman's database that are here, or those that are not: its
-    /// volumes, and what it was made from if no record names the container.
-    fn images_of_podman(&self, id: &str, container: &PodmanContainer, are_here: bool) -> Need {
+    /// The images of a container in podman's database: its volumes, and what it was made from if no record
+    /// names the container.
+    fn images_of_podman(&self, id: &str, container: &PodmanContainer) -> Need {
         let made_from = container.image.iter().filter(|_| !self.containers.contains(id));
-        let images = container.image_volumes.iter().chain(made_from);
-        let images = images.filter(|image| self.has_image(image) == are_here).cloned().collect();
+        let images = container.image_volumes.iter().chain(made_from).cloned().collect();
         Need { by: by_podman(container), images, ..Need::default() }
     }
 
@@ -209,32 +203,5 @@ impl<'a> Own<'a> {
             next = layer.parent.as_deref();
         }
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn references() {
-        let id = "0123456789abcdef".repeat(4);
-        let names = ["docker.io/library/data:1".to_owned(), "localhost/x:latest".to_owned()];
-        for (reference, expected) in [
-            (id.as_str(), true),
-            (&id[..12], true),
-            (&id[..6], false),
-            ("sha256:0123456789abcdef", true),
-            ("docker.io/library/data:1", true),
-            ("library/data:1", true),
-            ("data:1", true),
-            ("data", false),
-            ("ta:1", false),
-            ("x", true),
-            ("localhost/x", true),
-            ("", false),
-        ] {
-            assert_eq!(means(reference, &id, &names), expected, "{reference}");
-        }
     }
 }

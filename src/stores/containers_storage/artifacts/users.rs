@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::read::Artifact;
-use crate::model::reference::{means_id, means_name};
+use crate::model::reference::{bare_id, may_be};
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
 use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
 use crate::stores::containers_storage::places::StorePlaces;
@@ -32,11 +32,8 @@ impl VolumeUse {
 
     pub(crate) fn means_one_of(&self, digest: &str, names: &[String]) -> bool {
         let Some(reference) = &self.reference else { return true };
-        let hex = digest.rsplit(':').next().unwrap_or(digest);
         // Podman takes the start of a digest for it.
-        means_id(reference, hex, 3)
-            || reference.rsplit_once('@').is_some_and(|(_, of)| of == digest)
-            || names.iter().any(|name| means_name(reference, name))
+        may_be(reference, bare_id(digest), names, &[digest.to_owned()])
     }
 }
 
@@ -135,7 +132,7 @@ mod tests {
             ("quay.io/test/model:v2".into(), false),
             ("model".into(), false),
             ("ba".repeat(32), false),
-            ("ab".into(), false),
+            ("b".into(), false),
         ] {
             let by = VolumeUse { by: String::new(), reference: Some(reference.clone()) };
             assert_eq!(by.means_one_of(&digest, &names), expected, "{reference}");

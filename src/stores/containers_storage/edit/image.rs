@@ -13,6 +13,7 @@ use super::mounted::Read;
 use super::session::Session;
 use super::to_delete;
 use crate::model::Owner;
+use crate::model::reference::may_be;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::group_of;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
@@ -147,12 +148,12 @@ impl Session<'_> {
         if let Some(container) = self.records.containers.iter().find(|c| c.image.as_ref() == Some(id)) {
             return Err(self.used_by(container).into());
         }
+        let image = self.prove_names(planned)?;
         for container in &self.records.containers {
-            if self.has_volume(container, id)? {
+            if self.has_volume(container, &image)? {
                 return Err(self.used_by(container).into());
             }
         }
-        let image = self.prove_names(planned)?;
         self.outside.prove_image(&image)?;
         Ok(image)
     }
@@ -176,8 +177,8 @@ impl Session<'_> {
         directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id))
     }
 
-    /// Whether a container of CRI-O has the image mounted as a volume.
-    fn has_volume(&self, container: &ContainerRecord, image: &str) -> Result<bool, Error> {
+    /// Whether a container of CRI-O has, or may have, the image mounted as a volume.
+    fn has_volume(&self, container: &ContainerRecord, image: &ImageRecord) -> Result<bool, Error> {
         let directory = self.directory_of(container);
         let within = self.editor.places.within();
         if owner::origin(&within, container, &directory).owner != Owner::CriO {
@@ -189,6 +190,6 @@ impl Session<'_> {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::BADMSG);
             Fault::new("reading", directory.join("userdata/config.json"), errno)
         })?;
-        Ok(volumes.ids.iter().any(|volume| volume == image))
+        Ok(volumes.ids.iter().any(|volume| may_be(volume, &image.id, &image.names, &image.digests)))
     }
 }

@@ -87,7 +87,7 @@ impl OutsideNeeds {
     /// Refuses an image that is needed.
     pub(super) fn prove_image(&self, image: &ImageRecord) -> Result<(), Refusal> {
         self.prove_known()?;
-        match self.needs.iter().find(|need| need.needs_image(&image.id, &image.names)) {
+        match self.needs.iter().find(|need| need.needs_image(image)) {
             Some(need) => Err(Refusal::UsedElsewhere { id: image.id.clone(), by: need.by.clone() }),
             None => Ok(()),
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use super::Filler;
+use super::{Filler, images_of};
 use crate::model::{
     Consistency, Container, ContainerState, Finding, ImageIx, LeakClass, NodeKind, Owner, Size,
 };
@@ -105,10 +105,20 @@ impl Filler<'_> {
         images.get(id).or_else(elsewhere).copied()
     }
 
-    /// The images that a container of CRI-O's has mounted as volumes. Ids of OCI artifacts are skipped.
+    /// The images that `reference` may mean, here or in an additional store.
+    fn possible_images(&self, images: &HashMap<String, ImageIx>, reference: &str) -> Vec<ImageIx> {
+        if let Some(image) = self.find_image(images, reference) {
+            return vec![image];
+        }
+        let inventory = &*self.writer.inventory;
+        let elsewhere = self.additional.iter().flat_map(|store| store.images(inventory, reference));
+        images_of(images, inventory, reference).into_iter().chain(elsewhere).collect()
+    }
+
+    /// The images that a container of CRI-O's has, or may have, mounted as volumes. OCI artifacts are none of them.
     fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) -> Vec<ImageIx> {
         match cri_o::image_volumes(&self.within, directory) {
-            Ok(found) => found.ids.iter().filter_map(|id| self.find_image(images, id)).collect(),
+            Ok(found) => found.ids.iter().flat_map(|one| self.possible_images(images, one)).collect(),
             // It may use any image.
             Err(error) => {
                 self.writer.inventory.findings.push(Finding {
