@@ -47,14 +47,15 @@ impl Store {
     }
 }
 
-/// A store whose images another one may use that could not be read, or not in full: an
+/// A store whose images another one may use that could not be read, or not in full, or that is not known: an
 /// additional image store of that one, or its imagestore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadUser {
     /// The store that has the images.
     pub store: StoreIx,
-    /// Root of the one whose containers are not all known.
-    pub root: PathBuf,
+    /// What could not be read: the root of the one whose containers are not all known, or the configuration that may
+    /// name one.
+    pub path: PathBuf,
 }
 
 names! {

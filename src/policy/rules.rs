@@ -117,8 +117,8 @@ impl<'a> Judge<'a> {
             }
             Rule::DamagedStore => match self.unread_user(at) {
                 Some(user) => Says::Stay(format!(
-                    "the store {} may use it, and the records of that store could not be read in full",
-                    user.root.display()
+                    "whether another store uses it is unknown: {} could not be read in full",
+                    user.path.display()
                 )),
                 None => Says::go("the records of its store were read in full"),
             },

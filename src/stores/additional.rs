@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::store::{Borrower, Store};
 use crate::model::{ImageIx, Inventory, StoreIx, UnreadUser, Use};
-use crate::stores::containers_storage::config::StoreConfig;
+use crate::stores::containers_storage::config::{StoreConfig, UnreadConfig};
 use crate::stores::containers_storage::fill::Ids;
 use crate::stores::containers_storage::needs::Need;
 use crate::sys::root::{Root, Who};
@@ -122,8 +122,6 @@ pub(super) struct Unread {
     pub(super) graphroot: PathBuf,
     /// Where its images may come from.
     pub(super) borrows_from: Vec<PathBuf>,
-    /// Or from anywhere.
-    pub(super) borrows_from_any: bool,
 }
 
 impl Unread {
@@ -135,7 +133,6 @@ impl Unread {
             driver: None,
             is_damaged: true,
             borrows_from: self.borrows_from.clone(),
-            borrows_from_any: self.borrows_from_any,
             needs: Vec::new(),
         }
     }
@@ -149,20 +146,24 @@ pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
 /// Whether the owner of the store `borrower` can reach the files in the store `additional_store` at all.
 /// A store that its owner cannot read is not used, whatever the configuration says. One that cannot be
 /// examined counts as reachable.
-pub(super) fn may_reach(
-    sysroot: &Sysroot,
-    borrower: &Path,
-    (additional_store, driver): (&Path, &str),
-) -> bool {
-    // A user may have mounted what never answers, so nothing is examined by its path.
-    let open = |path: &Path| {
+pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, additional_store: (&Path, &str)) -> bool {
+    let owner = nearest(sysroot, borrower).map_or(0, |root| root.owner());
+    can_read(sysroot, owner, additional_store)
+}
+
+/// Whether a user can read the records of a store with this driver. One that cannot be examined counts as readable.
+pub(super) fn can_read(sysroot: &Sysroot, uid: u32, (store, driver): (&Path, &str)) -> bool {
+    let records = nearest(sysroot, &store.join(format!("{driver}-layers")));
+    records.is_none_or(|records| records.way().admits(&Who::user(uid)))
+}
+
+/// A directory, or the nearest one above it. A user may have mounted what never answers, so nothing is examined by its
+/// path.
+fn nearest(sysroot: &Sysroot, path: &Path) -> Option<Root> {
+    path.ancestors().find_map(|path| {
         let inside = Path::new("/").join(path.strip_prefix(sysroot.root()).unwrap_or(path));
         Root::open_in(sysroot.root(), &inside).ok()
-    };
-    let nearest = |path: &Path| path.ancestors().find_map(open);
-    let owner = nearest(borrower).map_or(0, |root| root.owner());
-    let records = additional_store.join(format!("{driver}-layers"));
-    nearest(&records).is_none_or(|records| records.way().admits(&Who::user(owner)))
+    })
 }
 
 /// A store that is shown, and its ids.
@@ -174,13 +175,14 @@ struct AdditionalStore<'a> {
 }
 
 /// Notes what stores take from each other: who needs which images and layers of a store that is
-/// shown, and which stores may be used by one whose containers are not all known.
+/// shown, and which stores may be used by one whose containers are not all known, or that is not known itself.
 pub(super) fn note(
     inventory: &mut Inventory,
     sysroot: &Sysroot,
     readings: &[Box<dyn Store>],
     ids: &HashMap<(PathBuf, String), Ids>,
     borrowers: &[Borrower<'_>],
+    unread: &[UnreadConfig],
 ) {
     let additional_stores: Vec<AdditionalStore<'_>> = readings
         .iter()
@@ -197,12 +199,8 @@ pub(super) fn note(
         inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
     let (mut uses, mut unread_users) = (Vec::new(), Vec::new());
     for borrower in borrowers {
-        let mut from = additional_stores_of(
-            (&borrower.borrows_from, borrower.borrows_from_any),
-            &additional_stores,
-            sysroot,
-            &borrower.root,
-        );
+        let mut from =
+            additional_stores_of(&borrower.borrows_from, &additional_stores, sysroot, &borrower.root);
         from.retain(|additional_store| {
             let same_driver = borrower.driver.is_none_or(|driver| driver == additional_store.driver);
             Some(additional_store.at) != borrower.at && same_driver
@@ -210,12 +208,18 @@ pub(super) fn note(
         for additional_store in from {
             if borrower.is_damaged {
                 unread_users
-                    .push(UnreadUser { store: additional_store.at.into(), root: borrower.root.clone() });
+                    .push(UnreadUser { store: additional_store.at.into(), path: borrower.root.clone() });
             }
             for need in &borrower.needs {
                 uses.extend(use_of(inventory, (borrower, &shown), additional_store, need));
             }
         }
+    }
+    for config in unread {
+        let reads = |root: &RealDirectory, driver: &str| can_read(sysroot, config.uid, (&root.path, driver));
+        let from =
+            additional_stores.iter().filter(|one| one.roots.iter().any(|root| reads(root, &one.driver)));
+        unread_users.extend(from.map(|one| UnreadUser { store: one.at.into(), path: config.file.clone() }));
     }
     unread_users.dedup();
     inventory.uses.extend(uses);
@@ -223,13 +227,13 @@ pub(super) fn note(
 }
 
 fn additional_stores_of<'a, 'b>(
-    (borrows_from, from_any): (&[PathBuf], bool),
+    borrows_from: &[PathBuf],
     additional_stores: &'a [AdditionalStore<'b>],
     sysroot: &Sysroot,
     borrower: &Path,
 ) -> Vec<&'a AdditionalStore<'b>> {
     let named: Vec<_> = borrows_from.iter().cloned().map(RealDirectory::of).collect();
-    let is_named = |root: &&RealDirectory| from_any || named.iter().any(|place| place.is(root));
+    let is_named = |root: &&RealDirectory| named.iter().any(|place| place.is(root));
     let is_named_store = |additional_store: &&AdditionalStore<'_>| {
         let mut roots = additional_store.roots.iter().filter(is_named);
         roots.any(|root| may_reach(sysroot, borrower, (&root.path, &additional_store.driver)))

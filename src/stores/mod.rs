@@ -138,6 +138,7 @@ pub fn measure(
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
     let pins = graphroots.pins.clone();
     let (unread, others) = (graphroots.unread.clone(), graphroots.others());
+    let unread_configs = std::mem::take(&mut graphroots.unread_configs);
     let (mut readings, mut unreadable) = graphroots.into_stores();
     let (more, failed) = containerds.into_stores();
     readings.extend(more);
@@ -169,7 +170,7 @@ pub fn measure(
     let shown = readings.iter().enumerate().filter_map(|(at, reading)| reading.borrower(at));
     let others = others.iter().map(|other| other.borrower(None)).chain(unread.iter().map(Unread::borrower));
     let borrowers: Vec<_> = shown.chain(others).collect();
-    additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers);
+    additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers, &unread_configs);
     drop(borrowers);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
     let from_cache: HashSet<_> =

@@ -107,7 +107,6 @@ pub(crate) struct Borrower<'a> {
     pub(super) driver: Option<&'a str>,
     pub(super) is_damaged: bool,
     pub(super) borrows_from: Vec<PathBuf>,
-    pub(super) borrows_from_any: bool,
     pub(super) needs: Vec<Need>,
 }
 

@@ -582,6 +582,27 @@ fn an_image_that_is_mounted_by_its_digest_or_a_short_id() {
     rm(0);
 }
 
+/// What it says would name the stores that take images from here.
+#[test]
+fn without_the_configuration_the_editor_knows_no_borrower() {
+    let Some(two) = Two::new("overlay") else { return };
+    two.create("keep", "a2");
+    two.store.unmount();
+    two.borrower.unmount();
+    let images = two.store.images();
+    let image = images.iter().find(|one| one["names"].to_string().contains(&small::name("a2"))).unwrap();
+    let config = two.borrower.scratch().join("storage.conf");
+    let whole = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{whole}[storage")).unwrap();
+    let (request, asked) = (request(&two.store, &two.borrower), edit::places(&two.store));
+    let look = move || stores::outside(&request, &asked);
+    let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
+    let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
+    assert_eq!(error.refusal(), Some(&Refusal::BorrowerUnknown(config.clone())), "{error}");
+    std::fs::write(&config, whole).unwrap();
+    two.works(&small::name("a2"));
+}
+
 /// A store under two paths is one store.
 #[test]
 fn a_bind_mount_makes_no_second_store() {

@@ -324,10 +324,11 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
             assert!(started.elapsed() < Duration::from_secs(20), "{case}: {:?}", started.elapsed());
             let kept = keeps(&scan, PODMAN);
             assert_eq!(kept.is_some(), keeps_podmans, "{case}: {kept:?}");
-            let said = |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains(OF_A_USER);
+            let said =
+                |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains("/home/ada");
             assert!(kept.iter().all(said), "{case}: {kept:?}");
-            let finding =
-                scan.inventory.findings.iter().find(|one| one.message.contains("too many files or"));
+            let finding = scan.inventory.findings.iter();
+            let finding = finding.clone().find(|one| one.message.contains("any store that ada can read"));
             assert_eq!(finding.is_some(), keeps_podmans && named.is_empty(), "{case}");
         }
         if nix::unistd::geteuid().is_root() {
@@ -414,4 +415,61 @@ fn bootcs_store_is_shown_and_read_only() {
         assert_eq!(stores(&top, &named), [(place.to_owned(), true)]);
         assert_eq!(keeps(&named, "bootc").unwrap().0, "in-use", "by podman's container");
     }
+}
+
+/// A configuration that cannot be read may name any store that its owner can read: images that only its owner uses
+/// would go.
+#[test]
+fn a_configuration_that_cannot_be_read_keeps_what_its_owner_can_read() {
+    const OF_ADA: &str = "home/ada/.config/containers/storage.conf";
+    let lists_nothing = "[storage.options]\nadditionalimagestores = 7\n";
+    for (file, text, of_root) in [
+        ("etc/containers/storage.conf", "[storage", true),
+        ("etc/containers/storage.conf.d/x.conf", lists_nothing, true),
+        ("etc/containers/containers.conf", "[engine", true),
+        ("etc/containers/containers.conf.d/x.conf", "[engine]\nstatic_dir = 7\n", true),
+        ("etc/crio/crio.conf.d/x", "[crio]\nstorage_option = \"x\"\n", true),
+        ("etc/passwd", "", true),
+        (OF_ADA, "[storage", false),
+        (OF_ADA, lists_nothing, false),
+    ] {
+        for named in [&[][..], &[CRIO]] {
+            let disk = node([&[], &[]]);
+            let path = disk.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let is_kept = |disk: &Path| {
+                let scan = look_at(disk, Measure::RecordsAndMounts, named);
+                let kept = keeps(&scan, CRIO);
+                let said = |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains(file);
+                assert!(kept.iter().all(said), "{file}: {kept:?}");
+                (kept.is_some(), scan)
+            };
+            assert!(!is_kept(disk.path()).0, "{file}: whole");
+            match text {
+                "" => {
+                    fs::remove_file(&path).unwrap();
+                    fs::create_dir(&path).unwrap();
+                }
+                text => fs::write(&path, text).unwrap(),
+            }
+            assert!(is_kept(disk.path()).0, "{file}: {text}");
+            if !of_root {
+                // One who has no known store may have one where that configuration says; that warns nobody else.
+                fs::rename(disk.path().join(OF_A_USER), disk.path().join("moved")).unwrap();
+                let (kept, scan) = is_kept(disk.path());
+                assert!(kept, "{file}: without a store");
+                assert_eq!(scan.inventory.findings, []);
+            }
+            let private = fs::Permissions::from_mode(0o700);
+            fs::set_permissions(disk.path().join(CRIO), private).unwrap();
+            assert_eq!(is_kept(disk.path()).0, of_root, "{file}: where only root can read");
+        }
+    }
+    // Homes that are no directories hold no configuration.
+    let disk = node([&[], &[]]);
+    fs::create_dir(disk.path().join("dev")).unwrap();
+    fs::write(disk.path().join("dev/null"), "").unwrap();
+    let users = "root:x:0:0::/root:/bin/sh\ntss:x:59:59::/dev/null:/bin/false\nbin:x:1:1::/none:/bin/false\n";
+    fs::write(disk.path().join("etc/passwd"), users).unwrap();
+    assert_eq!(keeps(&look(disk.path(), Measure::RecordsAndMounts), CRIO), None);
 }

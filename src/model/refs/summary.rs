@@ -338,9 +338,9 @@ fn spare_what_others_use(inventory: &mut Inventory, refs: &Refs) {
         } else if let Some(user) = inventory.unread_users.iter().find(|user| user.store == leak.store)
             && leak.holds.iter().any(|node| is_layer(&inventory[*node], leak))
         {
-            let root = user.root.display();
+            let path = user.path.display();
             let evidence =
-                format!("; but the store {root} may use it, whose records could not be read in full");
+                format!("; but whether another store uses it is unknown: {path} could not be read in full");
             spared.push((at, Verdict::Report, evidence));
         }
     }

@@ -35,21 +35,14 @@ pub struct Graphroot {
     pub(crate) origin: String,
     /// Graphroots of the additional image stores that it reads from.
     pub(crate) additional: Vec<PathBuf>,
-    /// There may be more of these.
-    pub(crate) has_more_additional: bool,
     /// From before it was read.
     pub(crate) watch: Watch,
 }
 
 impl Graphroot {
-    pub(in crate::stores) fn new(
-        snapshot: Snapshot,
-        origin: String,
-        has_more_additional: bool,
-        watch: Watch,
-    ) -> Self {
+    pub(in crate::stores) fn new(snapshot: Snapshot, origin: String, watch: Watch) -> Self {
         let (units, files, additional) = (Vec::new(), Vec::new(), Vec::new());
-        let mut new = Self { snapshot, units, files, origin, additional, has_more_additional, watch };
+        let mut new = Self { snapshot, units, files, origin, additional, watch };
         new.sort();
         new
     }
@@ -66,10 +59,9 @@ impl Graphroot {
             at,
             root: self.snapshot.places.graphroot.to_path_buf(),
             driver: Some(&self.snapshot.places.driver),
-            is_damaged: self.has_more_additional || !needs::knows_all(&self.snapshot),
+            is_damaged: !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
-            borrows_from_any: self.has_more_additional,
-            needs: match self.additional.is_empty() && !self.has_more_additional {
+            needs: match self.additional.is_empty() {
                 true => Vec::new(),
                 false => needs::elsewhere(&self.snapshot),
             },

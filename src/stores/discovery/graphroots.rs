@@ -7,7 +7,7 @@ use crate::model::{Consistency, Finding};
 use crate::stores::additional::{self, Own, RealDirectory, Unread};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
-use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig};
+use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
 use crate::stores::containers_storage::edit::{OutsideNeeds, Watch};
 use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::places::{self, StorePlaces};
@@ -34,7 +34,8 @@ pub(crate) struct Graphroots {
     pub(crate) looked: Vec<PathBuf>,
     /// The stores that could not be read.
     pub(crate) unread: Vec<Unread>,
-    /// Why the first of them could not be read.
+    pub(crate) unread_configs: Vec<UnreadConfig>,
+    /// Why the first of the stores could not be read.
     unreadable: Option<Error>,
 }
 
@@ -60,11 +61,12 @@ impl Graphroots {
 /// When a named store is none or cannot be read.
 pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
     let named = request.names_stores();
-    let GraphrootDiscovery { stores, others, pins, artifact_stores, problems } = match named {
-        true => config::named(&request.sysroot, &request.environment, &request.graphroots),
-        false => config::discover(&request.sysroot, &request.environment),
-    };
-    let mut found = Graphroots { pins, ..Graphroots::default() };
+    let GraphrootDiscovery { stores, others, pins, artifact_stores, problems, unread: unread_configs } =
+        match named {
+            true => config::named(&request.sysroot, &request.environment, &request.graphroots),
+            false => config::discover(&request.sysroot, &request.environment),
+        };
+    let mut found = Graphroots { pins, unread_configs, ..Graphroots::default() };
     for (path, message) in problems {
         found.findings.push(Finding { path, message, incomplete: false });
     }
@@ -145,28 +147,30 @@ fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
 #[must_use]
 pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     let mut outside = OutsideNeeds::default();
-    let discovered = match request.graphroots.as_slice() {
-        [] => config::discover(&request.sysroot, &request.environment).stores,
-        named => {
-            let found = config::named(&request.sysroot, &request.environment, named);
-            let is_named =
-                |other: &StoreConfig| found.stores.iter().any(|one| one.graphroot == other.graphroot);
-            let others = found.others.into_iter().filter(|other| !is_named(other)).collect();
-            [found.stores.clone(), others].concat()
-        }
+    let found = match request.graphroots.as_slice() {
+        [] => config::discover(&request.sysroot, &request.environment),
+        named => config::named(&request.sysroot, &request.environment, named),
     };
+    let is_named = |other: &StoreConfig| found.stores.iter().any(|one| one.graphroot == other.graphroot);
+    let others = found.others.into_iter().filter(|other| !is_named(other)).collect();
     // The store itself comes first, as it was read: a shared imagestore is this one's.
     let this = StoreConfig {
         graphroot: places.graphroot.to_path_buf(),
         imagestore: places.imagestores.first().map(|path| path.to_path_buf()),
         ..StoreConfig::default()
     };
-    let all = [vec![this], discovered].concat();
+    let all = [vec![this], found.stores.clone(), others].concat();
     let own = Own::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked: 1, own: &own };
     outside.add(Watch::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(RealDirectory::opened).collect();
+    let reads = |uid, area: &RealDirectory| {
+        additional::can_read(&request.sysroot, uid, (area.path(), &places.driver))
+    };
+    for unread in found.unread.into_iter().filter(|one| areas.iter().any(|area| reads(one.uid, area))) {
+        outside.add_unknown(unread.file);
+    }
     for (at, store) in all.iter().enumerate().skip(1) {
         if own.find_graphroot(&areas[0], at) || !known.takes_from(request, at, &areas, &places.driver) {
             continue;
@@ -180,7 +184,7 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
         }
         for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
             let places = &store.snapshot.places;
-            if all[at].has_more_additional || !needs::knows_all(&store.snapshot) {
+            if !needs::knows_all(&store.snapshot) {
                 outside.add_unknown(places.graphroot.to_path_buf());
             }
             let needs = needs::elsewhere(&store.snapshot).into_iter();
@@ -253,7 +257,7 @@ impl Configured<'_> {
         let graphroot = placed(request, &self.all[at]);
         areas
             .iter()
-            .filter(|area| self.all[at].has_more_additional || borrowed.iter().any(|place| place.is(area)))
+            .filter(|area| borrowed.iter().any(|place| place.is(area)))
             .any(|area| additional::may_reach(&request.sysroot, &graphroot, (area.path(), driver)))
     }
 }
@@ -271,7 +275,6 @@ fn unread(request: &ScanRequest, store: &StoreConfig, at: usize) -> Unread {
         at,
         graphroot: placed(request, store),
         borrows_from: paths(opened(request, additional::borrowed(store))),
-        borrows_from_any: store.has_more_additional,
     }
 }
 
@@ -317,7 +320,6 @@ impl Graphroots {
                         imagestore: None,
                         other_imagestores: Vec::new(),
                         additional_image_stores: Vec::new(),
-                        has_more_additional: false,
                         driver: None,
                         origin: format!("additional image store of {}", store.graphroot.display()),
                         ..store.clone()
@@ -451,7 +453,7 @@ impl Graphroots {
                     incomplete: true,
                 });
             }
-            self.stores.push(Graphroot::new(snapshot, origin.clone(), store.has_more_additional, watch));
+            self.stores.push(Graphroot::new(snapshot, origin.clone(), watch));
         }
         self.artifacts_of(request, &graphroot, &origin, read_only);
         Ok(())

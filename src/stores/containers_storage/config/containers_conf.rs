@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::files::{Files, with_file};
 use super::storage_conf::{config_home, is_conf};
 use super::types::{Environment, Problems};
-use crate::sys::quiet::{DirectoryEntry, FileKind};
+use crate::sys::quiet::{DirectoryEntry, FileKind, is_absent};
 
 /// The directories that any of the files names. Podman takes the last one; what an earlier one names may
 /// hold what podman knew before.
@@ -22,6 +22,11 @@ pub(super) fn static_dirs(
         named.push(directory.join("containers.conf"));
         let drop_ins = directory.join("containers.conf.d");
         let entries = files.list(&drop_ins);
+        if let Err(error) = &*entries
+            && !is_absent(error)
+        {
+            problems.note(&drop_ins, format!("listing it: {error}"));
+        }
         let is_read = |entry: &&DirectoryEntry| entry.kind != FileKind::Directory && is_conf(entry);
         let mut names: Vec<_> =
             entries.iter().flatten().filter(is_read).map(|entry| entry.name.clone()).collect();
@@ -67,6 +72,6 @@ mod tests {
         let mut problems = Problems::default();
         let dirs = static_dirs(&Files::new(&sysroot), &Environment::default(), &mut problems);
         assert_eq!(dirs, ["/main", "/linked", "/last"].map(PathBuf::from));
-        assert!(problems.0.is_empty(), "{problems:?}");
+        assert!(problems.found.is_empty(), "{problems:?}");
     }
 }

@@ -18,7 +18,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::types::{Problems, Settings, Strings};
-use crate::sys::quiet::DirectoryEntry;
+use crate::sys::quiet::{DirectoryEntry, is_absent};
 use crate::sys::sysroot::Sysroot;
 
 /// No configuration file is longer than this; what is, is none.
@@ -59,7 +59,7 @@ impl<'a> Files<'a> {
             above.retain(|directory| directory.file_name().is_some());
             let missing = |directory: &&Path| {
                 let place = once(&self.places, *directory, || self.sysroot.resolve(directory));
-                matches!(&*place, Err(error) if is_not_found(error))
+                matches!(&*place, Err(error) if is_absent(error))
             };
             match above.iter().rev().any(missing) {
                 true => Err(io::ErrorKind::NotFound.into()),
@@ -70,7 +70,7 @@ impl<'a> Files<'a> {
 
     /// Whether there is something, or something that keeps us from knowing.
     pub(super) fn exists(&self, path: &Path) -> bool {
-        !matches!(&*self.place(path), Err(error) if is_not_found(error))
+        !matches!(&*self.place(path), Err(error) if is_absent(error))
     }
 
     /// The facts of the directory that a path leads to, if there is one and they can be had.
@@ -83,7 +83,7 @@ impl<'a> Files<'a> {
     /// What is in a directory ([`Sysroot::list`]).
     pub(super) fn list(&self, path: &Path) -> Rc<io::Result<Vec<DirectoryEntry>>> {
         once(&self.listings, path, || match &*self.place(path) {
-            Err(error) if is_not_found(error) => Err(io::ErrorKind::NotFound.into()),
+            Err(error) if is_absent(error) => Err(io::ErrorKind::NotFound.into()),
             _ => self.sysroot.list(path),
         })
     }
@@ -105,13 +105,9 @@ impl<'a> Files<'a> {
             (read(&mut problems), problems)
         });
         let (settings, found) = &*known;
-        found.0.iter().for_each(|(file, reason)| problems.note(file, reason.clone()));
+        found.found.iter().for_each(|(file, reason)| problems.note(file, reason.clone()));
         settings.clone()
     }
-}
-
-fn is_not_found(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
 }
 
 /// What is known of `key`, or else what `find` says.
@@ -147,7 +143,7 @@ pub(super) fn with_file(
         }
         Err(error) => {
             let line = error.span().map_or(1, |span| File { path, text }.line(span.start));
-            problems.note(path, format!("line {line}: {}; the file is ignored", error.message()));
+            problems.note(path, format!("line {line}: {}", error.message()));
         }
     }
 }

@@ -115,7 +115,6 @@ fn unite(store: &mut StoreConfig, other: StoreConfig) {
         |path: &PathBuf| Some(path) == store.imagestore.as_ref() || store.other_imagestores.contains(path);
     store.additional_image_stores.retain(|path| !writable(path));
     store.transient |= other.transient;
-    store.has_more_additional |= other.has_more_additional;
     if !store.origin.split(", ").any(|origin| origin == other.origin) {
         store.origin = format!("{}, {}", store.origin, other.origin);
     }

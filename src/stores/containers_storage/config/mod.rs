@@ -26,7 +26,7 @@ use merge::Stores;
 use paths::{Defaults, Owner, tidy};
 pub use pins::{pin_matches, pin_matches_image, pinned_by};
 use rootless::User;
-pub use types::{Environment, GraphrootDiscovery, Pin, StoreConfig};
+pub use types::{Environment, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
 use types::{Problems, Settings};
 
 /// Finds the stores that the configuration names, each graphroot once:
@@ -63,10 +63,10 @@ pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf
     if graphroots.is_empty() {
         return GraphrootDiscovery { stores: Vec::new(), ..configuration.into() };
     }
-    let problems = configuration.problems.0.clone();
+    let problems = configuration.problems.found.clone();
     configuration.look_through_homes();
-    let GraphrootDiscovery { stores: others, pins, artifact_stores, .. } = configuration.into();
-    GraphrootDiscovery { stores, others, pins, artifact_stores, problems }
+    let found = GraphrootDiscovery::from(configuration);
+    GraphrootDiscovery { stores, others: found.stores, problems, ..found }
 }
 
 /// A user with stores.
@@ -133,32 +133,38 @@ impl<'a> Configuration<'a> {
     /// Reads all but what is in the homes of other users.
     fn read(sysroot: &'a Sysroot, environment: &Environment) -> Self {
         let files = Rc::new(Files::new(sysroot));
-        let mut problems = Problems::default();
+        let [mut problems, mut of_users, mut of_root]: [Problems; 3] = Default::default();
         let mut stores = Stores::new(&files);
-        let users = rootless::users(&files, &mut problems);
+        let users = rootless::users(&files, &mut of_users);
+        // Anybody may be missing, whatever they can read.
+        problems.note_unread(0, &of_users);
+        problems.note_all(of_users);
         let environment = complete(environment, &users);
         if environment.uid != 0 {
             let owner = owner(&environment, &users);
-            let podman_dirs = containers_conf::static_dirs(&files, &environment, &mut problems);
-            for store in rootless::stores(&files, &owner, &mut problems) {
+            let mut own = Problems::default();
+            let podman_dirs = containers_conf::static_dirs(&files, &environment, &mut own);
+            for store in rootless::stores(&files, &owner, &mut own) {
                 stores.add(StoreConfig { podman_dirs: podman_dirs.clone(), ..store });
             }
+            problems.note_unread(environment.uid, &own);
+            problems.note_all(own);
         }
         let system = system_environment(&environment, &users);
-        let before = problems.0.len();
-        let bases = system_stores(&files, &owner(&system, &users), &mut problems);
-        if environment.uid != 0 {
+        let bases = system_stores(&files, &owner(&system, &users), &mut of_root);
+        bases.iter().for_each(|(base, _)| stores.add(base.clone()));
+        let crio = Crio::read(&files, &mut of_root);
+        if let Some(crio) = &crio {
+            bases.iter().for_each(|(base, named)| stores.add(crio.store(base, named, &mut of_root)));
+        }
+        if environment.uid == 0 {
+            problems.note_unread(0, &of_root);
+        } else {
             // What root has at home is not for other users to read.
             let home = system.home.as_deref();
-            let mut known = problems.0.split_off(before);
-            known.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
-            problems.0.append(&mut known);
+            of_root.found.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
         }
-        bases.iter().for_each(|(base, _)| stores.add(base.clone()));
-        let crio = Crio::read(&files, &mut problems);
-        if let Some(crio) = &crio {
-            bases.iter().for_each(|(base, named)| stores.add(crio.store(base, named, &mut problems)));
-        }
+        problems.note_all(of_root);
         Self { files, environment, users, stores, crio, problems, with_homes: false }
     }
 
@@ -215,7 +221,8 @@ impl From<Configuration<'_>> for GraphrootDiscovery {
             artifact_stores: crio.map(|crio| crio.artifact_stores.clone()).unwrap_or_default(),
             stores: read.stores.into_list(),
             others: Vec::new(),
-            problems: read.problems.0,
+            problems: read.problems.found,
+            unread: read.problems.unread,
         }
     }
 }

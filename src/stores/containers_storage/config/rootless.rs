@@ -1,5 +1,6 @@
 //! Stores of users other than root.
 
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use super::files::Files;
 use super::paths::{Defaults, Owner};
 use super::storage_conf;
 use super::types::{Environment, Problems, Settings, StoreConfig};
-use crate::sys::quiet::FileKind;
+use crate::sys::quiet::{FileKind, is_absent};
 
 /// A longer `/etc/passwd` is none.
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
@@ -33,15 +34,23 @@ pub(super) fn users(files: &Files<'_>, problems: &mut Problems) -> Vec<User> {
     let path = Path::new("/etc/passwd");
     let mut users = match files.sysroot.read_bytes(path, MAX_PASSWD_BYTES) {
         Ok(bytes) => bytes.split(|byte| *byte == b'\n').filter_map(user).collect(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         Err(error) => {
             problems.note(path, format!("reading it: {error}"));
             Vec::new()
         }
     };
-    // A home that is missing or may not be listed holds nothing that we could scan.
-    for entry in files.list(Path::new("/home")).iter().flatten() {
-        let home = Path::new("/home").join(&entry.name);
+    let homes = Path::new("/home");
+    let listing = files.list(homes);
+    // A user may not list it.
+    if let Err(error) = &*listing
+        && !is_absent(error)
+        && error.kind() != ErrorKind::PermissionDenied
+    {
+        problems.note(homes, format!("listing it: {error}"));
+    }
+    for entry in listing.iter().flatten() {
+        let home = homes.join(&entry.name);
         if entry.kind == FileKind::Special || users.iter().any(|user: &User| user.home == home) {
             continue;
         }
@@ -134,30 +143,24 @@ pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Pro
         let by_user = Path::new(&store.origin).starts_with(&user.home);
         !by_user || store.graphroot == usual || belongs(files, &store.graphroot, user.uid)
     });
-    let has_more = !found.is_empty() && storage_conf::user_has_more(files, &environment);
     for store in &mut found {
-        store.has_more_additional = has_more || store.additional_image_stores.len() > MOST_ADDITIONAL;
-        store.additional_image_stores.truncate(MOST_ADDITIONAL);
-        if store.has_more_additional {
-            let home = user.home.display();
-            own_problems.note(
-                &store.graphroot,
-                format!(
-                    "the configuration in {home} has too many files or additional image stores to \
-                     check; nothing \
-                     is deleted from any store that {} can read",
-                    user.name
-                ),
-            );
+        if store.additional_image_stores.len() > MOST_ADDITIONAL {
+            let reason = format!("more than {MOST_ADDITIONAL} additional image stores; the rest are ignored");
+            own_problems.note(&store.graphroot, reason);
+            store.additional_image_stores.truncate(MOST_ADDITIONAL);
         }
         store.imagestore = store.imagestore.take().filter(|path| belongs(files, path, user.uid));
         if store.graphroot == usual {
             store.origin = format!("home of {}", user.name);
         }
     }
+    problems.note_unread(user.uid, &own_problems);
     // A user without a store must not be able to make every scan end with warnings.
-    if !found.is_empty() {
-        own_problems.0.into_iter().for_each(|(file, reason)| problems.note(&file, reason));
+    if !found.is_empty() && !own_problems.found.is_empty() {
+        let reason =
+            format!("not known in full: nothing is deleted from any store that {} can read", user.name);
+        own_problems.note(&user.home.join(".config/containers"), reason);
+        problems.note_all(own_problems);
     }
     found
 }

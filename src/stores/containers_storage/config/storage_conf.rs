@@ -158,21 +158,6 @@ pub(super) fn is_conf(entry: &DirectoryEntry) -> bool {
     entry.name.as_encoded_bytes().ends_with(b".conf")
 }
 
-/// Whether a user's own files are more than is read of them.
-pub(super) fn user_has_more(all: &Files<'_>, environment: &Environment) -> bool {
-    let Some(own) = config_home(environment) else { return false };
-    let drop_ins = own.join("storage.conf.d");
-    let listing = all.list(&drop_ins);
-    let drop_ins: Vec<_> = listing.iter().flatten().filter(|entry| is_drop_in(entry)).collect();
-    let files = drop_ins.iter().take(MOST_DROP_INS).map(|entry| own.join("storage.conf.d").join(&entry.name));
-    let mut files = files.chain([own.join("storage.conf")]);
-    let is_too_large = |file: PathBuf| match &*all.text(&file) {
-        Ok(_) => false,
-        Err(error) => error.kind() == io::ErrorKind::FileTooLarge,
-    };
-    drop_ins.len() > MOST_DROP_INS || files.any(is_too_large)
-}
-
 fn drop_in_directories(environment: &Environment) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for base in SYSTEM_DIRECTORIES.map(Path::new) {

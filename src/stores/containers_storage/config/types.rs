@@ -21,9 +21,6 @@ pub struct StoreConfig {
     pub other_imagestores: Vec<PathBuf>,
     /// Read-only stores that images may come from.
     pub additional_image_stores: Vec<PathBuf>,
-    /// The list was too long to check: its images may come from any store that its owner can
-    /// read.
-    pub has_more_additional: bool,
     /// Read-only stores that layers may come from: directories that a separate program serves.
     pub additional_layer_stores: Vec<PathBuf>,
     /// Where podman keeps its database, if not in the graphroot.
@@ -56,6 +53,17 @@ pub struct GraphrootDiscovery {
     pub artifact_stores: Vec<Pin>,
     /// Files that could not be read or parsed: path and reason. The rest still counts.
     pub problems: Vec<(PathBuf, String)>,
+    /// Whose files those are, of all users, where they may name stores.
+    pub unread: Vec<UnreadConfig>,
+}
+
+/// A user's configuration that is not known in full: stores that it names, known or not, may take images from every
+/// store that the user can read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadConfig {
+    pub uid: u32,
+    /// The first file that could not be read or understood.
+    pub file: PathBuf,
 }
 
 /// The relevant part of the process's environment.
@@ -140,14 +148,30 @@ pub(super) struct Strings {
 
 /// Errors: path inside the root, and reason.
 #[derive(Debug, Default)]
-pub(super) struct Problems(pub(super) Vec<(PathBuf, String)>);
+pub(super) struct Problems {
+    pub(super) found: Vec<(PathBuf, String)>,
+    /// Whose they are.
+    pub(super) unread: Vec<UnreadConfig>,
+}
 
 impl Problems {
     /// Notes a problem, once: two lookup rules may read the same file.
     pub(super) fn note(&mut self, file: &Path, reason: impl Into<String>) {
         let problem = (file.to_path_buf(), reason.into());
-        if !self.0.contains(&problem) {
-            self.0.push(problem);
+        if !self.found.contains(&problem) {
+            self.found.push(problem);
+        }
+    }
+
+    pub(super) fn note_all(&mut self, others: Self) {
+        others.found.into_iter().for_each(|(file, reason)| self.note(&file, reason));
+    }
+
+    /// Notes that the configuration of a user has these problems.
+    pub(super) fn note_unread(&mut self, uid: u32, own: &Self) {
+        // Root can read whatever a user can.
+        if self.unread.iter().all(|one| one.uid != 0) {
+            self.unread.extend(own.found.first().map(|(file, _)| UnreadConfig { uid, file: file.clone() }));
         }
     }
 }

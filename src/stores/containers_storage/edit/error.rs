@@ -217,8 +217,8 @@ pub enum Refusal {
         /// Who, for messages.
         by: String,
     },
-    /// Another store may need it, and its records could not be read completely.
-    #[error("the store {} may need it, and its records could not be read completely", .0.display())]
+    /// Another store may need it: that store, or the configuration that may name one, could not be read completely.
+    #[error("whether another store needs it is unknown: {} could not be read completely", .0.display())]
     BorrowerUnknown(PathBuf),
     /// Stores that use images of this one kept changing.
     #[error("other stores that use images of this one kept changing")]
