@@ -99,6 +99,7 @@ pub fn protect(
                 "fix it, or set protect.static_pods = \"off\" if static pods protect nothing"
             }
             ImageNamers::Quadlets => "make it readable, or move it away if it is not needed",
+            ImageNamers::CriO | ImageNamers::Containerd => "fix it, or move it away if it is not needed",
         })
     })
 }

@@ -39,7 +39,8 @@ impl FromNode {
     /// proven.
     ///
     /// # Errors
-    /// When it cannot be known what static pods or root's quadlets name: then nothing may be deleted.
+    /// When it cannot be known what static pods, root's quadlets or the runtimes' own settings name: then nothing may be
+    /// deleted.
     pub fn read(
         request: &ScanRequest,
         manifests: Option<&Path>,
@@ -54,7 +55,7 @@ impl FromNode {
             pulling: pulls.images,
             quadlets,
             static_pods: pods.images,
-            sandboxes: stores::sandbox_images(request, &settings),
+            sandboxes: stores::sandbox_images(request, &settings)?,
             findings: [findings, pods.findings, pulls.findings].concat(),
         })
     }

@@ -29,6 +29,8 @@ names! {
     ImageNamers {
         StaticPods = "static pods",
         Quadlets = "quadlets",
+        CriO = "CRI-O's settings",
+        Containerd = "containerd's settings",
     }
 }
 

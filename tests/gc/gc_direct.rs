@@ -399,6 +399,30 @@ fn auto_deletes_in_the_store_where_podman_is_alone() {
     down.podman_works();
 }
 
+/// What a broken configuration of CRI-O pins is unknown, and so is the image of its sandboxes.
+#[test]
+fn a_broken_configuration_of_cri_o_keeps_everything() {
+    let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
+    let node = |text: &str| {
+        format!("{OVER_ETC}; mkdir -p /etc/crio/crio.conf.d; echo '{text}' > /etc/crio/crio.conf.d/1")
+    };
+    let gc = [&AUTO[..], &["--via", "direct", "--dry-run"]].concat();
+    let whole = node(&format!("[crio.image]\npinned_images = [\"{}\"]", name(0)));
+    let plan = node::document(auto(&down, &whole, &gc).expect_code(4));
+    assert_eq!(deleted(&plan).len(), IMAGES - 2, "{plan:#}");
+    let broken = node("[crio.image");
+    let refused = auto(&down, &broken, &gc).expect_code(5);
+    assert!(refused.stderr.contains("/etc/crio/crio.conf.d/1"), "{refused:?}");
+    assert!(refused.stderr.contains("hint: fix it"), "{refused:?}");
+    let explained = node::document(auto(&down, &broken, &["explain", &name(0)]).expect_code(0));
+    assert_eq!(explained["fate"]["goes"], false, "{explained:#}");
+    assert!(text(&explained, "/fate/detail").contains("CRI-O"), "{explained:#}");
+}
+
+/// The node's `/etc` may be written to.
+const OVER_ETC: &str = "mkdir -p /run/up; mount -t tmpfs none /run/up; mkdir /run/up/a /run/up/b; \
+    mount -t overlay none -o lowerdir=/etc,upperdir=/run/up/a,workdir=/run/up/b /etc";
+
 #[test]
 fn auto_deletes_nothing_behind_the_owner_of_a_store() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
@@ -413,11 +437,9 @@ fn auto_deletes_nothing_behind_the_owner_of_a_store() {
     // Its socket is there, or the kubelet says where it will be, or CRI-O is installed: it has not started.
     let abandoned = Broken::abandoned();
     refused(auto(&down, &format!("ln -s {} /run/crio/crio.sock", abandoned.socket().display()), &AUTO));
-    let etc = "mkdir -p /run/up /run/work; mount -t tmpfs none /run/up; mkdir /run/up/a /run/up/b; \
-               mount -t overlay none -o lowerdir=/etc,upperdir=/run/up/a,workdir=/run/up/b /etc";
     let crictl = "echo runtime-endpoint: unix:///run/crio/crio.sock > /etc/crictl.yaml";
-    refused(auto(&down, &format!("{etc}; {crictl}"), &AUTO));
-    refused(auto(&down, &format!("{etc}; mkdir /etc/crio"), &AUTO));
+    refused(auto(&down, &format!("{OVER_ETC}; {crictl}"), &AUTO));
+    refused(auto(&down, &format!("{OVER_ETC}; mkdir /etc/crio"), &AUTO));
     // The runtime answers and owns the store: through it, and no other way unless that is asked for.
     let server = CriServer::start(&down.store);
     let link = format!("ln -s {} /run/crio/crio.sock", server.socket().display());

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support;
 use jiff::SignedDuration;
@@ -14,6 +14,7 @@ use layersweep::policy::Ages;
 use layersweep::policy::Input;
 use layersweep::policy::Policy;
 use layersweep::policy::rules::Judge;
+use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use support::store::{self, Store};
@@ -304,4 +305,54 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
     std::os::unix::fs::symlink("x.container", node.join("etc/containers/systemd/x.container")).unwrap();
     let error = FromNode::read(&request, None, None).unwrap_err();
     assert!(error.to_string().contains("quadlets"), "{error}");
+}
+
+/// A runtime's configuration that cannot be read may pin any image, and name any for its sandboxes.
+#[test]
+fn runtime_settings_that_cannot_be_read_may_name_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let crio = "etc/crio/crio.conf.d/50-pins";
+    let containerd = "etc/containerd/config.toml";
+    write(containerd, "imports = [\"conf.d/*.toml\"]\n");
+    let imported = "etc/containerd/conf.d/pause.toml";
+    let read = |graphroots: &[&str], uid: u32| {
+        let request = ScanRequest {
+            graphroots: graphroots.iter().map(PathBuf::from).collect(),
+            environment: Environment { uid, ..Environment::default() },
+            ..ScanRequest::of(Sysroot::at(dir.path()))
+        };
+        FromNode::read(&request, None, None)
+    };
+    let is_told = |file: &str, who: &str| {
+        let error = read(&[], 0).unwrap_err();
+        assert_eq!(error.path, Path::new("/").join(file));
+        assert!(error.to_string().contains(who), "{error}");
+    };
+    write(crio, "[crio.image]\npause_image = \"reg.local/pause:1\"\n");
+    assert_eq!(read(&[], 0).unwrap().sandboxes.len(), 1);
+    for broken in ["[crio.image", "[crio.image]\npinned_images = \"reg.local/*\"\n", "crio = 1\n"] {
+        write(crio, broken);
+        is_told(crio, "CRI-O");
+        read(&["/any"], 0).unwrap_err();
+    }
+    read(&[], 1000).expect("what a user cannot read of root's stops nobody");
+    write(crio, "");
+
+    // containerd's counts where there is a containerd.
+    write(imported, "[plugins");
+    read(&[], 0).unwrap();
+    write("var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db", "");
+    is_told(imported, "containerd");
+    read(&["/any"], 0).expect("its store is not named");
+    write(imported, "");
+    read(&[], 0).unwrap();
+    let imports = dir.path().join("etc/containerd/conf.d");
+    fs::rename(&imports, imports.with_file_name("away")).unwrap();
+    std::os::unix::fs::symlink("conf.d", &imports).unwrap();
+    is_told("etc/containerd/conf.d", "containerd");
 }

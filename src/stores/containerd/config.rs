@@ -109,6 +109,7 @@ pub fn named(sysroot: &Sysroot, root: &Path) -> RootConfig {
         // A root that was copied elsewhere: its snapshotters are with it.
         None => RootConfig {
             pins: roots.first().map(|first| first.pins.clone()).unwrap_or_default(),
+            problem: roots.first().and_then(|first| first.problem.clone()),
             ..RootConfig::default()
         },
     };
@@ -171,7 +172,9 @@ impl Flavour {
             origin: self.name.into(),
             ..RootConfig::default()
         };
+        let before = problems.len();
         file::read(sysroot, Path::new(self.file), &mut config, problems);
+        config.problem = problems.get(before).cloned();
         if config.pins.is_empty() {
             let pin = |image: &str| ConfiguredPin {
                 image: image.into(),

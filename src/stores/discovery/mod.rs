@@ -4,10 +4,11 @@
 pub(crate) mod containerds;
 pub(crate) mod graphroots;
 
+use std::io;
 use std::path::PathBuf;
 
-use crate::node::NamedImage;
 use crate::node::kubelet::Kubelet;
+use crate::node::{ImageNamers, NamedImage, Unreadable};
 use crate::stores::containerd::config::{self as containerd, RootConfig};
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::config as graphroot;
@@ -19,16 +20,28 @@ const FLAG: &str = "--pod-infra-container-image";
 
 /// The sandbox images that CRI-O and the containerds of `request`'s root, and its `kubelet`, are
 /// configured to use, each once; with those that CRI-O and containerd have built in where their
-/// configuration is silent. Reads configuration alone, no store. What of that cannot be read is a
-/// finding of every scan, and what it would have named is kept by other rules only if it is in
-/// use or pinned.
-#[must_use]
-pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Vec<NamedImage> {
+/// configuration is silent. Reads configuration alone, no store.
+///
+/// # Errors
+/// When the configuration of one of these runtimes cannot be read or understood: it may pin any image, and name any for
+/// sandboxes. What a user who is not root cannot read is not about that user's stores.
+pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Result<Vec<NamedImage>, Unreadable> {
+    let unreadable = |names, problem: Option<(PathBuf, String)>| match problem {
+        Some((path, reason)) if request.environment.uid == 0 => {
+            Err(Unreadable { path, names, source: io::Error::other(reason) })
+        }
+        _ => Ok(()),
+    };
     let mut found = Vec::new();
-    for pin in graphroot::sandboxes(&request.sysroot) {
+    let (pins, problem) = graphroot::sandboxes(&request.sysroot);
+    if !request.names_stores() || !request.graphroots.is_empty() {
+        unreadable(ImageNamers::CriO, problem)?;
+    }
+    for pin in pins {
         found.push(NamedImage { reference: pin.pattern, source: pin.origin });
     }
     for root in containerds(request) {
+        unreadable(ImageNamers::Containerd, root.problem)?;
         let pins = root.pins.into_iter();
         found.extend(pins.map(|pin| NamedImage { reference: pin.image, source: pin.origin }));
     }
@@ -42,7 +55,7 @@ pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Vec<NamedImag
             once.push(image);
         }
     }
-    once
+    Ok(once)
 }
 
 /// The containerds whose stores a scan would read.
@@ -108,7 +121,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         let request = request(node.path());
-        let found = sandbox_images(&request, &Kubelet::read(&request.sysroot)).into_iter();
+        let found = sandbox_images(&request, &Kubelet::read(&request.sysroot)).unwrap().into_iter();
         found.map(|image| (image.reference, image.source)).collect()
     }
 
@@ -174,12 +187,12 @@ mod tests {
         std::fs::write(node.path().join(CONFIG), config).unwrap();
         let of = |root: &str| {
             let request = ScanRequest { containerd_roots: vec![root.into()], ..request(node.path()) };
-            let found = sandbox_images(&request, &Kubelet::default()).into_iter();
+            let found = sandbox_images(&request, &Kubelet::default()).unwrap().into_iter();
             found.map(|image| image.reference).collect::<Vec<_>>()
         };
         assert_eq!(of("/data/c"), ["reg.local/pause:1"]);
         assert_eq!(of("/elsewhere"), ["reg.local/pause:1"], "a copied root has the system's");
         let request = ScanRequest { graphroots: vec!["/g".into()], ..request(node.path()) };
-        assert_eq!(sandbox_images(&request, &Kubelet::default()), [], "no containerd is looked at");
+        assert_eq!(sandbox_images(&request, &Kubelet::default()).unwrap(), [], "no containerd is looked at");
     }
 }

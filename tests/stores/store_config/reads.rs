@@ -89,7 +89,7 @@ fn each_file_is_read_once() {
     let stores = discover(&sysroot, &root()).stores;
     assert_eq!(stores.len(), 31);
     watched.expect("all stores", &[1, 1, 1, 1, 1]);
-    assert_eq!(sandboxes(&sysroot).len(), 1);
+    assert_eq!(sandboxes(&sysroot).0.len(), 1);
     watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
 }
 
@@ -135,7 +135,7 @@ fn a_look_reads_each_file_once() {
         };
         stores::run(&request, &Progress::default()).expect("a scan");
         watched.expect(&format!("{:?}", request.graphroots), &[1, 1, 1, 1, of_users]);
-        assert_eq!(sandbox_images(&request, &Kubelet::default()).len(), 1);
+        assert_eq!(sandbox_images(&request, &Kubelet::default()).expect("readable").len(), 1);
         watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
     }
 }

@@ -43,6 +43,8 @@ pub struct RootConfig {
     pub layer_caches: Vec<PathBuf>,
     /// The sandbox image.
     pub pins: Vec<ConfiguredPin>,
+    /// The first file that could not be read or understood, and why.
+    pub problem: Option<(PathBuf, String)>,
     /// The source of this path, for messages: a file, a flag, a built-in default.
     pub origin: String,
 }
@@ -59,8 +61,12 @@ pub(super) fn read(
     let mut waiting = VecDeque::from([file.to_path_buf()]);
     while let Some(path) = waiting.pop_front() {
         let place = sysroot.resolve(&path).unwrap_or_else(|_| path.clone());
-        if seen.len() >= MAX_FILES || !seen.insert(place) {
+        if !seen.insert(place) {
             continue;
+        }
+        if seen.len() > MAX_FILES {
+            problems.push((path, format!("imports: more than {MAX_FILES} files; the rest are not read")));
+            return;
         }
         let text = match sysroot.read(&path, MAX_FILE_BYTES) {
             Ok(text) => text,
@@ -78,7 +84,7 @@ pub(super) fn read(
             Err(error) => {
                 let start = error.span().map_or(0, |span| span.start).min(text.len());
                 let line = 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
-                problems.push((path, format!("line {line}: {}; the file is ignored", error.message())));
+                problems.push((path, format!("line {line}: {}", error.message())));
             }
         }
     }
@@ -104,9 +110,16 @@ fn imports(
             files.push(path);
         } else if let Ok(glob) = GlobBuilder::new(&name.to_string_lossy()).literal_separator(true).build() {
             let matcher = glob.compile_matcher();
-            let entries = sysroot.list(parent).unwrap_or_default();
+            let entries = sysroot.list(parent).unwrap_or_else(|error| {
+                if !is_absent(&error) {
+                    problems.push((parent.to_path_buf(), format!("listing it: {error}")));
+                }
+                Vec::new()
+            });
             let names = entries.into_iter().map(|entry| entry.name).filter(|name| matcher.is_match(name));
             files.extend(names.map(|name| parent.join(name)));
+        } else {
+            problems.push((file.to_path_buf(), format!("imports: invalid pattern {pattern:?}")));
         }
     }
     files

@@ -101,12 +101,13 @@ pub fn users_stores(sysroot: &Sysroot, environment: &Environment) -> Vec<UserSto
     all.filter(|user| !user.stores.is_empty()).collect()
 }
 
-/// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. What
-/// cannot be read is a problem of every [`GraphrootDiscovery`].
+/// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. Where a file cannot be read
+/// or understood, also that file and why: it may pin any image, and name any for sandboxes.
 #[must_use]
-pub fn sandboxes(sysroot: &Sysroot) -> Vec<Pin> {
-    let crio = Crio::read(&Files::new(sysroot), &mut Problems::default());
-    crio.map(|crio| crio.sandboxes()).unwrap_or_default()
+pub fn sandboxes(sysroot: &Sysroot) -> (Vec<Pin>, Option<(PathBuf, String)>) {
+    let mut problems = Problems::default();
+    let crio = Crio::read(&Files::new(sysroot), &mut problems);
+    (crio.map(|crio| crio.sandboxes()).unwrap_or_default(), problems.found.into_iter().next())
 }
 
 /// What CRI-O does to its store when it starts; `None` where no CRI-O is configured. What cannot be
