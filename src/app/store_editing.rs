@@ -123,22 +123,30 @@ fn objects(done: &Deleted) -> usize {
     named.max(usize::from(done.removed > 0))
 }
 
-/// Finishes what killed runs began: how many images, layers and temporary files, and what could not be
-/// finished. What is pinned by now stays.
-pub(super) fn resume(editors: &Editors, pins: &Pins) -> (usize, Vec<Problem>) {
-    let (mut resumed, mut problems) = (0, Vec::new());
+/// What came of the deletions that killed runs had begun.
+#[derive(Debug, Default)]
+pub(super) struct Resumed {
+    /// How many images, layers, containers and temporary files are deleted or mended.
+    pub(super) objects: usize,
+    /// What could not be finished.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Finishes what killed runs began. What is pinned by now stays.
+pub(super) fn resume(editors: &Editors, pins: &Pins) -> Resumed {
+    let mut resumed = Resumed::default();
     let is_pinned = |id: &str, names: &[String], digests: &[String]| !pins.of(names, digests, id).is_empty();
     for (store, result) in editors.resume(&is_pinned) {
         match result {
-            Ok(done) => resumed += objects(&done),
+            Ok(done) => resumed.objects += objects(&done),
             Err(error) => {
                 if let edit::Error::Stopped { done, .. } = &error {
-                    resumed += objects(done);
+                    resumed.objects += objects(done);
                 }
                 let root = store.root().to_string_lossy().into_owned();
-                problems.push(Problem::new(Some(root), Phase::Resume, &error));
+                resumed.problems.push(Problem::new(Some(root), Phase::Resume, &error));
             }
         }
     }
-    (resumed, problems)
+    resumed
 }

@@ -7,7 +7,7 @@ use super::recorder::{Beginning, Recorder};
 use super::request::Request;
 use super::run::CommandRun;
 use super::scan::{self, ScanResult};
-use super::store_editing;
+use super::store_editing::{self, Resumed};
 use crate::config::Via;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
@@ -97,7 +97,7 @@ impl<'a> Sweep<'a> {
         let request = self.asked.request;
         if !self.asked.changes() || self.asked.dry_run {
             let scanned = scan::scan(request, self.run.observer)?;
-            return Ok(self.planned(scanned, (0, Vec::new())));
+            return Ok(self.planned(scanned, Resumed::default()));
         }
         self.run.lock(request)?;
         store_editing::check_namespace(request)?;
@@ -105,16 +105,16 @@ impl<'a> Sweep<'a> {
         let editors = store_editing::editors(request, &scanned.scan);
         let resumed = match scanned.state.was_unreadable {
             // Nor are notes obeyed that lie beside records that cannot be read.
-            true => (0, Vec::new()),
+            true => Resumed::default(),
             false => store_editing::resume(&editors, &scanned.state.pins),
         };
-        if resumed.0 > 0 {
+        if resumed.objects > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
         }
         Ok(self.planned(scanned, resumed))
     }
 
-    fn planned(&self, scanned: ScanResult, (resumed, unfinished): (usize, Vec<Problem>)) -> SweepResult {
+    fn planned(&self, scanned: ScanResult, resumed: Resumed) -> SweepResult {
         let SweepRequest { request, wish, delete, .. } = &self.asked;
         let editors = store_editing::editors(request, &scanned.scan);
         let mut plan = store_editing::plan_leaks(&scanned.scan, wish, &editors);
@@ -129,8 +129,8 @@ impl<'a> Sweep<'a> {
             delete: *delete,
             dry_run: self.asked.changes(),
             run_id: (self.asked.changes() && !self.asked.dry_run).then(|| self.run.id.clone()),
-            resumed,
-            unfinished,
+            resumed: resumed.objects,
+            unfinished: resumed.problems,
             scanned,
             editors,
         }

@@ -74,7 +74,8 @@ fn carry_out(
 
 fn print(global: &Global, result: &GcResult) -> Result<Exit, Error> {
     // From a timer: only what happened.
-    if global.format == Format::Table && global.quiet && result.plan.outcome == OutcomeKind::NotNeeded {
+    let is_nothing = result.plan.outcome == OutcomeKind::NotNeeded && result.resumed == 0;
+    if global.format == Format::Table && global.quiet && is_nothing {
         return Ok(result.exit);
     }
     let mut document = json::gc(result);

@@ -167,7 +167,7 @@ fn only_the_chosen_image_is_finished() {
         id == target && names == [name(2)] && digests.iter().any(|digest| digest.starts_with("sha256:"))
     };
     let told = editor.resume(&keeps).unwrap_err();
-    assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == target), "{told}");
+    assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == target), "{told}");
     assert!(disk.ids().contains(&target), "it is to stay");
     assert!(editor.is_unfinished(), "told until it is whole");
     store.podman(["rmi", &name(2)]);
@@ -182,17 +182,24 @@ fn only_the_chosen_image_is_finished() {
 fn a_container_on_a_lost_image_is_told() {
     let Some(disk) = Disk::with_parents(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     // Its own top layer is there, which is all that podman looks at.
-    let target = disk.id(&name(2));
-    let notes = disk.killed(&[disk.id(&parent(2).names[0]), target.clone()]);
+    let (parent, target) = (disk.id(&parent(2).names[0]), disk.id(&name(2)));
+    let notes = disk.killed(&[parent.clone(), target.clone()]);
     disk.store.podman(["create", "--name", "came", "--network", "none", &name(2), "/x"]);
     disk.store.unmount();
     let editor = edit::with(&disk.store, Options { intents: Some(notes), ..Options::default() });
     let error = editor.resume(&|_, _, _| false).unwrap_err();
     assert!(
-        matches!(error.refusal(), Some(Refusal::UsedByContainer { name, .. }) if name == "came"),
+        matches!(error.refusal(), Some(Refusal::Lost { id, why }) if *id == target && why.contains("came")),
         "{error}"
     );
-    assert!(disk.ids().contains(&target));
+    assert!(disk.ids().contains(&target) && !disk.ids().contains(&parent), "it holds up no other");
+    for _ in 0..2 {
+        let document = disk.json(1, &["gc", "-y", "--via", "direct", "--high", "99", "--low", "98"]);
+        let errors = list(&document, "/errors");
+        assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "resume"), "{document:#}");
+        let message = text(&errors[0], "/message");
+        assert!(message.contains(&target) && message.contains("has lost a layer"), "{message}");
+    }
     disk.store.podman(["rm", "came"]);
     disk.store.unmount();
     editor.resume(&|_, _, _| false).unwrap();
@@ -212,9 +219,10 @@ fn of_two_chosen_images_one_may_be_kept() {
     store.unmount();
     let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
     let told = editor.resume(&|id, _, _| id == both[1]).unwrap_err();
-    assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == both[1]), "{told}");
+    assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == both[1]), "{told}");
     let left = disk.ids();
     assert!(!left.contains(&both[0]) && left.contains(&both[1]), "{left:?}");
+    assert!(editor.is_unfinished(), "told until it is whole");
 }
 
 #[test]
@@ -230,7 +238,7 @@ fn an_image_that_came_to_the_layer_stays() {
     assert_eq!(came.len(), 1, "{came:?}");
     let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
     let told = editor.resume(&|_, _, _| false).unwrap_err();
-    assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == came[0]), "{told}");
+    assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == came[0]), "{told}");
     assert!(disk.ids().contains(&came[0]), "it was never chosen");
 }
 
@@ -327,7 +335,7 @@ fn one_note_that_cannot_be_finished_holds_up_no_other() {
     let editor = edit::with(store, options);
     for _ in 0..2 {
         let told = editor.resume(&|id, _, _| id == kept).unwrap_err();
-        assert!(matches!(told.refusal(), Some(Refusal::Lost { id }) if *id == kept), "{told}");
+        assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == kept), "{told}");
         assert!(disk.ids().contains(&kept));
         assert!(count(&layers) < before);
         assert_eq!(count(notes.path()), 1);
@@ -379,7 +387,7 @@ fn nothing_is_finished_before_the_answer() {
     std::fs::remove_file(&database).unwrap();
     let _ = std::fs::rename(database.with_extension("db.away"), &database);
     let yes = gc(":", "y");
-    assert!(yes.stdout.contains("finished an interrupted run"), "{yes:?}");
+    assert!(yes.stdout.contains("Finished an interrupted run"), "{yes:?}");
     assert!(!is_there(), "{yes:?}");
     let none = gc(":", "");
     assert!(!none.stdout.contains("[y/N]"), "{none:?}");

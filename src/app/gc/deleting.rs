@@ -14,6 +14,7 @@ use crate::app::via::Deleter;
 use crate::config::Via;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images, untag};
+use crate::model::OutcomeKind;
 use crate::model::display::two_decimals;
 use crate::model::plan::{Phase, Plan};
 use crate::policy::kubelet::CollectorReport;
@@ -24,7 +25,7 @@ use crate::sys::stop::is_asked;
 impl Gc<'_> {
     /// Carries out what was planned, and records it.
     pub(super) fn carry_out(&self, deleter: &mut Deleter, planned: Planned) -> Result<GcResult, Error> {
-        let Planned { result, scanned, config, containers, barred, .. } = &planned;
+        let Planned { result, scanned, config, containers, barred, resumed, .. } = &planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         if let Some((_, plan)) = containers {
             context.releases(&scanned.scan.inventory, plan);
@@ -57,6 +58,10 @@ impl Gc<'_> {
             plan.precede(first);
         }
         refuse_part(&mut plan, barred.as_deref());
+        if !resumed.problems.is_empty() {
+            plan.problems.extend(resumed.problems.iter().cloned());
+            plan.outcome = OutcomeKind::Failed;
+        }
         by_hand::advise(&mut plan, self.asked.request, config, &scan);
         let outcome = run.finish(plan, before);
         let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed;

@@ -20,14 +20,13 @@ use super::rm::Requested;
 use super::run::CommandRun;
 use super::scan::ScanResult;
 use super::state::{Purpose, State, pins_now, read_clocks};
-use super::store_editing;
+use super::store_editing::{self, Resumed};
 use super::via::Deleter;
 use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
 use crate::model::Finding;
-use crate::model::display::count;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind};
 use crate::model::refs::Refs;
@@ -68,6 +67,8 @@ pub struct GcResult {
     pub outside: Vec<Outside>,
     pub at: Timestamp,
     pub exit: Exit,
+    /// How much of what killed runs had begun was finished first: images, layers, containers and temporary files.
+    pub resumed: usize,
 }
 
 /// What a run will do, and all that it takes.
@@ -85,6 +86,7 @@ pub struct Planned {
     leaks: Option<LeakPlan>,
     /// Why no leak may be deleted.
     barred: Option<String>,
+    resumed: Resumed,
 }
 
 /// One run of `gc` or `rm`.
@@ -100,8 +102,8 @@ pub struct Gc<'a> {
     /// What went wrong when filesystems were synchronised before the first measurement; `None`: that was not
     /// done yet.
     sync_findings: Option<Vec<Finding>>,
-    /// An interrupted run was finished after the answer.
-    resumed: bool,
+    /// See [`GcResult::resumed`].
+    resumed: usize,
 }
 
 impl<'a> Gc<'a> {
@@ -113,7 +115,7 @@ impl<'a> Gc<'a> {
             kubelet: None,
             deleter: None,
             sync_findings: None,
-            resumed: false,
+            resumed: 0,
         }
     }
 
@@ -143,8 +145,9 @@ impl<'a> Gc<'a> {
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
-        if !was_locked && resumed(self.asked.request, &planned.editors) {
-            self.resumed = true;
+        let objects = if was_locked { 0 } else { resumed(self.asked.request, &planned.editors).objects };
+        self.resumed += objects;
+        if objects > 0 {
             return Err(PreconditionError::stale("an interrupted run was finished first").into());
         }
         let mut deleter = self.take_deleter()?;
@@ -195,12 +198,13 @@ impl<'a> Gc<'a> {
             outside: Vec::new(),
             at: Timestamp::now(),
             exit: Exit::Done,
+            resumed: self.resumed,
         }
     }
 
     /// Whether it has finished an interrupted run, which deletes.
     pub fn has_resumed(&self) -> bool {
-        self.resumed
+        self.resumed > 0
     }
 
     fn check(&mut self) -> Result<(), Error> {
@@ -355,22 +359,15 @@ fn refuse_part(plan: &mut Plan, why: Option<&str>) {
     });
 }
 
-/// Finishes what killed runs began, whoever deletes images now; whether there was anything.
-fn resumed(request: &Request, editors: &Editors) -> bool {
+/// Finishes what killed runs began, whoever deletes images now.
+fn resumed(request: &Request, editors: &Editors) -> Resumed {
     if store_editing::check_namespace(request).is_err() {
-        return false;
+        return Resumed::default();
     }
     // A person may have pinned something while being asked.
     let Some(pins) = pins_now(request) else {
         tracing::warn!("the keep-list cannot be read, so an interrupted run is not finished now");
-        return false;
+        return Resumed::default();
     };
-    let (resumed, problems) = store_editing::resume(editors, &pins);
-    if resumed > 0 {
-        tracing::warn!("finished an interrupted run: {}", count(resumed, "object", "objects"));
-    }
-    for problem in problems {
-        tracing::warn!("an interrupted run could not be finished: {}", problem.message);
-    }
-    resumed > 0
+    store_editing::resume(editors, &pins)
 }

@@ -12,7 +12,7 @@ use crate::app::protect::labels_for;
 use crate::app::rm::{self, Requested};
 use crate::app::scan::{self, Also, ScanResult};
 use crate::app::state::Purpose;
-use crate::app::store_editing;
+use crate::app::store_editing::{self, Resumed};
 use crate::app::via::Deleter;
 use crate::config::Via;
 use crate::execute::editors::{Editors, ReserveFiles};
@@ -32,6 +32,8 @@ const UNFINISHED: &str =
 impl Gc<'_> {
     pub(super) fn make_plan(&mut self, deleter: &mut Deleter) -> Result<Planned, Error> {
         let mut planned = self.gather(deleter)?;
+        self.resumed += planned.resumed.objects;
+        planned.result.resumed = self.resumed;
         self.plan_all(&mut planned, deleter)?;
         let Planned { result, is_unfinished, scanned, editors, leaks, config, .. } = &mut planned;
         let plan = &mut result.plan;
@@ -61,8 +63,8 @@ impl Gc<'_> {
     }
 
     /// Scans. Where the run is locked already, deletions that a killed run has begun are finished then, and it
-    /// scans again; the last: that was so.
-    fn scan_and_resume(&self, deleter: &Deleter) -> Result<(ScanResult, Editors, bool), Error> {
+    /// scans again.
+    fn scan_and_resume(&self, deleter: &Deleter) -> Result<(ScanResult, Editors, Resumed), Error> {
         let request = self.asked.request;
         let scanned = self.scan()?;
         self.check_records(&scanned)?;
@@ -74,16 +76,18 @@ impl Gc<'_> {
             store_editing::check(owners, &scanned, &editors)?;
         }
         // Where somebody is asked, not before the answer.
-        if self.command_run.is_locked() && resumed(request, &editors) {
-            return Ok((self.scan()?, editors, true));
-        }
-        Ok((scanned, editors, false))
+        let resumed = match self.command_run.is_locked() {
+            true => resumed(request, &editors),
+            false => Resumed::default(),
+        };
+        let scanned = if resumed.objects > 0 { self.scan()? } else { scanned };
+        Ok((scanned, editors, resumed))
     }
 
     /// What a plan is made from.
     fn gather(&self, deleter: &Deleter) -> Result<Planned, Error> {
         let GcRequest { request, selection, .. } = &self.asked;
-        let (scanned, editors, has_resumed) = self.scan_and_resume(deleter)?;
+        let (scanned, editors, resumed) = self.scan_and_resume(deleter)?;
         let mut config = self.asked.config.clone();
         if self.asked.leaves_out_images() {
             // Nothing starts, so nothing is deleted.
@@ -103,7 +107,7 @@ impl Gc<'_> {
         let named = match selection {
             Selection::Gc { .. } => Requested::default(),
             Selection::Rm { references, all_tags } => {
-                rm::named(&scanned.scan, references, *all_tags).map_err(|error| match has_resumed {
+                rm::named(&scanned.scan, references, *all_tags).map_err(|error| match resumed.objects > 0 {
                     true => error.hint(
                         "the interrupted deletion that was finished first may have been of that: see `layersweep \
                          history`",
@@ -134,6 +138,7 @@ impl Gc<'_> {
             containers,
             leaks,
             barred,
+            resumed,
         })
     }
 

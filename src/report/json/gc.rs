@@ -33,6 +33,8 @@ pub struct GcDoc {
     pub policy: String,
     /// `cri` or `direct`; `auto` if the run was refused before that was known.
     pub via: String,
+    /// How many images, layers, containers and temporary files that killed runs had begun to delete were finished first.
+    pub resumed: usize,
     /// What made it act.
     pub trigger: Trigger,
     /// Percent used before, of the filesystem that was short of space (else of the first).
@@ -209,6 +211,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         dry_run: result.dry_run,
         policy: result.policy.map_or("", PolicyKind::as_str).to_owned(),
         via: result.via.as_str().to_owned(),
+        resumed: result.resumed,
         trigger: plan.trigger,
         usage_before_percent: usage.as_ref().and_then(|one| one.usage_before_percent),
         usage_after_percent: usage.as_ref().and_then(|one| one.usage_after_percent),

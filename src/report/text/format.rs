@@ -127,6 +127,14 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// What of killed runs was finished first, as a line; empty where that is nothing.
+pub fn resumed(objects: usize) -> String {
+    match objects {
+        0 => String::new(),
+        _ => format!("Finished an interrupted run: {}.\n", display::count(objects, "object", "objects")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

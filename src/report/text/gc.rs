@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{DIFFERS, bytes, measured, name_or_id, names, percent, safe, short_id, signed_bytes};
+use super::format::{
+    DIFFERS, bytes, measured, name_or_id, names, percent, resumed, safe, short_id, signed_bytes,
+};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
@@ -17,7 +19,7 @@ use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
-    let mut out = String::new();
+    let mut out = resumed(document.resumed);
     for comparison in &document.comparison {
         out.push_str(&side_by_side::side_by_side(document, comparison));
     }
@@ -304,8 +306,9 @@ fn ending(document: &GcDoc) -> String {
         more => format!(", and {} of other garbage", bytes(more)),
     };
     match document.outcome {
+        OutcomeKind::NotNeeded if document.resumed > 0 => "Nothing more was deleted.\n".into(),
         OutcomeKind::NotNeeded => "Nothing was deleted.\n".into(),
-        OutcomeKind::Refused => "Refused: nothing was deleted.\n".into(),
+        OutcomeKind::Refused if document.deleted.is_empty() => "Refused: nothing was deleted.\n".into(),
         outcome => format!(
             "{}: {images} deleted, {} ({} predicted){byproduct}{}; {used} used{inodes} now.\n",
             words(document, outcome),
@@ -340,6 +343,7 @@ fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
         (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",
         (_, OutcomeKind::Reached) => "Low threshold reached",
         (_, OutcomeKind::NotReached) => "Low threshold NOT reached",
+        (_, OutcomeKind::Refused) => "REFUSED in part",
         _ => "FAILED",
     }
 }

@@ -1,6 +1,6 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
-use super::format::{DIFFERS, age_of, bytes, measured, safe, short_id, signed_bytes, wrapped};
+use super::format::{DIFFERS, age_of, bytes, measured, resumed, safe, short_id, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::OutcomeKind;
@@ -11,13 +11,7 @@ use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
 pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     let acts = document.delete || !document.repair.is_empty();
     let planned = document.dry_run || document.outcome == OutcomeKind::Reported || !acts;
-    let mut out = String::new();
-    if document.resumed > 0 {
-        out.push_str(&format!(
-            "Finished an interrupted run: {}.\n",
-            count(document.resumed, "object", "objects")
-        ));
-    }
+    let mut out = resumed(document.resumed);
     if planned {
         out.push_str(&plan(document, screen));
     } else {

@@ -48,6 +48,7 @@ fn kept(name: &str, rule: &'static str) -> KeptDoc {
 fn document() -> GcDoc {
     GcDoc {
         header: Header { schema_version: SCHEMA_VERSION, kind: "gc", generated_at: Timestamp::UNIX_EPOCH },
+        resumed: 0,
         run_id: "r".into(),
         dry_run: false,
         policy: "exact".into(),

@@ -274,11 +274,14 @@ pub enum Refusal {
     /// The disk is full, and what the image holds alone is too little to begin with.
     #[error("its own layers hold less than the {} that its deletion has to free first on this full disk", size(*bytes))]
     MakesNoRoom { bytes: u64 },
-    /// A killed run had begun to delete it, and it was pinned, or came, since.
-    #[error("image {id} is kept, and has lost a layer: remove it and pull it again")]
+    /// A killed run had begun to delete it, and it stays.
+    #[error(
+        "image {id} has lost a layer in a killed deletion, and is kept: {why}; remove it and pull it again"
+    )]
     Lost {
-        /// Its id.
+        /// Its id; those of several, separated by commas.
         id: String,
+        why: String,
     },
     /// It has a record (again).
     #[error("{id} has a record now")]

@@ -312,10 +312,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Removes the empty directories: no record is left that they are needed for.
+    /// Removes the empty directories of layers that have no record any more. Others stay: the sign of what is lost.
     pub(super) fn remove_quarantined(&mut self) {
         for (place, name) in std::mem::take(&mut self.first_room.quarantined) {
-            if let Some(layers) = &self.places[place].layers {
+            let is_needed = |(begins, _)| !matches!(self.lost_layer(begins), Ok(None));
+            if let Some(layers) = &self.places[place].layers
+                && !ids_of(&name).is_some_and(is_needed)
+            {
                 layers.remove_empty(&name);
             }
         }

@@ -145,7 +145,7 @@ impl ReserveFile {
         self.bytes.saturating_mul(PART_OF_FREE)
     }
 
-    /// Whether they are, and an inode is free. That says nothing of deletions, which need less ([`super::room`]).
+    /// Whether they are, and an inode is free. That says nothing of deletions, which need less (`room`).
     ///
     /// # Errors
     /// When the filesystem cannot be asked.

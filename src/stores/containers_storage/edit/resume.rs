@@ -152,16 +152,13 @@ impl Session<'_> {
         let lost = self.lost_layers(intent, identities)?;
         let mut on_lost = self.images_on(&lost);
         on_lost.retain(|image| there.contains(&&image.id));
-        let stays = match self.delete_lost_images(&on_lost, is_kept) {
-            Err(Error::Refused(refusal)) => {
-                tracing::info!(%refusal, "cannot finish the killed deletion of an image");
-                on_lost.first().map(|image| Refusal::Lost { id: image.id.clone() })
-            }
-            Err(error) => return Err(error),
-            Ok(stays) => stays,
-        };
+        let stays = self.delete_lost_images(&on_lost, is_kept)?;
         self.finish_noted(intent, identities, &there, &gone)?;
-        stays.map_or(Ok(()), |refusal| Err(refusal.into()))
+        let Some(refusal) = stays else { return Ok(()) };
+        // Where others were deleted, the note of that may have taken its place.
+        self.intent = None;
+        self.editor.note_intent(intent, identities.to_vec());
+        Err(refusal.into())
     }
 
     /// What a note says of images and a container whose records are gone.
@@ -259,24 +256,16 @@ impl Session<'_> {
         let images = self.images_on(std::slice::from_ref(&lost));
         if images.is_empty() {
             self.delete_lost_layers(&lost, group)?;
-            // Else its directory is the only sign of what is left.
-            if self.records.layer(&lost).is_none() {
-                self.remove_quarantined();
-            }
+            self.remove_quarantined();
             return Ok(());
         }
         // Others may have come to the layer.
         let is_kept = |id: &str, names: &[String], digests: &[String]| {
             !is_in_group(group, id) || is_kept(id, names, digests)
         };
-        match self.delete_lost_images(&images, &is_kept)? {
-            // Its directory stays as the sign, so that this is told until somebody has pulled the image again.
-            Some(stays) => Err(stays.into()),
-            None => {
-                self.remove_quarantined();
-                Ok(())
-            }
-        }
+        let stays = self.delete_lost_images(&images, &is_kept)?;
+        self.remove_quarantined();
+        stays.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
     /// The layers of a killed deletion that have their records, and no longer the directories that they had.
@@ -290,7 +279,7 @@ impl Session<'_> {
         Ok(lost)
     }
 
-    /// Deletes those images that may go of some that have lost a layer; tells one that is kept, which no tool can use.
+    /// Deletes those images that may go of some that have lost a layer; tells those that stay, which no tool can use.
     ///
     /// # Errors
     /// Those of [`Self::delete_images`].
@@ -301,17 +290,35 @@ impl Session<'_> {
     ) -> Result<Option<Refusal>, Error> {
         let (kept, goes): (Vec<_>, Vec<_>) =
             images.iter().partition(|image| is_kept(&image.id, &image.names, &image.digests));
+        let mut why = "it was pinned, or came, since".to_owned();
+        let mut stay: Vec<_> = kept.into_iter().map(|image| image.id.clone()).collect();
         let planned = |image: &&ImageRecord| PlannedImage { id: image.id.clone(), names: None };
         let planned: Vec<_> = goes.iter().map(planned).collect();
-        if !planned.is_empty() {
-            self.delete_images(&planned)?;
+        // One that is in use holds up no other.
+        if !planned.is_empty() && self.refuses_lost(&planned)?.is_some() {
+            for one in planned {
+                if let Some(refusal) = self.refuses_lost(std::slice::from_ref(&one))? {
+                    why = refusal.to_string();
+                    stay.push(one.id);
+                }
+            }
         }
-        Ok(kept.first().map(|image| Refusal::Lost { id: image.id.clone() }))
+        Ok((!stay.is_empty()).then(|| Refusal::Lost { id: stay.join(", "), why }))
+    }
+
+    /// Deletes them, unless that is refused: then nothing was changed.
+    fn refuses_lost(&mut self, planned: &[PlannedImage]) -> Result<Option<Refusal>, Error> {
+        match self.delete_images(planned) {
+            Err(Error::Refused(refusal)) if !matches!(refusal, Refusal::MakesNoRoom { .. }) => {
+                Ok(Some(refusal))
+            }
+            other => other.map(|()| None),
+        }
     }
 
     /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again
     /// meanwhile, maybe into an imagestore.
-    fn lost_layer(&self, begins: &str) -> Result<Option<String>, Error> {
+    pub(super) fn lost_layer(&self, begins: &str) -> Result<Option<String>, Error> {
         let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins));
         let Some(id) = id else { return Ok(None) };
         Ok((!self.has_directory(id)?).then(|| id.clone()))

@@ -43,7 +43,7 @@ pub(super) struct Session<'e> {
     trashes: Vec<PlaceTrash>,
     pub(super) evidence: Evidence,
     /// With what tells its layers, as they were before the first change.
-    intent: Option<(Intent, Vec<LayerIdentity>)>,
+    pub(super) intent: Option<(Intent, Vec<LayerIdentity>)>,
     /// A record file was written.
     has_saved: bool,
     pub(super) first_room: FirstRoom,
