@@ -25,6 +25,7 @@ use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, ExternalFacts, FullFilesystem, Input, Task};
+use crate::stores::containers_storage::edit::Editor;
 use crate::stores::{self, Scan};
 
 /// The records, and the configuration beside them.
@@ -202,7 +203,7 @@ fn full_filesystems(request: &Request, config: &Config, scan: &Scan) -> Vec<Full
     if scan.sysroot.is_foreign() || !is_direct {
         return Vec::new();
     }
-    store_editing::editors(request, scan).full_filesystems_for_images(&scan.inventory)
+    store_editing::editors(request, scan).full_filesystems(&scan.inventory, Editor::empties_layers_first)
 }
 
 fn ages_of(age: &ImageAge) -> Ages {

@@ -88,7 +88,8 @@ pub(super) fn leaks(
         Selection::Rm { .. } => false,
     };
     let inventory = &scanned.scan.inventory;
-    let full = if all || via != Via::Direct { Vec::new() } else { editors.full_filesystems(inventory) };
+    let full =
+        if all || via != Via::Direct { Vec::new() } else { editors.full_filesystems(inventory, |_| true) };
     if !all && full.is_empty() {
         return Ok(None);
     }

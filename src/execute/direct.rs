@@ -10,7 +10,7 @@ use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
 use crate::model::plan::TargetKind;
 use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
 use crate::policy::{ExternalFacts, FullFilesystem};
-use crate::stores::containers_storage::edit::PlannedImage;
+use crate::stores::containers_storage::edit::{Editor, PlannedImage};
 
 /// The remover that edits the store.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Remover for DirectRemover<'_> {
     }
 
     fn full_filesystems(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
-        self.editors.full_filesystems_for_images(inventory)
+        self.editors.full_filesystems(inventory, Editor::empties_layers_first)
     }
 
     fn remove(&mut self, inventory: &Inventory, at: ImageIx, along: &[ImageIx]) -> RemovalAnswer {

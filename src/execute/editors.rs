@@ -148,19 +148,13 @@ impl Editors {
         self.reserve_files.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 
-    /// The filesystems where no deletion can begin, by editable store.
+    /// The filesystems where no deletion can begin, by store: of the editable stores those of which `of` holds.
     #[must_use]
-    pub fn full_filesystems(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
-        self.full(inventory, |_| true)
-    }
-
-    /// Of these, those where the first image of the store can free what is needed itself.
-    #[must_use]
-    pub fn full_filesystems_for_images(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
-        self.full(inventory, Editor::empties_layers_first)
-    }
-
-    fn full(&self, inventory: &Inventory, of: impl Fn(&Editor) -> bool) -> Vec<FullFilesystem> {
+    pub fn full_filesystems(
+        &self,
+        inventory: &Inventory,
+        of: impl Fn(&Editor) -> bool,
+    ) -> Vec<FullFilesystem> {
         let stores = inventory.stores.iter().enumerate();
         let editors = stores.filter_map(|(at, store)| Some((StoreIx::from(at), self.store(store).ok()?)));
         let editors = editors.filter(|(_, editor)| of(editor));

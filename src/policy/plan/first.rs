@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::first_deletions::FirstDeletions;
+use super::first_deletions::filesystem_of_layers;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::{bytes, short_id};
 use crate::model::plan::{Cause, Failure, FilesystemPlan, PassEnd, Phase, Step, Target};
@@ -15,7 +15,7 @@ use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, Measured};
 use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
-use crate::policy::input::{FullFilesystem, Input};
+use crate::policy::input::FullFilesystem;
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
 
@@ -297,23 +297,4 @@ impl Planner<'_> {
         self.problems.push(Problem { filesystem: Some(filesystem), ..problem });
         true
     }
-}
-
-/// The stores of a plan in which no deletion can begin: of each the first full filesystem that has layers of its
-/// images, with their records.
-pub(super) fn first_deletions(input: &Input<'_>) -> FirstDeletions {
-    let with_layers = |one: &&FullFilesystem| {
-        let images = input.inventory.images.iter().enumerate().filter(|(_, image)| image.store == one.store);
-        images.map(|(at, _)| filesystem_of_layers(input, at.into())).any(|at| at == one.filesystem)
-    };
-    FirstDeletions::new(input.full.iter().filter(|one| with_layers(one)).copied())
-}
-
-/// An imagestore may be on another filesystem than its graphroot.
-fn filesystem_of_layers(input: &Input<'_>, image: ImageIx) -> FilesystemIx {
-    let inventory = input.inventory;
-    let store = inventory[image].store;
-    let mut reached = input.refs.reach(Root::Image(image)).iter().map(|node| &inventory[*node]);
-    let layer = reached.find(|node| node.store == store && node.kind == NodeKind::Layer);
-    layer.map_or(inventory[store].filesystem, |layer| layer.filesystem)
 }

@@ -1,10 +1,11 @@
 //! How far each store of a full disk is with its first deletion. Which images make the room is chosen in `first`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::model::plan::Failure;
-use crate::model::{FilesystemIx, ImageIx, StoreIx};
-use crate::policy::input::FullFilesystem;
+use crate::model::refs::Root;
+use crate::model::{FilesystemIx, ImageIx, NodeKind, StoreIx};
+use crate::policy::input::{FullFilesystem, Input};
 
 /// The stores in which no deletion can begin as long as the first has not freed what is needed.
 ///
@@ -22,7 +23,7 @@ use crate::policy::input::FullFilesystem;
 /// once its store is Free.
 #[derive(Debug, Default)]
 pub(super) struct FirstDeletions {
-    stores: Vec<FirstDeletion>,
+    stores: BTreeMap<StoreIx, FirstDeletion>,
     /// Deleted along with the last image; each still gets its own step.
     pub(super) went_along: VecDeque<ImageIx>,
 }
@@ -47,59 +48,61 @@ enum State {
     Barred,
 }
 
+impl FirstDeletion {
+    fn of(full: FullFilesystem) -> Self {
+        Self { full, state: State::Unjudged, waiting: Vec::new() }
+    }
+}
+
 impl FirstDeletions {
-    pub(super) fn new(full: impl Iterator<Item = FullFilesystem>) -> Self {
+    /// Of each store the first full filesystem counts that has layers of its images, with their records.
+    pub(super) fn new(input: &Input<'_>) -> Self {
+        let with_layers = |one: &&FullFilesystem| {
+            let images =
+                input.inventory.images.iter().enumerate().filter(|(_, image)| image.store == one.store);
+            images.map(|(at, _)| filesystem_of_layers(input, at.into())).any(|at| at == one.filesystem)
+        };
+        Self::of(input.full.iter().filter(|one| with_layers(one)).copied())
+    }
+
+    fn of(full: impl Iterator<Item = FullFilesystem>) -> Self {
         let mut all = Self::default();
-        full.for_each(|full| all.add(full));
-        all
-    }
-
-    /// One filesystem a store: the first.
-    fn add(&mut self, full: FullFilesystem) {
-        if self.stores.iter().all(|one| one.full.store != full.store) {
-            self.stores.push(FirstDeletion { full, state: State::Unjudged, waiting: Vec::new() });
+        for full in full {
+            all.stores.entry(full.store).or_insert(FirstDeletion::of(full));
         }
-    }
-
-    fn find(&self, store: StoreIx) -> Option<&FirstDeletion> {
-        self.stores.iter().find(|one| one.full.store == store)
-    }
-
-    fn find_mut(&mut self, store: StoreIx) -> Option<&mut FirstDeletion> {
-        self.stores.iter_mut().find(|one| one.full.store == store)
+        all
     }
 
     /// The stores for which it has to be chosen what makes the room.
     pub(super) fn unjudged(&self) -> Vec<FullFilesystem> {
-        let unjudged = self.stores.iter().filter(|one| one.state == State::Unjudged);
+        let unjudged = self.stores.values().filter(|one| one.state == State::Unjudged);
         unjudged.map(|one| one.full).collect()
     }
 
     /// The images that make the room in a store, and what has to be freed.
     pub(super) fn makes_room(&self, store: StoreIx) -> Option<(FullFilesystem, &[ImageIx])> {
-        let FirstDeletion { full, state: State::MakesRoom(images), .. } = self.find(store)? else {
-            return None;
-        };
-        Some((*full, images))
+        let one = self.stores.get(&store)?;
+        if let State::MakesRoom(images) = &one.state { Some((one.full, images)) } else { None }
     }
 
     /// Whether this image makes room, alone or with others.
     pub(super) fn is_chosen(&self, image: ImageIx) -> bool {
         let has =
             |one: &FirstDeletion| matches!(&one.state, State::MakesRoom(images) if images.contains(&image));
-        self.stores.iter().any(has)
+        self.stores.values().any(has)
     }
 
     /// Which images make the room was chosen; `Err`: why none do.
     pub(super) fn judged(&mut self, store: StoreIx, chosen: Result<Vec<ImageIx>, String>) {
-        if let Some(one) = self.find_mut(store).filter(|one| one.state == State::Unjudged) {
+        if let Some(one) = self.stores.get_mut(&store).filter(|one| one.state == State::Unjudged) {
             one.state = chosen.map_or_else(State::Impossible, State::MakesRoom);
         }
     }
 
-    /// An image was not deleted, or not by us: one that was to make room, or that shares layers with those that were.
+    /// An image was not deleted, or not by us: one that was to make room, or that shares layers with those that were. Or
+    /// no image goes by space any more, which may have been why it was chosen.
     pub(super) fn stayed(&mut self) {
-        for one in self.stores.iter_mut().filter(|one| matches!(one.state, State::MakesRoom(_))) {
+        for one in self.stores.values_mut().filter(|one| matches!(one.state, State::MakesRoom(_))) {
             one.state = State::Unjudged;
         }
     }
@@ -108,17 +111,15 @@ impl FirstDeletions {
     /// none was known to be needed, it may have enough together with others.
     pub(super) fn made_no_room(&mut self, full: FullFilesystem, image: ImageIx, why: &Failure) -> bool {
         self.stayed();
-        let Some(one) = self.find_mut(full.store) else {
-            self.add(full);
-            return false;
-        };
-        one.waiting.push((image, why.clone()));
-        true
+        let is_known = self.stores.contains_key(&full.store);
+        let one = self.stores.entry(full.store).or_insert(FirstDeletion::of(full));
+        one.waiting.extend(is_known.then(|| (image, why.clone())));
+        is_known
     }
 
     /// A deletion is wanted in this store: where none can begin it is barred; on which filesystem, and why.
     pub(super) fn bar(&mut self, store: StoreIx) -> Option<(FilesystemIx, String)> {
-        let one = self.find_mut(store)?;
+        let one = self.stores.get_mut(&store)?;
         let State::Impossible(why) = &mut one.state else { return None };
         let why = std::mem::take(why);
         one.state = State::Barred;
@@ -129,20 +130,34 @@ impl FirstDeletions {
     /// none, and these images have waited for it.
     pub(super) fn removed(&mut self, on: FilesystemIx, along: Vec<ImageIx>) -> Option<Vec<ImageIx>> {
         self.went_along.extend(along);
-        let is_free = |one: &mut FirstDeletion| one.full.filesystem == on && one.state != State::Barred;
-        let free: Vec<_> = self.stores.extract_if(.., is_free).collect();
-        let waited = free.iter().flat_map(|one| &one.waiting).map(|(image, _)| *image);
-        (!free.is_empty()).then(|| waited.collect())
+        let mut waited: Option<Vec<_>> = None;
+        self.stores.retain(|_, one| {
+            let is_free = one.full.filesystem == on && one.state != State::Barred;
+            if is_free {
+                waited.get_or_insert_default().extend(one.waiting.iter().map(|(image, _)| *image));
+            }
+            !is_free
+        });
+        waited
     }
 
     pub(super) fn is_barred(&self) -> bool {
-        self.stores.iter().any(|one| one.state == State::Barred)
+        self.stores.values().any(|one| one.state == State::Barred)
     }
 
     /// An image that waits at the end, for room that nothing made.
     pub(super) fn still_waits(&self) -> Option<&(ImageIx, Failure)> {
-        self.stores.iter().rev().find_map(|one| one.waiting.last())
+        self.stores.values().rev().find_map(|one| one.waiting.last())
     }
+}
+
+/// An imagestore may be on another filesystem than its graphroot.
+pub(super) fn filesystem_of_layers(input: &Input<'_>, image: ImageIx) -> FilesystemIx {
+    let inventory = input.inventory;
+    let store = inventory[image].store;
+    let mut reached = input.refs.reach(Root::Image(image)).iter().map(|node| &inventory[*node]);
+    let layer = reached.find(|node| node.store == store && node.kind == NodeKind::Layer);
+    layer.map_or(inventory[store].filesystem, |layer| layer.filesystem)
 }
 
 #[cfg(test)]
@@ -157,7 +172,7 @@ mod tests {
 
     /// Store 0, whose filesystem is 1, in a state that it comes to by the transitions.
     fn in_state(state: &str) -> FirstDeletions {
-        let mut all = FirstDeletions::new(std::iter::once(full(0, 1)).filter(|_| state != "Free"));
+        let mut all = FirstDeletions::of(std::iter::once(full(0, 1)).filter(|_| state != "Free"));
         match state {
             "MakesRoom" => all.judged(0.into(), Ok(vec![3.into()])),
             "Impossible" | "Barred" => all.judged(0.into(), Err("too little".into())),
@@ -171,7 +186,7 @@ mod tests {
     }
 
     fn state_of(all: &FirstDeletions) -> &'static str {
-        match all.find(0.into()).map(|one| &one.state) {
+        match all.stores.get(&0.into()).map(|one| &one.state) {
             None => "Free",
             Some(State::Unjudged) => "Unjudged",
             Some(State::MakesRoom(_)) => "MakesRoom",
@@ -221,7 +236,7 @@ mod tests {
     #[test]
     fn what_waits_is_tried_again() {
         let why = Failure::from("too little");
-        let mut all = FirstDeletions::new([full(0, 1), full(0, 0), full(1, 1)].into_iter());
+        let mut all = FirstDeletions::of([full(0, 1), full(0, 0), full(1, 1)].into_iter());
         assert_eq!(all.unjudged(), [full(0, 1), full(1, 1)], "one a store");
         all.judged(0.into(), Ok(vec![3.into()]));
         assert!(all.made_no_room(full(0, 1), 7.into(), &why));

@@ -114,7 +114,7 @@ impl<'a> Planner<'a> {
             problems: Vec::new(),
             filesystems,
             age: false,
-            first: first::first_deletions(&input),
+            first: FirstDeletions::new(&input),
         }
     }
 
