@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::read::Artifact;
-use crate::model::reference::{bare_id, may_be};
+use crate::model::reference::may_be;
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
 use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
 use crate::stores::containers_storage::places::StorePlaces;
@@ -33,7 +33,8 @@ impl VolumeUse {
     pub(crate) fn means_one_of(&self, digest: &str, names: &[String]) -> bool {
         let Some(reference) = &self.reference else { return true };
         // Podman takes the start of a digest for it.
-        may_be(reference, bare_id(digest), names, &[digest.to_owned()])
+        let hex = digest.rsplit(':').next().unwrap_or(digest);
+        may_be(reference, hex, names, &[digest.to_owned()])
     }
 }
 
