@@ -113,8 +113,13 @@ pub fn may_mean(wanted: &str, names: &[String], digests: &[String]) -> bool {
 pub fn may_be(reference: &str, id: &str, names: &[String], digests: &[String]) -> bool {
     let stored = reference.strip_prefix("containers-storage:");
     let reference = stored.map_or(reference, |name| name.rsplit_once(']').map_or(name, |(_, name)| name));
-    let digest = split_digest(reference).1.unwrap_or(reference);
+    let (name, digest) = split_digest(reference);
+    let digest = digest.unwrap_or(reference);
+    // `podman` is `quay.io/podman/stable` (the short names that containers-common ships).
+    let may_be_alias_of =
+        |full: &String| split_digest(full).0.split('/').any(|part| part == split_tag(name).0);
     means_id(reference, id, 1)
+        || names.iter().any(may_be_alias_of)
         || digests.iter().any(|have| have == digest)
         || names.iter().any(|name| means_name(reference, name))
         || may_mean(reference, names, digests)
@@ -238,6 +243,9 @@ mod tests {
             ("localhost/x@sha256:cc", false, false),
             ("containers-storage:localhost/x:latest", true, false),
             ("containers-storage:[overlay@/a+/b]localhost/x@sha256:aa", true, false),
+            // Perhaps an alias.
+            ("library", true, false),
+            ("library:3", true, false),
             ("", false, false),
         ] {
             let found =
