@@ -575,12 +575,6 @@ impl Plan {
         self.problems.push(Problem::new(None, phase, message));
     }
 
-    /// Whether something could not be deleted for want of room to write.
-    #[must_use]
-    pub fn lacks_space(&self) -> bool {
-        self.problems.iter().any(|problem| problem.no_space)
-    }
-
     /// Puts the steps of `first` before these; the rest of it is added behind.
     pub fn precede(&mut self, mut first: Self) {
         std::mem::swap(&mut self.steps, &mut first.steps);

@@ -283,9 +283,12 @@ fn on_a_full_disk_containers_go_after_the_first_image() {
     let gone = down.pod(GONE, "gone", 1, "stopped");
     down.store.unmount();
     support::reserve_file::fill_to_the_last_byte(&down.loopfs);
-    let real = down.json(0, &["gc", "-y", "--via", "direct", "--high", "99", "--low", "98"]);
+    let words = ["gc", "-y", "--via", "direct", "--high", "99", "--low", "98"];
+    let dry = down.json(0, &[&words[..], &["--dry-run"]].concat());
+    let real = down.json(0, &words);
     assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
     assert!(list(&real, "/errors").is_empty(), "{real:#}");
+    assert_eq!(ids(&real), ids(&dry), "{real:#}");
     let went = ids(&real);
     assert!([&gone.containers[0], &gone.sandbox].iter().all(|id| went.contains(&id.as_str())), "{real:#}");
     assert!(!deleted(&real).is_empty(), "{real:#}");

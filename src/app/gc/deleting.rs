@@ -25,9 +25,9 @@ use crate::sys::stop::is_asked;
 impl Gc<'_> {
     /// Carries out what was planned, and records it.
     pub(super) fn carry_out(&self, deleter: &mut Deleter, planned: Planned) -> Result<GcResult, Error> {
-        let Planned { result, scanned, config, containers, barred, resumed, .. } = &planned;
+        let Planned { result, scanned, config, containers, containers_last, barred, resumed, .. } = &planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
-        if let Some((_, plan)) = containers {
+        if let Some((_, plan)) = containers.as_ref().filter(|_| !containers_last) {
             context.releases(&scanned.scan.inventory, plan);
         }
         let mut scan = Cow::Borrowed(&scanned.scan);
@@ -87,7 +87,7 @@ impl Gc<'_> {
     }
 
     /// Deletes leaks first, then containers and logs, all of which is added to `before_images`, then images, and
-    /// names last: for those a full disk has to have room already.
+    /// names last: for those a full disk has to have room already, and for containers as well.
     fn delete(
         &self,
         run: &mut Run<'_>,
@@ -97,14 +97,14 @@ impl Gc<'_> {
         deleter: &mut Deleter,
         before_images: &mut Vec<Plan>,
     ) -> Result<(Plan, Option<CollectorReport>), PreconditionError> {
-        let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
+        let Planned { editors, config, stores, named, containers, containers_last, leaks, .. } = planned;
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             before_images.push(locks_once(plan));
         }
         self.make_reserve_files(planned);
-        if let Some((containers, _)) = containers {
+        if let Some((containers, _)) = containers.as_ref().filter(|_| !containers_last) {
             let plan = containers.by(deleter.backend(editors), stores).run(run, scan)?;
             // What was deleted was in nobody's way, but what it used is not in use any more.
             if !plan.steps.is_empty() {
@@ -126,17 +126,11 @@ impl Gc<'_> {
             }
         };
         self.forget_left_out(&mut plan);
-        // Nothing of a container makes the room that its own deletion needs first; an image does.
-        if let Some((containers, _)) = containers
-            && let Some(collected) = before_images.last_mut().filter(|plan| plan.lacks_space())
-            && !plan.steps.is_empty()
-        {
-            let steps = std::mem::take(&mut collected.steps);
+        if let Some((containers, _)) = containers.as_ref().filter(|_| *containers_last) {
             match containers.by(deleter.backend(editors), stores).run(run, scan) {
-                Ok(again) => *collected = again,
-                Err(error) => collected.fail(Phase::Prove, error.what),
+                Ok(collected) => plan.add(collected),
+                Err(error) => plan.fail(Phase::Prove, error.what),
             }
-            collected.precede(Plan { steps, ..Plan::default() });
         }
         let mut direct = None;
         let remover = deleter.remover(editors, &mut direct);

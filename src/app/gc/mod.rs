@@ -83,6 +83,8 @@ pub struct Planned {
     stores: stores::ScanRequest,
     named: Requested,
     containers: Option<(Containers, Plan)>,
+    /// The disk is so full that an image has to make the room that a container's deletion needs first.
+    containers_last: bool,
     leaks: Option<LeakPlan>,
     /// Why no leak may be deleted.
     barred: Option<String>,

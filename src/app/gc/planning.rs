@@ -17,11 +17,11 @@ use crate::app::via::Deleter;
 use crate::config::Via;
 use crate::execute::editors::{Editors, ReserveFiles};
 use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, untag};
-use crate::model::plan::{Gain, Plan, TargetKind, sum};
+use crate::model::OutcomeKind;
+use crate::model::plan::{Gain, Plan, TargetKind, freed_on, sum};
 use crate::model::space::Measured;
-use crate::model::{Inventory, OutcomeKind};
+use crate::policy::FullFilesystem;
 use crate::policy::kubelet::CollectorReport;
-use crate::policy::leaks::LeakPlan;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
 
@@ -136,6 +136,7 @@ impl Gc<'_> {
             stores,
             named,
             containers,
+            containers_last: false,
             leaks,
             barred,
             resumed,
@@ -169,14 +170,25 @@ impl Gc<'_> {
             planned;
         let (scan, leaks) = (&scanned.scan, leaks.as_ref());
         let containers = containers.as_ref().map(|(_, plan)| plan);
+        let freed_by_leaks = leaks.map(|leaks| leaks.gains(&scan.inventory)).unwrap_or_default();
+        let lacks_room =
+            |one: &FullFilesystem| !freed_on(one.filesystem, &freed_by_leaks).covers(one.to_free);
+        planned.containers_last = self.via == Via::Direct
+            && containers.is_some()
+            && editors.full_filesystems(&scan.inventory, |_| true).iter().any(lacks_room);
+        let (containers_first, containers_last) = match planned.containers_last {
+            true => (None, containers),
+            false => (containers, None),
+        };
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         // Containers first: what they hold is free then.
-        let pending = containers.map(|plan| {
+        let pending = containers_first.map(|plan| {
             context.releases(&scan.inventory, plan);
             without(scan, plan)
         });
         let after = pending.as_ref().unwrap_or(scan);
-        let freed_before = freed_before_images(&scan.inventory, leaks, containers);
+        let freed_before =
+            sum(freed_by_leaks.into_iter().chain(containers_first.map(Plan::gains).unwrap_or_default()));
         let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
         let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
         let untags = untag::plan(&named.untags, after, &proof_context, &looked);
@@ -186,7 +198,10 @@ impl Gc<'_> {
             let deletes_images = !plan.steps.is_empty();
             gc.forget_left_out(&mut plan);
             plan.add(untags.clone());
-            if let Some(containers) = containers {
+            if let Some(containers) = containers_last {
+                plan.add(containers.clone());
+            }
+            if let Some(containers) = containers_first {
                 plan.precede(containers.clone());
             }
             // They only make room for images.
@@ -235,15 +250,4 @@ impl Gc<'_> {
             }
         }
     }
-}
-
-/// What is freed before any image is deleted.
-fn freed_before_images(
-    inventory: &Inventory,
-    leaks: Option<&LeakPlan>,
-    containers: Option<&Plan>,
-) -> Vec<Gain> {
-    let leaks = leaks.map(|leaks| leaks.gains(inventory)).unwrap_or_default();
-    let containers = containers.map(Plan::gains).unwrap_or_default();
-    sum(leaks.into_iter().chain(containers))
 }
