@@ -62,9 +62,12 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
                 BytesAndInodes { bytes: 0, inodes } => format!("{inodes} inodes"),
                 BytesAndInodes { bytes: size, inodes } => format!("{} and {inodes} inodes", bytes(size)),
             };
+            let why = match outcome.plan.problems.is_empty() {
+                true => "nothing else could go (`layersweep usage` shows what uses the rest)",
+                false => "not all that could go was deleted (see the errors)",
+            };
             let message = format!(
-                "{mount}: wanted to free {wanted}, but freed {}{}: nothing else could go (`layersweep usage` shows what \
-                 uses the rest)",
+                "{mount}: wanted to free {wanted}, but freed {}{}: {why}",
                 was_freed(freed),
                 freed_inodes(plan).map_or_else(String::new, |freed| format!(" and {freed} inodes"))
             );
