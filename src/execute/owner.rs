@@ -83,7 +83,9 @@ impl Owners {
                 continue;
             }
             match self.is_no_owner(candidate.endpoint, inventory) {
-                Err(Presence::Unsure(what)) if !self.strict => tracing::warn!("{what}"),
+                Err(Presence::Unsure(what)) if !self.strict => {
+                    tracing::warn!("{what}; one of these stores may be its own")
+                }
                 other => other?,
             }
         }

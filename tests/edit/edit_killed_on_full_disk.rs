@@ -386,6 +386,17 @@ fn nothing_is_finished_before_the_answer() {
     assert!(is_there(), "{unknown:?}");
     std::fs::remove_file(&database).unwrap();
     let _ = std::fs::rename(database.with_extension("db.away"), &database);
+    let pin = |word: &str| {
+        let mut command = program::command();
+        program::run(command.args(["pin", word, &name(2), "--state-dir"]).arg(disk.state())).expect_code(0);
+    };
+    pin("add");
+    // The second time nothing is left to do but to tell it.
+    for _ in 0..2 {
+        let kept = gc(":", "y");
+        assert!(kept.code == 1 && kept.stdout.contains("has lost a layer"), "{kept:?}");
+    }
+    pin("remove");
     let yes = gc(":", "y");
     assert!(yes.stdout.contains("Finished an interrupted run"), "{yes:?}");
     assert!(!is_there(), "{yes:?}");

@@ -6,17 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support;
-use jiff::SignedDuration;
 use layersweep::app::protect::{FromNode, labels_for};
 use layersweep::disk::Progress;
 use layersweep::model::{Labels, LabelsOf};
-use layersweep::policy::Ages;
-use layersweep::policy::Input;
 use layersweep::policy::Policy;
-use layersweep::policy::rules::Judge;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
+use support::rulings::rulings_of_old;
 use support::store::{self, Store};
 
 fn request(store: &Store) -> ScanRequest {
@@ -34,24 +31,10 @@ fn look(request: &ScanRequest) -> Scan {
 
 /// The rule that keeps each image, by one of its names; images that may go are left out.
 fn kept(scan: &Scan, policy: &Policy) -> Vec<(String, &'static str, String)> {
-    let inventory = &scan.inventory;
-    let long_ago = Ages::new(scan.taken_at - SignedDuration::from_hours(1000), None, 0);
-    let ages = vec![long_ago; inventory.images.len()];
-    let now = scan.taken_at;
-    let judge = Judge::new(Input {
-        inventory,
-        refs: &scan.refs,
-        ages: &ages,
-        known: &[],
-        full: &[],
-        policy,
-        now,
-        scanned: now,
-    });
-    let images = inventory.images.iter().enumerate();
+    let images = scan.inventory.images.iter().zip(rulings_of_old(scan, policy));
     let mut kept: Vec<_> = images
-        .filter_map(|(at, image)| {
-            let ruling = judge.kept(at.into())?;
+        .filter_map(|(image, ruling)| {
+            let ruling = ruling?;
             Some((image.title().to_owned(), ruling.rule.as_str(), ruling.detail))
         })
         .collect();

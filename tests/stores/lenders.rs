@@ -8,13 +8,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use jiff::SignedDuration;
+use crate::support::rulings::rulings_of_old;
 use layersweep::disk::Progress;
 use layersweep::model::Finding;
-use layersweep::policy::Ages;
-use layersweep::policy::Input;
 use layersweep::policy::Policy;
-use layersweep::policy::rules::Judge;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
@@ -65,23 +62,10 @@ fn look_at(disk: &Path, measure: Measure, graphroots: &[&str]) -> Scan {
 
 /// Which rule keeps the image of a store; an image that is not there is not asked for.
 fn keeps(scan: &Scan, store: &str) -> Option<(&'static str, String)> {
-    let inventory = &scan.inventory;
-    let long_ago = Ages::new(scan.taken_at - SignedDuration::from_hours(1000), None, 0);
-    let ages = vec![long_ago; inventory.images.len()];
-    let (policy, now) = (&Policy::default(), scan.taken_at);
-    let judge = Judge::new(Input {
-        inventory,
-        refs: &scan.refs,
-        ages: &ages,
-        known: &[],
-        full: &[],
-        policy,
-        now,
-        scanned: now,
-    });
     let name = format!("localhost/{store}:1");
-    let at = inventory.images.iter().position(|image| image.names == [name.clone()]);
-    let ruling = judge.kept(at.unwrap_or_else(|| panic!("no {name}")).into());
+    let at = scan.inventory.images.iter().position(|image| image.names == [name.clone()]);
+    let ruling =
+        rulings_of_old(scan, &Policy::default()).swap_remove(at.unwrap_or_else(|| panic!("no {name}")));
     ruling.map(|ruling| (ruling.rule.as_str(), ruling.detail))
 }
 

@@ -28,6 +28,7 @@ pub mod program;
 pub mod report_document;
 pub mod rescan;
 pub mod reserve_file;
+pub mod rulings;
 pub mod running;
 pub mod scan_records;
 pub mod scenario;

@@ -1,5 +1,5 @@
-//! A plan carried out: leaks, then containers and logs, then images, then names, each proven, measured and
-//! recorded on its own. Which images are next is decided anew from the same scan after each measurement,
+//! A plan carried out: leaks, then containers and logs (on a full disk after the images), then images, then names, each
+//! proven, measured and recorded on its own. Which images are next is decided anew from the same scan after each measurement,
 //! as it was for the plan: it may end earlier than planned.
 
 use std::borrow::Cow;

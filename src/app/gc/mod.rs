@@ -83,7 +83,7 @@ pub struct Planned {
     stores: stores::ScanRequest,
     named: Requested,
     containers: Option<(Containers, Plan)>,
-    /// The disk is so full that an image has to make the room that a container's deletion needs first.
+    /// Their disk is so full that an image has to make the room that a container's deletion needs first.
     containers_last: bool,
     leaks: Option<LeakPlan>,
     /// Why no leak may be deleted.
@@ -144,13 +144,15 @@ impl<'a> Gc<'a> {
     /// # Errors
     /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
     /// [`Error::is_stale`], another plan may do.
-    pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
+    pub fn act(&mut self, mut planned: Planned) -> Result<GcResult, Error> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
-        let objects = if was_locked { 0 } else { resumed(self.asked.request, &planned.editors).objects };
-        self.resumed += objects;
-        if objects > 0 {
-            return Err(PreconditionError::stale("an interrupted run was finished first").into());
+        if !was_locked {
+            planned.resumed = resumed(self.asked.request, &planned.editors);
+            self.resumed += planned.resumed.objects;
+            if planned.resumed.objects > 0 {
+                return Err(PreconditionError::stale("an interrupted run was finished first").into());
+            }
         }
         let mut deleter = self.take_deleter()?;
         let missing = reserve::missing(&planned.scanned.scan, &planned.scanned.state.place);

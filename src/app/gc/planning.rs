@@ -17,9 +17,9 @@ use crate::app::via::Deleter;
 use crate::config::Via;
 use crate::execute::editors::{Editors, ReserveFiles};
 use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, untag};
-use crate::model::OutcomeKind;
 use crate::model::plan::{Gain, Plan, TargetKind, freed_on, sum};
 use crate::model::space::Measured;
+use crate::model::{OutcomeKind, StoreId};
 use crate::policy::FullFilesystem;
 use crate::policy::kubelet::CollectorReport;
 use crate::policy::space::Targets;
@@ -171,11 +171,16 @@ impl Gc<'_> {
         let (scan, leaks) = (&scanned.scan, leaks.as_ref());
         let containers = containers.as_ref().map(|(_, plan)| plan);
         let freed_by_leaks = leaks.map(|leaks| leaks.gains(&scan.inventory)).unwrap_or_default();
-        let lacks_room =
-            |one: &FullFilesystem| !freed_on(one.filesystem, &freed_by_leaks).covers(one.to_free);
+        let is_theirs = |plan: &Plan, one: &FullFilesystem| {
+            let store = StoreId::of(&scan.inventory[one.store]);
+            plan.steps.iter().any(|step| step.target.store.as_ref() == Some(&store))
+                && !freed_on(one.filesystem, &freed_by_leaks).covers(one.to_free)
+        };
         planned.containers_last = self.via == Via::Direct
-            && containers.is_some()
-            && editors.full_filesystems(&scan.inventory, |_| true).iter().any(lacks_room);
+            && containers.is_some_and(|plan| {
+                let full = editors.full_filesystems(&scan.inventory, |_| true);
+                full.iter().any(|one| is_theirs(plan, one))
+            });
         let (containers_first, containers_last) = match planned.containers_last {
             true => (None, containers),
             false => (containers, None),

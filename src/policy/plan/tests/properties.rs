@@ -213,6 +213,7 @@ proptest! {
             Ok(())
         })?;
     }
+
     /// On a full disk, whatever comes in between: nothing that must stay is asked for, it ends, and nothing that is old
     /// enough is forgotten.
     #[test]
@@ -235,7 +236,9 @@ proptest! {
             let mut planner = Planner::new(input, Task::Policy);
             let (mut asked, mut gone) = (Vec::new(), Vec::new());
             let mut noise = noise.iter().cycle();
-            while let Some(step) = planner.next(&gained(&world, &start, &gone)).filter(|_| asked.len() <= images * (images + 2)) {
+            while asked.len() <= images * (images + 2)
+                && let Some(step) = planner.next(&gained(&world, &start, &gone))
+            {
                 asked.push(world.at(&step.target));
                 planner.answer(match noise.next().unwrap() {
                     0 => StepOutcome::Failed(failed("no")),

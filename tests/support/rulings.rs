@@ -1,0 +1,16 @@
+//! What the rules say of a scan's images.
+
+use jiff::SignedDuration;
+use layersweep::model::rules::Ruling;
+use layersweep::policy::rules::Judge;
+use layersweep::policy::{Ages, Input, Policy};
+use layersweep::stores::Scan;
+
+/// What keeps each image of a scan, if every image is old and nothing is known but the disk.
+pub fn rulings_of_old(scan: &Scan, policy: &Policy) -> Vec<Option<Ruling>> {
+    let (inventory, now) = (&scan.inventory, scan.taken_at);
+    let ages = vec![Ages::new(now - SignedDuration::from_hours(1000), None, 0); inventory.images.len()];
+    let (refs, ages) = (&scan.refs, &ages);
+    let judge = Judge::new(Input { inventory, refs, ages, known: &[], full: &[], policy, now, scanned: now });
+    (0..inventory.images.len()).map(|at| judge.kept(at.into())).collect()
+}
