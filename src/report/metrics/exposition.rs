@@ -85,7 +85,7 @@ impl Exposition {
     /// Adds a sample, with the values of the family's labels in their order. One with the same labels
     /// that is there already stays.
     pub fn add(&mut self, family: &Family, labels: &[&str], value: impl Into<Value>) {
-        debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
+        assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
         let mut text = String::new();
         for (name, value) in family.labels.iter().zip(labels) {
             let separator = if text.is_empty() { "" } else { "," };

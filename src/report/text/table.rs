@@ -35,7 +35,7 @@ impl Table {
 
     /// Adds a row; it has as many cells as there are headings.
     pub(super) fn row(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.align.len());
+        assert_eq!(cells.len(), self.align.len());
         self.rows.push(cells);
     }
 

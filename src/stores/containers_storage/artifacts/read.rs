@@ -116,7 +116,7 @@ pub fn exists(places: &StorePlaces) -> bool {
 /// # Errors
 /// When its directory cannot be listed. What cannot be read in it is a finding.
 pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Layout> {
-    debug_assert_eq!(places.driver, DRIVER);
+    assert_eq!(places.driver, DRIVER);
     let started = Instant::now();
     loop {
         let before = sign(places);
