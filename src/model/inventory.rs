@@ -26,6 +26,8 @@ pub struct Inventory {
     pub nodes: Vec<Node>,
     /// Image records.
     pub images: Vec<Image>,
+    /// Manifest lists of containers/storage, whose members are images of their own.
+    pub lists: Vec<ManifestList>,
     /// Container records.
     pub containers: Vec<Container>,
     /// Leaks: unused or inconsistent objects.
@@ -121,6 +123,11 @@ impl Inventory {
         self.uses.iter().filter(move |one| one.images.contains(&image))
     }
 
+    /// The manifest lists that an image is a member of.
+    pub fn lists_of(&self, image: ImageIx) -> impl Iterator<Item = ImageIx> {
+        self.lists.iter().filter(move |list| list.members.contains(&image)).map(|list| list.image)
+    }
+
     /// Whether a node is one that stores share: another store's layer can lie on it. Shared inodes
     /// and extents are a matter of the filesystem, and not a use.
     pub(super) fn is_lendable(&self, node: NodeIx) -> bool {
@@ -158,6 +165,14 @@ impl Inventory {
             image.evidence.sort_unstable();
         }
     }
+}
+
+/// An image that is made of others: `podman run` and `podman manifest push` of it need them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestList {
+    pub image: ImageIx,
+    /// Those of its members that are in its store.
+    pub members: Vec<ImageIx>,
 }
 
 /// Something that needs images or layers of a store and is no image or container of that store: a

@@ -13,6 +13,22 @@ use crate::model::{
 };
 use crate::policy::input::{Input, Quadlet};
 
+/// The rules that keep a manifest list for what it is: what they keep is of no use without its members. A list that only
+/// cannot be deleted here or now (`out-of-reach`, `backing-off`) is not wanted for that; labels it has none.
+const WITH_MEMBERS: [Rule; 11] = [
+    Rule::InUse,
+    Rule::Pinned,
+    Rule::SandboxImage,
+    Rule::StaticPod,
+    Rule::Quadlet,
+    Rule::PullInProgress,
+    Rule::ProtectedName,
+    Rule::NewestOfRepository,
+    Rule::AgeUnknown,
+    Rule::MinAge,
+    Rule::UsedJustNow,
+];
+
 /// Applies the rules to the images of one inventory.
 #[derive(Debug)]
 pub struct Judge<'a> {
@@ -21,6 +37,8 @@ pub struct Judge<'a> {
     waived: &'static [Rule],
     /// The containers of each image.
     users: Vec<Vec<usize>>,
+    /// The manifest lists that each image is a member of.
+    lists: Vec<Vec<ImageIx>>,
     /// For each image that is among the newest of a repository: which.
     newest: Vec<Option<String>>,
     /// What the lists of sandbox images, static pods and pulls name, an entry an image.
@@ -40,6 +58,7 @@ impl<'a> Judge<'a> {
             input,
             waived: &[],
             users,
+            lists: lists_by_member(input.inventory),
             newest: newest(&input, protect.keep_newest),
             sandboxes: named(&input, &protect.sandboxes),
             static_pods: named(&input, &protect.static_pods),
@@ -70,9 +89,26 @@ impl<'a> Judge<'a> {
     fn ruling(&self, rule: Rule, at: ImageIx) -> Option<Ruling> {
         let (stays, detail) = match self.ask(rule, at)? {
             Says::Stay(detail) => (true, detail),
-            Says::Go(detail) => (false, detail),
+            Says::Go(detail) => match self.keeps_a_list(rule, at) {
+                Some(detail) => (true, detail),
+                None => (false, detail),
+            },
         };
         Some(Ruling { rule, stays, detail })
+    }
+
+    /// Whether the rule keeps a manifest list that the image is a member of. Lists of lists no tool makes.
+    fn keeps_a_list(&self, rule: Rule, at: ImageIx) -> Option<String> {
+        if !WITH_MEMBERS.contains(&rule) {
+            return None;
+        }
+        self.lists[at.get()].iter().find_map(|list| match self.ask(rule, *list)? {
+            Says::Stay(detail) => {
+                let title = self.image(*list).title();
+                Some(format!("a member of the manifest list {title}, which stays: {detail}"))
+            }
+            Says::Go(_) => None,
+        })
     }
 
     /// `None`: the rule is not asked of an image before a plan.
@@ -312,6 +348,16 @@ pub(crate) fn containers_by_image(inventory: &Inventory) -> Vec<Vec<usize>> {
         }
     }
     users
+}
+
+fn lists_by_member(inventory: &Inventory) -> Vec<Vec<ImageIx>> {
+    let mut lists = vec![Vec::new(); inventory.images.len()];
+    for list in &inventory.lists {
+        for member in &list.members {
+            lists[member.get()].push(list.image);
+        }
+    }
+    lists
 }
 
 /// A container for people: `cri-o nginx (running)`.

@@ -271,6 +271,27 @@ fn killed_it_is_finished_by_the_next_run() {
 }
 
 #[test]
+fn members_of_a_pinned_manifest_list_stay() {
+    let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
+    let multi = "reg.local/multi:1";
+    let members = down.store.manifest_list(multi, &[&name(0), &name(1)]);
+    down.run(&["pin", "add", multi]).expect_code(0);
+    let all = ["gc", "--via", "direct", "--high", "2", "--low", "1", "--min-age", "0s"];
+    let real = down.json(4, &all);
+    for id in &members {
+        let kept = list(&real, "/kept").iter().find(|one| text(one, "/id") == id).unwrap();
+        assert_eq!(kept["rule"], "pinned", "{real:#}");
+    }
+    let pushed = format!("dir:{}", down.store.scratch().join("pushed").display());
+    down.store.podman(["manifest", "push", "--all", multi, &pushed]);
+    down.run(&["pin", "remove", multi]).expect_code(0);
+    let real = down.json(4, &all);
+    let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| text(one, "/id").to_owned()).collect();
+    assert!(members.iter().all(|id| gone.contains(id)), "{real:#}");
+    down.podman_works();
+}
+
+#[test]
 fn refused_while_the_owner_is_at_work() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     let server = CriServer::start(&down.store);

@@ -197,3 +197,61 @@ fn static_pods_that_cannot_be_read_keep_everything() {
     assert_eq!(explained["fate"]["goes"], false, "{explained:#}");
     assert!(explained["fate"]["detail"].as_str().unwrap().contains("static pods"), "{explained:#}");
 }
+
+/// What a document keeps by that rule are also these images, which have no names, for a list's sake.
+#[track_caller]
+fn assert_members_kept(document: &Value, members: &[String], expected_rule: &str, list_name: &str) {
+    for id in members {
+        let kept = list(document, "/kept").iter().find(|one| text(one, "/id") == id);
+        let kept = kept.unwrap_or_else(|| panic!("{id} is not kept: {document:#}"));
+        assert_eq!(kept["rule"], expected_rule, "{kept:#}");
+        let words = format!("a member of the manifest list {list_name}, which stays: ");
+        assert!(text(kept, "/detail").starts_with(&words), "{kept:#}");
+    }
+}
+
+/// Without its members `podman run` and `podman manifest push` of a list fail.
+#[test]
+fn a_manifest_list_that_stays_keeps_its_members() {
+    let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
+    node.age();
+    let multi = "reg.local/multi:1";
+    let members = node.store.manifest_list(multi, &[&name(0), &name(1)]);
+    let others = node.store.manifest_list("reg.local/other:1", &[&name(2), &name(3)]);
+    let young = node.json(4, &[&ALL[..], &["--dry-run", "--min-age", "1h"]].concat());
+    assert_members_kept(&young, &members, "min-age", multi);
+    node.run(&["scan", "-q"]).expect_code(0);
+    for list in [multi, "reg.local/other:1"] {
+        node.set_first_detected(list, 20);
+    }
+
+    let mount = format!("type=image,src={multi},dst=/data");
+    let create = ["create", "--name", "reader", "--network", "none", "--mount", &mount];
+    node.store.podman(create.into_iter().chain([name(4).as_str(), "/x"]));
+    assert_members_kept(&node.json(5, &["rm", &members[0]]), &members[..1], "in-use", multi);
+    node.store.podman(["rm", "reader"]);
+
+    node.run(&["pin", "add", multi]).expect_code(0);
+    let dry = node.json(4, &[&ALL[..], &["--dry-run"]].concat());
+    let real = node.json(4, &ALL);
+    for document in [&dry, &real] {
+        assert_members_kept(document, &members, "pinned", multi);
+        let gone: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/id")).collect();
+        assert!(others.iter().all(|id| gone.contains(&id.as_str())), "{document:#}");
+    }
+    assert_members_kept(&node.json(5, &["rm", &members[1]]), &members[1..], "pinned", multi);
+    let explained = node.run(&["explain", &members[0]]).expect_code(0).stdout;
+    let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        explained.contains(&format!("a member of the manifest list {multi}, which stays")),
+        "{explained}"
+    );
+    let pushed = format!("dir:{}", node.store.scratch().join("pushed").display());
+    node.store.podman(["manifest", "push", "--all", multi, &pushed]);
+
+    // Once nothing keeps the list, one run takes them.
+    node.run(&["pin", "remove", multi]).expect_code(0);
+    let real = node.json(4, &ALL);
+    let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| text(one, "/id")).collect();
+    assert!(members.iter().all(|id| gone.contains(&id.as_str())), "{real:#}");
+}

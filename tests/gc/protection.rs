@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::support;
 use layersweep::app::protect::{FromNode, labels_for};
 use layersweep::disk::Progress;
-use layersweep::model::{Labels, LabelsOf};
+use layersweep::model::{Labels, LabelsOf, Pattern};
 use layersweep::policy::Policy;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
@@ -150,6 +150,41 @@ fn labels_that_podman_writes() {
     let eaten = kept.iter().find(|(name, ..)| name == "localhost/none:1").expect("it is kept");
     let words = "it may have a protected label: its labels are unknown (its configuration is not JSON";
     assert!(eaten.1 == "protected-label" && eaten.2.starts_with(words), "{eaten:?}");
+}
+
+#[test]
+fn members_of_a_list_that_podman_makes() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = labelled_store(dir.path());
+    let mut members = store.manifest_list("localhost/list:1", &["localhost/keep:1", "localhost/none:1"]);
+    members.sort();
+    let request = request(&store);
+    let mut policy = Policy::default();
+    assert_eq!(kept(&look(&request), &policy), [], "nothing keeps the list");
+    policy.protect.names = vec![Pattern::new("localhost/list:*").unwrap()];
+    let scan = look(&request);
+    let detail = "localhost/list:1 matches the protected name localhost/list:*";
+    let of_list = format!("a member of the manifest list localhost/list:1, which stays: {detail}");
+    let mut expected: Vec<_> =
+        members.iter().map(|id| (id.clone(), "protected-name", of_list.clone())).collect();
+    expected.push(("localhost/list:1".into(), "protected-name", detail.into()));
+    assert_eq!(kept(&scan, &policy), expected);
+
+    // Whatever cannot be read may name any image.
+    let image = scan.inventory.images.iter().find(|image| image.is_list).unwrap();
+    let manifest = dir.path().join("overlay-images").join(image.id.as_str()).join("manifest");
+    fs::remove_file(&manifest).unwrap();
+    fs::create_dir(&manifest).unwrap();
+    let damaged = look(&request);
+    assert!(damaged.inventory.findings.iter().any(|finding| finding.path == manifest && finding.incomplete));
+    let rules = kept(&damaged, &Policy::default()).into_iter().map(|(_, rule, _)| rule);
+    assert_eq!(rules.collect::<Vec<_>>(), vec!["damaged-store"; scan.inventory.images.len()]);
+    // Of a list without an index podman does not find the members either.
+    fs::remove_dir(&manifest).unwrap();
+    assert_eq!(kept(&look(&request), &Policy::default()), []);
 }
 
 #[test]

@@ -257,6 +257,19 @@ impl Store {
         id.expect("the container's id").to_owned()
     }
 
+    /// Makes a manifest list of these images, which lose their names: `podman build --manifest` gives them none.
+    /// Returns their ids.
+    pub fn manifest_list(&self, name: &str, members: &[&str]) -> Vec<String> {
+        self.podman(["manifest", "create", name]);
+        let add = |member: &&str| {
+            let id = self.podman(["image", "inspect", "--format", "{{.Id}}", member]).trim().to_owned();
+            self.podman(["untag", member]);
+            self.podman(["manifest", "add", name, &format!("containers-storage:{id}")]);
+            id
+        };
+        members.iter().map(add).collect()
+    }
+
     /// Removes a container made by [`Store::pin`].
     pub fn unpin(&self, container: &str) {
         self.storage(["delete-container", container]);

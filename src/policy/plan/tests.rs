@@ -639,6 +639,7 @@ fn planning_a_big_node() {
 }
 
 mod first;
+mod lists;
 mod properties;
 
 fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan) {

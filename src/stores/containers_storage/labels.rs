@@ -1,5 +1,6 @@
 //! The labels of images, from the configuration in their big data.
 
+use std::io;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
@@ -9,7 +10,7 @@ use super::inspect::data::file_name;
 use super::records::ImageRecord;
 use super::snapshot::Snapshot;
 use crate::model::{Labels, LabelsOf};
-use crate::stores::containers_storage::places::RecordKind;
+use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::sys::quiet::Within;
 
 /// No manifest and no configuration is longer: the tools take 4 MiB of each
@@ -21,33 +22,43 @@ const LIMIT_BYTES: u64 = 8 << 20;
 /// `ImageDigestManifestBigDataNamePrefix`).
 const MANIFEST: &str = "manifest";
 
+/// Whether a key is that of a manifest.
+pub(super) fn is_manifest(key: &str) -> bool {
+    key.strip_prefix(MANIFEST).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
 /// The labels of a store's images, in the order of the records.
 pub(super) fn of_images(snapshot: &Snapshot, wanted: &LabelsOf) -> Vec<Labels> {
     let within = snapshot.places.within();
-    let places = &snapshot.places;
-    // With a split imagestore an image's directory is in one of several places.
-    let tops: Vec<_> = places.areas().map(|area| places.records_dir(area, RecordKind::Images)).collect();
+    let tops = tops(&snapshot.places);
     let of = |image: &ImageRecord| {
         if !wanted.covers(&image.id) {
             return Labels::NotRead;
         }
-        let read = |key: &str| read(&within, &tops, &image.id, key);
+        let read = |key: &str| {
+            read(&within, &tops, &image.id, key).map_err(|error| format!("reading its {key}: {error}"))
+        };
         of_image(image, &read).unwrap_or_else(Labels::Unknown)
     };
     snapshot.images.par_iter().map(of).collect()
 }
 
-fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> Result<Vec<u8>, String> {
+/// Where the directories of a store's images are: with a split imagestore in one of several places.
+pub(super) fn tops(places: &StorePlaces) -> Vec<PathBuf> {
+    places.areas().map(|area| places.records_dir(area, RecordKind::Images)).collect()
+}
+
+/// Reads big data of an image.
+pub(super) fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> io::Result<Vec<u8>> {
     let mut last = None;
     for top in tops {
         match within.read(&top.join(id).join(file_name(key)), LIMIT_BYTES) {
             Ok(bytes) => return Ok(bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && last.is_some() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && last.is_some() => {}
             Err(error) => last = Some(error),
         }
     }
-    let why = last.map_or_else(|| "it has no directory".to_owned(), |error| error.to_string());
-    Err(format!("reading its {key}: {why}"))
+    Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
 /// What an image's manifest leads to.
@@ -63,12 +74,10 @@ enum Leads {
 /// The labels of one image, whose big data `read` gives by key.
 fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>) -> Result<Labels, String> {
     let keys = || image.big_data.iter().map(|(key, _)| key.as_str());
-    let is_manifest =
-        |key: &&str| key.strip_prefix(MANIFEST).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
     let mut configurations = Vec::new();
     let mut labels = Labels::Known(Vec::new());
     let mut manifests = 0_usize;
-    for key in keys().filter(is_manifest) {
+    for key in keys().filter(|key| is_manifest(key)) {
         manifests += 1;
         match leads(&read(key)?).ok_or_else(|| format!("cannot parse its {key}"))? {
             Leads::Nowhere => {}

@@ -13,6 +13,7 @@ pub mod fill;
 pub mod inspect;
 mod labels;
 mod leaks;
+mod lists;
 mod locks;
 pub mod needs;
 mod owner;

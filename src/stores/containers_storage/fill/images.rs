@@ -7,12 +7,13 @@ use rayon::prelude::*;
 
 use super::Filler;
 use crate::model::{
-    Evidence, EvidenceKind, Image, ImageIx, LayerId, LeakClass, Node, NodeIx, NodeKind, Size,
+    Consistency, Evidence, EvidenceKind, Finding, Image, ImageIx, LayerId, LeakClass, ManifestList, Node,
+    NodeIx, NodeKind, Size,
 };
 use crate::stores::containers_storage::chains::DEEPEST;
-use crate::stores::containers_storage::labels;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
+use crate::stores::containers_storage::{labels, lists};
 use crate::stores::leaks::Judgement;
 use crate::sys::quiet::Within;
 
@@ -114,7 +115,7 @@ impl Filler<'_> {
                 digests: record.digests.clone(),
                 created: record.created,
                 evidence: births.next().unwrap_or_default(),
-                is_list: record.layer.is_none() && is_list(record),
+                is_list: lists::is_list(record),
                 pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),
                 listed_bytes: self.listed(&links, record, chain),
@@ -122,7 +123,31 @@ impl Filler<'_> {
                 holds,
             });
         }
+        self.lists(&ids);
         ids
+    }
+
+    /// Which images the manifest lists are made of.
+    fn lists(&mut self, images: &HashMap<String, ImageIx>) {
+        let snapshot = self.snapshot;
+        for list in snapshot.images.iter().filter(|record| lists::is_list(record)) {
+            match lists::digests(&snapshot.places, list) {
+                Ok(digests) => {
+                    let members = snapshot.images.iter().filter(|image| lists::is_member(&digests, image));
+                    let members = members.map(|image| images[&image.id]).collect();
+                    self.writer.inventory.lists.push(ManifestList { image: images[&list.id], members });
+                }
+                // Any image may be a member.
+                Err(error) => {
+                    let message = format!("{error}; the members of this manifest list are unknown");
+                    let path = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
+                    let path = path.join(&list.id).join("manifest");
+                    self.writer.inventory.findings.push(Finding { path, message, incomplete: true });
+                    let store = self.writer.store;
+                    self.writer.inventory[store].consistency = Consistency::Damaged;
+                }
+            }
+        }
     }
 
     /// What podman prints as the image's size: the lengths of all layers' tars (mapped
@@ -163,10 +188,4 @@ fn chain(links: &[Link], top: Option<NodeIx>) -> Vec<NodeIx> {
 fn birth_of(within: &Within, directory: &Path) -> Vec<Evidence> {
     let born = within.born(directory).ok().flatten();
     born.map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at }).into_iter().collect()
-}
-
-/// A manifest list keeps its members in the big data `instances.json`; what has neither
-/// that nor a layer is an image without layers.
-fn is_list(record: &ImageRecord) -> bool {
-    record.big_data.iter().any(|(name, _)| name == "instances.json")
 }
