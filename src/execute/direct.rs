@@ -61,7 +61,7 @@ impl Remover for DirectRemover<'_> {
             Err(why) => return RemovalAnswer::Refused(why.into()),
         };
         let planned = [&[at], along].concat();
-        let planned: Vec<_> = planned.iter().map(|at| planned_as(&inventory[*at])).collect();
+        let planned: Vec<_> = planned.iter().map(|at| planned_as(inventory, *at)).collect();
         match editor.delete_images(&planned) {
             Ok(deleted) => {
                 remover::log(&image.id, &deleted);
@@ -77,7 +77,7 @@ impl Remover for DirectRemover<'_> {
             Ok(editor) => editor,
             Err(why) => return RemovalAnswer::Refused(why.into()),
         };
-        match editor.remove_names(&planned_as(image), names) {
+        match editor.remove_names(&planned_as(inventory, at), names) {
             Ok(_) => RemovalAnswer::Answered,
             Err(error) => remover::failed_edit(TargetKind::Image, &image.id, error),
         }
@@ -88,6 +88,12 @@ impl Remover for DirectRemover<'_> {
     }
 }
 
-fn planned_as(image: &Image) -> PlannedImage {
-    PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) }
+fn planned_as(inventory: &Inventory, at: ImageIx) -> PlannedImage {
+    let as_it_is = |image: &Image| PlannedImage {
+        id: image.id.to_string(),
+        names: Some(image.names.clone()),
+        lists: Vec::new(),
+    };
+    let lists = inventory.lists_of(at).map(|list| as_it_is(&inventory[list]));
+    PlannedImage { lists: lists.collect(), ..as_it_is(&inventory[at]) }
 }

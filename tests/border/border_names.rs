@@ -164,7 +164,11 @@ fn what_keeps_a_name() {
     assert!(told.stderr.contains("quay.local/x:7") && told.stderr.contains("hint: "), "{told:?}");
     // Somebody tags it between the plan and the lock.
     let record = bed.record("reg.local/x:7");
-    let planned = PlannedImage { id: text(&record, "/id").into(), names: Some(vec!["reg.local/x:7".into()]) };
+    let planned = PlannedImage {
+        id: text(&record, "/id").into(),
+        names: Some(vec!["reg.local/x:7".into()]),
+        ..Default::default()
+    };
     let error = edit::editor(&bed.store).remove_names(&planned, &["reg.local/x:7".into()]).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
     let all = PlannedImage { names: Some(texts(&record, "/names")), ..planned };

@@ -360,7 +360,7 @@ fn the_editor_asks_others_under_the_locks() {
     };
     let options = Options { outside: Some(Box::new(look)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
-    let delete = |image: &str| editor.delete_images(&[PlannedImage { id: id(image), names: None }]);
+    let delete = |image: &str| editor.delete_images(&[PlannedImage { id: id(image), ..Default::default() }]);
     delete("other").unwrap();
     two.commit_on("b", "localhost/t/on-b:1");
     two.create("keep", "a2");
@@ -380,7 +380,8 @@ fn the_editor_asks_others_under_the_locks() {
     let editor =
         Editor::new(&places, Options { outside: Some(Box::new(look)), ..Options::default() }).unwrap();
     for image in ["a2", "b"] {
-        let error = editor.delete_images(&[PlannedImage { id: id(image), names: None }]).unwrap_err();
+        let error =
+            editor.delete_images(&[PlannedImage { id: id(image), ..Default::default() }]).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
     }
     two.podman(&["rm", "keep"]);
@@ -402,7 +403,7 @@ fn the_editor_asks_others_under_the_locks() {
         ..Options::default()
     };
     let editor = Editor::new(&places, options).unwrap();
-    let error = editor.delete_images(&[PlannedImage { id: id("a"), names: None }]).unwrap_err();
+    let error = editor.delete_images(&[PlannedImage { id: id("a"), ..Default::default() }]).unwrap_err();
     assert_eq!(error.refusal(), Some(&Refusal::BorrowersBusy), "{error}");
     two.works("localhost/t/on-b:1");
 }

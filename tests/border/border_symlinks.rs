@@ -119,7 +119,7 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     let image = store.images().into_iter().find(|image| image["names"][0] == small::name("other")).unwrap();
     let planned = layersweep::stores::containers_storage::edit::PlannedImage {
         id: image["id"].as_str().unwrap().to_owned(),
-        names: None,
+        ..Default::default()
     };
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&victim, &link).unwrap();

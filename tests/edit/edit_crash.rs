@@ -58,7 +58,7 @@ impl Recipe {
         let target_path = || graphroot.join("overlay").join(target);
         match self {
             Self::Image | Self::ImageInPlace | Self::ImageWithoutMarks => {
-                let planned = |id: &str| PlannedImage { id: id.into(), names: None };
+                let planned = |id: &str| PlannedImage { id: id.into(), ..Default::default() };
                 let planned: Vec<_> = target.split(',').map(planned).collect();
                 editor.delete_images(&planned).map(drop).unwrap();
             }

@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use layersweep::stores::containers_storage::edit::{Error, LayerFlag, Options, PlannedImage, Refusal};
+use layersweep::stores::{self, ScanRequest};
+use layersweep::sys::sysroot::Sysroot;
 use serde_json::Value;
 
 use crate::support;
@@ -153,7 +155,7 @@ fn images_in_use_stay() {
     let renamed = PlannedImage { names: Some(vec!["other".into()]), ..edit::planned(find("b")) };
     let error = editor.delete_images(std::slice::from_ref(&renamed)).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
-    let none = PlannedImage { id: "0".repeat(64), names: None };
+    let none = PlannedImage { id: "0".repeat(64), ..Default::default() };
     let error = editor.delete_images(std::slice::from_ref(&none)).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Unknown { .. })), "{error}");
     assert_eq!(support::edit::facts(store.root()), before, "a refusal changes nothing");
@@ -163,6 +165,60 @@ fn images_in_use_stay() {
     edit::whole(&store);
     store.podman(["mount", "web"]);
     store.podman(["umount", "web"]);
+}
+
+/// podman may make, tag or mount a manifest list between the plan and the deletion.
+#[test]
+fn members_of_a_list_that_was_planned_otherwise_stay() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    let [id] = &store.manifest_list("localhost/multi:1", &[&small::name("b")])[..] else { panic!() };
+    let images = store.images();
+    let list = images.iter().find(|image| program::texts(image, "/names") == ["localhost/multi:1"]);
+    let list = edit::planned(list.unwrap());
+    let unaware = PlannedImage { id: id.clone(), names: Some(vec![]), lists: vec![] };
+    let renamed = PlannedImage { names: Some(vec!["localhost/other:1".into()]), ..list.clone() };
+    let renamed = PlannedImage { lists: vec![renamed], ..unaware.clone() };
+    let planned = PlannedImage { lists: vec![list.clone()], ..unaware.clone() };
+    let editor = edit::editor(&store);
+    for (planned, words) in [
+        (&unaware, "it is a member of the manifest list localhost/multi:1 now"),
+        (&renamed, "its names are [localhost/multi:1] now"),
+    ] {
+        let error = editor.delete_images(std::slice::from_ref(planned)).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    store.podman(["create", "--name", "reader", "--network", "none", "--mount"].into_iter().chain([
+        "type=image,src=localhost/multi:1,dst=/data",
+        &small::name("other"),
+        "/x",
+    ]));
+    let request = ScanRequest {
+        graphroots: vec![store.root().to_path_buf()],
+        runroot: Some(store.runroot()),
+        ..ScanRequest::of(Sysroot::live())
+    };
+    let asked = edit::places(&store);
+    let look = move || stores::outside(&request, &asked);
+    let asking = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
+    let error = asking.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { id, .. }) if *id == list.id), "{error}");
+    store.podman(["rm", "reader"]);
+    // Its index cannot be read: any image may be a member.
+    let manifest = store.root().join("overlay-images").join(&list.id).join("manifest");
+    let aside = dir.path().join("manifest");
+    std::fs::rename(&manifest, &aside).unwrap();
+    std::fs::create_dir(&manifest).unwrap();
+    let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+    assert!(matches!(error, Error::Failed(_)), "{error}");
+    std::fs::remove_dir(&manifest).unwrap();
+    std::fs::rename(&aside, &manifest).unwrap();
+    editor.delete_images(std::slice::from_ref(&planned)).unwrap();
+    assert!(!edit::whole(&store).contains(id));
 }
 
 /// Ends with the test, whatever its end.

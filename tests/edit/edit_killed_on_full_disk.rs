@@ -137,7 +137,7 @@ fn finish(disk: &Disk, targets: &[String], notes: &Path, at: &str) {
     editor.resume(&|_, _, _| false).unwrap_or_else(|error| panic!("{at}: {error}"));
     let images = std::fs::read_to_string(disk.store.record("images.json")).unwrap();
     let left = targets.iter().filter(|id| images.contains(&format!("\"id\":\"{id}\"")));
-    let left: Vec<_> = left.map(|id| PlannedImage { id: id.clone(), names: None }).collect();
+    let left: Vec<_> = left.map(|id| PlannedImage { id: id.clone(), ..Default::default() }).collect();
     if !left.is_empty() {
         editor.delete_images(&left).map(drop).unwrap();
     }

@@ -7,7 +7,9 @@ use std::process::Command;
 
 use jiff::SignedDuration;
 use layersweep::model::{LeakClass, Orphan, Recipe};
-use layersweep::stores::containers_storage::edit::{Editor, Options, OrphanAt, Refusal, Unused};
+use layersweep::stores::containers_storage::edit::{
+    Editor, Options, OrphanAt, PlannedImage, Refusal, Unused,
+};
 use layersweep::stores::containers_storage::places::StorePlaces;
 use serde_json::Value;
 
@@ -152,7 +154,9 @@ fn delete_trapped_images(editor: &Editor, scan: &Value) {
         let name = format!("localhost/inj/{name}:1");
         let image =
             list(scan, "/images").iter().find(|image| program::texts(image, "/names").contains(&name));
-        let deleted = editor.delete_images(&[edit::planned(image.unwrap())]).unwrap();
+        // Some have the manifest of a manifest list's member.
+        let planned = PlannedImage { id: text(image.unwrap(), "/id").into(), ..Default::default() };
+        let deleted = editor.delete_images(&[planned]).unwrap();
         assert_eq!(deleted.layers.len(), layers, "{name}");
     }
 }

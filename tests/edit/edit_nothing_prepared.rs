@@ -397,7 +397,7 @@ fn an_empty_reserve_file_is_none() {
     File::create(disk.store.root().join(".layersweep-reserve")).unwrap();
     disk.fill();
     // Alone it has no layer of its own. Whoever plans is told what is needed, and takes others along.
-    let alone = PlannedImage { id: disk.id(&name(1)), names: None };
+    let alone = PlannedImage { id: disk.id(&name(1)), ..Default::default() };
     let error = edit::with(&disk.store, Options::default()).delete_images(&[alone]).unwrap_err();
     assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
     let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
@@ -522,7 +522,7 @@ fn what_is_left_of_a_record_file_makes_room() {
     let seen = Arc::clone(&steps);
     let on_step = Box::new(move |step| seen.lock().unwrap().push(step));
     let editor = edit::with(&disk.store, Options { on_step: Some(on_step), ..Options::default() });
-    editor.delete_images(&[PlannedImage { id: disk.id(&name(0)), names: None }]).unwrap();
+    editor.delete_images(&[PlannedImage { id: disk.id(&name(0)), ..Default::default() }]).unwrap();
     assert!(!left.exists());
     let steps = steps.lock().unwrap();
     assert!(!steps.contains(&"layer quarantined"), "{steps:?}");

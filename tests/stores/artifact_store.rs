@@ -55,7 +55,7 @@ fn editor(store: &Store, options: Options) -> Editor {
 }
 
 fn planned(id: &str) -> PlannedImage {
-    PlannedImage { id: id.into(), names: None }
+    PlannedImage { id: id.into(), ..Default::default() }
 }
 
 fn store_of<'a>(document: &'a Value, driver: &str) -> &'a Value {

@@ -61,7 +61,7 @@ pub fn delete(editor: &Editor, image: &Value) -> Deleted {
 /// The image as it was listed.
 pub fn planned(image: &Value) -> PlannedImage {
     let names = Some(program::texts(image, "/names"));
-    PlannedImage { id: text(image, "/id").to_owned(), names }
+    PlannedImage { id: text(image, "/id").to_owned(), names, lists: Vec::new() }
 }
 
 /// Our own reading of the store: nothing is lost, nothing is missing. Returns the ids of the

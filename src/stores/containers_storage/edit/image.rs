@@ -1,6 +1,7 @@
 //! Deletes an image as `podman rmi` does.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
@@ -17,15 +18,17 @@ use crate::model::reference::may_be;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::group_of;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
-use crate::stores::containers_storage::{cri_o, owner};
+use crate::stores::containers_storage::{cri_o, lists, owner};
 
 /// An image as it was when its deletion was decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlannedImage {
     pub id: String,
     /// Its names then: if they differ now, it was tagged or untagged and may be wanted. `None`
     /// if the names do not matter.
     pub names: Option<Vec<String>>,
+    /// The manifest lists that it was a member of, as they were then. They do not matter if the names do not.
+    pub lists: Vec<Self>,
 }
 
 impl PlannedImage {
@@ -36,6 +39,18 @@ impl PlannedImage {
             return Err(self.changed(format!("its names are [{}] now", now.join(", "))));
         }
         Ok(())
+    }
+
+    /// A manifest list that it is a member of was one then, and had the same names.
+    fn prove_list(&self, list: &ImageRecord) -> Result<(), Refusal> {
+        match self.lists.iter().find(|planned| planned.id == list.id) {
+            Some(planned) => planned.prove_names(&list.names),
+            None if self.names.is_none() => Ok(()),
+            None => {
+                let title = list.names.first().unwrap_or(&list.id);
+                Err(self.changed(format!("it is a member of the manifest list {title} now")))
+            }
+        }
     }
 
     /// Of the names that it has now another one than `removed` is left.
@@ -144,18 +159,35 @@ impl Session<'_> {
     }
 
     fn prove_image(&self, planned: &PlannedImage) -> Result<ImageRecord, Error> {
-        let id = &planned.id;
-        if let Some(container) = self.records.containers.iter().find(|c| c.image.as_ref() == Some(id)) {
-            return Err(self.used_by(container).into());
-        }
+        self.prove_no_container(&planned.id)?;
         let image = self.prove_names(planned)?;
+        self.prove_no_volume(&image)?;
+        for list in self.records.images.iter().filter(|record| lists::is_list(record)) {
+            let digests = lists::digests(&self.editor.places, list);
+            let digests = digests.map_err(|error| cannot_read(self.manifest_of(list), &error))?;
+            if lists::is_member(&digests, &image) {
+                self.prove_no_container(&list.id)?;
+                self.prove_no_volume(list)?;
+                planned.prove_list(list)?;
+            }
+        }
+        Ok(image)
+    }
+
+    /// No container was made from it.
+    fn prove_no_container(&self, id: &String) -> Result<(), Refusal> {
+        let mut containers = self.records.containers.iter();
+        containers.find(|one| one.image.as_ref() == Some(id)).map_or(Ok(()), |one| Err(self.used_by(one)))
+    }
+
+    /// No container has it mounted, and nothing else needs it.
+    fn prove_no_volume(&self, image: &ImageRecord) -> Result<(), Error> {
         for container in &self.records.containers {
-            if self.has_volume(container, &image)? {
+            if self.has_volume(container, image)? {
                 return Err(self.used_by(container).into());
             }
         }
-        self.outside.prove_image(&image)?;
-        Ok(image)
+        Ok(self.outside.prove_image(image)?)
     }
 
     /// It is there, with the names that it had.
@@ -172,6 +204,11 @@ impl Session<'_> {
         Refusal::UsedByContainer { id: container.id.clone(), name: origin.name, owner: origin.owner }
     }
 
+    fn manifest_of(&self, list: &ImageRecord) -> PathBuf {
+        let places = &self.editor.places;
+        places.records_dir(&places.graphroot, RecordKind::Images).join(&list.id).join("manifest")
+    }
+
     fn directory_of(&self, container: &ContainerRecord) -> PathBuf {
         let directory = self.places[0].records(RecordKind::Containers);
         directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id))
@@ -185,11 +222,12 @@ impl Session<'_> {
             return Ok(false);
         }
         let volumes = cri_o::image_volumes(&within, &directory);
-        let volumes = volumes.map_err(|error| {
-            // Anything that is not an answer of the kernel is not JSON.
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::BADMSG);
-            Fault::new("reading", directory.join("userdata/config.json"), errno)
-        })?;
+        let volumes = volumes.map_err(|error| cannot_read(directory.join("userdata/config.json"), &error))?;
         Ok(volumes.ids.iter().any(|volume| may_be(volume, &image.id, &image.names, &image.digests)))
     }
+}
+
+/// Anything that is not an answer of the kernel is no content that we understand.
+fn cannot_read(path: PathBuf, error: &io::Error) -> Fault {
+    Fault::new("reading", path, Errno::from_io_error(error).unwrap_or(Errno::BADMSG))
 }

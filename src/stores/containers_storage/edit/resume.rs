@@ -292,7 +292,7 @@ impl Session<'_> {
             images.iter().partition(|image| is_kept(&image.id, &image.names, &image.digests));
         let mut why = "it was pinned, or came, since".to_owned();
         let mut stay: Vec<_> = kept.into_iter().map(|image| image.id.clone()).collect();
-        let planned = |image: &&ImageRecord| PlannedImage { id: image.id.clone(), names: None };
+        let planned = |image: &&ImageRecord| PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
         let planned: Vec<_> = goes.iter().map(planned).collect();
         // One that is in use holds up no other.
         if !planned.is_empty() && self.refuses_lost(&planned)?.is_some() {
