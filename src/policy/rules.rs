@@ -13,21 +13,9 @@ use crate::model::{
 };
 use crate::policy::input::{Input, Quadlet};
 
-/// The rules that keep a manifest list for what it is: what they keep is of no use without its members. A list that only
-/// cannot be deleted here or now (`out-of-reach`, `backing-off`) is not wanted for that; labels it has none.
-const WITH_MEMBERS: [Rule; 11] = [
-    Rule::InUse,
-    Rule::Pinned,
-    Rule::SandboxImage,
-    Rule::StaticPod,
-    Rule::Quadlet,
-    Rule::PullInProgress,
-    Rule::ProtectedName,
-    Rule::NewestOfRepository,
-    Rule::AgeUnknown,
-    Rule::MinAge,
-    Rule::UsedJustNow,
-];
+/// The rules by which a manifest list stays and its members may go: one that only cannot be deleted here or now is not
+/// wanted for that, and labels it has none.
+const WITHOUT_MEMBERS: [Rule; 3] = [Rule::OutOfReach, Rule::BackingOff, Rule::ProtectedLabel];
 
 /// Applies the rules to the images of one inventory.
 #[derive(Debug)]
@@ -99,7 +87,7 @@ impl<'a> Judge<'a> {
 
     /// Whether the rule keeps a manifest list that the image is a member of. Lists of lists no tool makes.
     fn keeps_a_list(&self, rule: Rule, at: ImageIx) -> Option<String> {
-        if !WITH_MEMBERS.contains(&rule) {
+        if WITHOUT_MEMBERS.contains(&rule) {
             return None;
         }
         self.lists[at.get()].iter().find_map(|list| match self.ask(rule, *list)? {
