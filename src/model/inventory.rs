@@ -36,7 +36,7 @@ pub struct Inventory {
     /// bookkeeping, layers of read-only stores, inodes with links outside every store.
     /// No deletion of ours frees them.
     pub anchored: Vec<NodeIx>,
-    /// Stores whose images may be used by another one, of whose containers not all are known.
+    /// Stores whose images another store may use, where not all containers of that store are known.
     pub unread_users: Vec<UnreadUser>,
     /// What uses images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,

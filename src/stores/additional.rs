@@ -125,7 +125,7 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    /// As one of whose needs nothing is known.
+    /// As a borrower whose needs are unknown.
     pub(super) fn borrower(&self) -> Borrower<'_> {
         Borrower {
             at: None,

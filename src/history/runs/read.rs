@@ -28,7 +28,7 @@ pub struct Query {
 /// A run as recorded, or several that had nothing to report, summed up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRow {
-    /// Of several, that of the first, and the id of the last.
+    /// Of several summed up: the start of the first, with the id of the last.
     pub start: Start,
     /// When it ended; of several, the last. `None`: still under way, or killed.
     pub ended: Option<Timestamp>,
