@@ -147,6 +147,12 @@ impl From<Size> for BytesAndInodes {
 }
 
 impl BytesAndInodes {
+    /// The larger of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), inodes: self.inodes.max(other.inodes) }
+    }
+
     #[must_use]
     pub fn is_nothing(self) -> bool {
         self.bytes == 0 && self.inodes == 0

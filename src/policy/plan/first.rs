@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use super::first_deletions::filesystem_of_layers;
 use super::{ImageState, Planner, Stage, ranks};
 use crate::model::display::{bytes, short_id};
-use crate::model::plan::{Cause, Failure, FilesystemPlan, PassEnd, Phase, Step, Target};
+use crate::model::plan::{Failure, FilesystemPlan, PassEnd, Step, Target};
 use crate::model::refs::Root;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, Measured};
-use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Problem, Size, StoreIx};
+use crate::model::{FilesystemIx, ImageIx, LayerId, NodeKind, Size, StoreIx};
 use crate::policy::input::FullFilesystem;
 
 type ByLayer<'a> = HashMap<&'a LayerId, Vec<ImageIx>>;
@@ -61,8 +61,8 @@ impl Planner<'_> {
         first.is_some_and(|(_, images)| !images.iter().all(|at| self.is_aged(*at)))
     }
 
-    /// Nothing more goes by space: what is old enough and has waited for younger ones is on its own. Whether there is
-    /// any.
+    /// The space pass is over: old images that waited for younger ones to make room are judged alone. Returns whether there
+    /// are any.
     pub(super) fn put_aged_first(&mut self, measured: &[Measured]) -> bool {
         let is_left = self.order.iter().any(|at| self.is_aged(*at) && self.awaits_younger(*at));
         if is_left {
@@ -147,26 +147,13 @@ impl Planner<'_> {
             image.names.first().cloned().unwrap_or_else(|| short_id(&image.id))
         };
         named.iter().find_map(|at| {
-            let group = self.group_with(*at, by_layer, full, |at| self.is_candidate(at))?;
+            let layers = self.input.inventory[*at].layers.iter().filter_map(|layer| by_layer.get(layer));
+            let mut groups = layers.take_while(|images| images.iter().all(|at| self.is_candidate(*at)));
+            let group = groups.find(|images| self.gain(images, full.filesystem).covers(full.to_free))?;
             let others: Vec<_> = group.iter().filter(|at| !named.contains(at)).map(title).collect();
             let (one, others) = (title(at), others.join(", "));
             Some(format!("{one} shares its layers with {others}; name them together"))
         })
-    }
-
-    /// Of the images on one layer of this one the fewest that make the room together, if all of them may go.
-    fn group_with(
-        &self,
-        image: ImageIx,
-        by_layer: &ByLayer<'_>,
-        full: FullFilesystem,
-        may_go: impl Fn(ImageIx) -> bool,
-    ) -> Option<Vec<ImageIx>> {
-        let layers = self.input.inventory[image].layers.iter();
-        let mut groups = layers
-            .filter_map(|layer| by_layer.get(layer))
-            .take_while(|images| images.iter().all(|at| may_go(*at)));
-        groups.find(|images| self.makes_room(images, full)).cloned()
     }
 
     /// The images of a store that are still there, by each of their layers.
@@ -183,10 +170,6 @@ impl Planner<'_> {
 
     fn is_of(&self, image: ImageIx, store: StoreIx) -> bool {
         self.input.inventory[image].store == store
-    }
-
-    fn makes_room(&self, images: &[ImageIx], full: FullFilesystem) -> bool {
-        self.gain(images, full.filesystem).covers(full.to_free)
     }
 
     /// What emptying the layers of these images frees on a filesystem: their records go later. Too much, since a
@@ -209,21 +192,13 @@ impl Planner<'_> {
     }
 
     /// The images that have to be deleted along with this one, as nothing can be written before all of them
-    /// are. None where that would not help either.
-    pub(super) fn along(&self, image: ImageIx, cause: Cause) -> Vec<ImageIx> {
-        let store = self.input.inventory[image].store;
-        let Some((full, _)) =
-            self.first.makes_room(store).filter(|(full, _)| !self.makes_room(&[image], *full))
-        else {
-            return Vec::new();
-        };
-        let may_go = |at: ImageIx| {
-            self.is_candidate(at) && self.turns.contains(&at) && (cause != Cause::Age || self.is_aged(at))
-        };
-        let mut group = self.group_with(image, &self.by_layer(store), full, may_go).unwrap_or_default();
-        group.retain(|at| *at != image);
-        group.sort_by_key(|at| self.turns.iter().position(|turn| turn == at));
-        group
+    /// are: those that were chosen with it.
+    pub(super) fn along(&self, image: ImageIx) -> Vec<ImageIx> {
+        let chosen = self.first.makes_room(self.input.inventory[image].store);
+        let chosen = chosen.map(|(_, images)| images).filter(|images| images.contains(&image));
+        let mut along: Vec<_> = chosen.into_iter().flatten().copied().filter(|at| *at != image).collect();
+        along.sort_by_key(|at| self.rank[at.get()]);
+        along
     }
 
     /// After the first deletion the filesystem has room: what went along with it is deleted as well, and what has waited
@@ -284,17 +259,17 @@ impl Planner<'_> {
         started.is_ok_and(|started| !targets.wanted(started, space).is_nothing())
     }
 
-    /// Where nothing can begin in the image's store all of it stays, and that is a problem of the run; whether that is
-    /// so.
+    /// Where nothing can begin in the image's store all of it stays, and that is a problem of the run unless another store
+    /// makes the room; whether that is so.
     pub(super) fn bar(&mut self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
-        let Some((filesystem, message)) = self.first.bar(store) else { return false };
-        self.keep_store(image, &Ruling::keeps(Rule::OutOfReach, message.clone()));
+        let images = (0..self.states.len()).map(ImageIx::from);
+        let open = images.filter(|at| self.is_candidate(*at) && self.is_of(*at, store)).collect::<Vec<_>>();
+        let Some(why) = self.first.bar(store, open.into_iter()) else { return false };
+        self.keep_store(image, &Ruling::keeps(Rule::OutOfReach, why));
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
             pass.answered(&self.input, &self.live, &self.rank, image, false);
         }
-        let problem = Problem::new(None, Phase::Remove, Failure { message, no_space: true });
-        self.problems.push(Problem { filesystem: Some(filesystem), ..problem });
         true
     }
 }

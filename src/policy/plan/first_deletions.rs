@@ -1,4 +1,4 @@
-//! How far each store of a full disk is with its first deletion. Which images make the room is chosen in `first`.
+//! Per store: can a deletion begin on its full disk yet? Which images make the room is chosen in `first`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,9 +15,9 @@ use crate::policy::input::{FullFilesystem, Input};
 /// |---|---|---|---|---|---|
 /// | Free | | | Unjudged | | |
 /// | Unjudged | MakesRoom, Impossible | | the image waits | | Free |
-/// | MakesRoom | | Unjudged | Unjudged, the image waits | | Free |
-/// | Impossible | | | the image waits | Barred | Free |
-/// | Barred | | | | | |
+/// | MakesRoom | | Unjudged | the image waits | | Free |
+/// | Impossible | | | the image waits | Barred, its images wait | Free |
+/// | Barred | | | | | Free |
 ///
 /// Impossible is not judged anew when something stays: what stays makes no room for others. What waits is tried again
 /// once its store is Free.
@@ -44,8 +44,9 @@ enum State {
     MakesRoom(Vec<ImageIx>),
     /// None do; why.
     Impossible(String),
-    /// A deletion was wanted all the same, and the run is told why there is none.
-    Barred,
+    /// A deletion was wanted all the same; why there is none, which is a problem of the run unless another store makes the
+    /// room.
+    Barred(String),
 }
 
 impl FirstDeletion {
@@ -55,7 +56,7 @@ impl FirstDeletion {
 }
 
 impl FirstDeletions {
-    /// Of each store the first full filesystem counts that has layers of its images, with their records.
+    /// Per store, only the first full filesystem that holds layers of its images is tracked.
     pub(super) fn new(input: &Input<'_>) -> Self {
         let with_layers = |one: &&FullFilesystem| {
             let images =
@@ -108,22 +109,24 @@ impl FirstDeletions {
     }
 
     /// An image was not deleted since its store lacks so much, and it has too little; whether it waits for others. Where
-    /// none was known to be needed, it may have enough together with others.
+    /// less was known to be needed, it may have enough together with others.
     pub(super) fn made_no_room(&mut self, full: FullFilesystem, image: ImageIx, why: &Failure) -> bool {
-        self.stayed();
-        let is_known = self.stores.contains_key(&full.store);
+        let known = self.stores.get(&full.store).map(|one| one.full.to_free);
         let one = self.stores.entry(full.store).or_insert(FirstDeletion::of(full));
-        one.waiting.extend(is_known.then(|| (image, why.clone())));
-        is_known
+        one.full.to_free = one.full.to_free.max(full.to_free);
+        let waits = known == Some(one.full.to_free);
+        one.waiting.extend(waits.then(|| (image, why.clone())));
+        waits
     }
 
-    /// A deletion is wanted in this store: where none can begin it is barred; on which filesystem, and why.
-    pub(super) fn bar(&mut self, store: StoreIx) -> Option<(FilesystemIx, String)> {
+    /// A deletion is wanted in this store: where none can begin it is barred, and its images wait; why.
+    pub(super) fn bar(&mut self, store: StoreIx, images: impl Iterator<Item = ImageIx>) -> Option<String> {
         let one = self.stores.get_mut(&store)?;
-        let State::Impossible(why) = &mut one.state else { return None };
-        let why = std::mem::take(why);
-        one.state = State::Barred;
-        Some((one.full.filesystem, why))
+        let State::Impossible(why) = &one.state else { return None };
+        let why = why.clone();
+        one.waiting.extend(images.map(|image| (image, why.as_str().into())));
+        one.state = State::Barred(why.clone());
+        Some(why)
     }
 
     /// An image was deleted on this filesystem, and these along with it. `Some`: there is room now for stores that had
@@ -132,17 +135,20 @@ impl FirstDeletions {
         self.went_along.extend(along);
         let mut waited: Option<Vec<_>> = None;
         self.stores.retain(|_, one| {
-            let is_free = one.full.filesystem == on && one.state != State::Barred;
-            if is_free {
+            if one.full.filesystem == on {
                 waited.get_or_insert_default().extend(one.waiting.iter().map(|(image, _)| *image));
             }
-            !is_free
+            one.full.filesystem != on
         });
         waited
     }
 
-    pub(super) fn is_barred(&self) -> bool {
-        self.stores.values().any(|one| one.state == State::Barred)
+    /// On which filesystems no deletion could begin to the end, and why.
+    pub(super) fn barred(&self) -> impl Iterator<Item = (FilesystemIx, &str)> {
+        self.stores.values().filter_map(|one| match &one.state {
+            State::Barred(why) => Some((one.full.filesystem, why.as_str())),
+            _ => None,
+        })
     }
 
     /// An image that waits at the end, for room that nothing made.
@@ -179,7 +185,7 @@ mod tests {
             _ => {}
         }
         if state == "Barred" {
-            assert_eq!(all.bar(0.into()), Some((1.into(), "too little".into())));
+            assert_eq!(all.bar(0.into(), [8.into()].into_iter()), Some("too little".into()));
         }
         assert_eq!(state_of(&all), state);
         all
@@ -191,7 +197,7 @@ mod tests {
             Some(State::Unjudged) => "Unjudged",
             Some(State::MakesRoom(_)) => "MakesRoom",
             Some(State::Impossible(_)) => "Impossible",
-            Some(State::Barred) => "Barred",
+            Some(State::Barred(_)) => "Barred",
         }
     }
 
@@ -203,7 +209,7 @@ mod tests {
             ("Unjudged", ["MakesRoom", "Impossible", "Unjudged", "Unjudged", "Unjudged", "Free"]),
             ("MakesRoom", ["MakesRoom", "MakesRoom", "Unjudged", "Unjudged", "MakesRoom", "Free"]),
             ("Impossible", ["Impossible", "Impossible", "Impossible", "Impossible", "Barred", "Free"]),
-            ("Barred", ["Barred", "Barred", "Barred", "Barred", "Barred", "Barred"]),
+            ("Barred", ["Barred", "Barred", "Barred", "Barred", "Barred", "Free"]),
         ];
         for (from, expected) in rows {
             let events: [fn(&mut FirstDeletions); 6] = [
@@ -211,9 +217,10 @@ mod tests {
                 |all| all.judged(0.into(), Err("too little".into())),
                 FirstDeletions::stayed,
                 |all| {
+                    all.stayed();
                     all.made_no_room(full(0, 1), 7.into(), &"too little".into());
                 },
-                |all| drop(all.bar(0.into())),
+                |all| drop(all.bar(0.into(), std::iter::empty())),
                 |all| drop(all.removed(1.into(), vec![])),
             ];
             for ((at, event), to) in events.into_iter().enumerate().zip(expected) {
@@ -222,9 +229,11 @@ mod tests {
                 assert_eq!(state_of(&all), to, "{from}, event {at}");
                 // What others in the store or elsewhere do.
                 let mut all = in_state(from);
-                assert_eq!(all.bar(1.into()), None);
+                assert_eq!(all.bar(1.into(), std::iter::empty()), None);
                 assert_eq!(all.removed(0.into(), vec![]), None, "another filesystem");
-                assert_eq!((state_of(&all), all.is_barred()), (from, from == "Barred"));
+                let barred: Vec<_> = all.barred().collect();
+                let expected = [(1.into(), "too little")];
+                assert_eq!((state_of(&all), &barred[..]), (from, &expected[..usize::from(from == "Barred")]));
                 assert_eq!(all.unjudged().len(), usize::from(from == "Unjudged"));
                 assert_eq!(all.is_chosen(3.into()), from == "MakesRoom");
                 assert_eq!(all.makes_room(0.into()).is_some(), from == "MakesRoom");
@@ -246,8 +255,19 @@ mod tests {
         assert_eq!(all.removed(1.into(), vec![5.into()]), Some(vec![7.into()]));
         assert_eq!(all.still_waits(), None);
         assert_eq!(all.went_along, [5.into()]);
-        // Where none was known to be needed, it may have enough with others.
+        // Where none was known to be needed, or less, it may have enough with others.
         assert!(!all.made_no_room(full(0, 1), 7.into(), &why));
         assert_eq!(all.unjudged(), [full(0, 1)]);
+        for (bytes, inodes, known, waits) in
+            [(50, 0, (60, 0), true), (50, 4, (60, 4), false), (70, 2, (70, 4), false)]
+        {
+            let of =
+                |(bytes, inodes)| FullFilesystem { to_free: BytesAndInodes { bytes, inodes }, ..full(0, 1) };
+            assert_eq!(all.made_no_room(of((bytes, inodes)), 7.into(), &why), waits, "{bytes} {inodes}");
+            assert_eq!(all.unjudged(), [of(known)]);
+        }
+        // So do those of a store that was barred.
+        let mut all = in_state("Barred");
+        assert_eq!(all.removed(1.into(), vec![]), Some(vec![8.into()]));
     }
 }

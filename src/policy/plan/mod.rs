@@ -20,7 +20,7 @@ use jiff::SignedDuration;
 use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Stat};
+use crate::model::space::{InvalidStats, Measured, Space, Stat};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
 use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
@@ -222,6 +222,7 @@ impl<'a> Planner<'a> {
                 {
                     let detail = rules::needed_by(&user.by);
                     self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
+                    self.first.stayed();
                 }
             }
         }
@@ -257,11 +258,13 @@ impl<'a> Planner<'a> {
             false => OutcomeKind::NotNeeded,
         };
         // Where nothing could begin nothing was reached, whatever was reached elsewhere.
-        let outcome = match outcome {
-            OutcomeKind::Failed => outcome,
-            _ if self.first.is_barred() => OutcomeKind::Failed,
-            _ => outcome,
-        };
+        let barred = self.first.barred().map(|(filesystem, why)| {
+            let why = Failure { message: why.to_owned(), no_space: true };
+            Problem { filesystem: Some(filesystem), ..Problem::new(None, Phase::Remove, why) }
+        });
+        let before = self.problems.len();
+        self.problems.extend(barred);
+        let outcome = if self.problems.len() > before { OutcomeKind::Failed } else { outcome };
         // What nothing made room for bars the run like a disk where nothing can begin.
         let waiting = self.first.still_waits().filter(|_| outcome == OutcomeKind::NotReached);
         let outcome = match waiting {
@@ -436,7 +439,7 @@ impl<'a> Planner<'a> {
         measured: &[Measured],
     ) -> (ImageIx, Step) {
         let for_what = (cause, filesystem);
-        let along = self.along(image, cause);
+        let along = self.along(image);
         let group = group.or((!along.is_empty()).then_some(along.len() + 1));
         let step = Step::of_image(self.input.inventory, &self.live, (image, &along), for_what, measured);
         (image, Step { group, ..step })
@@ -529,10 +532,7 @@ fn judge(input: &Input<'_>, plan: &mut FilesystemPlan, measured: &[Measured]) ->
     plan.started = earlier.union(input.policy.targets.start(&space)?);
     if plan.started != earlier {
         let wanted = input.policy.targets.wanted(plan.started, &space);
-        plan.wanted = BytesAndInodes {
-            bytes: plan.wanted.bytes.max(wanted.bytes),
-            inodes: plan.wanted.inodes.max(wanted.inodes),
-        };
+        plan.wanted = plan.wanted.max(wanted);
     }
     Ok(space)
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use crate::model::Pattern;
 use crate::model::plan::Reason;
 use crate::model::refs::Refs;
+use crate::model::space::BytesAndInodes;
 use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
     Owner, Size, Store, StoreKind, Use,

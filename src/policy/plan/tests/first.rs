@@ -188,6 +188,40 @@ fn a_disk_that_is_full_after_all_is_judged_anew() {
     assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
 }
 
+/// What is short of inodes and then of bytes needs both from then on: an image that has too little alone goes with others.
+#[test]
+fn what_turns_out_to_be_needed_is_added() {
+    let nodes = [5, 5, 90].map(|bytes| node(0, bytes, &[])).to_vec();
+    let on = |id: &str, holds: &[usize]| Image { layers: vec!["base".into()], ..image(id, holds) };
+    let mut world = World::new(nodes, vec![on("i0", &[0, 2]), on("i1", &[1, 2])], percent(75, 70));
+    needs_of(&mut world, 0, BytesAndInodes { bytes: 0, inodes: 1 });
+    let tries = std::cell::Cell::new(0);
+    let (asked, plan) = world.run(0, |_| match tries.replace(tries.get() + 1) {
+        0 => StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() },
+        _ => StepOutcome::Removed,
+    });
+    assert_eq!((asked, along(&plan.steps[0])), (["i0", "i0", "i1"].map(str::to_owned).to_vec(), vec!["i1"]));
+}
+
+/// A store where nothing can begin waits for one on the same filesystem, whose first image comes later.
+#[test]
+fn a_store_that_is_barred_goes_on_once_another_has_made_room() {
+    let mut world = World::new(
+        [30, 400].map(|bytes| node(0, bytes, &[])).to_vec(),
+        vec![image("old", &[0]), image("young", &[1])],
+        Policy { max_age: Some(SignedDuration::from_hours(10)), ..percent(75, 70) },
+    );
+    needs(&mut world, 0, 60);
+    world.full.push(FullFilesystem { store: 1.into(), ..world.full[0] });
+    world.inventory.stores[1].read_only = false;
+    world.inventory.images[1].store = 1.into();
+    world.inventory.nodes[1].store = 1.into();
+    world.ages[1] = hours_ago(5, None);
+    let (gone, kept, plan) = world.plan(&[space(0)]);
+    assert_eq!(gone, ["young", "old"], "{kept:?}");
+    assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Reached, 0));
+}
+
 /// A younger image that makes the room does not end the age pass: what is old enough goes by age, before and after it.
 #[test]
 fn on_a_full_disk_the_age_pass_goes_on_after_a_younger_image() {
