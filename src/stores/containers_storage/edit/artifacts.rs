@@ -31,7 +31,7 @@ use crate::stores::containers_storage::since;
 use crate::stores::leaks;
 
 /// What a blob is called between the index and the end; a scan knows it as `artifact-put-blob`.
-const QUARANTINE: &str = "oci-put-blob-layersweep";
+const TRASH: &str = "oci-put-blob-layersweep";
 
 impl Editor {
     pub(super) fn is_of_artifacts(&self) -> bool {
@@ -78,7 +78,7 @@ struct ArtifactSession<'e> {
     documents: Documents,
     evidence: Evidence,
     /// Names in `top` of what goes when the lock is released.
-    quarantined: Vec<OsString>,
+    trash: Vec<OsString>,
     number: u64,
     done: Deleted,
 }
@@ -111,7 +111,7 @@ impl<'e> ArtifactSession<'e> {
             index,
             documents: Documents::new(),
             evidence,
-            quarantined: Vec::new(),
+            trash: Vec::new(),
             number: noise64(),
             done: Deleted::default(),
         })
@@ -162,7 +162,7 @@ impl<'e> ArtifactSession<'e> {
         self.editor.step("proven");
         self.write_without(&digest, None)?;
         self.done.images.push(planned.id.clone());
-        to_delete.iter().try_for_each(|path| self.quarantine(path))
+        to_delete.iter().try_for_each(|path| self.move_to_trash(path))
     }
 
     fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
@@ -224,13 +224,13 @@ impl<'e> ArtifactSession<'e> {
         Ok(parent.zip(below.file_name()))
     }
 
-    /// Takes a file of the store out of the way.
-    fn quarantine(&mut self, below: &Path) -> Result<(), Error> {
+    /// Renames a file of the store, to be unlinked once the lock is released.
+    fn move_to_trash(&mut self, below: &Path) -> Result<(), Error> {
         let fault = || Fault::new("moving", self.top.path().join(below), Errno::NOENT);
         let (parent, name) = self.holder(below)?.ok_or_else(fault)?;
-        let new = OsString::from(format!("{QUARANTINE}-{:x}-{}", self.number, self.quarantined.len()));
+        let new = OsString::from(format!("{TRASH}-{:x}-{}", self.number, self.trash.len()));
         parent.rename(name, &self.top, &new)?;
-        self.quarantined.push(new);
+        self.trash.push(new);
         self.editor.step("blob moved");
         Ok(())
     }
@@ -268,17 +268,17 @@ impl<'e> ArtifactSession<'e> {
             return Err(Refusal::Young { path: orphan.path.clone(), age, wanted: min_age }.into());
         }
         self.prove_unmounted(&below)?;
-        self.quarantine(&below)?;
+        self.move_to_trash(&below)?;
         self.done.orphans.push(orphan.path.clone());
         Ok(())
     }
 
     /// Releases the lock, and then unlinks what was moved to the trash, which may take long.
     fn finish(self, result: Result<(), Error>) -> Result<Deleted, Error> {
-        let Self { editor, top, held, quarantined, mut done, .. } = self;
+        let Self { editor, top, held, trash, mut done, .. } = self;
         done.locked_for = held.release();
         editor.step("unlocked");
-        for name in quarantined {
+        for name in trash {
             done.note(top.remove_tree(&name));
             editor.step("blob removed");
         }
