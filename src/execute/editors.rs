@@ -148,7 +148,7 @@ impl Editors {
         self.reserve_files.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
     }
 
-    /// The filesystems where no deletion can begin, by store: of the editable stores those of which `of` holds.
+    /// Filesystems on which no deletion can begin, for each editable store whose editor satisfies `of`.
     #[must_use]
     pub fn full_filesystems(
         &self,

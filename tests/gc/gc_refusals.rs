@@ -6,6 +6,7 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::support;
@@ -48,6 +49,30 @@ fn assert_refused(node: &GcNode, words: &[&str], parts: &[&str], hint: Option<&s
     assert_told(&run, parts, hint);
     assert_eq!(node.names(), images, "something was deleted");
     run
+}
+
+/// Through the runtime images go. What a killed run has begun waits for one that sees all processes, which is said.
+#[test]
+fn what_hidden_processes_keep_from_being_finished_is_told() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    if !support::require_program("unshare") {
+        return;
+    }
+    node.age();
+    // `layersweep` in hexadecimal digits, and the number, layer and images of one that was emptied.
+    let emptied = node.store.root().join("overlay").join(format!("{:0<64}", "6c617965727377656570"));
+    let rm = |at: usize| {
+        let ours = node.command(&["rm", "-y", "--min-age", "0s", &name(at)]);
+        let mut command = Command::new("unshare");
+        program::hermetic(&mut command);
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(ours.get_program()).args(ours.get_args());
+        program::run(&mut command).expect_code(0)
+    };
+    let said = "an interrupted run is not finished";
+    assert!(!rm(0).stderr.contains(said));
+    std::fs::create_dir(&emptied).unwrap();
+    let told = rm(1);
+    assert!(told.stderr.contains(said) && emptied.exists(), "{told:?}");
 }
 
 #[test]

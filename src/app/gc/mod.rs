@@ -366,6 +366,11 @@ fn refuse_part(plan: &mut Plan, why: Option<&str>) {
 /// Finishes what killed runs began, whoever deletes images now.
 fn resumed(request: &Request, editors: &Editors) -> Resumed {
     if store_editing::check_namespace(request).is_err() {
+        if editors.are_unfinished() {
+            tracing::warn!(
+                "not all processes are visible, so an interrupted run is not finished now (hostPID: true)"
+            );
+        }
         return Resumed::default();
     }
     // A person may have pinned something while being asked.
