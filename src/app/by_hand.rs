@@ -7,6 +7,7 @@ use super::request::Request;
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::model::display::{bytes, shell_word};
+use crate::model::space::lacks_inodes;
 use crate::model::{Filesystem, FilesystemIx, Finding, Plan};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
@@ -28,7 +29,7 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
     });
     let Some(fullest) = problem.filesystem.or(fullest) else { return };
     let what = if is_out_of_inodes(&inventory[fullest]) {
-        format!("delete some files on {}, which has no free inode", inventory[fullest].mount.display())
+        format!("delete some files on {}, where too few inodes are free", inventory[fullest].mount.display())
     } else {
         let mut others = outside::measure_quietly(request, config, scan, None, &Progress::default());
         others.logs.retain(|log| log.filesystem == fullest);
@@ -63,7 +64,10 @@ pub(super) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
         };
         Finding {
             path: one.mount.clone(),
-            message: format!("no inode is free ({} are used, {in_stores} of them by the stores), {then}", one.inodes),
+            message: format!(
+                "too few inodes are free ({} of {}; {in_stores} are used by the stores), {then}",
+                one.inodes_free, one.inodes
+            ),
             incomplete: false,
         }
     })
@@ -72,7 +76,7 @@ pub(super) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
 
 /// An XFS without a free byte cannot make inodes either, and lacks bytes alone.
 pub(super) fn is_out_of_inodes(one: &Filesystem) -> bool {
-    one.inodes > 0 && one.inodes_free == 0 && one.available_bytes >= LEAST
+    lacks_inodes(one.inodes, one.inodes_free) && one.available_bytes >= LEAST
 }
 
 /// Whether nobody but root can put something else where the file is before the command is typed.

@@ -132,6 +132,16 @@ impl Started {
     }
 }
 
+/// Free inodes that a deletion needs to begin. Record files are replaced one after another, and each frees the inode of the
+/// old version: that is one at a time. The other is for whoever creates a file meanwhile.
+pub const NEEDED_INODES: u64 = 2;
+
+/// Whether a filesystem has a fixed number of inodes, and too few of them are free for a deletion to begin.
+#[must_use]
+pub fn lacks_inodes(inodes: u64, free: u64) -> bool {
+    inodes > 0 && free < NEEDED_INODES
+}
+
 /// A number of bytes and a number of inodes: what is still to be freed, or what a deletion frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BytesAndInodes {

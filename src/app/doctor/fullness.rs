@@ -182,8 +182,9 @@ mod tests {
             inodes: 1000,
             inodes_free: 0,
         };
-        for is_foreign in [false, true] {
-            let check = judge(&filesystem, &[], None, is_foreign);
+        // The one that may be left is too few for a deletion.
+        for (is_foreign, inodes_free) in [(false, 0), (true, 0), (false, 1)] {
+            let check = judge(&Filesystem { inodes_free, ..filesystem.clone() }, &[], None, is_foreign);
             assert_eq!(check.status, Status::Error, "{check:?}");
             assert!(check.remedy.contains("du -x --inodes /var |"), "{check:?}");
             assert_eq!(check.remedy.contains("layersweep gc"), !is_foreign, "{check:?}");

@@ -126,7 +126,7 @@ impl Planner<'_> {
         let why = match (full.to_free.bytes, named) {
             (_, Some(others)) => others,
             (0, None) => format!(
-                "no inode is free for the record files of {root}, and no image that may be deleted has layers of \
+                "too few inodes are free for the record files of {root}, and no image that may be deleted has layers of \
                  its own"
             ),
             (needed, None) => format!(

@@ -13,7 +13,7 @@ use super::directory::Directory;
 use super::editor::Editor;
 use super::reserve_file::{ReserveFile, largest_record_file};
 use super::to_delete::LayerToDelete;
-use crate::model::space::BytesAndInodes;
+use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};
 use crate::sys::{btrfs, users, xfs};
 
 /// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
@@ -23,10 +23,6 @@ const BESIDE_ON_XFS: u64 = 512 << 10;
 
 /// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
 const KEPT: u64 = 16 << 20;
-
-/// Record files are replaced one after another, and each frees the inode of the old version: that is one at a time. The
-/// other is for whoever creates a file meanwhile.
-const NEEDED_INODES: u64 = 2;
 
 /// How many times what is needed is freed first. An image is lost for it, so it has to be enough: some of what files hold
 /// stays with the filesystem (its own metadata, blocks that are freed later), and others write on the disk as well.
@@ -88,7 +84,7 @@ impl Editor {
     pub(super) fn to_free(&self, directory: &Directory) -> BytesAndInodes {
         let Ok(space) = rustix::fs::fstatvfs(directory.fd()) else { return BytesAndInodes::default() };
         let lacks_bytes = lacks_bytes(directory, &space, self.needed_bytes(directory));
-        let lacks_inodes = space.f_files > 0 && space.f_ffree < NEEDED_INODES;
+        let lacks_inodes = lacks_inodes(space.f_files, space.f_ffree);
         BytesAndInodes {
             bytes: if lacks_bytes { self.bytes_to_free(directory) } else { 0 },
             inodes: if lacks_inodes { TIMES * NEEDED_INODES } else { 0 },
