@@ -55,6 +55,20 @@ pub(super) fn ids_of(name: &str) -> Option<(&str, &str)> {
     Some(name).filter(|name| is_id(name))?.strip_prefix(OURS)?.get(2..)?.split_at_checked(OF_LAYER)
 }
 
+/// The layer that a directory of this name was taken from, if it is lost and its deletion unfinished: it still has a
+/// record, as those of `ids` have, and no directory. `has_directory` takes a position in `ids`.
+pub(super) fn lost_layer<'a, E>(
+    name: &str,
+    ids: impl Iterator<Item = &'a str>,
+    has_directory: impl Fn(usize) -> Result<bool, E>,
+) -> Result<Option<&'a str>, E> {
+    let Some((begins, _)) = ids_of(name) else { return Ok(None) };
+    let Some((at, id)) = ids.enumerate().find(|(_, id)| id.starts_with(begins)) else {
+        return Ok(None);
+    };
+    Ok((!has_directory(at)?).then_some(id))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -79,6 +93,15 @@ mod tests {
             }
         }
         assert_eq!(names_of(&id, &group(1)).collect::<HashSet<_>>().len(), usize::from(NAMES));
+        let name = names_of(&id, &group(1)).next().unwrap();
+        for (layers, has_directory, lost) in [
+            (vec![&*images[0], &*id], false, true),
+            (vec![&*id], true, false),
+            (vec![&*images[0]], false, false),
+        ] {
+            let found = lost_layer(&name, layers.into_iter(), |_| Ok::<_, ()>(has_directory));
+            assert_eq!(found, Ok(Some(&*id).filter(|_| lost)), "{has_directory}");
+        }
         let many: Vec<_> = (0..30).map(|at| format!("{at:064x}")).collect();
         let many = group_of(many.iter().map(String::as_str));
         assert!(names_of(&id, &many).all(|name| ids_of(&name).is_some()));

@@ -315,10 +315,7 @@ impl Session<'_> {
     /// Removes the empty directories of layers that have no record any more. Others stay: the sign of what is lost.
     pub(super) fn remove_quarantined(&mut self) {
         for (place, name) in std::mem::take(&mut self.first_room.quarantined) {
-            let is_needed = |(begins, _)| !matches!(self.lost_layer(begins), Ok(None));
-            if let Some(layers) = &self.places[place].layers
-                && !ids_of(&name).is_some_and(is_needed)
-            {
+            if let (Some(layers), Ok(None)) = (&self.places[place].layers, self.lost_layer(&name)) {
                 layers.remove_empty(&name);
             }
         }

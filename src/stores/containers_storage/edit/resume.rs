@@ -15,7 +15,7 @@ use super::session::Session;
 use super::to_delete::{self, Parents, chain};
 use super::trash::{self, Trash};
 use crate::stores::containers_storage::places::RecordKind;
-use crate::stores::containers_storage::quarantine_name::{ids_of, is_in_group};
+use crate::stores::containers_storage::quarantine_name::{ids_of, is_in_group, lost_layer};
 use crate::stores::containers_storage::records::ImageRecord;
 
 /// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
@@ -238,11 +238,11 @@ impl Session<'_> {
         is_kept: IsKept<'_>,
     ) -> Result<(), Error> {
         let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
-        let (Some(layers), Some((begins, group))) = (layers, ids_of(name)) else { return Ok(()) };
+        let (Some(layers), Some((_, group))) = (layers, ids_of(name)) else { return Ok(()) };
         if self.records.layer(name).is_some() {
             return Ok(());
         }
-        let Some(lost) = self.lost_layer(begins)? else {
+        let Some(lost) = self.lost_layer(name)?.map(str::to_owned) else {
             return self.reclaim_layer_directory(place, name);
         };
         self.prove_directory_unmounted(place, name, &Default::default())?;
@@ -316,12 +316,12 @@ impl Session<'_> {
         }
     }
 
-    /// The layer whose id begins so, if its directory is missing; `None` where it was removed or pulled again
-    /// meanwhile, maybe into an imagestore.
-    pub(super) fn lost_layer(&self, begins: &str) -> Result<Option<String>, Error> {
-        let id = self.records.layers.iter().map(|layer| &layer.id).find(|id| id.starts_with(begins));
-        let Some(id) = id else { return Ok(None) };
-        Ok((!self.has_directory(id)?).then(|| id.clone()))
+    /// The layer that a directory of this name was of, if its directory is missing; `None` where it was removed or pulled
+    /// again meanwhile, maybe into an imagestore.
+    pub(super) fn lost_layer(&self, name: &str) -> Result<Option<&str>, Error> {
+        let layers = &self.records.layers;
+        let has_directory = |at: usize| self.has_directory(&layers[at].id);
+        lost_layer(name, layers.iter().map(|layer| layer.id.as_str()), has_directory)
     }
 
     /// Whether a layer has its directory in the place of its record.
@@ -332,9 +332,8 @@ impl Session<'_> {
 
     /// It is no sign of a deletion that has to be finished.
     pub(super) fn prove_finished(&self, name: &str) -> Result<(), Error> {
-        let Some((begins, _)) = ids_of(name) else { return Ok(()) };
-        match self.lost_layer(begins)? {
-            Some(id) => Err(Refusal::Recorded { id }.into()),
+        match self.lost_layer(name)? {
+            Some(id) => Err(Refusal::Recorded { id: id.to_owned() }.into()),
             None => Ok(()),
         }
     }

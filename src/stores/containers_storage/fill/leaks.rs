@@ -1,5 +1,6 @@
 //! Objects without a record or without a user.
 
+use std::convert::Infallible;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -93,10 +94,9 @@ impl Filler<'_> {
 
     /// Whether a directory of this name was emptied, and its layer is still to be deleted.
     fn is_unfinished(&self, name: &str) -> bool {
-        quarantine_name::ids_of(name).is_some_and(|(begins, _)| {
-            let mut layers = self.snapshot.layers.iter().zip(self.files);
-            layers.any(|(layer, files)| layer.id.starts_with(begins) && !files.directory)
-        })
+        let ids = self.snapshot.layers.iter().map(|layer| layer.id.as_str());
+        let has_directory = |at: usize| Ok::<_, Infallible>(self.files[at].directory);
+        quarantine_name::lost_layer(name, ids, has_directory) != Ok(None)
     }
 
     fn is_known_to_podman(&self, id: &str) -> bool {
