@@ -333,12 +333,19 @@ fn one_note_that_cannot_be_finished_holds_up_no_other() {
     assert_eq!(count(notes.path()), 2);
     let options = Options { intents: Some(notes.path().to_path_buf()), ..Options::default() };
     let editor = edit::with(store, options);
+    let dates = || -> BTreeSet<String> {
+        let read = |path| serde_json::from_slice::<Value>(&std::fs::read(path).unwrap()).unwrap();
+        let notes = std::fs::read_dir(notes.path()).unwrap().map(|entry| read(entry.unwrap().path()));
+        notes.map(|note| text(&note, "/at").to_owned()).collect()
+    };
+    let at_first = dates();
     for _ in 0..2 {
         let told = editor.resume(&|id, _, _| id == kept).unwrap_err();
         assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == kept), "{told}");
         assert!(disk.ids().contains(&kept));
         assert!(count(&layers) < before);
         assert_eq!(count(notes.path()), 1);
+        assert!(dates().is_subset(&at_first), "it is not told for ever");
     }
 }
 

@@ -7,5 +7,6 @@ mod edit_images;
 mod edit_killed_on_full_disk;
 mod edit_layouts;
 mod edit_leftovers;
+mod edit_notes;
 mod edit_nothing_prepared;
 mod edit_storm;

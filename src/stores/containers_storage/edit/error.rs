@@ -328,7 +328,7 @@ pub enum Meaning {
     Store,
     /// Something uses it.
     InUse,
-    /// A process works in it, or something is mounted there.
+    /// A process works in it, or something is mounted there; that passes.
     Running,
     /// It is not proven that it may go.
     NotProven,
@@ -341,6 +341,11 @@ pub enum Meaning {
 }
 
 impl Refusal {
+    /// Whether it may pass by itself, so that a later run tries again.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self.means(), Meaning::Running | Meaning::Store | Meaning::NoRoom { .. })
+    }
+
     #[must_use]
     pub fn means(&self) -> Meaning {
         match self {
@@ -359,10 +364,10 @@ impl Refusal {
             Self::UsedByContainer { .. }
             | Self::UsedByImage { .. }
             | Self::UsedElsewhere { .. }
-            | Self::HasChild { .. }
-            | Self::Busy { .. }
-            | Self::Held(_) => Meaning::InUse,
-            Self::Mounted { .. } | Self::Process { .. } => Meaning::Running,
+            | Self::HasChild { .. } => Meaning::InUse,
+            Self::Mounted { .. } | Self::Process { .. } | Self::Busy { .. } | Self::Held(_) => {
+                Meaning::Running
+            }
             Self::BorrowerUnknown(_)
             | Self::Changed { .. }
             | Self::Lost { .. }

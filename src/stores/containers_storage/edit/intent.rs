@@ -59,20 +59,27 @@ impl LayerIdentity {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Note {
+pub(super) struct Note {
     graphroot: PathBuf,
     /// Device and inode of the graphroot.
     store: (u64, u64),
+    /// A graphroot may have a store for each driver.
+    driver: String,
     /// The boot it was written in, and when.
     boot_id: String,
     at: Timestamp,
     /// One for each layer.
     identities: Vec<LayerIdentity>,
     #[serde(flatten)]
-    intent: Intent,
+    pub(super) intent: Intent,
 }
 
 impl Note {
+    /// The layers, with what tells them.
+    pub(super) fn layers(&self) -> impl Iterator<Item = (&String, &LayerIdentity)> {
+        self.intent.layers.iter().zip(&self.identities)
+    }
+
     /// Why it is not obeyed any more, if so.
     fn stale(&self, editor: &Editor, here: &Self) -> Option<&'static str> {
         let same_boot = self.boot_id == here.boot_id;
@@ -91,8 +98,10 @@ impl Editor {
     fn notes_path(&self, intent: &Intent) -> Option<PathBuf> {
         let named = intent.images.first().or(intent.container.as_ref());
         let first = named.or(intent.layers.first()).map_or("of-leftovers", String::as_str);
+        let (device, inode) = self.places.graphroot.identity();
+        let store = format!("{}-{device:x}-{inode:x}", self.places.driver);
         let directory = self.options.intents.as_ref()?;
-        Some(directory.join(format!("deletion-{first}.json")))
+        Some(directory.join(format!("deletion-{store}-{first}.json")))
     }
 
     /// A note on this store as of now.
@@ -100,7 +109,7 @@ impl Editor {
         let graphroot = self.places.graphroot.to_path_buf();
         let ClockReading { boot_id, .. } = clock::read()?;
         let (store, at) = (self.places.graphroot.identity(), self.present().now());
-        Ok(Note { graphroot, store, boot_id, at, identities, intent })
+        Ok(Note { graphroot, store, driver: self.places.driver.clone(), boot_id, at, identities, intent })
     }
 
     /// Best effort: a deletion must work on a full disk as well.
@@ -134,8 +143,8 @@ impl Editor {
         }
     }
 
-    /// The notes on this store that still stand; the others are dropped.
-    pub(super) fn notes(&self) -> Vec<(PathBuf, Intent, Vec<LayerIdentity>)> {
+    /// The notes on this store, and why those are not obeyed that are not.
+    pub(super) fn notes(&self) -> Vec<(PathBuf, Result<Note, &'static str>)> {
         let Some(directory) = &self.options.intents else { return Vec::new() };
         let paths = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
         let named = |path: &PathBuf| {
@@ -155,15 +164,10 @@ impl Editor {
         let notes = paths.filter_map(|path| {
             // Another version's is for that.
             let note: Note = serde_json::from_slice(&read_ours(&path)?).ok()?;
-            if note.graphroot != *self.places.graphroot {
+            if note.graphroot != *self.places.graphroot || note.driver != self.places.driver {
                 return None;
             }
-            if let Some(why) = note.stale(self, &here) {
-                tracing::info!(path = %path.display(), "discarding the note of a killed deletion: {why}");
-                let _ = std::fs::remove_file(path);
-                return None;
-            }
-            Some((path, note.intent, note.identities))
+            Some((path, note.stale(self, &here).map_or(Ok(note), Err)))
         });
         notes.collect()
     }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
 use super::editor::Editor;
-use super::error::{Error, Refusal};
+use super::error::{Error, Meaning, Refusal};
 use super::full_disk::is_whole;
 use super::image::PlannedImage;
-use super::intent::{Intent, LayerIdentity};
+use super::intent::Note;
 use super::mounted::Read;
 use super::session::Session;
 use super::to_delete::{self, Parents, chain};
@@ -23,10 +23,11 @@ use crate::stores::containers_storage::records::ImageRecord;
 pub type IsKept<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
 
 impl Editor {
-    /// Whether a killed run of ours left something to finish. Takes no lock.
+    /// Whether a killed run of ours left something to finish. Takes no lock, and changes nothing.
     pub fn is_unfinished(&self) -> bool {
         !self.is_of_artifacts()
-            && (!self.notes().is_empty() || self.quarantined().is_ok_and(|all| !all.is_empty()))
+            && (self.notes().iter().any(|(_, note)| note.is_ok())
+                || self.quarantined().is_ok_and(|all| !all.is_empty()))
     }
 
     /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
@@ -43,16 +44,26 @@ impl Editor {
         if self.is_of_artifacts() {
             return Ok(Deleted::default());
         }
-        let (notes, quarantined) = (self.notes(), self.quarantined()?);
+        let mut notes = Vec::new();
+        for (path, note) in self.notes() {
+            match note {
+                Ok(note) => notes.push((path, note)),
+                Err(why) => {
+                    tracing::info!(path = %path.display(), "discarding the note of a killed deletion: {why}");
+                    let _ = std::fs::remove_file(path);
+                }
+            }
+        }
+        let quarantined = self.quarantined()?;
         if notes.is_empty() && quarantined.is_empty() {
             return Ok(Deleted::default());
         }
-        let read = match notes.iter().any(|(_, intent, _)| intent.container.is_some()) {
+        let read = match notes.iter().any(|(_, note)| note.intent.container.is_some()) {
             true => Read::Processes,
             false => Read::Mounts,
         };
         let mut done = Session::open(self, read)?.run(|session| {
-            let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
+            let numbers: Vec<_> = notes.iter().map(|(_, note)| note.intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)
         })?;
         let quarantined = quarantined.iter().map(|(place, name)| Unfinished::Quarantined(*place, name));
@@ -60,18 +71,20 @@ impl Editor {
         let mut failed = Ok(());
         for unfinished in quarantined.chain(notes.iter().map(Unfinished::Noted)) {
             // Each with the records as they are on the disk, whatever became of the one before.
-            let session = match Session::open(self, read) {
+            let mut session = match Session::open(self, read) {
                 Ok(session) => session,
                 Err(error) => return done.ended(Err(error)),
             };
+            session.is_noted = !notes.is_empty();
             let result = session.run(|session| match unfinished {
                 Unfinished::Quarantined(place, name) => session.finish_quarantined(place, name, is_kept),
-                Unfinished::Noted((_, intent, identities)) => {
-                    session.finish_intent(intent, identities, is_kept)
+                Unfinished::Noted((_, note)) => {
+                    session.number.clone_from(&note.intent.temporary);
+                    session.finish_noted(note, is_kept)
                 }
             });
             match (result, unfinished) {
-                (Ok(one), Unfinished::Noted((path, ..))) => {
+                (Ok(one), Unfinished::Noted((path, _))) => {
                     done.add(one);
                     let _ = std::fs::remove_file(path);
                 }
@@ -90,7 +103,7 @@ enum Unfinished<'a> {
     /// A directory of a layer: its place and name.
     Quarantined(usize, &'a str),
     /// A note: its path, and what it says.
-    Noted(&'a (PathBuf, Intent, Vec<LayerIdentity>)),
+    Noted(&'a (PathBuf, Note)),
 }
 
 impl Session<'_> {
@@ -140,35 +153,23 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn finish_intent(
-        &mut self,
-        intent: &Intent,
-        identities: &[LayerIdentity],
-        is_kept: IsKept<'_>,
-    ) -> Result<(), Error> {
+    fn finish_noted(&mut self, note: &Note, is_kept: IsKept<'_>) -> Result<(), Error> {
         let (there, gone): (Vec<_>, Vec<_>) =
-            intent.images.iter().partition(|image| self.records.image(image).is_some());
+            note.intent.images.iter().partition(|image| self.records.image(image).is_some());
         // Lost, where a library's garbage collection has removed the quarantined directory since.
-        let lost = self.lost_layers(intent, identities)?;
+        let lost = self.lost_layers(note)?;
         let mut on_lost = self.images_on(&lost);
         on_lost.retain(|image| there.contains(&&image.id));
         let stays = self.delete_lost_images(&on_lost, is_kept)?;
-        self.finish_noted(intent, identities, &there, &gone)?;
-        let Some(refusal) = stays else { return Ok(()) };
-        // Where others were deleted, the note of that may have taken its place.
-        self.intent = None;
-        self.editor.note_intent(intent, identities.to_vec());
-        Err(refusal.into())
+        self.finish_unrecorded(note, &there, &gone)?;
+        stays.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
     /// What a note says of images and a container whose records are gone.
-    fn finish_noted(
-        &mut self,
-        intent: &Intent,
-        identities: &[LayerIdentity],
-        there: &[&String],
-        gone: &[&String],
-    ) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// Also where a process or a mount is in the way for now.
+    fn finish_unrecorded(&mut self, note: &Note, there: &[&String], gone: &[&String]) -> Result<(), Error> {
         // It was killed before the first change, or the images have been pulled again.
         if gone.is_empty() && !there.is_empty() {
             return Ok(());
@@ -181,21 +182,23 @@ impl Session<'_> {
             }
         }
         // Its record, which names the layer, keeps what is left of that.
-        if let Some(container) = &intent.container {
+        if let Some(container) = &note.intent.container {
             match self.finish_container(container) {
-                Err(Error::Refused(refusal)) => {
+                Err(Error::Refused(refusal)) if !refusal.passes() => {
                     tracing::info!(%refusal, container, "cannot finish the killed deletion of a container");
                     return Ok(());
                 }
                 other => other?,
             }
         }
-        for (id, then) in intent.layers.iter().zip(identities) {
+        let mut passing = Ok(());
+        for (id, then) in note.layers() {
             if !then.is_still(&self.identity_of(id)) {
                 tracing::info!(layer = id, "a layer of a killed deletion was recreated; keeping it");
-                return Ok(());
+                break;
             }
             match self.finish_layer(id) {
+                Err(Error::Refused(refusal)) if refusal.passes() => passing = Err(refusal.into()),
                 // An image that is there has it; others may have been of those that are gone.
                 Err(Error::Refused(refusal)) => {
                     tracing::info!(%refusal, layer = id, "cannot finish the killed deletion of a layer");
@@ -203,7 +206,7 @@ impl Session<'_> {
                 other => other?,
             }
         }
-        Ok(())
+        passing
     }
 
     fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
@@ -269,9 +272,9 @@ impl Session<'_> {
     }
 
     /// The layers of a killed deletion that have their records, and no longer the directories that they had.
-    fn lost_layers(&self, intent: &Intent, identities: &[LayerIdentity]) -> Result<Vec<String>, Error> {
+    fn lost_layers(&self, note: &Note) -> Result<Vec<String>, Error> {
         let mut lost = Vec::new();
-        for (id, then) in intent.layers.iter().zip(identities) {
+        for (id, then) in note.layers() {
             if then.directory.is_some() && self.records.layer(id).is_some() && !self.has_directory(id)? {
                 lost.push(id.clone());
             }
@@ -309,7 +312,9 @@ impl Session<'_> {
     /// Deletes them, unless that is refused: then nothing was changed.
     fn refuses_lost(&mut self, planned: &[PlannedImage]) -> Result<Option<Refusal>, Error> {
         match self.delete_images(planned) {
-            Err(Error::Refused(refusal)) if !matches!(refusal, Refusal::MakesNoRoom { .. }) => {
+            Err(Error::Refused(refusal))
+                if !matches!(refusal.means(), Meaning::NoRoom { .. } | Meaning::Store) =>
+            {
                 Ok(Some(refusal))
             }
             other => other.map(|()| None),

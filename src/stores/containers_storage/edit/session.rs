@@ -43,12 +43,14 @@ pub(super) struct Session<'e> {
     trashes: Vec<PlaceTrash>,
     pub(super) evidence: Evidence,
     /// With what tells its layers, as they were before the first change.
-    pub(super) intent: Option<(Intent, Vec<LayerIdentity>)>,
+    intent: Option<(Intent, Vec<LayerIdentity>)>,
+    /// Notes of killed runs stand until what they say is finished: meanwhile none is written, which may replace one.
+    pub(super) is_noted: bool,
     /// A record file was written.
     has_saved: bool,
     pub(super) first_room: FirstRoom,
     /// Of the temporary directory, known before it is created.
-    number: String,
+    pub(super) number: String,
     pub(super) outside: OutsideNeeds,
 }
 
@@ -89,6 +91,7 @@ impl<'e> Session<'e> {
             trashes: Vec::new(),
             evidence,
             intent: None,
+            is_noted: false,
             has_saved: false,
             first_room: FirstRoom::default(),
             number,
@@ -114,7 +117,9 @@ impl<'e> Session<'e> {
     /// end.
     pub(super) fn intend(&mut self, intent: Intent) {
         let identities = intent.layers.iter().map(|id| self.identity_of(id)).collect();
-        self.intent = Some((Intent { temporary: self.number.clone(), ..intent }, identities));
+        if !self.is_noted {
+            self.intent = Some((Intent { temporary: self.number.clone(), ..intent }, identities));
+        }
         self.intend_again();
         self.step("proven");
     }

@@ -1,0 +1,111 @@
+//! Notes of deletions that were killed: whose they are, how long they stand.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::path::{Path, PathBuf};
+
+use layersweep::stores::containers_storage::edit::{Editor, Options, Refusal};
+use layersweep::stores::containers_storage::places::StorePlaces;
+use serde_json::{Value, json};
+
+use super::edit_crash::{Recipe, kill_at};
+use crate::support;
+use support::program::{text, texts};
+use support::store::{self, Store};
+use support::{edit, small};
+
+const NOBODY: layersweep::stores::containers_storage::edit::IsKept<'static> = &|_, _, _| false;
+
+fn notes_in(directory: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A store in which the deletion of `other` was killed once its record was gone, and the id of its layer.
+fn killed(root: &Path, notes: &Path) -> (Store, String) {
+    let store = small::still(root);
+    store.unmount();
+    let images = store.images();
+    let other = images.iter().find(|image| texts(image, "/names").contains(&small::name("other"))).unwrap();
+    let (id, layer) = (text(other, "/id"), texts(other, "/layers").remove(0));
+    let kill = |step| kill_at(&store, Recipe::Image, id, notes, step).unwrap();
+    assert!((1..40).any(|step| kill(step) == "record file replaced"));
+    assert!(store.root().join("overlay").join(&layer).exists());
+    (store, layer)
+}
+
+fn editor(store: &Store, notes: &Path) -> Editor {
+    edit::with(store, Options { intents: Some(notes.to_path_buf()), ..Options::default() })
+}
+
+/// A graphroot may have a store for each driver, and two of them may have the same images.
+#[test]
+fn a_note_is_of_one_store() {
+    if !store::require_tools() {
+        return;
+    }
+    let (dir, notes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let stores = ["a", "b"].map(|name| killed(&dir.path().join(name).join("root"), notes.path()));
+    assert_eq!(notes_in(notes.path()).len(), 2, "one for each");
+    for (store, _) in &stores {
+        let root = store.root();
+        std::fs::create_dir_all(root.join("vfs/dir")).unwrap();
+        for kind in ["layers", "images", "containers"] {
+            std::fs::create_dir(root.join(format!("vfs-{kind}"))).unwrap();
+            std::fs::write(root.join(format!("vfs-{kind}/{kind}.lock")), b"").unwrap();
+        }
+        let places = StorePlaces { driver: "vfs".into(), ..edit::places(store) };
+        let options = Options { intents: Some(notes.path().to_path_buf()), ..Options::default() };
+        let of_vfs = Editor::new(&places, options).unwrap();
+        assert!(!of_vfs.is_unfinished());
+        of_vfs.resume(NOBODY).unwrap();
+        assert_eq!(notes_in(notes.path()).len(), 2, "it is of overlay");
+        for entry in ["vfs", "vfs-layers", "vfs-images", "vfs-containers"] {
+            std::fs::remove_dir_all(root.join(entry)).unwrap();
+        }
+    }
+    for (left, (store, layer)) in [1, 0].into_iter().zip(&stores) {
+        assert_eq!(editor(store, notes.path()).resume(NOBODY).unwrap().layers, [layer.as_str()]);
+        assert_eq!(notes_in(notes.path()).len(), left);
+        edit::whole(store);
+    }
+}
+
+/// Who only asks whether there is something to finish holds no lock, and changes nothing.
+#[test]
+fn a_note_that_is_too_old_is_removed_by_who_finishes() {
+    if !store::require_tools() {
+        return;
+    }
+    let (dir, notes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, layer) = killed(&dir.path().join("root"), notes.path());
+    let path = notes_in(notes.path()).remove(0);
+    let mut note: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    note["at"] = json!("2020-01-01T00:00:00Z");
+    std::fs::write(&path, note.to_string()).unwrap();
+    let editor = editor(&store, notes.path());
+    assert!(!editor.is_unfinished() && path.exists());
+    editor.resume(NOBODY).unwrap();
+    assert!(!path.exists());
+    assert!(store.root().join("overlay").join(layer).exists(), "the sweep's by now");
+}
+
+/// What a mount keeps for now is finished once that is gone.
+#[test]
+fn a_note_stands_while_its_layer_is_mounted() {
+    if !store::require_tools() {
+        return;
+    }
+    let (dir, notes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, layer) = killed(&dir.path().join("root"), notes.path());
+    let (layer_at, elsewhere) = (store.root().join("overlay").join(layer), dir.path().join("elsewhere"));
+    std::fs::create_dir(&elsewhere).unwrap();
+    let mount = support::loopfs::BindMount::new(&layer_at.join("diff"), &elsewhere);
+    let editor = editor(&store, notes.path());
+    let error = editor.resume(NOBODY).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::Mounted { .. })), "{error}");
+    assert!(editor.is_unfinished() && layer_at.exists());
+    drop(mount);
+    editor.resume(NOBODY).unwrap();
+    assert!(!editor.is_unfinished() && !layer_at.exists());
+    edit::whole(&store);
+}
