@@ -120,8 +120,8 @@ pub(super) fn plan_leaks(scan: &Scan, wish: &Wish, editors: &Editors) -> LeakPla
 /// How many things were deleted or mended.
 fn objects(done: &Deleted) -> usize {
     let named = done.images.len() + done.layers.len() + done.orphans.len() + done.containers.len();
-    // Else temporary files.
-    named.max(usize::from(done.removed > 0))
+    // Else temporary files, or a layer that got its name back.
+    named.max(usize::from(done.has_changed || done.removed > 0))
 }
 
 /// What came of the deletions that killed runs had begun.

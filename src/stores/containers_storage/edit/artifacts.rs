@@ -211,6 +211,7 @@ impl<'e> ArtifactSession<'e> {
         editor.write_with_room(top, false, &mut self.done, || {
             write::replace(top, INDEX, &content, Mode::from_raw_mode(mode), true, &|step| editor.step(step))
         })?;
+        self.done.has_changed = true;
         editor.step("index replaced");
         Ok(())
     }
@@ -231,6 +232,7 @@ impl<'e> ArtifactSession<'e> {
         let new = OsString::from(format!("{TRASH}-{:x}-{}", self.number, self.trash.len()));
         parent.rename(name, &self.top, &new)?;
         self.trash.push(new);
+        self.done.has_changed = true;
         self.editor.step("blob moved");
         Ok(())
     }

@@ -8,6 +8,9 @@ use crate::sys::removal::{Removal, RemovalFailure};
 /// What an edit did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
+    /// Something of the store was changed: where the edit fails, it was stopped halfway. What dead processes left of
+    /// record files is nothing. Nobody decides by anything else here.
+    pub has_changed: bool,
     /// Ids of images whose record was removed.
     pub images: Vec<String>,
     /// Ids of layers whose record was removed.
@@ -35,6 +38,7 @@ pub struct Deleted {
 impl Deleted {
     /// What another session did after it.
     pub(super) fn add(&mut self, later: Self) {
+        self.has_changed |= later.has_changed;
         self.images.extend(later.images);
         self.layers.extend(later.layers);
         self.containers.extend(later.containers);
@@ -59,17 +63,8 @@ impl Deleted {
         })
     }
 
-    /// Nothing was changed.
-    #[must_use]
-    pub fn is_nothing(&self) -> bool {
-        self.images.is_empty()
-            && self.layers.is_empty()
-            && self.containers.is_empty()
-            && self.orphans.is_empty()
-            && self.removed == 0
-    }
-
     pub(super) fn note(&mut self, removal: Removal) {
+        self.has_changed |= removal.removed > 0;
         self.removed += removal.removed;
         self.failures.extend(removal.failures);
         self.more_failures += removal.more_failures;

@@ -34,13 +34,12 @@ pub enum Error {
     /// A system call failed.
     #[error(transparent)]
     Failed(Fault),
-    /// A signal arrived before anything was deleted; a flag or a short name of what was to go may be changed, which
-    /// no tool minds.
+    /// A signal arrived before anything was changed.
     #[error("ended by a signal")]
     Interrupted,
     /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
     /// the next sweep finishes what was begun.
-    #[error("deletion was interrupted: {cause}")]
+    #[error("deletion stopped halfway: {cause}; the next run finishes it")]
     Stopped {
         /// What was done before.
         done: Box<Deleted>,
@@ -66,7 +65,7 @@ impl Deleted {
         let result = if self.interrupted { result.and(Err(Error::Interrupted)) } else { result };
         match result {
             Ok(()) => Ok(self),
-            Err(error) if self.is_nothing() => Err(error),
+            Err(error) if !self.has_changed => Err(error),
             Err(error) => Err(Error::Stopped { done: Box::new(self), cause: Box::new(error) }),
         }
     }
@@ -387,5 +386,20 @@ fn owner_name(owner: Owner) -> &'static str {
         Owner::Buildah => "buildah",
         Owner::Containerd => "containerd",
         Owner::Unknown => "an unknown owner",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_nothing_was_not_stopped_halfway() {
+        let ended = |done: Deleted| done.ended(Err(Error::Interrupted)).unwrap_err();
+        // What dead processes have left of record files.
+        assert!(matches!(ended(Deleted { removed: 3, ..Deleted::default() }), Error::Interrupted));
+        // A layer was renamed, and nothing of it is removed yet.
+        let done = Deleted { has_changed: true, ..Deleted::default() };
+        assert!(matches!(ended(done), Error::Stopped { .. }));
     }
 }

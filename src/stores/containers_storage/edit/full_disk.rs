@@ -177,9 +177,7 @@ impl Session<'_> {
     /// [`Refusal::MakesNoRoom`] where the layers hold too little, and those of other images may hold enough: nothing
     /// was changed.
     pub(super) fn make_room(&mut self, full: Option<u64>) -> Result<bool, Error> {
-        if !std::mem::replace(&mut self.first_room.is_swept, true)
-            && self.remove_dead_temporary_records()? > 0
-        {
+        if !std::mem::replace(&mut self.first_room.is_swept, true) && self.remove_dead_temporary_records()? {
             return Ok(true);
         }
         let Some(layer) = self.first_room.offered.get(self.first_room.next).cloned() else {
@@ -216,9 +214,9 @@ impl Session<'_> {
         let bytes = self.editor.bytes_to_free(layers);
         if !self.hold_enough(layers, bytes) {
             // Once something is deleted it is no longer for others to make the room.
-            return match self.done.is_nothing() {
-                true => Err(Refusal::MakesNoRoom { bytes }.into()),
-                false => Ok(false),
+            return match self.done.has_changed {
+                true => Ok(false),
+                false => Err(Refusal::MakesNoRoom { bytes }.into()),
             };
         }
         if self.is_another_unfinished() {
@@ -250,7 +248,7 @@ impl Session<'_> {
                 }
                 self.first_room.quarantined.push((layer.place, name));
                 // The image is not whole any more, even where nothing is removed yet.
-                self.done.removed += 1;
+                self.done.has_changed = true;
             }
             // btrfs reserves more metadata for a rename than there may be.
             Err(fault) if fault.is_no_space() && !self.has_quarantined() => {

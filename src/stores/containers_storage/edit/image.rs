@@ -150,7 +150,7 @@ impl Session<'_> {
         let layers = self.places[self.records.files[file].place].layers.as_ref();
         match (error, layers) {
             (Error::NoSpace(_), Some(layers))
-                if self.editor.empties_layers_first() && self.done.is_nothing() =>
+                if self.editor.empties_layers_first() && !self.done.has_changed =>
             {
                 Refusal::MakesNoRoom { bytes: self.editor.bytes_to_free(layers) }.into()
             }

@@ -123,7 +123,7 @@ impl Session<'_> {
     /// Flag the layer, delete its files, remove its record: after a crash the next process sees the flag
     /// and continues.
     fn delete_flagged(&mut self, layer: &LayerToDelete) -> Result<(), Error> {
-        let before = self.records.files[layer.file].table.clone();
+        let before = (self.records.files[layer.file].table.clone(), self.done.has_changed);
         self.records.files[layer.file].change(|table| table.flag_incomplete(&layer.id))?;
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
@@ -135,9 +135,11 @@ impl Session<'_> {
             }
             // Nothing of it is gone but its links.
             tracing::warn!(%error, layer = layer.id, "clearing the flag");
-            self.records.files[layer.file].table = before;
+            let (table, had_changed) = before;
+            self.records.files[layer.file].table = table;
             self.restore_links(layer);
             self.save(layer.file)?;
+            self.done.has_changed = had_changed;
             return Err(error);
         }
         self.records.remove(layer.file, &layer.id)?;
@@ -165,13 +167,13 @@ impl Session<'_> {
         self.remove_layer_data(&layer.id)
     }
 
-    pub(super) fn remove_links(&self, place: usize, names: &BTreeSet<String>) -> Result<(), Error> {
+    pub(super) fn remove_links(&mut self, place: usize, names: &BTreeSet<String>) -> Result<(), Error> {
         let Some(layers) = self.places[place].layers.as_ref().filter(|_| !names.is_empty()) else {
             return Ok(());
         };
         if let Some(links) = layers.below(links::DIRECTORY)? {
             for name in names {
-                links.unlink(name)?;
+                self.done.has_changed |= links.unlink(name)?;
                 self.step("link removed");
             }
         }

@@ -122,6 +122,7 @@ impl Session<'_> {
                 return Err(unknown().into());
             }
         }
+        self.done.has_changed = true;
         self.done.orphans.push(path.clone());
         self.step("leftover removed");
         Ok(())

@@ -55,6 +55,7 @@ impl Session<'_> {
             let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
             write::replace(&directory, "link", name.as_bytes(), mode, true, &|step| self.step(step))?;
         }
+        self.done.has_changed = true;
         self.step("link repaired");
         Ok(())
     }

@@ -107,25 +107,25 @@ enum Unfinished<'a> {
 }
 
 impl Session<'_> {
-    /// Half-written record files, which are dead since the store's locks are ours; how many.
-    pub(super) fn remove_dead_temporary_records(&self) -> Result<u64, Error> {
-        let mut removed = 0;
+    /// Half-written record files, which are dead since the store's locks are ours; whether there were any.
+    pub(super) fn remove_dead_temporary_records(&mut self) -> Result<bool, Error> {
+        let before = self.done.removed;
         for place in &self.places {
             for kind in RecordKind::ALL {
                 let Some(records) = place.records(kind) else { continue };
                 for name in records.names()? {
                     if name.as_encoded_bytes().starts_with(b".tmp-") {
-                        removed += u64::from(records.unlink(&name)?);
+                        self.done.removed += u64::from(records.unlink(&name)?);
                     }
                 }
             }
         }
-        Ok(removed)
+        Ok(self.done.removed > before)
     }
 
     /// The same, and our own temporary directories.
     fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
-        self.done.removed += self.remove_dead_temporary_records()?;
+        self.remove_dead_temporary_records()?;
         let mut found = Vec::new();
         for (at, place) in self.places.iter().enumerate() {
             for (parent, holder) in place.trash_parents() {
@@ -251,7 +251,7 @@ impl Session<'_> {
         self.prove_directory_unmounted(place, name, &Default::default())?;
         if is_whole(&layers, name)? {
             layers.rename(name, &layers, &lost)?;
-            self.done.removed += 1;
+            self.done.has_changed = true;
             return Ok(());
         }
         self.empty(place, name)?;

@@ -46,8 +46,6 @@ pub(super) struct Session<'e> {
     intent: Option<(Intent, Vec<LayerIdentity>)>,
     /// Notes of killed runs stand until what they say is finished: meanwhile none is written, which may replace one.
     pub(super) is_noted: bool,
-    /// A record file was written.
-    has_saved: bool,
     pub(super) first_room: FirstRoom,
     /// Of the temporary directory, known before it is created.
     pub(super) number: String,
@@ -92,7 +90,6 @@ impl<'e> Session<'e> {
             evidence,
             intent: None,
             is_noted: false,
-            has_saved: false,
             first_room: FirstRoom::default(),
             number,
             outside,
@@ -145,7 +142,6 @@ impl<'e> Session<'e> {
 
     /// Releases the locks, then removes what was moved to the trash.
     pub(super) fn finish(self, mut result: Result<(), Error>) -> Result<Deleted, Error> {
-        let has_changed = self.has_quarantined() || self.has_saved;
         let Self { editor, places, mut done, held, trashes, intent, .. } = self;
         done.locked_for = held.release();
         editor.step("unlocked");
@@ -160,11 +156,7 @@ impl<'e> Session<'e> {
         log_hold(&done);
         let ended = done.ended(result);
         // Where nothing was changed there is nothing to finish either.
-        let is_finished = match &ended {
-            Ok(_) => true,
-            Err(Error::Stopped { .. }) => false,
-            Err(_) => !has_changed,
-        };
+        let is_finished = !matches!(ended, Err(Error::Stopped { .. }));
         if let Some((intent, _)) = intent.filter(|_| is_finished) {
             editor.forget_intent(&intent);
         }
@@ -212,7 +204,7 @@ impl<'e> Session<'e> {
                 }
             }
         }
-        self.has_saved = true;
+        self.done.has_changed = true;
         self.step("record file replaced");
         // Library versions up to 1.44 read the token before the file, later ones after it.
         if let Err(fault) = self.held.touch(kind) {
@@ -248,6 +240,7 @@ impl<'e> Session<'e> {
         if let Some(trash) = self.trash(place, of_records) {
             match trash.take(from, name) {
                 Ok(()) => {
+                    self.done.has_changed = true;
                     self.step("directory moved");
                     return Ok(true);
                 }
