@@ -326,8 +326,8 @@ impl<'a> Run<'a> {
                 StepOutcome::StoreSkipped(what.clone())
             }
             RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
-            RemovalAnswer::MakesNoRoom { bytes, why } => {
-                StepOutcome::MakesNoRoom { bytes: *bytes, why: why.clone() }
+            RemovalAnswer::MakesNoRoom { to_free, why } => {
+                StepOutcome::MakesNoRoom { to_free: *to_free, why: why.clone() }
             }
             _ => return None,
         };

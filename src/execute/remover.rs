@@ -4,6 +4,7 @@ use crate::cri::CriError;
 use crate::model::plan::{Failure, Gain, Target, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
+use crate::model::space::BytesAndInodes;
 use crate::model::{ImageIx, Inventory};
 use crate::policy::kubelet::Listing;
 use crate::policy::{ExternalFacts, FullFilesystem};
@@ -70,9 +71,9 @@ pub enum RemovalAnswer {
     NotStopped(Failure),
     /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
     Kept(Ruling),
-    /// The disk is full, and it has less than these bytes, which have to be freed to begin with: it was not touched, and
-    /// another may make the room.
-    MakesNoRoom { bytes: u64, why: Failure },
+    /// The disk is full, and it has not what has to be freed to begin with: it was not touched, and another may make the
+    /// room.
+    MakesNoRoom { to_free: BytesAndInodes, why: Failure },
     /// Some of it was removed, and something could not be: whether it is gone the store tells, and
     /// at once.
     InPart(Failure),
@@ -128,7 +129,7 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
             match refusal.means() {
                 Meaning::Store => RemovalAnswer::StoreUnavailable(failure),
                 Meaning::Immutable => RemovalAnswer::Refused(failure),
-                Meaning::NoRoom { bytes } => RemovalAnswer::MakesNoRoom { bytes, why: failure },
+                Meaning::NoRoom { to_free } => RemovalAnswer::MakesNoRoom { to_free, why: failure },
                 Meaning::Gone if !is_container => RemovalAnswer::NotFound(failure),
                 Meaning::Running if is_container => {
                     keeps(Rule::Running, format!("exited according to its record, but {failure}"))

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Size;
+use super::{Size, display};
 
 /// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,6 +153,14 @@ pub struct BytesAndInodes {
 impl From<Size> for BytesAndInodes {
     fn from(size: Size) -> Self {
         Self { bytes: size.frees_bytes, inodes: size.inodes }
+    }
+}
+
+impl std::fmt::Display for BytesAndInodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = (self.bytes > 0 || self.inodes == 0).then(|| display::bytes(self.bytes));
+        let inodes = (self.inodes > 0).then(|| format!("{} inodes", self.inodes));
+        f.write_str(&bytes.into_iter().chain(inodes).collect::<Vec<_>>().join(" and "))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Options, OrphanAt, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{Error, Options, OrphanAt, PlannedImage, Refusal};
 use serde_json::Value;
 
 use super::edit_crash::{Recipe, kill_at};
@@ -311,6 +311,20 @@ fn without_the_sign_the_note_finishes() {
     for wanted in ["layer renamed", "layer quarantined", "layer emptied", "record file replaced"] {
         assert!(lost.iter().any(|step| step == wanted), "{wanted}: {lost:?}");
     }
+}
+
+/// As long as an image that was emptied for room is there, no other is emptied: which says why.
+#[test]
+fn no_second_image_is_lost_for_room() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    disk.killed(&[disk.id(&name(2))]);
+    disk.fill();
+    let other = PlannedImage { id: disk.id(&name(3)), ..PlannedImage::default() };
+    let error = edit::with(&disk.store, Options::default()).delete_images(&[other]).unwrap_err();
+    assert!(
+        matches!(error, Error::Refused(Refusal::AnotherUnfinished { .. })) && error.is_no_space(),
+        "{error}"
+    );
 }
 
 /// A lost image that is pinned by now is told by its note until it is whole, and holds up no other note.

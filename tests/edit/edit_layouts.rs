@@ -5,13 +5,17 @@
 use std::path::Path;
 use std::process::Command;
 
-use layersweep::stores::containers_storage::edit::{Editor, Error, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{
+    Editor, Error, Options, PlannedImage, Refusal, ReserveFile,
+};
 use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::stores::containers_storage::snapshot::{self, Patience};
 use layersweep::stores::containers_storage::units::{self, StorageUnit};
 use serde_json::Value;
 
+use super::edit_nothing_prepared::{self, Disk, name};
 use crate::support;
+use support::archive::ImageSpec;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, text};
 use support::store::{self, Store};
@@ -152,6 +156,8 @@ fn a_token_without_room_costs_no_image() {
     let (images, dir) = (store.images(), tempfile::tempdir().unwrap());
     split(&store, dir.path());
     let places = StorePlaces { imagestores: vec![edit::root(dir.path())], ..edit::places(&store) };
+    let reserve_files = ReserveFile::of_store(&places, &dir.path().join("none")).unwrap();
+    assert!(reserve_files.iter().all(|one| one.prepare().unwrap()));
     // What was moved away comes back with the journal's next commit.
     loopfs.sync();
     support::reserve_file::fill_to_the_last_byte(&loopfs);
@@ -160,6 +166,45 @@ fn a_token_without_room_costs_no_image() {
     let error = editor.delete_images(&[planned(&images, "other")]).unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert_eq!(edit::facts(dir.path()), before);
+    // The reserve file that is on the token's disk is room for it.
+    let editor = Editor::new(&places, Options { reserve_files, ..Options::default() }).unwrap();
+    assert!(editor.delete_images(&[planned(&images, "other")]).unwrap().reserve_file_released);
+}
+
+/// Of an image whose top layer is on another disk the one below makes the room.
+#[test]
+fn a_layer_of_another_disk_is_passed_over() {
+    let app: &[ImageSpec] = &[0, 1].map(edit_nothing_prepared::image);
+    let Some(disk) =
+        Disk::of(Fs::Ext4, 80 * MIB, &["-b", "4096"], &[app, &[edit_nothing_prepared::image(9)]].concat())
+    else {
+        return;
+    };
+    let (store, dir) = (&disk.store, tempfile::tempdir().unwrap());
+    let images = store.images();
+    let image = images.iter().find(|image| image["names"][0] == name(0).as_str()).unwrap();
+    let layers = records(&store.record("layers.json"));
+    let is_top = |layer: &&Value| {
+        records(&store.record("images.json"))
+            .iter()
+            .any(|one| one["id"] == image["id"] && one["layer"] == layer["id"])
+    };
+    let (top, rest): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_top);
+    let id = text(top[0], "/id");
+    let link = std::fs::read_to_string(store.root().join("overlay").join(id).join("link")).unwrap();
+    std::fs::create_dir_all(dir.path().join("overlay/l")).unwrap();
+    for path in [format!("overlay/{id}"), format!("overlay/l/{link}")] {
+        mv(&store.root().join(&path), &dir.path().join(&path));
+    }
+    save(&dir.path().join("overlay-layers/layers.json"), &top);
+    save(&store.record("layers.json"), &rest);
+    std::fs::copy(store.record("layers.lock"), dir.path().join("overlay-layers/layers.lock")).unwrap();
+    disk.fill();
+    let places = StorePlaces { imagestores: vec![edit::root(dir.path())], ..edit::places(store) };
+    let editor = Editor::new(&places, Options::default()).unwrap();
+    let done = editor.delete_images(&[edit::planned(image)]).unwrap();
+    assert_eq!((done.images.len(), done.layers.len()), (1, 2));
+    assert!(!dir.path().join("overlay").join(id).exists());
 }
 
 #[test]

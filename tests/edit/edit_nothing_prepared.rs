@@ -440,6 +440,11 @@ fn images_with_their_parents() {
 fn ext4_without_inodes_for_images_that_share_all_their_layers() {
     let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096", "-N", "2200"]) else { return };
     disk.fill_inodes();
+    // It is told what is short.
+    let alone = PlannedImage { id: disk.id(&name(1)), ..PlannedImage::default() };
+    let error = edit::with(&disk.store, Options::default()).delete_images(&[alone]).unwrap_err();
+    let Some(Refusal::MakesNoRoom { to_free }) = error.refusal() else { panic!("{error}") };
+    assert_eq!((to_free.bytes, to_free.inodes), (0, 4));
     let words = ["gc", "--via", "direct", "--inodes-high", "98", "--min-age", "0s"];
     let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
     let real = disk.json(0, &words);
@@ -508,6 +513,27 @@ fn where_no_image_makes_room_a_person_is_told_what_does() {
         assert!(deleted(&document).is_empty());
     }
     assert_eq!(edit::facts(&disk.store.root().join("overlay")), before);
+}
+
+/// One whose directory cannot be renamed for want of room has another go first.
+#[test]
+fn what_cannot_be_renamed_holds_up_no_other() {
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    if !support::require_program("strace") {
+        return;
+    }
+    disk.fill();
+    let mut command = Command::new("strace");
+    program::hermetic(&mut command);
+    // As many names are tried.
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-e"]);
+    command.arg("inject=renameat2:error=ENOSPC:when=1..64").arg(env!("CARGO_BIN_EXE_layersweep"));
+    command.args(["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"]);
+    command.args(["--format", "json", "--graphroot"]).arg(disk.store.root());
+    command.arg("--runroot").arg(disk.store.runroot()).arg("--state-dir").arg(disk.state());
+    let document = node::document(program::run(&mut command).expect_no_crash().expect_code(0));
+    assert_eq!(text(&document, "/outcome"), "reached", "{document:#}");
+    assert!(list(&document, "/errors").is_empty(), "{document:#}");
 }
 
 /// What a dead process left of a record file is room, and no image is lost for it.

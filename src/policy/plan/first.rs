@@ -129,10 +129,10 @@ impl Planner<'_> {
                 "too few inodes are free for the record files of {root}, and no image that may be deleted has layers of \
                  its own"
             ),
-            (needed, None) => format!(
+            (_, None) => format!(
                 "deletions in {root} need {} to begin, and what may be deleted, alone or with those that share its \
                  layers, frees at most {}",
-                bytes(needed),
+                full.to_free,
                 bytes(largest)
             ),
         };
@@ -211,12 +211,12 @@ impl Planner<'_> {
         }
     }
 
-    /// The image's store lacks so many bytes for a deletion to begin, as it turned out; whether the image waits for room.
-    pub(super) fn made_no_room(&mut self, image: ImageIx, bytes: u64, why: &Failure) -> bool {
+    /// The image's store lacks that much for a deletion to begin, as it turned out; whether the image waits for room.
+    pub(super) fn made_no_room(&mut self, image: ImageIx, to_free: BytesAndInodes, why: &Failure) -> bool {
         let full = FullFilesystem {
             store: self.input.inventory[image].store,
             filesystem: self.filesystem_of_layers(image),
-            to_free: BytesAndInodes { bytes, inodes: 0 },
+            to_free,
         };
         self.first.made_no_room(full, image, why)
     }

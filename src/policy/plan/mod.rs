@@ -162,8 +162,8 @@ impl<'a> Planner<'a> {
             // Another process deleted it: neither our deletion nor an error.
             StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
             StepOutcome::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
-            StepOutcome::MakesNoRoom { bytes, why } => {
-                if self.made_no_room(at, bytes, &why) {
+            StepOutcome::MakesNoRoom { to_free, why } => {
+                if self.made_no_room(at, to_free, &why) {
                     let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
                     self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
                 }

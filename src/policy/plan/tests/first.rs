@@ -3,9 +3,13 @@
 use crate::model::space::BytesAndInodes;
 use crate::policy::plan::tests::*;
 
+fn needed(bytes: u64) -> BytesAndInodes {
+    BytesAndInodes { bytes, inodes: 0 }
+}
+
 /// So many bytes have to be freed first.
 fn needs(world: &mut World, filesystem: usize, bytes: u64) {
-    needs_of(world, filesystem, BytesAndInodes { bytes, inodes: 0 });
+    needs_of(world, filesystem, needed(bytes));
 }
 
 fn needs_of(world: &mut World, filesystem: usize, to_free: BytesAndInodes) {
@@ -153,14 +157,14 @@ fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {
     let tries = std::cell::Cell::new(0);
     let (asked, plan) = world.run(0, |id| match id {
         "i0" if tries.replace(tries.get() + 1) == 0 => {
-            StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() }
+            StepOutcome::MakesNoRoom { to_free: needed(60), why: "it holds too little".into() }
         }
         _ => StepOutcome::Removed,
     });
     assert_eq!(asked, ["i0", "i1", "i0", "i2"]);
     assert_eq!((plan.steps.len(), plan.problems.len()), (3, 0));
     let (asked, plan) =
-        world.run(0, |_| StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() });
+        world.run(0, |_| StepOutcome::MakesNoRoom { to_free: needed(60), why: "it holds too little".into() });
     assert_eq!(asked, ["i0", "i1", "i2"]);
     assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
     assert!(plan.problems[0].no_space, "a person is told what to delete by hand");
@@ -176,14 +180,14 @@ fn a_disk_that_is_full_after_all_is_judged_anew() {
     let world = World::new(nodes, images, percent(75, 70));
     let tries = std::cell::Cell::new(0);
     let (asked, plan) = world.run(0, |_| match tries.replace(tries.get() + 1) {
-        0 => StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() },
+        0 => StepOutcome::MakesNoRoom { to_free: needed(60), why: "it holds too little".into() },
         _ => StepOutcome::Removed,
     });
     assert_eq!(asked, ["i0", "i0", "i1", "i2"]);
     assert_eq!((along(&plan.steps[0]), plan.problems.len()), (vec!["i1"], 0));
     // More than there is: said once, and no other is tried.
-    let (asked, plan) =
-        world.run(0, |_| StepOutcome::MakesNoRoom { bytes: 600, why: "it holds too little".into() });
+    let (asked, plan) = world
+        .run(0, |_| StepOutcome::MakesNoRoom { to_free: needed(600), why: "it holds too little".into() });
     assert_eq!(asked, ["i0"]);
     assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
 }
@@ -197,7 +201,7 @@ fn what_turns_out_to_be_needed_is_added() {
     needs_of(&mut world, 0, BytesAndInodes { bytes: 0, inodes: 1 });
     let tries = std::cell::Cell::new(0);
     let (asked, plan) = world.run(0, |_| match tries.replace(tries.get() + 1) {
-        0 => StepOutcome::MakesNoRoom { bytes: 60, why: "it holds too little".into() },
+        0 => StepOutcome::MakesNoRoom { to_free: needed(60), why: "it holds too little".into() },
         _ => StepOutcome::Removed,
     });
     assert_eq!((asked, along(&plan.steps[0])), (["i0", "i0", "i1"].map(str::to_owned).to_vec(), vec!["i1"]));

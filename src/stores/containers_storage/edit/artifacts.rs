@@ -208,9 +208,16 @@ impl<'e> ArtifactSession<'e> {
         // Other users may read it: the libraries write it so.
         let mode = self.top.stat(INDEX)?.map_or(0o644, |stat| stat.st_mode & 0o777);
         let (editor, top) = (self.editor, &self.top);
-        editor.write_with_room(top, false, &mut self.done, || {
-            write::replace(top, INDEX, &content, Mode::from_raw_mode(mode), true, &|step| editor.step(step))
-        })?;
+        editor.write_with_room(
+            |_| top.fd(),
+            false,
+            &mut self.done,
+            || {
+                write::replace(top, INDEX, &content, Mode::from_raw_mode(mode), true, &|step| {
+                    editor.step(step)
+                })
+            },
+        )?;
         self.done.has_changed = true;
         editor.step("index replaced");
         Ok(())

@@ -218,6 +218,11 @@ impl Directory {
     }
 }
 
+/// `st_dev`
+pub(super) fn device(of: impl AsFd) -> Option<u64> {
+    rustix::fs::fstat(of).ok().map(|facts| facts.st_dev)
+}
+
 fn is_regular(file: &File) -> Result<bool, Errno> {
     Ok(rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode).is_file())
 }

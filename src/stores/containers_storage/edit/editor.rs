@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::deleted::Deleted;
-use super::directory::Directory;
+use super::directory::device;
 use super::error::{Error, Fault, Refusal};
 use super::links::Links;
 use super::locks::{HeldLocks, Lock};
@@ -23,6 +24,9 @@ use crate::sys::stop;
 
 /// The drivers whose layers we know how to take apart, and the store of artifacts.
 const DRIVERS: [&str; 3] = ["overlay", "vfs", crate::stores::containers_storage::artifacts::DRIVER];
+
+/// What is freed may be usable only after the filesystem's next commit (btrfs): so many are made.
+const COMMITS: u32 = 4;
 
 /// Whether layers are flagged before they are taken apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,45 +183,46 @@ impl Editor {
         links.get(&place).map(ask)
     }
 
-    /// Writes in `directory`, where there is no room once more without the reserve file. What was freed before the
-    /// first attempt may have to be waited for.
-    pub(super) fn write_with_room(
+    /// Writes; where there is no room, once more without the reserve file of the filesystem that is `full` then.
+    /// `is_freed`: there was none before, and something was freed since.
+    pub(super) fn write_with_room<'d>(
         &self,
-        directory: &Directory,
+        full: impl Fn(&Fault) -> BorrowedFd<'d>,
         is_freed: bool,
         done: &mut Deleted,
         mut write: impl FnMut() -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let mut attempt = u32::from(is_freed);
+        let mut commits_left = if is_freed { COMMITS } else { 0 };
         loop {
-            match write() {
-                Err(fault) if fault.is_no_space() && self.release_reserve_file(directory, attempt, done) => {
-                    attempt += 1;
-                }
+            let fault = match write() {
+                Err(fault) if fault.is_no_space() => fault,
                 other => return other,
+            };
+            let full = full(&fault);
+            if self.release_reserve_file(full) {
+                done.reserve_file_released = true;
+                commits_left = COMMITS;
             }
+            if commits_left == 0 {
+                return Err(fault);
+            }
+            commits_left -= 1;
+            let _ = rustix::fs::syncfs(full);
         }
     }
 
-    /// Releases the reserve file on the filesystem of `directory`; returns whether to try again.
-    fn release_reserve_file(&self, directory: &Directory, attempt: u32, done: &mut Deleted) -> bool {
-        let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
+    /// Releases the reserve file on the filesystem that is `full`; whether there was one.
+    fn release_reserve_file(&self, full: BorrowedFd<'_>) -> bool {
+        let full = device(full);
         let on_it =
-            self.options.reserve_files.iter().filter(|reserve_file| Some(reserve_file.device()) == device);
-        let mut released = false;
-        for reserve_file in on_it {
-            match reserve_file.release() {
-                Ok(gone) => released |= gone,
-                Err(error) => tracing::warn!(%error, "cannot release the reserve file"),
-            }
-        }
-        done.reserve_file_released |= released;
-        // What was freed may be usable only after the filesystem's next commit (btrfs).
-        if (released || attempt > 0) && attempt < 4 {
-            let _ = rustix::fs::syncfs(directory.fd());
-            return true;
-        }
-        false
+            self.options.reserve_files.iter().filter(|reserve_file| Some(reserve_file.device()) == full);
+        let release = |reserve_file: &ReserveFile| {
+            reserve_file.release().unwrap_or_else(|error| {
+                tracing::warn!(%error, "cannot release the reserve file");
+                false
+            })
+        };
+        on_it.map(release).fold(false, |released, one| released | one)
     }
 
     /// Recreates the reserve file after a deletion has freed space.

@@ -9,8 +9,9 @@ use rustix::io::Errno;
 
 use super::deleted::Deleted;
 use crate::model::Owner;
-use crate::model::display::{bytes as size, span};
+use crate::model::display::span;
 use crate::model::plan::Failure;
+use crate::model::space::BytesAndInodes;
 use crate::sys::users;
 
 /// Why an edit did not happen, or not completely.
@@ -83,7 +84,7 @@ impl Error {
     /// Whether the error is a full filesystem.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        matches!(self.cause(), Self::NoSpace(_))
+        matches!(self.cause(), Self::NoSpace(_) | Self::Refused(Refusal::AnotherUnfinished { .. }))
     }
 
     /// Whether a signal interrupted it.
@@ -271,8 +272,19 @@ pub enum Refusal {
         why: String,
     },
     /// The disk is full, and what the image holds alone is too little to begin with.
-    #[error("its own layers hold less than the {} that its deletion has to free first on this full disk", size(*bytes))]
-    MakesNoRoom { bytes: u64 },
+    #[error(
+        "its own layers hold less than {to_free}, which must be freed before any record can be written on this full disk"
+    )]
+    MakesNoRoom { to_free: BytesAndInodes },
+    /// The disk is full, and there is not even the room to rename its layer.
+    #[error("its deletion cannot begin on this full disk: {fault}")]
+    CannotBegin { fault: Fault, to_free: BytesAndInodes },
+    /// The disk is full, and an image was lost before for room that did not come: not one more is.
+    #[error(
+        "no space left to write: an image that was emptied to make room is still there, so no other is emptied; free \
+         {to_free} by hand"
+    )]
+    AnotherUnfinished { to_free: BytesAndInodes },
     /// A killed run had begun to delete it, and it stays.
     #[error(
         "image {id} has lost a layer in a killed deletion, and is kept: {why}; remove it and pull it again"
@@ -333,8 +345,8 @@ pub enum Meaning {
     NotProven,
     /// It is not there.
     Gone,
-    /// It would have to free so many bytes to begin with, and holds less.
-    NoRoom { bytes: u64 },
+    /// It would have to free that much to begin with, and does not.
+    NoRoom { to_free: BytesAndInodes },
     /// The filesystem does not let it go.
     Immutable,
 }
@@ -359,7 +371,8 @@ impl Refusal {
             | Self::BorrowersBusy
             | Self::MountsUnknown(_)
             | Self::ProcessesHidden
-            | Self::Unsettled => Meaning::Store,
+            | Self::Unsettled
+            | Self::AnotherUnfinished { .. } => Meaning::Store,
             Self::UsedByContainer { .. }
             | Self::UsedByImage { .. }
             | Self::UsedElsewhere { .. }
@@ -373,7 +386,9 @@ impl Refusal {
             | Self::Recorded { .. }
             | Self::Young { .. } => Meaning::NotProven,
             Self::Unknown { .. } => Meaning::Gone,
-            Self::MakesNoRoom { bytes } => Meaning::NoRoom { bytes: *bytes },
+            Self::MakesNoRoom { to_free } | Self::CannotBegin { to_free, .. } => {
+                Meaning::NoRoom { to_free: *to_free }
+            }
             Self::Immutable(_) => Meaning::Immutable,
         }
     }

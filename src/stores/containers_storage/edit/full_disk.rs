@@ -28,13 +28,12 @@ use std::time::{Duration, Instant};
 
 use walkdir::WalkDir;
 
-use super::directory::Directory;
+use super::directory::{Directory, device};
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::room::device;
+use super::room::FirstRoom;
 use super::session::Session;
 use super::to_delete::{LayerToDelete, chain};
-use crate::model::display;
 use crate::model::space::BytesAndInodes;
 use crate::stores::containers_storage::quarantine_name::{ids_of, names_of};
 use crate::sys::stop;
@@ -52,7 +51,7 @@ impl Editor {
     /// of the store, with which [`Session::places`] begins.
     pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {
         let mut found = Vec::new();
-        if self.places.driver != "overlay" {
+        if !self.empties_layers_first() {
             return Ok(found);
         }
         for (at, root) in self.places.areas().enumerate() {
@@ -140,9 +139,9 @@ impl Session<'_> {
     /// offered before is not any more. `tops` has the top layer of each image, and `group` tells the images
     /// (`quarantine_name::group_of`).
     pub(super) fn offer(&mut self, tops: &[Option<&str>], group: String, layers: &[LayerToDelete]) {
-        self.first_room.offered.clear();
+        self.first_room.offered = None;
         self.first_room.next = 0;
-        if self.editor.places.driver != "overlay" {
+        if !self.editor.empties_layers_first() {
             return;
         }
         // Whatever is on a layer that goes, goes as well.
@@ -154,13 +153,13 @@ impl Session<'_> {
             }
         }
         let is_of_all = |layer: &&LayerToDelete| images_on.get(layer.id.as_str()) == Some(&tops.len());
-        let (first, rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_of_all);
+        let (first, mut rest): (Vec<_>, Vec<_>) = layers.iter().partition(is_of_all);
         // Without a layer of their own the images would not be lost as a whole.
         if first.is_empty() {
-            return;
+            rest.clear();
         }
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
-        self.first_room.offered = first.into_iter().chain(rest).filter(is_named).cloned().collect();
+        self.first_room.offered = Some(first.into_iter().chain(rest).filter(is_named).cloned().collect());
         self.first_room.group = group;
     }
 
@@ -169,35 +168,46 @@ impl Session<'_> {
         !self.first_room.quarantined.is_empty()
     }
 
-    /// Makes room on the filesystem `full` (`st_dev`), where a record file or its token cannot be written and no reserve
-    /// file is left: removes what dead processes have left of record files, and then, with each call, empties the next
-    /// of the layers that were offered. `false`: there is nothing more to be done.
+    /// Makes room on the filesystem `full` (`st_dev`), where `fault` was met for want of it and no reserve file is left:
+    /// removes what dead processes have left of record files, and then, with each call, empties the next of the layers
+    /// that were offered and are there. `place` is that of the record file that is written.
     ///
     /// # Errors
-    /// [`Refusal::MakesNoRoom`] where the layers hold too little, and those of other images may hold enough: nothing
-    /// was changed.
-    pub(super) fn make_room(&mut self, full: Option<u64>) -> Result<bool, Error> {
+    /// [`Error::NoSpace`] where there is nothing (more) to be done. Where nothing was changed yet, what other images have
+    /// may be enough ([`Refusal::MakesNoRoom`], [`Refusal::CannotBegin`]), or none may be lost
+    /// ([`Refusal::AnotherUnfinished`]).
+    pub(super) fn make_room(&mut self, fault: Fault, full: Option<u64>, place: usize) -> Result<(), Error> {
         if !std::mem::replace(&mut self.first_room.is_swept, true) && self.remove_dead_temporary_records()? {
-            return Ok(true);
+            return Ok(());
         }
-        let Some(layer) = self.first_room.offered.get(self.first_room.next).cloned() else {
-            return Ok(false);
-        };
-        let Some(layers) = &self.places[layer.place].layers else { return Ok(false) };
-        let layers = layers.again()?;
         // What is freed elsewhere is no room here.
-        if device(&layers) != full {
-            return Ok(false);
-        }
+        let here =
+            |place: usize| self.places[place].layers.as_ref().filter(|layers| device(layers.fd()) == full);
+        let FirstRoom { offered: Some(offered), next, .. } = &self.first_room else {
+            return Err(fault.into());
+        };
+        let Some(at) = (*next..offered.len()).find(|at| here(offered[*at].place).is_some()) else {
+            // Images that share all their layers may have room with those that they share them with.
+            return Err(match here(place).filter(|_| offered.is_empty()) {
+                Some(layers) => self.makes_no_room(self.editor.to_free_after_fault(layers), fault),
+                None => fault.into(),
+            });
+        };
         if stop::is_asked() {
             return Err(Error::Interrupted);
         }
-        if !self.has_quarantined() && !self.may_lose_images(&layers)? {
-            return Ok(false);
+        let layer = offered[at].clone();
+        let Some(layers) = here(layer.place).map(Directory::again).transpose()? else {
+            return Err(fault.into());
+        };
+        if !self.has_quarantined() {
+            self.prove_worth_losing(&layers, fault)?;
         }
+        // Those of other filesystems keep their turn.
+        self.first_room.offered.iter_mut().for_each(|all| all[self.first_room.next..=at].rotate_right(1));
         self.first_room.next += 1;
         let before = free_bytes(&layers);
-        let Some(holds_bytes) = self.quarantine_layer(&layers, &layer)? else { return Ok(false) };
+        let holds_bytes = self.quarantine_layer(&layers, &layer)?;
         self.remove_links(layer.place, &layer.links)?;
         for (place, name) in self.first_room.quarantined.clone() {
             self.empty(place, &name)?;
@@ -206,35 +216,30 @@ impl Session<'_> {
         self.first_room.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
         // There may have been no room for it.
         self.intend_again();
-        Ok(true)
+        Ok(())
     }
 
-    /// Whether the room is worth losing the images, before their first layer is emptied.
-    fn may_lose_images(&self, layers: &Directory) -> Result<bool, Error> {
-        let bytes = self.editor.bytes_to_free(layers);
-        if !self.hold_enough(layers, bytes) {
-            // Once something is deleted it is no longer for others to make the room.
-            return match self.done.has_changed {
-                true => Ok(false),
-                false => Err(Refusal::MakesNoRoom { bytes }.into()),
-            };
+    /// Proves that the room is worth losing the images, before their first layer is emptied.
+    fn prove_worth_losing(&self, layers: &Directory, fault: Fault) -> Result<(), Error> {
+        let to_free = self.editor.to_free_after_fault(layers);
+        if !self.hold_enough(layers, to_free.bytes) {
+            return Err(self.makes_no_room(to_free, fault));
         }
         if self.is_another_unfinished() {
-            tracing::warn!(
-                "an image was emptied before to make room, and its deletion is not finished: no other is; free {} by \
-                 hand",
-                display::bytes(self.editor.needed_bytes(layers))
-            );
-            return Ok(false);
+            return Err(Refusal::AnotherUnfinished { to_free }.into());
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Once something is changed it is no longer for others to make the room.
+    fn makes_no_room(&self, to_free: BytesAndInodes, fault: Fault) -> Error {
+        if self.done.has_changed { fault.into() } else { Refusal::MakesNoRoom { to_free }.into() }
     }
 
     /// Renames the directory of a layer; the bytes that it holds, counted until they are enough, 0 where there is none.
-    /// `None`: there is no room for that, and nothing was renamed before.
-    fn quarantine_layer(&mut self, layers: &Directory, layer: &LayerToDelete) -> Result<Option<u64>, Error> {
+    fn quarantine_layer(&mut self, layers: &Directory, layer: &LayerToDelete) -> Result<u64, Error> {
         if !layers.has(&layer.id)? {
-            return Ok(Some(0));
+            return Ok(0);
         }
         let needed = self.editor.needed_bytes(layers);
         let holds_bytes = holds(&layers.path().join(&layer.id), needed, &mut NamesSeen::new());
@@ -250,21 +255,21 @@ impl Session<'_> {
                 // The image is not whole any more, even where nothing is removed yet.
                 self.done.has_changed = true;
             }
-            // btrfs reserves more metadata for a rename than there may be.
-            Err(fault) if fault.is_no_space() && !self.has_quarantined() => {
-                tracing::warn!(%fault, "no room to begin with this image");
-                return Ok(None);
+            // btrfs reserves more metadata for a rename than there may be, and on ext4 a block of the directory may be full.
+            Err(fault) if fault.is_no_space() && !self.done.has_changed => {
+                let to_free = self.editor.to_free_after_fault(layers);
+                return Err(Refusal::CannotBegin { fault, to_free }.into());
             }
             Err(fault) => return Err(fault.into()),
         }
         self.step("layer quarantined");
-        Ok(Some(holds_bytes))
+        Ok(holds_bytes)
     }
 
     /// Whether another image was lost for room that did not come: not one more is.
     fn is_another_unfinished(&self) -> bool {
-        let is_offered =
-            |begins: &str| self.first_room.offered.iter().any(|layer| layer.id.starts_with(begins));
+        let offered = self.first_room.offered.iter().flatten();
+        let is_offered = |begins: &str| offered.clone().any(|layer| layer.id.starts_with(begins));
         let is_lost = |(place, name): &(usize, String)| {
             let layers = self.places[*place].layers.as_ref();
             !layers.is_some_and(|layers| is_whole(layers, name).unwrap_or(false))
@@ -274,14 +279,11 @@ impl Session<'_> {
         self.editor.quarantined().map_or(true, |all| all.iter().filter(is_another).any(is_lost))
     }
 
-    /// Whether the layers that were offered hold `enough` bytes. Where inodes alone are short, each of them has enough.
+    /// Whether the layers that were offered hold `enough` bytes on this filesystem. Of inodes each has enough.
     fn hold_enough(&self, layers: &Directory, enough: u64) -> bool {
-        if matches!(self.editor.to_free(layers), BytesAndInodes { bytes: 0, inodes: 1.. }) {
-            return true;
-        }
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
-        let is_here = |other: &&Directory| device(other) == device(layers);
-        self.first_room.offered.iter().any(|layer| {
+        let is_here = |other: &&Directory| device(other.fd()) == device(layers.fd());
+        self.first_room.offered.iter().flatten().any(|layer| {
             let holder = self.places[layer.place].layers.as_ref().filter(is_here);
             let path = holder.map(|layers| layers.path().join(&layer.id));
             sum = sum.saturating_add(path.map_or(0, |path| holds(&path, enough, &mut seen)));
@@ -317,7 +319,7 @@ impl Session<'_> {
                 layers.remove_empty(&name);
             }
         }
-        self.first_room.offered.clear();
+        self.first_room.offered = None;
     }
 }
 

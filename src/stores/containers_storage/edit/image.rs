@@ -128,10 +128,7 @@ impl Session<'_> {
         all.sort_unstable();
         all.dedup();
         for file in all {
-            let saved = self.save(file);
-            saved.map_err(
-                |error| if to_delete.is_empty() { self.makes_no_room(file, error) } else { error },
-            )?;
+            self.save(file)?;
             let of_file = images.iter().zip(&files).filter(|(_, its)| **its == file);
             self.done.images.extend(of_file.map(|(image, _)| image.id.clone()));
         }
@@ -143,19 +140,6 @@ impl Session<'_> {
         self.delete_layers(&to_delete)?;
         self.remove_quarantined();
         Ok(())
-    }
-
-    /// Images that share all their layers have none to empty, and may have with those that they share them with.
-    fn makes_no_room(&self, file: usize, error: Error) -> Error {
-        let layers = self.places[self.records.files[file].place].layers.as_ref();
-        match (error, layers) {
-            (Error::NoSpace(_), Some(layers))
-                if self.editor.empties_layers_first() && !self.done.has_changed =>
-            {
-                Refusal::MakesNoRoom { bytes: self.editor.bytes_to_free(layers) }.into()
-            }
-            (error, _) => error,
-        }
     }
 
     fn prove_image(&self, planned: &PlannedImage) -> Result<ImageRecord, Error> {

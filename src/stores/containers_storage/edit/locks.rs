@@ -166,10 +166,9 @@ impl HeldLocks {
         self.locks.iter().filter(|lock| lock.guards == Some(kind)).try_for_each(Lock::touch)
     }
 
-    /// The filesystem (`st_dev`) of the lock whose token could not be written, if it was that.
-    pub(super) fn device_of(&self, fault: &Fault) -> Option<u64> {
-        let lock = self.locks.iter().find(|lock| lock.path == fault.path)?;
-        rustix::fs::fstat(&lock.file).ok().map(|facts| facts.st_dev)
+    /// The lock whose token could not be written, if it was that.
+    pub(super) fn file_of(&self, fault: &Fault) -> Option<&File> {
+        self.locks.iter().find(|lock| lock.path == fault.path).map(|lock| &lock.file)
     }
 }
 

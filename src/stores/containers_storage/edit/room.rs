@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::StatVfs;
 
-use super::directory::Directory;
+use super::directory::{Directory, device};
 use super::editor::Editor;
 use super::reserve_file::{ReserveFile, largest_record_file};
 use super::to_delete::LayerToDelete;
@@ -31,8 +31,10 @@ const TIMES: u64 = 2;
 /// The layers that a session may empty for want of room, and those that it has emptied.
 #[derive(Default)]
 pub(super) struct FirstRoom {
-    /// In the order of their turn: the layers first that all images have, the topmost before the others.
-    pub(super) offered: Vec<LayerToDelete>,
+    /// In the order of their turn: the layers first that all images have, the topmost before the others. `None`: no image
+    /// is deleted.
+    pub(super) offered: Option<Vec<LayerToDelete>>,
+    /// So many of them had their turn.
     pub(super) next: usize,
     /// Tells the images that are deleted: `quarantine_name::group_of`.
     pub(super) group: String,
@@ -86,29 +88,26 @@ impl Editor {
         let lacks_bytes = lacks_bytes(directory, &space, self.needed_bytes(directory));
         let lacks_inodes = lacks_inodes(space.f_files, space.f_ffree);
         BytesAndInodes {
-            bytes: if lacks_bytes { self.bytes_to_free(directory) } else { 0 },
+            bytes: if lacks_bytes { TIMES * self.needed_bytes(directory) } else { 0 },
             inodes: if lacks_inodes { TIMES * NEEDED_INODES } else { 0 },
         }
     }
 
-    /// How many bytes are freed first where they are short.
-    pub(super) fn bytes_to_free(&self, directory: &Directory) -> u64 {
-        TIMES * self.needed_bytes(directory)
+    /// The same where a record file found no room: it is bytes that are short if the filesystem says that nothing is.
+    pub(super) fn to_free_after_fault(&self, directory: &Directory) -> BytesAndInodes {
+        let to_free = self.to_free(directory);
+        let bytes = || BytesAndInodes { bytes: TIMES * self.needed_bytes(directory), inodes: 0 };
+        if to_free.is_nothing() { bytes() } else { to_free }
     }
 
     /// What the largest of the store's record files on the filesystem of `directory` takes, written anew.
     pub(super) fn needed_bytes(&self, directory: &Directory) -> u64 {
-        let device = device(directory);
+        let device = device(directory.fd());
         let areas = self.places.areas().filter(|area| Some(area.identity().0) == device);
         let largest = areas.map(|area| largest_record_file(&self.places, area)).max().unwrap_or(0);
         let is_xfs = xfs::is_xfs(directory.fd()).unwrap_or(false);
         largest + if is_xfs { BESIDE_ON_XFS } else { BESIDE }
     }
-}
-
-/// `st_dev`
-pub(super) fn device(directory: &Directory) -> Option<u64> {
-    rustix::fs::fstat(directory.fd()).ok().map(|facts| facts.st_dev)
 }
 
 /// Whether so many bytes cannot be written. What is free on btrfs, but not available, is for metadata alone; elsewhere

@@ -1,11 +1,12 @@
 //! A session under the store's locks: the current records and the operations that change them.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::fs::StatxFlags;
 
 use super::deleted::Deleted;
-use super::directory::Directory;
+use super::directory::{Directory, device};
 use super::editor::{Editor, LayerFlag};
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::intent::{Intent, LayerIdentity};
@@ -13,7 +14,7 @@ use super::locks::HeldLocks;
 use super::mounted::{Evidence, Read};
 use super::outside::OutsideNeeds;
 use super::records::LockedRecords;
-use super::room::{FirstRoom, device};
+use super::room::FirstRoom;
 use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
@@ -180,11 +181,13 @@ impl<'e> Session<'e> {
         let Some(directory) = self.places[at.place].records(kind) else {
             return Err(Fault::new("opening", path, rustix::io::Errno::NOENT).into());
         };
-        let directory = directory.again()?;
+        let (directory, place) = (directory.again()?, at.place);
         let editor = self.editor;
         let mut is_freed = false;
         loop {
-            let written = editor.write_with_room(&directory, is_freed, &mut self.done, || {
+            // A token may be on another filesystem than the records, that of the graphroot.
+            let full = |fault: &Fault| self.held.file_of(fault).map_or(directory.fd(), AsFd::as_fd);
+            let written = editor.write_with_room(full, is_freed, &mut self.done, || {
                 self.held.touch(kind)?;
                 editor.step("token written");
                 let mode = write::mode_of_records(&directory, &name)?;
@@ -195,11 +198,8 @@ impl<'e> Session<'e> {
                 Err(fault) if !fault.is_no_space() => return Err(fault.into()),
                 // From here on images may be lost.
                 Err(fault) => {
-                    // A token may be on another filesystem than the records, that of the graphroot.
-                    let full = self.held.device_of(&fault).or_else(|| device(&directory));
-                    if !self.make_room(full)? {
-                        return Err(fault.into());
-                    }
+                    let full = device(full(&fault));
+                    self.make_room(fault, full, place)?;
                     is_freed = true;
                 }
             }
