@@ -40,12 +40,20 @@ pub enum Error {
     Interrupted,
     /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
     /// the next sweep finishes what was begun.
-    #[error("deletion stopped halfway: {cause}; the next run finishes it")]
+    #[error("{}", halfway(cause))]
     Stopped {
         /// What was done before.
         done: Box<Deleted>,
         cause: Box<Error>,
     },
+}
+
+/// A lost image that stays is none that the next run finishes.
+fn halfway(cause: &Error) -> String {
+    match cause.refusal() {
+        Some(lost @ Refusal::Lost { .. }) => lost.to_string(),
+        _ => format!("deletion stopped halfway: {cause}; the next run finishes it"),
+    }
 }
 
 impl From<Fault> for Error {
@@ -415,6 +423,11 @@ mod tests {
         assert!(matches!(ended(Deleted { removed: 3, ..Deleted::default() }), Error::Interrupted));
         // A layer was renamed, and nothing of it is removed yet.
         let done = Deleted { has_changed: true, ..Deleted::default() };
-        assert!(matches!(ended(done), Error::Stopped { .. }));
+        let stopped = ended(done);
+        assert!(matches!(stopped, Error::Stopped { .. }));
+        assert_eq!(
+            stopped.to_string(),
+            "deletion stopped halfway: ended by a signal; the next run finishes it"
+        );
     }
 }

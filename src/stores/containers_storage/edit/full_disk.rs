@@ -168,9 +168,9 @@ impl Session<'_> {
         !self.first_room.quarantined.is_empty()
     }
 
-    /// Makes room on the filesystem `full` (`st_dev`), where `fault` was met for want of it and no reserve file is left:
-    /// removes what dead processes have left of record files, and then, with each call, empties the next of the layers
-    /// that were offered and are there. `place` is that of the record file that is written.
+    /// Makes room on the filesystem `full` (`st_dev`), where a record file or its token found none (`fault`) and no reserve
+    /// file is left: removes what dead processes have left of record files, and then, with each call, empties the next of
+    /// the layers that were offered and are there. `place` is that of the record file.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where there is nothing (more) to be done. Where nothing was changed yet, what other images have
