@@ -137,6 +137,8 @@ impl Handler for Names<'_> {
 fn judge(scan: &Scan, facts: &ImageFacts, policy: &Policy, at: ImageIx, names: &[String]) -> Option<Ruling> {
     let mut inventory = scan.inventory.clone();
     inventory[at].names = names.to_vec();
+    // A manifest list needs its members by their digests.
+    inventory.lists.clear();
     let input = Input { inventory: &inventory, ..facts.input(scan, policy) };
     Judge::new(input).waiving(&WAIVED).kept(at)
 }

@@ -92,9 +92,10 @@ fn outcomes(node: &Node) -> Vec<(String, String, bool)> {
     runs.map(one).collect()
 }
 
-fn begun(node: &Node) -> bool {
-    let Some((database, _copy)) = node.database() else { return false };
-    database.query_row("SELECT count(*) > 0 FROM deletions", [], |row| row.get(0)).unwrap_or(false)
+/// How many deletions were begun.
+fn begun(node: &Node) -> i64 {
+    let Some((database, _copy)) = node.database() else { return 0 };
+    database.query_row("SELECT count(*) FROM deletions", [], |row| row.get(0)).unwrap_or(0)
 }
 
 fn attempts(node: &Node) -> i64 {
@@ -154,8 +155,9 @@ fn a_wait_for_a_lock_ends() {
     let Some((_dir, node)) = node() else { return };
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let held = hold_layers(&node);
+        let before = begun(&node);
         let mut child = start(&node, &rm(&["other"]));
-        wait_for("the deletion", &mut child, || begun(&node));
+        wait_for("the deletion", &mut child, || begun(&node) > before);
         std::thread::sleep(Duration::from_millis(300));
         let document = ended_by(signal, child);
         assert_eq!(document["outcome"], "failed");

@@ -327,6 +327,19 @@ fn no_second_image_is_lost_for_room() {
     );
 }
 
+/// What could not be removed of a layer whose record is gone is no image that was lost.
+#[test]
+fn what_is_left_of_a_deleted_layer_keeps_no_other_from_making_room() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let left = format!("6c61796572737765657000{}f{}", "ab".repeat(10), "c".repeat(21));
+    std::fs::create_dir_all(disk.store.root().join("overlay").join(left).join("diff")).unwrap();
+    disk.fill();
+    let image = disk.id(&name(3));
+    let planned = PlannedImage { id: image.clone(), ..PlannedImage::default() };
+    edit::with(&disk.store, Options::default()).delete_images(&[planned]).unwrap();
+    assert!(!disk.ids().contains(&image));
+}
+
 /// A lost image that is pinned by now is told by its note until it is whole, and holds up no other note.
 #[test]
 fn one_note_that_cannot_be_finished_holds_up_no_other() {

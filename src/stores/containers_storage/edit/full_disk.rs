@@ -69,7 +69,7 @@ impl Editor {
 /// Inodes with several names, and how many of these were seen.
 type NamesSeen = HashMap<u64, u64>;
 
-/// Bytes of the files below a directory that have no name elsewhere than there and where `seen` is from; stops at
+/// Bytes of the files below a directory that have no name elsewhere than there and where `seen` is from; at most
 /// `enough`.
 fn holds(path: &Path, enough: u64, seen: &mut NamesSeen) -> u64 {
     let mut sum: u64 = 0;
@@ -85,7 +85,7 @@ fn holds(path: &Path, enough: u64, seen: &mut NamesSeen) -> u64 {
             sum = sum.saturating_add(facts.blocks().saturating_mul(512));
         }
         if sum >= enough {
-            break;
+            return enough;
         }
     }
     sum
@@ -243,14 +243,15 @@ impl Session<'_> {
         }
         let needed = self.editor.needed_bytes(layers);
         let holds_bytes = holds(&layers.path().join(&layer.id), needed, &mut NamesSeen::new());
-        match quarantine(layers, &layer.id, &self.first_room.group) {
+        let renamed = quarantine(layers, &layer.id, &self.first_room.group).and_then(|name| {
+            self.step("layer renamed");
+            let Err(fault) = unlink_link(layers, &name) else { return Ok(name) };
+            // Nothing of it was removed; where it cannot be renamed back now, the next run does.
+            self.done.has_changed |= layers.rename(&name, layers, &layer.id).is_err();
+            Err(fault)
+        });
+        match renamed {
             Ok(name) => {
-                self.step("layer renamed");
-                if let Err(fault) = unlink_link(layers, &name) {
-                    // Nothing of it was removed.
-                    layers.rename(&name, layers, &layer.id)?;
-                    return Err(fault.into());
-                }
                 self.first_room.quarantined.push((layer.place, name));
                 // The image is not whole any more, even where nothing is removed yet.
                 self.done.has_changed = true;
@@ -272,7 +273,9 @@ impl Session<'_> {
         let is_offered = |begins: &str| offered.clone().any(|layer| layer.id.starts_with(begins));
         let is_lost = |(place, name): &(usize, String)| {
             let layers = self.places[*place].layers.as_ref();
-            !layers.is_some_and(|layers| is_whole(layers, name).unwrap_or(false))
+            // What is left of a layer without a record is no image's.
+            !matches!(self.lost_layer(name), Ok(None))
+                && !layers.is_some_and(|layers| is_whole(layers, name).unwrap_or(false))
         };
         let is_another =
             |(_, name): &&(usize, String)| !ids_of(name).is_some_and(|(layer, _)| is_offered(layer));
@@ -314,11 +317,15 @@ impl Session<'_> {
 
     /// Removes the empty directories of layers that have no record any more. Others stay: the sign of what is lost.
     pub(super) fn remove_quarantined(&mut self) {
-        for (place, name) in std::mem::take(&mut self.first_room.quarantined) {
-            if let (Some(layers), Ok(None)) = (&self.places[place].layers, self.lost_layer(&name)) {
+        let is_lost = |(_, name): &(usize, String)| !matches!(self.lost_layer(name), Ok(None));
+        let quarantined = self.first_room.quarantined.iter().cloned();
+        let (lost, done): (Vec<_>, Vec<_>) = quarantined.partition(is_lost);
+        for (place, name) in done {
+            if let Some(layers) = &self.places[place].layers {
                 layers.remove_empty(&name);
             }
         }
+        self.first_room.quarantined = lost;
         self.first_room.offered = None;
     }
 }

@@ -146,7 +146,10 @@ impl Session<'_> {
         self.prove_no_container(&planned.id)?;
         let image = self.prove_names(planned)?;
         self.prove_no_volume(&image)?;
-        for list in self.records.images.iter().filter(|record| lists::is_list(record)) {
+        // One that is lost helps no list.
+        let lists =
+            self.records.images.iter().filter(|record| planned.names.is_some() && lists::is_list(record));
+        for list in lists {
             let digests = lists::digests(&self.editor.places, list);
             let digests = digests.map_err(|error| cannot_read(self.manifest_of(list), &error))?;
             if lists::is_member(&digests, &image) {

@@ -139,7 +139,7 @@ impl Session<'_> {
             self.records.files[layer.file].table = table;
             self.restore_links(layer);
             self.save(layer.file)?;
-            self.done.has_changed = had_changed;
+            self.done.has_changed = had_changed || self.has_quarantined();
             return Err(error);
         }
         self.records.remove(layer.file, &layer.id)?;

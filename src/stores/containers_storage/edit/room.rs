@@ -1,7 +1,7 @@
 //! The room that a deletion needs to begin: a new version of the largest record file, beside the old one.
 //!
 //! Here alone it is said how much that is, whether it is there, and how much is freed first where it is not. What is
-//! done then, in this order: leaks go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead
+//! done then, in this order: what a killed run had begun is finished ([`super::resume`]), leaks go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead
 //! processes left of record files, and the image's own layers ([`super::full_disk`]); which image, the planner says
 //! (`policy::plan::first`), by [`Editor::full_filesystems`].
 
@@ -21,8 +21,8 @@ use crate::sys::{btrfs, users, xfs};
 const BESIDE: u64 = 64 << 10;
 const BESIDE_ON_XFS: u64 = 512 << 10;
 
-/// `f_bfree` has blocks that not even root gets: ext4 keeps up to 4096 clusters for itself.
-const KEPT: u64 = 16 << 20;
+/// `f_bfree` has blocks that not even root gets: ext4 keeps up to so many clusters for itself.
+const KEPT: u64 = 4096;
 
 /// How many times what is needed is freed first. An image is lost for it, so it has to be enough: some of what files hold
 /// stays with the filesystem (its own metadata, blocks that are freed later), and others write on the disk as well.
@@ -117,5 +117,6 @@ fn lacks_bytes(directory: &Directory, space: &StatVfs, needed: u64) -> bool {
     let is_for_root = !btrfs::is_btrfs(directory.fd()).unwrap_or(false)
         && rustix::process::geteuid().is_root()
         && users::is_first_user_namespace();
-    bytes(space.f_bavail) < needed && !(is_for_root && bytes(space.f_bfree) >= needed + KEPT)
+    bytes(space.f_bavail) < needed
+        && !(is_for_root && bytes(space.f_bfree) >= needed.saturating_add(bytes(KEPT)))
 }
