@@ -25,7 +25,7 @@ use crate::history::{
 };
 use crate::model::refs::Refs;
 use crate::model::scan_summary::ScanSummary;
-use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, LeakClass, StoreId, StoreIx};
+use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, LeakClass, PinReason, StoreId, StoreIx};
 use crate::stores::Scan;
 use crate::sys::clock::{ClockReading, Leap};
 
@@ -174,6 +174,15 @@ impl State {
             }
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
             image.pinned_by.extend(pins);
+        }
+        // A manifest list is of no use without its members.
+        let inventory = &mut scan.inventory;
+        for list in inventory.lists.clone() {
+            let title = inventory[list.image].title().to_owned();
+            let pins = inventory[list.image].pinned_by.clone().into_iter();
+            let text = |pin: &PinReason| format!("{}, as a member of {title}", pin.text);
+            let pins: Vec<_> = pins.map(|pin| PinReason { text: text(&pin), ..pin }).collect();
+            list.members.iter().for_each(|member| inventory[*member].pinned_by.extend(pins.clone()));
         }
     }
 

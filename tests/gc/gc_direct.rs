@@ -276,6 +276,9 @@ fn members_of_a_pinned_manifest_list_stay() {
     let multi = "reg.local/multi:1";
     let members = down.store.manifest_list(multi, &[&name(0), &name(1)]);
     down.run(&["pin", "add", multi]).expect_code(0);
+    let listed = down.json(0, &["images"]);
+    let pinned = list(&listed, "/images").iter().filter(|image| image["pinned"] == true);
+    assert_eq!(pinned.count(), 3, "{listed:#}");
     let all = ["gc", "--via", "direct", "--high", "2", "--low", "1", "--min-age", "0s"];
     let real = down.json(4, &all);
     for id in &members {

@@ -86,6 +86,9 @@ fn remedy(document: &GcDoc) -> &'static str {
 fn remaining(document: &GcDoc) -> String {
     let is_kept_by = |rule: &str| document.kept.iter().any(|kept| kept.rule == rule);
     let has_failed = || document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
+    if document.kept.is_empty() && !has_failed() {
+        return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
+    }
     let why = [
         (is_kept_by("min-age"), "are too young (min-age: `layersweep explain IMAGE` says for how long)"),
         (true, "are in use or protected"),

@@ -68,7 +68,9 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     ));
     let acts = document.delete || !document.repair.is_empty();
     if !acts && !going.is_empty() {
-        out.push_str("`layersweep sweep --delete` deletes them; each is proven safe again just before.\n");
+        out.push_str(
+            "The same command with `--delete` deletes them; each is proven safe again just before.\n",
+        );
     }
     out
 }
@@ -175,8 +177,8 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     let stay = document.leaks.len().saturating_sub(going);
     if stay > 0 {
         out.push_str(&format!(
-            "{} stay: `layersweep sweep` shows why\n",
-            count(stay, "other finding", "other findings")
+            "{}: `layersweep sweep` shows why\n",
+            count(stay, "other finding stays", "other findings stay")
         ));
     }
     out
