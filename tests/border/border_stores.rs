@@ -187,6 +187,23 @@ fn what_another_store_is_built_on_stays() {
     assert_eq!(gone(&real), ["a2", "b"]);
 }
 
+/// A manifest list there needs our images by their digests.
+#[test]
+fn a_member_of_another_stores_manifest_list_stays() {
+    let Some(two) = Two::new("overlay") else { return };
+    let listed = "localhost/t/list:1";
+    two.podman(&["manifest", "create", listed]);
+    two.podman(&["manifest", "add", listed, &format!("containers-storage:{}", small::name("b"))]);
+    std::thread::sleep(Duration::from_millis(1500));
+    let real = two.json(0, &AGED);
+    assert_eq!(rule(&real, &small::name("b")), "in-use");
+    assert!(text(kept(&real, &small::name("b")), "/detail").contains(listed), "{real:#}");
+    let refused = two.json(5, &["rm", "--via", "direct", "--min-age", "0s", &small::name("b")]);
+    assert_eq!(rule(&refused, &small::name("b")), "in-use");
+    assert_eq!(two.ours(), ["b"]);
+    two.podman(&["create", "--network", "none", listed, "/x"]);
+}
+
 /// While a container of another store runs from one of our images, and an image there is built on
 /// another one, room is made: all but these two go, exactly as predicted, and what runs loses no file.
 #[test]

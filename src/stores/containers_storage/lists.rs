@@ -6,8 +6,6 @@
 use std::collections::HashSet;
 use std::io;
 
-use serde_json::Value;
-
 use super::labels;
 use super::places::StorePlaces;
 use super::records::ImageRecord;
@@ -17,7 +15,7 @@ pub(super) fn is_list(record: &ImageRecord) -> bool {
     record.layer.is_none() && record.big_data.iter().any(|(key, _)| key == "instances.json")
 }
 
-/// The digests of a list's members. A manifest that is missing or no index has none, for podman neither.
+/// The digests of a list's members. Without a manifest it has none, for podman neither.
 ///
 /// # Errors
 /// When a manifest is there and cannot be read: then any image may be a member.
@@ -39,11 +37,13 @@ pub(super) fn is_member(digests: &HashSet<String>, image: &ImageRecord) -> bool 
     image.digests.iter().any(|digest| digests.contains(digest))
 }
 
+/// Each digest in quotes, whatever it is of. Go, in which podman is written, reads keys in any case and much that others
+/// take for no JSON.
 fn digests_of(manifest: &[u8]) -> Vec<String> {
-    // Go, which podman is written in, takes what is no UTF-8.
-    let index: Value = serde_json::from_str(&String::from_utf8_lossy(manifest)).unwrap_or_default();
-    let members = index["manifests"].as_array().into_iter().flatten();
-    members.filter_map(|member| member["digest"].as_str()).map(str::to_owned).collect()
+    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_digest =
+        |text: &&str| text.split_once(':').is_some_and(|(algorithm, of)| !algorithm.is_empty() && is_hex(of));
+    String::from_utf8_lossy(manifest).split('"').filter(is_digest).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -56,10 +56,10 @@ mod tests {
             (&br#"{"schemaVersion":2,"manifests":[{"digest":"sha256:a"},{"digest":"sha256:b"}]}"#[..], 2),
             // podman writes an empty list as null.
             (br#"{"schemaVersion":2,"manifests":null}"#, 0),
-            (br#"{"manifests":[{"digest":1},{},"sha256:a",{"digest":"sha256:c"}]}"#, 1),
+            (br#"{"Manifests":[{"Digest":"sha256:a","x":1e999,"y":"\ud800"},{"digest":1},{}]}"#, 1),
             (b"{\"manifests\":[{\"digest\":\"sha256:a\",\"annotations\":{\"x\":\"\xff\"}}]}", 1),
-            (br#"{"config":{"digest":"sha256:a"},"layers":[]}"#, 0),
-            (b"[]", 0),
+            // Cut short.
+            (br#"{"manifests":[{"digest":"sha256:a"},{"dig"#, 1),
             (b"\0\0", 0),
             (b"", 0),
         ] {

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::inspect::engine::{self, Engine, PodmanContainer};
 use super::inspect::mountpoints;
+use super::lists;
 use super::owner;
 use super::places::{RecordKind, StorePlaces};
 use super::records::{ImageRecord, LayerRecord};
@@ -56,7 +57,12 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         let tops = image.layer.iter().chain(&image.mapped_layers);
         let layers = tops.filter_map(|top| own.missing_below(top, &mut reached)).collect();
         let by = format!("the image {}", image.names.first().unwrap_or(&image.id));
-        needs.push(Need { by, layers, ..Need::default() });
+        let members =
+            if lists::is_list(image) { lists::digests(&snapshot.places, image) } else { Ok(HashSet::new()) };
+        let any_image = members.is_err();
+        let images =
+            members.unwrap_or_default().into_iter().filter(|digest| !own.surely_has(digest)).collect();
+        needs.push(Need { by, layers, images, any_image });
     }
     let directory = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
     let within = snapshot.places.within();

@@ -52,7 +52,7 @@ pub enum Error {
 fn halfway(cause: &Error) -> String {
     match cause.refusal() {
         Some(lost @ Refusal::Lost { .. }) => lost.to_string(),
-        _ => format!("deletion stopped halfway: {cause}; the next run finishes it"),
+        _ => format!("deletion stopped halfway: {}; the next run finishes it", cause.cause()),
     }
 }
 
