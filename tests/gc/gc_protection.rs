@@ -205,8 +205,8 @@ fn assert_members_kept(document: &Value, members: &[String], expected_rule: &str
         let kept = list(document, "/kept").iter().find(|one| text(one, "/id") == id);
         let kept = kept.unwrap_or_else(|| panic!("{id} is not kept: {document:#}"));
         assert_eq!(kept["rule"], expected_rule, "{kept:#}");
-        let words = format!("a member of the manifest list {list_name}, which stays: ");
-        assert!(text(kept, "/detail").starts_with(&words), "{kept:#}");
+        let words = format!("a member of the manifest list {list_name}");
+        assert!(text(kept, "/detail").contains(&words), "{kept:#}");
     }
 }
 
@@ -242,10 +242,7 @@ fn a_manifest_list_that_stays_keeps_its_members() {
     assert_members_kept(&node.json(5, &["rm", &members[1]]), &members[1..], "pinned", multi);
     let explained = node.run(&["explain", &members[0]]).expect_code(0).stdout;
     let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        explained.contains(&format!("a member of the manifest list {multi}, which stays")),
-        "{explained}"
-    );
+    assert!(explained.contains(&format!("a member of the manifest list {multi}")), "{explained}");
     let pushed = format!("dir:{}", node.store.scratch().join("pushed").display());
     node.store.podman(["manifest", "push", "--all", multi, &pushed]);
 
