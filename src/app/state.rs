@@ -181,7 +181,8 @@ impl State {
             let title = inventory[list.image].title().to_owned();
             let pins = inventory[list.image].pinned_by.clone().into_iter();
             let text = |pin: &PinReason| format!("{}, as a member of the manifest list {title}", pin.text);
-            let pins: Vec<_> = pins.map(|pin| PinReason { text: text(&pin), ..pin }).collect();
+            let pins: Vec<_> =
+                pins.map(|pin| PinReason { text: text(&pin), is_of_list: true, ..pin }).collect();
             list.members.iter().for_each(|member| inventory[*member].pinned_by.extend(pins.clone()));
         }
     }

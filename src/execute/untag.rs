@@ -139,6 +139,7 @@ fn judge(scan: &Scan, facts: &ImageFacts, policy: &Policy, at: ImageIx, names: &
     inventory[at].names = names.to_vec();
     // A manifest list needs its members by their digests.
     inventory.lists.clear();
+    inventory[at].pinned_by.retain(|pin| !pin.is_of_list);
     let input = Input { inventory: &inventory, ..facts.input(scan, policy) };
     Judge::new(input).waiving(&WAIVED).kept(at)
 }

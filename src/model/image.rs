@@ -13,17 +13,19 @@ pub struct PinReason {
     pub text: String,
     /// What takes the pin away where it was set, as a clause; `None` where nothing does.
     pub undo: Option<String>,
+    /// It pins a manifest list that the image is a member of, which needs the image under no name.
+    pub is_of_list: bool,
 }
 
 impl PinReason {
     pub fn new(text: String, undo: String) -> Self {
-        Self { text, undo: Some(undo) }
+        Self { text, undo: Some(undo), is_of_list: false }
     }
 }
 
 impl<T: Into<String>> From<T> for PinReason {
     fn from(text: T) -> Self {
-        Self { text: text.into(), undo: None }
+        Self { text: text.into(), undo: None, is_of_list: false }
     }
 }
 

@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_pin_is_removed_where_it_was_set() {
-        let pin = |undo: Option<&str>| PinReason { text: "x".into(), undo: undo.map(Into::into) };
+        let pin = |undo: Option<&str>| PinReason { undo: undo.map(Into::into), ..PinReason::from("x") };
         for (pinned_by, said) in [
             (
                 vec![pin(Some("a")), pin(None), pin(Some("b")), pin(Some("a"))],

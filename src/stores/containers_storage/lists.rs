@@ -5,9 +5,10 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::path::PathBuf;
 
 use super::labels;
-use super::places::StorePlaces;
+use super::places::{RecordKind, StorePlaces};
 use super::records::ImageRecord;
 
 /// Whether it is a list; what has neither a layer nor `instances.json` is an image without layers.
@@ -30,6 +31,11 @@ pub(super) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<Ha
         }
     }
     Ok(digests)
+}
+
+/// Where its manifest is, for messages.
+pub(super) fn manifest(places: &StorePlaces, list: &ImageRecord) -> PathBuf {
+    places.records_dir(&places.graphroot, RecordKind::Images).join(&list.id).join("manifest")
 }
 
 /// Whether an image is a member of the list with these `digests`.

@@ -150,8 +150,9 @@ impl Session<'_> {
         let lists =
             self.records.images.iter().filter(|record| planned.names.is_some() && lists::is_list(record));
         for list in lists {
-            let digests = lists::digests(&self.editor.places, list);
-            let digests = digests.map_err(|error| cannot_read(self.manifest_of(list), &error))?;
+            let places = &self.editor.places;
+            let digests = lists::digests(places, list);
+            let digests = digests.map_err(|error| cannot_read(lists::manifest(places, list), &error))?;
             if lists::is_member(&digests, &image) {
                 self.prove_no_container(&list.id)?;
                 self.prove_no_volume(list)?;
@@ -189,11 +190,6 @@ impl Session<'_> {
     pub(super) fn used_by(&self, container: &ContainerRecord) -> Refusal {
         let origin = owner::origin(&self.editor.places.within(), container, &self.directory_of(container));
         Refusal::UsedByContainer { id: container.id.clone(), name: origin.name, owner: origin.owner }
-    }
-
-    fn manifest_of(&self, list: &ImageRecord) -> PathBuf {
-        let places = &self.editor.places;
-        places.records_dir(&places.graphroot, RecordKind::Images).join(&list.id).join("manifest")
     }
 
     fn directory_of(&self, container: &ContainerRecord) -> PathBuf {

@@ -140,8 +140,7 @@ impl Filler<'_> {
                 // Any image may be a member.
                 Err(error) => {
                     let message = format!("{error}; the members of this manifest list are unknown");
-                    let path = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
-                    let path = path.join(&list.id).join("manifest");
+                    let path = lists::manifest(&snapshot.places, list);
                     self.writer.inventory.findings.push(Finding { path, message, incomplete: true });
                     let store = self.writer.store;
                     self.writer.inventory[store].consistency = Consistency::Damaged;
