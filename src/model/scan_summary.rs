@@ -200,12 +200,13 @@ impl ScanSummary {
     /// The stores in it, and its filesystems by their mount points; each once, in order.
     #[must_use]
     pub fn outline(&self) -> Vec<(&SummaryStore, &str)> {
-        let mut outline: Vec<(&SummaryStore, &str)> = Vec::new();
-        for key in self.entries.keys() {
-            outline.push((&key.place, if key.what == SummaryKind::Filesystem { &key.id } else { "" }));
+        fn of(key: &Key) -> &str {
+            if key.what == SummaryKind::Filesystem { &key.id } else { "" }
         }
+        // Most are of the same place, which is one allocation: nothing of it is compared.
+        let mut outline: Vec<_> = self.entries.keys().map(|key| (&key.place, of(key))).collect();
         outline.dedup();
-        outline
+        outline.into_iter().map(|(place, id)| (&**place, id)).collect()
     }
 
     /// Removes stores and filesystems that the other one does not have.

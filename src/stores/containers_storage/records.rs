@@ -7,8 +7,9 @@
 
 pub(super) mod lenient;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use hashbrown::HashSet;
 use jiff::Timestamp;
 use rayon::prelude::*;
 
@@ -189,6 +190,7 @@ fn parse<T: Send>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, Stri
 pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<String> {
     let mut seen = HashSet::with_capacity(records.len());
     let fresh: Vec<bool> = records.iter().map(|record| seen.insert(id(record))).collect();
+    drop(seen);
     let mut fresh = fresh.into_iter();
     let mut repeated = Vec::new();
     records.retain(|record| {
