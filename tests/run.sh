@@ -31,7 +31,7 @@ if cargo nextest --version >/dev/null 2>&1; then
     profile=default
     [ -z "${CI:-}" ] || profile=ci
     # See .config/nextest.toml.
-    export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 2))}"
+    export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 4))}"
     cargo nextest run --locked --profile "$profile" "$@"
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
         # No test may depend on the machine; checked with those that read most of it.
