@@ -308,7 +308,7 @@ fn what_came(error: &CriError, touched: bool) -> RemovalAnswer {
         CriProblem::InUse(_) => RemovalAnswer::Kept(Ruling::keeps(Rule::InUse, failure.message)),
         // That is the image's.
         CriProblem::BadRequest(_) | CriProblem::Contradiction(_) | CriProblem::TooLarge(_) => {
-            RemovalAnswer::Refused(failure)
+            RemovalAnswer::Declined(failure)
         }
         // That is the runtime's, or ours: no reason to leave this image alone later on.
         _ => RemovalAnswer::NotAsked(failure),
@@ -383,7 +383,7 @@ impl Remover for CriRemover {
         let Some(handles) =
             self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
         else {
-            return RemovalAnswer::Refused("the runtime does not list it".into());
+            return RemovalAnswer::Declined("the runtime does not list it".into());
         };
         let (mut touched, mut missing) = (false, None);
         for handle in &handles {
@@ -467,7 +467,7 @@ mod tests {
                     RemovalAnswer::NotAsked(_) => asked,
                     RemovalAnswer::InDoubt(_) => doubt,
                     RemovalAnswer::Failed(_) => failed,
-                    RemovalAnswer::Refused(_) => refused,
+                    RemovalAnswer::Declined(_) => refused,
                     RemovalAnswer::Kept(_) => kept,
                     _ => "other",
                 };

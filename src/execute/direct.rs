@@ -16,7 +16,7 @@ use crate::stores::containers_storage::edit::{Editor, PlannedImage};
 #[derive(Debug)]
 pub struct DirectRemover<'a> {
     editors: &'a Editors,
-    /// Checked before each removal.
+    /// Asked with each proof.
     owners: &'a Owners,
 }
 
@@ -58,7 +58,7 @@ impl Remover for DirectRemover<'_> {
         let image = &inventory[at];
         let editor = match self.editors.store(&inventory[image.store]) {
             Ok(editor) => editor,
-            Err(why) => return RemovalAnswer::Refused(why.into()),
+            Err(why) => return RemovalAnswer::Declined(why.into()),
         };
         let planned = [&[at], along].concat();
         let planned: Vec<_> = planned.iter().map(|at| planned_as(inventory, *at)).collect();
@@ -75,7 +75,7 @@ impl Remover for DirectRemover<'_> {
         let image = &inventory[at];
         let editor = match self.editors.store(&inventory[image.store]) {
             Ok(editor) => editor,
-            Err(why) => return RemovalAnswer::Refused(why.into()),
+            Err(why) => return RemovalAnswer::Declined(why.into()),
         };
         match editor.remove_names(&planned_as(inventory, at), names) {
             Ok(_) => RemovalAnswer::Answered,

@@ -42,7 +42,8 @@ pub trait RunObserver {
     /// No deletion of ours came of the last target: a rule keeps it now, somebody else has deleted it, or it
     /// was repaired.
     fn spared(&mut self, _step: &Step) {}
-    /// The last target is deleted; its space is not free yet, which can take seconds.
+    /// The last target is deleted; its space is not free yet, which can take seconds. [`Self::deleted`] follows, and comes
+    /// alone where the space came at once.
     fn gone(&mut self, _step: &Step) {}
     /// It is deleted, and the result was measured.
     fn deleted(&mut self, _deletion: &Deletion) {}
@@ -267,7 +268,7 @@ impl<'a> Run<'a> {
             return answer;
         }
         let gone = match &removed {
-            RemovalAnswer::Refused(_) | RemovalAnswer::NotStopped(_) | RemovalAnswer::LeftOver(_) => {
+            RemovalAnswer::Declined(_) | RemovalAnswer::NotStopped(_) | RemovalAnswer::LeftOver(_) => {
                 Ok(false)
             }
             RemovalAnswer::Proven => Ok(true),
@@ -356,7 +357,7 @@ impl<'a> Run<'a> {
             RemovalAnswer::NotStopped(failure) => {
                 Problem { phase: Phase::StopContainer, ..step.problem(failure) }
             }
-            RemovalAnswer::Refused(failure)
+            RemovalAnswer::Declined(failure)
             | RemovalAnswer::Failed(failure)
             | RemovalAnswer::InPart(failure)
             | RemovalAnswer::InDoubt(failure)

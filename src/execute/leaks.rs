@@ -38,7 +38,7 @@ impl Handler for Leaks<'_> {
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let (Some(key), Some(leak)) = (&step.target.store, &step.target.leak) else {
-            return RemovalAnswer::Refused("it is not a leak".into());
+            return RemovalAnswer::Declined("it is not a leak".into());
         };
         let kept = |why: String| RemovalAnswer::Kept(Ruling::keeps(Rule::NotProven, why));
         let editor = match self.editors.find(key) {
@@ -52,7 +52,7 @@ impl Handler for Leaks<'_> {
                 return editor.repair_link(id).map_or_else(failed, |_| RemovalAnswer::Proven);
             }
             (Some(Recipe::RepairLink) | None, _) => {
-                return RemovalAnswer::Refused("it cannot be deleted automatically".into());
+                return RemovalAnswer::Declined("it cannot be deleted automatically".into());
             }
             (Some(Recipe::Orphan(kind)), _) => {
                 editor.reclaim(&OrphanAt { kind, path: path.clone() }, self.min_age)

@@ -38,7 +38,7 @@ pub trait Remover {
 
     /// Takes names from an image that keeps others.
     fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> RemovalAnswer {
-        RemovalAnswer::Refused("a runtime removes an image with all its names".into())
+        RemovalAnswer::Declined("a runtime removes an image with all its names".into())
     }
 
     /// Bytes of our own that this may use up for a removal or make again after it, on the
@@ -58,7 +58,20 @@ pub trait Remover {
     }
 }
 
-/// The result of a removal request.
+/// The result of a removal request: what the editor (`failed_edit`) and the runtime (`cri`) say, in the words of the
+/// executor.
+///
+/// | answer | is it asked whether it is there? | outcome of the step |
+/// |---|---|---|
+/// | Answered | within 10 s | removed, or still there |
+/// | Proven | no | removed |
+/// | Declined, NotStopped, LeftOver | no | failed |
+/// | Kept, MakesNoRoom, StoreUnavailable, NotAsked | no | that; nothing was touched |
+/// | InPart | at once | removed with a problem, or failed: the next run finishes it |
+/// | Failed | at once | removed, or failed |
+/// | NotFound | within 10 s | another process has deleted it, or failed |
+/// | InDoubt | within what the remover says | removed, or failed |
+/// | Unknown | no | failed, and the run ends |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemovalAnswer {
     /// The request succeeded; the store has to confirm it.
@@ -66,7 +79,7 @@ pub enum RemovalAnswer {
     /// It is deleted or repaired, as proven under the store's locks.
     Proven,
     /// It was refused; nothing has changed.
-    Refused(Failure),
+    Declined(Failure),
     /// It had to be stopped first, and could not be.
     NotStopped(Failure),
     /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
@@ -128,7 +141,7 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
             let keeps = |rule, why| RemovalAnswer::Kept(Ruling::keeps(rule, why));
             match refusal.means() {
                 Meaning::Store => RemovalAnswer::StoreUnavailable(failure),
-                Meaning::Immutable => RemovalAnswer::Refused(failure),
+                Meaning::Immutable => RemovalAnswer::Declined(failure),
                 Meaning::NoRoom { to_free } => RemovalAnswer::MakesNoRoom { to_free, why: failure },
                 Meaning::Gone if !is_container => RemovalAnswer::NotFound(failure),
                 Meaning::Running if is_container => {
@@ -140,7 +153,7 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
                 }
             }
         }
-        Error::Failed(_) | Error::NoSpace(_) => RemovalAnswer::Refused(failure),
+        Error::Failed(_) | Error::NoSpace(_) => RemovalAnswer::Declined(failure),
     }
 }
 

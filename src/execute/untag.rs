@@ -119,15 +119,15 @@ impl Handler for Names<'_> {
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
         let Some((fresh, at)) = &self.fresh else {
-            return RemovalAnswer::Refused("it no longer exists".into());
+            return RemovalAnswer::Declined("it no longer exists".into());
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
             RemovalAnswer::Answered => RemovalAnswer::Proven,
-            RemovalAnswer::Kept(ruling) => RemovalAnswer::Refused(ruling.detail.into()),
+            RemovalAnswer::Kept(ruling) => RemovalAnswer::Declined(ruling.detail.into()),
             RemovalAnswer::NotFound(why)
             | RemovalAnswer::Failed(why)
             | RemovalAnswer::InPart(why)
-            | RemovalAnswer::InDoubt(why) => RemovalAnswer::Refused(why),
+            | RemovalAnswer::InDoubt(why) => RemovalAnswer::Declined(why),
             other => other,
         }
     }

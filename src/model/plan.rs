@@ -424,7 +424,7 @@ pub struct Problem {
     /// Where space is missing, if that is known.
     #[serde(skip)]
     pub filesystem: Option<FilesystemIx>,
-    /// The object is deleted, but not all of it.
+    /// Some of the object is deleted, and some of it is left.
     #[serde(skip)]
     pub in_part: bool,
     /// Bytes that were freed all the same, where the object was removed in part; null otherwise.

@@ -176,7 +176,7 @@ impl Handler for CriSource<'_> {
             _ => match self.remove_log(step) {
                 Ok(()) => RemovalAnswer::Proven,
                 Err(message) if stop::is_asked() => RemovalAnswer::Unknown(message),
-                Err(message) => RemovalAnswer::Refused(message.into()),
+                Err(message) => RemovalAnswer::Declined(message.into()),
             },
         }
     }
@@ -243,6 +243,6 @@ fn answered(answer: Result<(), CriError>) -> RemovalAnswer {
         Err(error) if error.problem.leaves_doubt() || matches!(error.problem, CriProblem::NotFound(_)) => {
             RemovalAnswer::InDoubt((&error).into())
         }
-        Err(error) => RemovalAnswer::Refused((&error).into()),
+        Err(error) => RemovalAnswer::Declined((&error).into()),
     }
 }

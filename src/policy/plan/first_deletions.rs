@@ -20,7 +20,8 @@ use crate::policy::input::{FullFilesystem, Input};
 /// | Barred | | | | | Free |
 ///
 /// Impossible is not judged anew when something stays: what stays makes no room for others. What waits is tried again
-/// once its store is Free.
+/// once its store is Free, and is chosen with no others before. It does not wait where more turned out to be needed than
+/// was known: then the images are chosen anew.
 #[derive(Debug, Default)]
 pub(super) struct FirstDeletions {
     stores: BTreeMap<StoreIx, FirstDeletion>,

@@ -9,7 +9,7 @@ use crate::sys::removal::{Removal, RemovalFailure};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// Something of the store was changed: where the edit fails, it was stopped halfway. What dead processes left of
-    /// record files is nothing. Nobody decides by anything else here.
+    /// record files is nothing. By this alone it is decided whether an edit was stopped halfway.
     pub has_changed: bool,
     /// Ids of images whose record was removed.
     pub images: Vec<String>,

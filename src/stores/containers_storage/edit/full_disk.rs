@@ -20,18 +20,16 @@
 //! | `link` is unlinked | one without; the images are lost, and every tool can remove them | they are deleted |
 //! | the images' records are written | the same, and no image on the layer | it, the layers on it, and those below that nothing else needs are deleted |
 //! | the layers' records are written | a quarantined directory of no layer | it is removed |
+//!
+//! An image that is lost is deleted unless the keep-list has it by now or something uses it (`resume::IsKept`), and no
+//! other rule is asked again: nobody can use it as it is. One that stays is told by each run, as [`Refusal::Lost`].
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use walkdir::WalkDir;
 
 use super::directory::{Directory, device};
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::room::FirstRoom;
+use super::room::{FREED_WITHIN, FirstRoom, NamesSeen, await_bytes, free_bytes, holds};
 use super::session::Session;
 use super::to_delete::{LayerToDelete, chain};
 use crate::model::space::BytesAndInodes;
@@ -40,11 +38,6 @@ use crate::sys::stop;
 
 /// By this file of a layer podman finds its directory again.
 const LINK: &str = "link";
-
-/// What is freed may be usable only after the filesystem's next commit, or by work in the background. So
-/// long a session waits for that in all, with the locks held.
-const FREED_WITHIN: Duration = Duration::from_secs(15);
-const PAUSE: Duration = Duration::from_millis(20);
 
 impl Editor {
     /// Places and names of directories that a killed run of ours was emptying. A place is a position among the areas
@@ -63,48 +56,6 @@ impl Editor {
             found.extend(ours.map(|name| (at, name.to_owned())));
         }
         Ok(found)
-    }
-}
-
-/// Inodes with several names, and how many of these were seen.
-type NamesSeen = HashMap<u64, u64>;
-
-/// Bytes of the files below a directory that have no name elsewhere than there and where `seen` is from; at most
-/// `enough`.
-fn holds(path: &Path, enough: u64, seen: &mut NamesSeen) -> u64 {
-    let mut sum: u64 = 0;
-    for entry in WalkDir::new(path).same_file_system(true).into_iter().flatten() {
-        let Ok(facts) = entry.metadata() else { continue };
-        let mut is_all_here = facts.is_dir() || facts.nlink() == 1;
-        if !is_all_here {
-            let here = seen.entry(facts.ino()).or_default();
-            *here += 1;
-            is_all_here = *here == facts.nlink();
-        }
-        if is_all_here {
-            sum = sum.saturating_add(facts.blocks().saturating_mul(512));
-        }
-        if sum >= enough {
-            return enough;
-        }
-    }
-    sum
-}
-
-fn free_bytes(directory: &Directory) -> u64 {
-    let space = rustix::fs::fstatvfs(directory.fd());
-    space.map_or(0, |space| space.f_bfree.saturating_mul(space.f_frsize))
-}
-
-/// Waits until so many bytes are free, or a signal comes; returns how long that was.
-fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duration {
-    let since = Instant::now();
-    loop {
-        let _ = rustix::fs::syncfs(directory.fd());
-        if free_bytes(directory) >= wanted || since.elapsed() >= at_most || stop::is_asked() {
-            return since.elapsed();
-        }
-        std::thread::sleep(PAUSE);
     }
 }
 
@@ -327,27 +278,5 @@ impl Session<'_> {
         }
         self.first_room.quarantined = lost;
         self.first_room.offered = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_with_another_name_are_not_freed() {
-        let dir = tempfile::tempdir().unwrap();
-        let layer = dir.path().join("layer");
-        std::fs::create_dir(&layer).unwrap();
-        std::fs::write(layer.join("own"), [1; 40_000]).unwrap();
-        let alone = holds(&layer, u64::MAX, &mut NamesSeen::new());
-        assert!(alone >= 40_000, "{alone}");
-        std::fs::write(dir.path().join("shared"), [1; 90_000]).unwrap();
-        std::fs::hard_link(dir.path().join("shared"), layer.join("shared")).unwrap();
-        assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) < alone + 90_000);
-        // As in busybox.
-        std::fs::hard_link(layer.join("own"), layer.join("own too")).unwrap();
-        assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) >= alone);
-        assert!(holds(&layer, 1, &mut NamesSeen::new()) <= alone);
     }
 }

@@ -1,20 +1,25 @@
 //! The room that a deletion needs to begin: a new version of the largest record file, beside the old one.
 //!
-//! Here alone it is said how much that is, whether it is there, and how much is freed first where it is not. What is
-//! done then, in this order: what a killed run had begun is finished ([`super::resume`]), leaks go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead
-//! processes left of record files, and the image's own layers ([`super::full_disk`]); which image, the planner says
-//! (`policy::plan::first`), by [`Editor::full_filesystems`].
+//! Here alone it is said how much that is, whether it is there, how much is freed first where it is not, and whether
+//! that has come. What is done then, in this order: what a killed run had begun is finished ([`super::resume`]), leaks
+//! go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead processes left of record files,
+//! and the image's own layers ([`super::full_disk`]); which image, the planner says (`policy::plan::first`), by
+//! [`Editor::full_filesystems`].
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::StatVfs;
+use walkdir::WalkDir;
 
 use super::directory::{Directory, device};
 use super::editor::Editor;
 use super::reserve_file::{ReserveFile, largest_record_file};
 use super::to_delete::LayerToDelete;
 use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};
-use crate::sys::{btrfs, users, xfs};
+use crate::sys::{btrfs, stop, users, xfs};
 
 /// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
 /// file while as much is free as a new chunk of inodes and the trees above might take.
@@ -27,6 +32,11 @@ const KEPT: u64 = 4096;
 /// How many times what is needed is freed first. An image is lost for it, so it has to be enough: some of what files hold
 /// stays with the filesystem (its own metadata, blocks that are freed later), and others write on the disk as well.
 const TIMES: u64 = 2;
+
+/// What is freed may be usable only after the filesystem's next commit, or by work in the background. So
+/// long a session waits for that in all, with the locks held.
+pub(super) const FREED_WITHIN: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The layers that a session may empty for want of room, and those that it has emptied.
 #[derive(Default)]
@@ -119,4 +129,68 @@ fn lacks_bytes(directory: &Directory, space: &StatVfs, needed: u64) -> bool {
         && users::is_first_user_namespace();
     bytes(space.f_bavail) < needed
         && !(is_for_root && bytes(space.f_bfree) >= needed.saturating_add(bytes(KEPT)))
+}
+
+/// Inodes with several names, and how many of these were seen.
+pub(super) type NamesSeen = HashMap<u64, u64>;
+
+/// Bytes of the files below a directory that have no name elsewhere than there and where `seen` is from; at most
+/// `enough`.
+pub(super) fn holds(path: &Path, enough: u64, seen: &mut NamesSeen) -> u64 {
+    let mut sum: u64 = 0;
+    for entry in WalkDir::new(path).same_file_system(true).into_iter().flatten() {
+        let Ok(facts) = entry.metadata() else { continue };
+        let mut is_all_here = facts.is_dir() || facts.nlink() == 1;
+        if !is_all_here {
+            let here = seen.entry(facts.ino()).or_default();
+            *here += 1;
+            is_all_here = *here == facts.nlink();
+        }
+        if is_all_here {
+            sum = sum.saturating_add(facts.blocks().saturating_mul(512));
+        }
+        if sum >= enough {
+            return enough;
+        }
+    }
+    sum
+}
+
+pub(super) fn free_bytes(directory: &Directory) -> u64 {
+    let space = rustix::fs::fstatvfs(directory.fd());
+    space.map_or(0, |space| space.f_bfree.saturating_mul(space.f_frsize))
+}
+
+/// Waits until so many bytes are free, or a signal comes; returns how long that was.
+pub(super) fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duration {
+    let since = Instant::now();
+    loop {
+        let _ = rustix::fs::syncfs(directory.fd());
+        if free_bytes(directory) >= wanted || since.elapsed() >= at_most || stop::is_asked() {
+            return since.elapsed();
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_with_another_name_are_not_freed() {
+        let dir = tempfile::tempdir().unwrap();
+        let layer = dir.path().join("layer");
+        std::fs::create_dir(&layer).unwrap();
+        std::fs::write(layer.join("own"), [1; 40_000]).unwrap();
+        let alone = holds(&layer, u64::MAX, &mut NamesSeen::new());
+        assert!(alone >= 40_000, "{alone}");
+        std::fs::write(dir.path().join("shared"), [1; 90_000]).unwrap();
+        std::fs::hard_link(dir.path().join("shared"), layer.join("shared")).unwrap();
+        assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) < alone + 90_000);
+        // As in busybox.
+        std::fs::hard_link(layer.join("own"), layer.join("own too")).unwrap();
+        assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) >= alone);
+        assert!(holds(&layer, 1, &mut NamesSeen::new()) <= alone);
+    }
 }
