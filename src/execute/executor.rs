@@ -344,6 +344,7 @@ impl<'a> Run<'a> {
         handler: &dyn Handler,
         gauged: &Gauged,
     ) -> StepOutcome {
+        let is_begun = matches!(removed, RemovalAnswer::InPart(_));
         let answer = match removed {
             RemovalAnswer::Answered => StepOutcome::StillThere,
             _ => StepOutcome::Failed,
@@ -370,7 +371,11 @@ impl<'a> Run<'a> {
             self.stopped = Some(Stopped::Signal);
             return StepOutcome::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
         }
-        self.observer.failed(step, &problem);
+        match is_begun {
+            // The next run finishes it, and what was begun along with it: then a scan tells what came of them.
+            true => self.observer.unproven(step, &problem.message),
+            false => self.observer.failed(step, &problem),
+        }
         // Images are reported by the plan.
         if !step.target.is_image() {
             self.problems.push(problem.clone());

@@ -18,6 +18,7 @@ use crate::support;
 use support::archive::ImageSpec;
 use support::edit;
 use support::loopfs::{Fs, MIB};
+use support::node;
 use support::program::{self, list, text};
 use support::store::{self, Store};
 
@@ -25,6 +26,10 @@ use support::store::{self, Store};
 fn content(store: &Store, layer: &str) -> Option<BTreeSet<PathBuf>> {
     let top = store.root().join("overlay").join(layer);
     top.exists().then(|| edit::facts(&top.join("diff")).into_keys().collect())
+}
+
+fn cp(from: &Path, to: &Path) {
+    store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
 }
 
 /// Killed at every step: what the image's record names is whole or missing as a whole, never in between;
@@ -72,9 +77,6 @@ fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
     assert!(disk.is_full());
     let copy = tempfile::tempdir().unwrap();
     let copy = copy.path().join("full");
-    let cp = |from: &Path, to: &Path| {
-        store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
-    };
     store.unmount();
     disk.loopfs.exchange(|image| cp(image, &copy));
     let mut steps: Vec<String> = Vec::new();
@@ -281,9 +283,6 @@ fn without_the_sign_the_note_finishes() {
     store.unmount();
     let copies = tempfile::tempdir().unwrap();
     let copy = copies.path().join("full");
-    let cp = |from: &Path, to: &Path| {
-        store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
-    };
     disk.loopfs.exchange(|image| cp(image, &copy));
     let mut lost = Vec::new();
     for number in 1.. {
@@ -484,4 +483,67 @@ fn stopped_while_the_layer_is_emptied() {
     }
     disk.empty_again();
     disk.podman_works();
+}
+
+/// What a layer held was not enough: neither image counts as refused, and history learns what the next run finishes.
+#[test]
+fn what_was_begun_and_found_no_room_is_in_history() {
+    let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    if !support::require_program("strace") {
+        return;
+    }
+    disk.fill();
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
+    let mut command = Command::new("strace");
+    program::hermetic(&mut command);
+    // The records of images find no room.
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat", "-P"]);
+    command.arg(disk.store.root().join("overlay-images")).args(["-e", "inject=renameat:error=ENOSPC"]);
+    command.arg(env!("CARGO_BIN_EXE_layersweep")).args(words);
+    command.args(["--format", "json", "--graphroot"]).arg(disk.store.root());
+    command.arg("--runroot").arg(disk.store.runroot()).arg("--state-dir").arg(disk.state());
+    let document = node::document(program::run(&mut command).expect_no_crash().expect_code(1));
+    assert!(!signs(&disk.store).is_empty(), "{document:#}");
+    assert!(list(&document, "/deleted").is_empty(), "{document:#}");
+    let begun: Vec<_> = list(&disk.json(0, &["history"]), "/runs/0/deleted").to_vec();
+    assert!(begun.len() > 1, "{document:#}");
+    assert!(begun.iter().all(|one| text(one, "/outcome") == "unknown"), "{begun:#?}");
+    disk.json(0, &words);
+    let history = disk.json(0, &["history"]);
+    let is_gone = |one: &Value| text(one, "/outcome") == "gone" && !disk.ids().contains(text(one, "/id"));
+    let before = list(&history, "/runs/0/deleted");
+    assert_eq!(before.len(), begun.len(), "{history:#}");
+    assert!(before.iter().all(is_gone), "{history:#}");
+    disk.empty_again();
+    disk.podman_works();
+}
+
+/// A layer that was renamed, and cannot be renamed back, is whole: its note deletes no image that is on it.
+#[test]
+fn what_cannot_get_its_name_back_is_not_lost() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    let (notes, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let copy = copies.path().join("full");
+    disk.fill();
+    store.unmount();
+    disk.loopfs.exchange(|image| cp(image, &copy));
+    let is_renamed = |step| {
+        disk.loopfs.exchange(|image| cp(&copy, image));
+        kill_at(store, Recipe::Image, &target, notes.path(), step).unwrap() == "layer renamed"
+    };
+    assert!((1..20).any(is_renamed));
+    disk.empty_again();
+    let sign = signs(store).pop().unwrap();
+    let chattr = |how: &str| store::succeed(Command::new("chattr").arg(how).arg(&sign));
+    chattr("+i");
+    let options = Options { intents: Some(notes.path().to_path_buf()), ..Options::default() };
+    let editor = edit::with(store, options);
+    editor.resume(&|_, _, _| false).unwrap_err();
+    assert!(disk.ids().contains(&target), "its layer is whole");
+    chattr("-i");
+    editor.resume(&|_, _, _| false).unwrap();
+    assert!(disk.ids().contains(&target) && signs(store).is_empty());
+    assert_eq!(edit::podman_ids(store), edit::whole(store));
 }

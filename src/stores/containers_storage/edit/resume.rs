@@ -271,11 +271,21 @@ impl Session<'_> {
         stays.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
-    /// The layers of a killed deletion that have their records, and no longer the directories that they had.
+    /// The layers of a killed deletion that have their records, and no longer the directories that they had; without
+    /// those that only have to get their names back.
     fn lost_layers(&self, note: &Note) -> Result<Vec<String>, Error> {
+        let quarantined = self.editor.quarantined()?;
+        let is_renamed = |id: &str| {
+            quarantined.iter().any(|(place, name)| {
+                let layers = self.places[*place].layers.as_ref();
+                ids_of(name).is_some_and(|(begins, _)| id.starts_with(begins))
+                    && layers.is_some_and(|layers| is_whole(layers, name).unwrap_or(true))
+            })
+        };
         let mut lost = Vec::new();
         for (id, then) in note.layers() {
-            if then.directory.is_some() && self.records.layer(id).is_some() && !self.has_directory(id)? {
+            let had_one = then.directory.is_some() && self.records.layer(id).is_some();
+            if had_one && !self.has_directory(id)? && !is_renamed(id) {
                 lost.push(id.clone());
             }
         }
