@@ -206,7 +206,11 @@ impl Planner<'_> {
     pub(super) fn made_room(&mut self, image: ImageIx, step: &Step) {
         let along = self.images_along(image, step);
         if let Some(waited) = self.first.removed(self.filesystem_of_layers(image), along) {
-            waited.into_iter().for_each(|at| self.states[at.get()] = ImageState::Candidate);
+            for at in waited {
+                self.states[at.get()] = ImageState::Candidate;
+                // Others may have gone while it waited.
+                self.keep_needed_elsewhere(at);
+            }
             self.begin_again();
         }
     }

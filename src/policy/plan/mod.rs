@@ -161,7 +161,14 @@ impl<'a> Planner<'a> {
             }
             // Another process deleted it: neither our deletion nor an error.
             StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
-            StepOutcome::Kept(ruling) => self.states[at.get()] = ImageState::Kept(ruling.since_run_began()),
+            StepOutcome::Kept(ruling) => {
+                // What was begun, was begun of all of them.
+                let is_begun = ruling.rule == Rule::RunEnded;
+                let along = self.images_along(at, &step).into_iter().filter(|_| is_begun);
+                for at in std::iter::once(at).chain(along) {
+                    self.states[at.get()] = ImageState::Kept(ruling.clone().since_run_began());
+                }
+            }
             StepOutcome::MakesNoRoom { to_free, why } => {
                 if self.made_no_room(at, to_free, &why) {
                     let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
@@ -216,15 +223,21 @@ impl<'a> Planner<'a> {
                 continue;
             }
             for root in self.input.refs.reached_by(*node) {
-                let Root::Image(at) = root else { continue };
-                if self.is_candidate(at)
-                    && let Some(user) = self.live.needed_elsewhere(inventory, at)
-                {
-                    let detail = rules::needed_by(&user.by);
-                    self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
-                    self.first.stayed();
+                if let Root::Image(at) = root {
+                    self.keep_needed_elsewhere(at);
                 }
             }
+        }
+    }
+
+    /// Keeps a candidate whose layers another store needs by now.
+    fn keep_needed_elsewhere(&mut self, at: ImageIx) {
+        if self.is_candidate(at)
+            && let Some(user) = self.live.needed_elsewhere(self.input.inventory, at)
+        {
+            let detail = rules::needed_by(&user.by);
+            self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
+            self.first.stayed();
         }
     }
 

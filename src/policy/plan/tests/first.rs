@@ -170,6 +170,37 @@ fn on_a_full_disk_what_makes_no_room_comes_back_when_there_is_some() {
     assert!(plan.problems[0].no_space, "a person is told what to delete by hand");
 }
 
+/// While it waited another image went, and it is the last that holds what somebody elsewhere needs.
+#[test]
+fn what_has_waited_for_room_may_be_needed_by_now() {
+    let nodes = [80, 80, 80, 50].map(|bytes| node(0, bytes, &[])).to_vec();
+    let images = vec![image("i0", &[0, 3]), image("i1", &[1, 3]), image("i2", &[2])];
+    let mut world = World::new(nodes, images, percent(75, 70));
+    needs(&mut world, 0, 60);
+    world.inventory.uses = vec![Use { by: "a container".into(), holds: vec![3.into()], ..Use::default() }];
+    let (asked, plan) = world.run(0, |id| match id {
+        "i0" => StepOutcome::MakesNoRoom { to_free: needed(60), why: "it holds too little".into() },
+        "i1" => StepOutcome::AlreadyGone,
+        _ => StepOutcome::Removed,
+    });
+    assert_eq!(asked, ["i0", "i1", "i2"]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.target.id.as_str(), kept.rule)).collect();
+    assert_eq!(kept, [("i0", Rule::InUse)]);
+}
+
+/// A signal in the middle of the first deletion has begun that of all that go along.
+#[test]
+fn what_was_begun_was_begun_of_all() {
+    let nodes = [5, 5, 90].map(|bytes| node(0, bytes, &[])).to_vec();
+    let on = |id: &str, holds: &[usize]| Image { layers: vec!["base".into()], ..image(id, holds) };
+    let mut world = World::new(nodes, vec![on("i0", &[0, 2]), on("i1", &[1, 2])], percent(75, 70));
+    needs(&mut world, 0, 60);
+    let (asked, plan) = world.run(0, |_| StepOutcome::Kept(Ruling::keeps(Rule::RunEnded, "half of it")));
+    assert_eq!(asked, ["i0"]);
+    let details: Vec<_> = plan.kept.iter().map(|kept| kept.detail.as_str()).collect();
+    assert_eq!(details, ["since the run began: half of it"; 2]);
+}
+
 /// Nothing was known to be needed (a reserve file that was not enough): what the editor finds is what the store needs
 /// from then on, and images go together.
 #[test]
