@@ -2,11 +2,17 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 use super::loopfs::{Fs, LoopFs, MIB};
+use super::store::succeed;
 
 /// Fills it until `used` percent of it are not available.
 pub fn fill(loopfs: &LoopFs, used: f64) {
+    // It takes the disk in large pieces, and of the last one something has to be left for its metadata.
+    if loopfs.fs() == Fs::Btrfs {
+        succeed(Command::new("mount").args(["-o", "remount,metadata_ratio=2"]).arg(loopfs.path()));
+    }
     let file = File::create(loopfs.path().join("reserve")).expect("a file");
     let mut length = 0;
     while used_percent(loopfs) < used {
