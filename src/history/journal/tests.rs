@@ -415,6 +415,30 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     assert_eq!((counted("deletions"), counted("failures")), (2, 2));
 }
 
+/// Begun by one run and deleted by a later one, it is one deletion.
+#[test]
+fn what_a_later_run_has_deleted_counts_once() {
+    use runs::{Certainty, Confirmation};
+    let dir = tempfile::tempdir().unwrap();
+    let place = StateDirectory::local(dir.path());
+    for (run, is_last) in [("first", false), ("second", false), ("third", true)] {
+        let mut journal = Journal::begin(&place, Start { run_id: run.into(), ..start() });
+        journal.begins(deletion(0), Vec::new());
+        match is_last {
+            true => drop(journal.gone(deletion(0))),
+            false => journal.unproven("no room came"),
+        }
+        assert!(journal.end(end()).kept);
+    }
+    let gone = |_: &DeletionRow| Some(Confirmation::Gone);
+    assert_eq!(kept(dir.path()).write(|tx| runs::confirm(tx, at(9), || true, gone)).unwrap(), 2);
+    let (id, first) = (deletion(0).id, Certainty::Confirmed);
+    let before = [(id.clone(), first, false), (id.clone(), first, false)];
+    let mut all = outcomes(dir.path());
+    all.sort_by_key(|one| one.2);
+    assert_eq!(all, [&before[..], &[(id, Certainty::Seen, true)]].concat());
+}
+
 #[test]
 fn what_goes_along_is_begun_with_the_first() {
     use runs::Certainty;

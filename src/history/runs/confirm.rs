@@ -37,6 +37,9 @@ pub fn confirm(
     let mut confirmed = 0;
     for (run, position, _, deletion) in unknown.into_iter().filter(|(_, _, open, _)| idle || !open) {
         let error = match state(&deletion) {
+            Some(Confirmation::Gone) if is_of_later(tx, run, position)? => {
+                Some("deletion was started; a later run finished it")
+            }
             Some(Confirmation::Gone) => None,
             Some(Confirmation::There) => Some("deletion was started, but it still exists"),
             None => continue,
@@ -46,4 +49,16 @@ pub fn confirm(
             .execute(params![run, position, Certainty::Confirmed, error])?;
     }
     Ok(confirmed)
+}
+
+/// Whether a later run has deleted the same object, or may have.
+fn is_of_later(tx: &Transaction<'_>, run: i64, position: i64) -> rusqlite::Result<bool> {
+    tx.prepare_cached(
+        "SELECT EXISTS (
+             SELECT 1 FROM deletions AS one JOIN deletions AS later USING (kind, object_id)
+             WHERE one.run = ?1 AND one.position = ?2 AND later.run > ?1
+                 AND later.root IS one.root AND later.driver IS one.driver
+                 AND (later.outcome = ?3 OR later.error IS NULL))",
+    )?
+    .query_row(params![run, position, Certainty::Unknown], |row| row.get(0))
 }
