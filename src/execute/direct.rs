@@ -65,7 +65,7 @@ impl Remover for DirectRemover<'_> {
         match editor.delete_images(&planned) {
             Ok(deleted) => {
                 remover::log(&image.id, &deleted);
-                deleted.left_over().map_or(RemovalAnswer::Answered, |what| RemovalAnswer::InPart(what.into()))
+                deleted.left_over().map_or(RemovalAnswer::Proven, |what| RemovalAnswer::InPart(what.into()))
             }
             Err(error) => remover::failed_edit(TargetKind::Image, &image.id, error),
         }
@@ -78,7 +78,7 @@ impl Remover for DirectRemover<'_> {
             Err(why) => return RemovalAnswer::Declined(why.into()),
         };
         match editor.remove_names(&planned_as(inventory, at), names) {
-            Ok(_) => RemovalAnswer::Answered,
+            Ok(_) => RemovalAnswer::Proven,
             Err(error) => remover::failed_edit(TargetKind::Image, &image.id, error),
         }
     }

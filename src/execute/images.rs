@@ -102,7 +102,7 @@ struct Fresh {
     along: Vec<ImageIx>,
     /// `along` was removed, as far as the remover says.
     is_removed: bool,
-    /// The store has confirmed that.
+    /// The store has confirmed that, or the remover has proven it.
     is_gone: bool,
 }
 
@@ -171,8 +171,9 @@ impl Handler for Images<'_> {
             return RemovalAnswer::Answered;
         }
         let removed = self.remover.remove(&fresh.scan.inventory, fresh.at, &fresh.along);
+        fresh.is_gone = removed == RemovalAnswer::Proven;
         fresh.is_removed =
-            matches!(removed, RemovalAnswer::Answered | RemovalAnswer::Proven | RemovalAnswer::InPart(_));
+            fresh.is_gone || matches!(removed, RemovalAnswer::Answered | RemovalAnswer::InPart(_));
         removed
     }
 

@@ -122,7 +122,6 @@ impl Handler for Names<'_> {
             return RemovalAnswer::Declined("it no longer exists".into());
         };
         match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
-            RemovalAnswer::Answered => RemovalAnswer::Proven,
             RemovalAnswer::Kept(ruling) => RemovalAnswer::Declined(ruling.detail.into()),
             RemovalAnswer::NotFound(why)
             | RemovalAnswer::Failed(why)
