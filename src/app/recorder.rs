@@ -223,7 +223,8 @@ impl execute::RunObserver for Recorder<'_> {
         self.journal.failed(row, back_off);
     }
 
-    fn unproven(&mut self, _: &Step, message: &str) {
+    fn unproven(&mut self, step: &Step, message: &str) {
+        tracing::info!(id = step.target.id, "not seen to be deleted: {message:?}");
         self.journal.unproven(message);
     }
 }

@@ -42,14 +42,14 @@ pub trait RunObserver {
     /// No deletion of ours came of the last target: a rule keeps it now, somebody else has deleted it, or it
     /// was repaired.
     fn spared(&mut self, _step: &Step) {}
-    /// The last target is deleted; its space is not free yet, which can take seconds. [`Self::deleted`] follows, and comes
-    /// alone where the space came at once.
+    /// The last target is deleted; its space is not free yet, which can take seconds. [`Self::deleted`] follows,
+    /// and comes alone where the space came at once.
     fn gone(&mut self, _step: &Step) {}
     /// It is deleted, and the result was measured.
     fn deleted(&mut self, _deletion: &Deletion) {}
-    /// It could not be deleted, or not in full.
+    /// It could not be deleted.
     fn failed(&mut self, _step: &Step, _problem: &Problem) {}
-    /// Its removal was requested, and its outcome cannot be determined any more.
+    /// Its removal was requested or begun, and the run does not see what comes of it.
     fn unproven(&mut self, _step: &Step, _message: &str) {}
 }
 
@@ -344,7 +344,9 @@ impl<'a> Run<'a> {
         handler: &dyn Handler,
         gauged: &Gauged,
     ) -> StepOutcome {
-        let is_begun = matches!(removed, RemovalAnswer::InPart(_));
+        use RemovalAnswer::{Declined, InPart, NotFound, NotStopped};
+        let (is_begun, is_untouched) =
+            (matches!(removed, InPart(_)), matches!(removed, Declined(_) | NotStopped(_) | NotFound(_)));
         let answer = match removed {
             RemovalAnswer::Answered => StepOutcome::StillThere,
             _ => StepOutcome::Failed,
@@ -365,7 +367,7 @@ impl<'a> Run<'a> {
             | RemovalAnswer::NotFound(failure) => step.problem(failure),
             _ => step.problem(format!("{} reported it as removed, but it still exists", handler.name())),
         };
-        if stop::is_asked() && !problem.in_part {
+        if stop::is_asked() && !problem.in_part && !is_untouched {
             // What was asked for may still happen.
             self.observer.unproven(step, &problem.message);
             self.stopped = Some(Stopped::Signal);

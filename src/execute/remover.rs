@@ -72,6 +72,9 @@ pub trait Remover {
 /// | NotFound | within 10 s | another process has deleted it, or failed |
 /// | InDoubt | within what the remover says | removed, or failed |
 /// | Unknown | no | failed, and the run ends |
+///
+/// After NotAsked, and where the store cannot be asked, the run ends as well. After a signal it is asked once, and what
+/// is still there and may be half removed is kept by the rule that the run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemovalAnswer {
     /// The request succeeded; the store has to confirm it.

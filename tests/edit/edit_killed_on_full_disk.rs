@@ -542,8 +542,10 @@ fn what_cannot_get_its_name_back_is_not_lost() {
     let editor = edit::with(store, options);
     editor.resume(&|_, _, _| false).unwrap_err();
     assert!(disk.ids().contains(&target), "its layer is whole");
+    let is_noted = || std::fs::read_dir(notes.path()).unwrap().count() > 0;
+    assert!(is_noted(), "without the sign the note tells");
     chattr("-i");
     editor.resume(&|_, _, _| false).unwrap();
-    assert!(disk.ids().contains(&target) && signs(store).is_empty());
+    assert!(disk.ids().contains(&target) && signs(store).is_empty() && !is_noted());
     assert_eq!(edit::podman_ids(store), edit::whole(store));
 }

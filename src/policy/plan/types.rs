@@ -42,7 +42,7 @@ pub enum StepOutcome {
     Removed,
     /// It was already deleted.
     AlreadyGone,
-    /// A rule keeps it now; it was not touched, unless that is [`Rule::RunEnded`]: then the next run finishes it.
+    /// A rule keeps it now; it was not touched, unless that is [`Rule::RunEnded`]: the next run may have to finish it then.
     Kept(Ruling),
     /// Nothing in its store can be proven or changed for now; it was not touched.
     StoreSkipped(Failure),

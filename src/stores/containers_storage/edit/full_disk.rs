@@ -22,7 +22,8 @@
 //! | the layers' records are written | a quarantined directory of no layer | it is removed |
 //!
 //! An image that is lost is deleted unless the keep-list has it by now or something uses it (`resume::IsKept`), and no
-//! other rule is asked again: nobody can use it as it is. One that stays is told by each run, as [`Refusal::Lost`].
+//! other rule is asked again: nobody can use it as it is. One that stays, or has come to the layer since, is told by each
+//! run, as [`Refusal::Lost`].
 
 use std::collections::HashMap;
 

@@ -84,9 +84,12 @@ impl Editor {
                 }
             });
             match (result, unfinished) {
-                (Ok(one), Unfinished::Noted((path, _))) => {
+                (Ok(one), Unfinished::Noted((path, note))) => {
                     done.add(one);
-                    let _ = std::fs::remove_file(path);
+                    // Should somebody remove the sign, the note alone tells what is lost.
+                    if !self.has_sign_of(note) {
+                        let _ = std::fs::remove_file(path);
+                    }
                 }
                 (Ok(one), Unfinished::Quarantined(..)) => done.add(one),
                 (Err(error), _) if error.is_interrupted() => return done.ended(Err(error)),
@@ -94,6 +97,13 @@ impl Editor {
             }
         }
         done.ended(failed)
+    }
+
+    /// Whether a layer of a killed deletion still has its directory under another name.
+    fn has_sign_of(&self, note: &Note) -> bool {
+        let is_of = |begins: &str| note.layers().any(|(id, _)| id.starts_with(begins));
+        let is_sign = |(_, name): &(usize, String)| ids_of(name).is_some_and(|(begins, _)| is_of(begins));
+        self.quarantined().map_or(true, |all| all.iter().any(is_sign))
     }
 }
 
