@@ -437,22 +437,16 @@ fn nothing_is_finished_before_the_answer() {
     assert!(!none.stdout.contains("[y/N]"), "{none:?}");
 }
 
+const GC: [&str; 10] = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
+
 /// Stopped while the layer is emptied: neither image counts as refused, and the next run finishes both.
 #[test]
 fn stopped_while_the_layer_is_emptied() {
     let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
-    if !support::require_program("strace") {
-        return;
-    }
     disk.fill();
-    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
-    let mut command = Command::new("strace");
-    program::hermetic(&mut command);
     // Each unlink takes so many microseconds.
-    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat", "-e"]);
-    command.arg("inject=unlinkat:delay_exit=200000").arg(env!("CARGO_BIN_EXE_layersweep")).args(words);
-    command.args(["--format", "json", "--graphroot"]).arg(disk.store.root());
-    command.arg("--runroot").arg(disk.store.runroot()).arg("--state-dir").arg(disk.state());
+    let flags = ["-e", "trace=unlinkat", "-e", "inject=unlinkat:delay_exit=200000"];
+    let Some(mut command) = disk.traced(&flags, &GC) else { return };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().unwrap();
     let quarantined = || {
@@ -471,7 +465,7 @@ fn stopped_while_the_layer_is_emptied() {
     assert!(list(&document, "/deleted").is_empty(), "{document:#}");
     let is_refused = |one: &&Value| text(one, "/rule") == "refused";
     assert!(!list(&document, "/kept").iter().any(|one| is_refused(&one)), "{document:#}");
-    let next = disk.json(0, &words);
+    let next = disk.json(0, &GC);
     assert!(!quarantined(), "{next:#}");
     assert_eq!(text(&next, "/outcome"), "not_needed", "{next:#}");
     let history = disk.json(0, &["history"]);
@@ -489,26 +483,19 @@ fn stopped_while_the_layer_is_emptied() {
 #[test]
 fn what_was_begun_and_found_no_room_is_in_history() {
     let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
-    if !support::require_program("strace") {
-        return;
-    }
     disk.fill();
-    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
-    let mut command = Command::new("strace");
-    program::hermetic(&mut command);
     // The records of images find no room.
-    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat", "-P"]);
-    command.arg(disk.store.root().join("overlay-images")).args(["-e", "inject=renameat:error=ENOSPC"]);
-    command.arg(env!("CARGO_BIN_EXE_layersweep")).args(words);
-    command.args(["--format", "json", "--graphroot"]).arg(disk.store.root());
-    command.arg("--runroot").arg(disk.store.runroot()).arg("--state-dir").arg(disk.state());
+    let images = disk.store.root().join("overlay-images");
+    let path = images.to_str().unwrap();
+    let flags = ["-e", "trace=renameat", "-P", path, "-e", "inject=renameat:error=ENOSPC"];
+    let Some(mut command) = disk.traced(&flags, &GC) else { return };
     let document = node::document(program::run(&mut command).expect_no_crash().expect_code(1));
     assert!(!signs(&disk.store).is_empty(), "{document:#}");
     assert!(list(&document, "/deleted").is_empty(), "{document:#}");
     let begun: Vec<_> = list(&disk.json(0, &["history"]), "/runs/0/deleted").to_vec();
     assert!(begun.len() > 1, "{document:#}");
     assert!(begun.iter().all(|one| text(one, "/outcome") == "unknown"), "{begun:#?}");
-    disk.json(0, &words);
+    disk.json(0, &GC);
     let history = disk.json(0, &["history"]);
     let is_gone = |one: &Value| text(one, "/outcome") == "gone" && !disk.ids().contains(text(one, "/id"));
     let before = list(&history, "/runs/0/deleted");
@@ -548,4 +535,32 @@ fn what_cannot_get_its_name_back_is_not_lost() {
     editor.resume(&|_, _, _| false).unwrap();
     assert!(disk.ids().contains(&target) && signs(store).is_empty() && !is_noted());
     assert_eq!(edit::podman_ids(store), edit::whole(store));
+}
+
+/// The room came from the reserve file, and the note was tried when there was none: it is written before the records.
+#[test]
+fn with_the_room_of_the_reserve_file_the_note_is_written() {
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    // It makes the reserve file.
+    disk.json(0, &["gc", "--via", "direct", "--only", "images", "-y"]);
+    disk.fill();
+    // What an image has is moved away once its record is gone.
+    let images = disk.store.root().join("overlay-images");
+    let path = images.to_str().unwrap();
+    let flags = ["-e", "trace=renameat2", "-P", path, "-e", "inject=renameat2:error=EIO:when=1"];
+    let Some(mut command) = disk.traced(&flags, &GC) else { return };
+    let document = node::document(program::run(&mut command).expect_no_crash());
+    let notes = || {
+        let names = std::fs::read_dir(disk.state()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("deletion-")).count()
+    };
+    assert_eq!(notes(), 1, "{document:#}");
+    disk.empty_again();
+    assert!(signs(&disk.store).is_empty(), "no layer was emptied for room");
+    let next = disk.json(0, &GC);
+    assert!(next["resumed"].as_u64().unwrap() > 0 && notes() == 0, "{next:#}");
+    let swept = disk.json(0, &["sweep", "--min-age", "0s"]);
+    assert!(list(&swept, "/leaks").is_empty(), "{swept:#}");
+    assert_eq!(edit::podman_ids(&disk.store), edit::whole(&disk.store));
 }

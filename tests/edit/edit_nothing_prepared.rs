@@ -93,6 +93,20 @@ impl Disk {
         node::document(program::run(&mut command).expect_no_crash().expect_code(code))
     }
 
+    /// Our program in strace, which has these flags; `None` where that is not there.
+    pub(super) fn traced(&self, flags: &[&str], words: &[&str]) -> Option<Command> {
+        if !support::require_program("strace") {
+            return None;
+        }
+        let mut command = Command::new("strace");
+        program::hermetic(&mut command);
+        command.args(["-f", "-qq", "-o", "/dev/null"]).args(flags);
+        command.arg(env!("CARGO_BIN_EXE_layersweep")).args(words);
+        command.args(["--format", "json", "--graphroot"]).arg(self.store.root());
+        command.arg("--runroot").arg(self.store.runroot()).arg("--state-dir").arg(self.state());
+        Some(command)
+    }
+
     /// Takes every byte; a few thousand directories besides.
     pub(super) fn fill(&self) {
         let top = self.loopfs.path();
@@ -519,18 +533,11 @@ fn where_no_image_makes_room_a_person_is_told_what_does() {
 #[test]
 fn what_cannot_be_renamed_holds_up_no_other() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
-    if !support::require_program("strace") {
-        return;
-    }
     disk.fill();
-    let mut command = Command::new("strace");
-    program::hermetic(&mut command);
     // As many names are tried.
-    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-e"]);
-    command.arg("inject=renameat2:error=ENOSPC:when=1..64").arg(env!("CARGO_BIN_EXE_layersweep"));
-    command.args(["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"]);
-    command.args(["--format", "json", "--graphroot"]).arg(disk.store.root());
-    command.arg("--runroot").arg(disk.store.runroot()).arg("--state-dir").arg(disk.state());
+    let flags = ["-e", "trace=renameat2", "-e", "inject=renameat2:error=ENOSPC:when=1..64"];
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
+    let Some(mut command) = disk.traced(&flags, &words) else { return };
     let document = node::document(program::run(&mut command).expect_no_crash().expect_code(0));
     assert_eq!(text(&document, "/outcome"), "reached", "{document:#}");
     assert!(list(&document, "/errors").is_empty(), "{document:#}");

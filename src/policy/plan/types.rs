@@ -42,7 +42,7 @@ pub enum StepOutcome {
     Removed,
     /// It was already deleted.
     AlreadyGone,
-    /// A rule keeps it now; it was not touched, unless that is [`Rule::RunEnded`]: the next run may have to finish it then.
+    /// A rule keeps it now. It was not touched, unless that is [`Rule::RunEnded`]: then the next run may have to finish it.
     Kept(Ruling),
     /// Nothing in its store can be proven or changed for now; it was not touched.
     StoreSkipped(Failure),

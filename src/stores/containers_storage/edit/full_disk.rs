@@ -166,8 +166,6 @@ impl Session<'_> {
         }
         let patience = FREED_WITHIN.saturating_sub(self.first_room.waited);
         self.first_room.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
-        // There may have been no room for it.
-        self.intend_again();
         Ok(())
     }
 

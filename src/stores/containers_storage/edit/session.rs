@@ -118,15 +118,8 @@ impl<'e> Session<'e> {
         if !self.is_noted {
             self.intent = Some((Intent { temporary: self.number.clone(), ..intent }, identities));
         }
-        self.intend_again();
+        note(self.editor, self.intent.as_ref());
         self.step("proven");
-    }
-
-    /// Writes it again, where there may have been no room for it.
-    pub(super) fn intend_again(&self) {
-        if let Some((intent, identities)) = &self.intent {
-            self.editor.note_intent(intent, identities.clone());
-        }
     }
 
     /// What tells the layer from one with the same id that comes later.
@@ -183,11 +176,15 @@ impl<'e> Session<'e> {
         };
         let (directory, place) = (directory.again()?, at.place);
         let editor = self.editor;
-        let mut is_freed = false;
+        let (mut is_freed, mut is_first) = (false, true);
         loop {
             // A token may be on another filesystem than the records, that of the graphroot.
             let full = |fault: &Fault| self.held.file_of(fault).map_or(directory.fd(), AsFd::as_fd);
             let written = editor.write_with_room(full, is_freed, &mut self.done, || {
+                // There may have been no room for it either, and from here on it is needed.
+                if !std::mem::replace(&mut is_first, false) {
+                    note(editor, self.intent.as_ref());
+                }
                 self.held.touch(kind)?;
                 editor.step("token written");
                 let mode = write::mode_of_records(&directory, &name)?;
@@ -288,6 +285,13 @@ impl<'e> Session<'e> {
     /// Has a dead process's temporary directory removed with ours, once the locks are released.
     pub(super) fn adopt(&mut self, place: usize, trash: Trash) {
         self.trashes.push(PlaceTrash { place, of_records: trash.is_of_records(), trash: Some(trash) });
+    }
+}
+
+/// Writes the note of what is to be deleted, as far as there is room for it.
+fn note(editor: &Editor, intent: Option<&(Intent, Vec<LayerIdentity>)>) {
+    if let Some((intent, identities)) = intent {
+        editor.note_intent(intent, identities.clone());
     }
 }
 
