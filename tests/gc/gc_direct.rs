@@ -392,7 +392,7 @@ fn auto(down: &Down, node_files: &str, words: &[&str]) -> Run {
         down.store.runroot()
     );
     std::fs::write(&conf, text).unwrap();
-    let script = format!("mount -t tmpfs none /run; mkdir /run/crio; {node_files}\nexec \"$@\"");
+    let script = format!("{NOBODYS_NODE}; {node_files}\nexec \"$@\"");
     let mut command = Command::new("unshare");
     program::hermetic(&mut command);
     command.args(["--mount", "--propagation", "private", "sh", "-ec", &script, "sh"]);
@@ -400,6 +400,12 @@ fn auto(down: &Down, node_files: &str, words: &[&str]) -> Run {
     command.args(["-y", "--format", "json"]).env("CONTAINERS_STORAGE_CONF", conf);
     program::run(&mut command).expect_no_crash()
 }
+
+/// No runtime of the machine's is there, and none is configured: hidden files would still be files. Both
+/// directories can be written to.
+const NOBODYS_NODE: &str = "mount -t tmpfs none /run; mkdir /run/crio /run/upper /run/work; \
+    mount -t overlay none -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work /etc; \
+    cd /etc; rm -rf containerd containers crictl.yaml crio default/kubelet k0s kubernetes layersweep rancher; cd /";
 
 const AUTO: [&str; 7] = ["gc", "--high", "1", "--low", "0", "--min-age", "0s"];
 
@@ -434,9 +440,8 @@ fn auto_deletes_in_the_store_where_podman_is_alone() {
 #[test]
 fn a_broken_configuration_of_cri_o_keeps_everything() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
-    let node = |text: &str| {
-        format!("{OVER_ETC}; mkdir -p /etc/crio/crio.conf.d; echo '{text}' > /etc/crio/crio.conf.d/1")
-    };
+    let node =
+        |text: &str| format!("mkdir -p /etc/crio/crio.conf.d; echo '{text}' > /etc/crio/crio.conf.d/1");
     let gc = [&AUTO[..], &["--via", "direct", "--dry-run"]].concat();
     let whole = node(&format!("[crio.image]\npinned_images = [\"{}\"]", name(0)));
     let plan = node::document(auto(&down, &whole, &gc).expect_code(4));
@@ -449,10 +454,6 @@ fn a_broken_configuration_of_cri_o_keeps_everything() {
     assert_eq!(explained["fate"]["goes"], false, "{explained:#}");
     assert!(text(&explained, "/fate/detail").contains("CRI-O"), "{explained:#}");
 }
-
-/// The node's `/etc` may be written to.
-const OVER_ETC: &str = "mkdir -p /run/up; mount -t tmpfs none /run/up; mkdir /run/up/a /run/up/b; \
-    mount -t overlay none -o lowerdir=/etc,upperdir=/run/up/a,workdir=/run/up/b /etc";
 
 #[test]
 fn auto_deletes_nothing_behind_the_owner_of_a_store() {
@@ -469,8 +470,8 @@ fn auto_deletes_nothing_behind_the_owner_of_a_store() {
     let abandoned = Broken::abandoned();
     refused(auto(&down, &format!("ln -s {} /run/crio/crio.sock", abandoned.socket().display()), &AUTO));
     let crictl = "echo runtime-endpoint: unix:///run/crio/crio.sock > /etc/crictl.yaml";
-    refused(auto(&down, &format!("{OVER_ETC}; {crictl}"), &AUTO));
-    refused(auto(&down, &format!("{OVER_ETC}; mkdir /etc/crio"), &AUTO));
+    refused(auto(&down, crictl, &AUTO));
+    refused(auto(&down, "mkdir /etc/crio", &AUTO));
     // The runtime answers and owns the store: through it, and no other way unless that is asked for.
     let server = CriServer::start(&down.store);
     let link = format!("ln -s {} /run/crio/crio.sock", server.socket().display());
