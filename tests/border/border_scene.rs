@@ -61,9 +61,13 @@ find /home/victim $(store_of 6) -printf '%p %i %s %T@\n' | sort >/home/before
     cd /home/u20/.local/share/containers
     ln -s /home/victim link
     chown -h 6020:6020 link
-    while [ ! -e /home/over ]; do
-        mv storage real && mv link storage && mv storage link && mv real storage
-    done
+    exec python3 -c '
+import os, time
+while not os.path.exists("/home/over"):
+    for old, new in ("storage", "real"), ("link", "storage"), ("storage", "link"), ("real", "storage"):
+        os.rename(old, new)
+        time.sleep(0.0003)
+'
 ) 2>/dev/null &
 hostile=$!
 # All are older than --max-age, however quick the machine is.
