@@ -89,6 +89,9 @@ pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<FilesOfLayer>) {
     (sorter.units, sorter.files)
 }
 
+/// Room for what a store holds beside layers and images. Growing costs as much again as is there.
+const OTHER_UNITS: usize = 1024;
+
 struct Sorter<'a> {
     snapshot: &'a Snapshot,
     /// The area that is being sorted: its position, and its path.
@@ -125,7 +128,7 @@ impl<'a> Sorter<'a> {
             images: by_id(&snapshot.images, |image| &image.id),
             containers: by_id(&snapshot.containers, |container| &container.id),
             writable: snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect(),
-            units: Vec::with_capacity(snapshot.layers.len() + snapshot.images.len()),
+            units: Vec::with_capacity(snapshot.layers.len() + snapshot.images.len() + OTHER_UNITS),
             known: HashMap::new(),
             units_of_layers: vec![None; snapshot.layers.len()],
             files: vec![FilesOfLayer::default(); snapshot.layers.len()],
