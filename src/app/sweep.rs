@@ -104,7 +104,7 @@ impl<'a> Sweep<'a> {
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
         let editors = store_editing::editors(request, &scanned.scan);
         let resumed = match scanned.state.was_unreadable {
-            // Nor are notes obeyed that lie beside records that cannot be read.
+            // Nor are intents obeyed that lie beside records that cannot be read.
             true => Resumed::default(),
             false => store_editing::resume(&editors, &scanned.state.pins),
         };

@@ -44,7 +44,7 @@ impl From<&Refusal> for Closed {
 }
 
 impl Editors {
-    /// For every store of `scan`. `state_dir` takes the notes of deletions under way; nothing is
+    /// For every store of `scan`. `state_dir` takes the deletion intents; nothing is
     /// opened or written yet. `trusts_namespace`: all processes that can use the stores are in our PID
     /// namespace, whichever that is.
     #[must_use]

@@ -407,13 +407,13 @@ fn a_leap_of_the_clock_makes_no_layer_old() {
     assert!(layer.join("diff").exists());
 }
 
-/// A deletion is killed, the image pulled again: the note of the first is not about its layers.
+/// A deletion is killed, the image pulled again: the intent of the first is not about its layers.
 #[test]
-fn a_note_is_not_about_what_was_pulled_later() {
+fn an_intent_is_not_about_what_was_pulled_later() {
     let Some((dir, node)) = node() else { return };
-    let notes = dir.path().join("notes");
-    std::fs::create_dir(&notes).unwrap();
-    let options = |on_step| Options { intents: Some(notes.clone()), on_step, ..Options::default() };
+    let intents = dir.path().join("intents");
+    std::fs::create_dir(&intents).unwrap();
+    let options = |on_step| Options { intents: Some(intents.clone()), on_step, ..Options::default() };
     let killed = |step: &'static str| {
         let editor = edit::with(
             &node.store,
@@ -425,7 +425,7 @@ fn a_note_is_not_about_what_was_pulled_later() {
         let planned = edit::planned(other);
         let dies = std::panic::AssertUnwindSafe(|| editor.delete_images(std::slice::from_ref(&planned)));
         assert!(std::panic::catch_unwind(dies).is_err());
-        assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(&intents).unwrap().count(), 1);
     };
     let again = || {
         node.store.load(&[small::image("other")]);
@@ -444,13 +444,13 @@ fn a_note_is_not_about_what_was_pulled_later() {
     node.store.unmount();
     killed("image directory removed");
     // Somebody else finishes it, and pulls again.
-    let note = std::fs::read_dir(&notes).unwrap().next().unwrap().unwrap().path();
-    let content = std::fs::read(&note).unwrap();
+    let intent = std::fs::read_dir(&intents).unwrap().next().unwrap().unwrap().path();
+    let content = std::fs::read(&intent).unwrap();
     edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
     let layer = again();
     let write = |content: &[u8], mode: u32| {
-        std::fs::write(&note, content).unwrap();
-        std::fs::set_permissions(&note, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        std::fs::write(&intent, content).unwrap();
+        std::fs::set_permissions(&intent, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     };
     write(&content, 0o600);
     let resumed = edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
@@ -459,11 +459,11 @@ fn a_note_is_not_about_what_was_pulled_later() {
     // One that others may have written is left alone, one that is too old goes.
     write(&content, 0o666);
     edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
-    assert!(note.exists());
+    assert!(intent.exists());
     let mut old: Value = serde_json::from_slice(&content).unwrap();
     let days = Timestamp::now().checked_sub(SignedDuration::from_hours(8 * 24)).unwrap();
     old["at"] = days.to_string().into();
     write(&serde_json::to_vec(&old).unwrap(), 0o600);
     edit::with(&node.store, options(None)).resume(&|_, _, _| false).unwrap();
-    assert!(!note.exists() && layer.join("diff").exists());
+    assert!(!intent.exists() && layer.join("diff").exists());
 }

@@ -42,14 +42,14 @@ impl Recipe {
         Self::OrphanDirectory,
     ];
 
-    fn options(self, notes: &Path) -> Options {
+    fn options(self, intents: &Path) -> Options {
         Options {
             tempdirs: !matches!(self, Self::ImageInPlace),
             layer_flag: match self {
                 Self::ImageWithoutMarks => LayerFlag::Unset,
                 _ => LayerFlag::Set,
             },
-            intents: Some(notes.to_path_buf()),
+            intents: Some(intents.to_path_buf()),
             ..Options::default()
         }
     }
@@ -93,13 +93,13 @@ fn victim() {
             nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGKILL).unwrap();
         }
     };
-    let mut options = recipe.options(Path::new(&text("VICTIM_NOTES")));
+    let mut options = recipe.options(Path::new(&text("VICTIM_INTENTS")));
     options.on_step = Some(Box::new(observer));
     recipe.run(&Editor::new(&places, options).unwrap(), &text("VICTIM_TARGET"), &graphroot);
 }
 
 /// Runs the recipe and kills it at a step; the step's name, or `None` where it had fewer.
-pub fn kill_at(store: &Store, recipe: Recipe, target: &str, notes: &Path, step: usize) -> Option<String> {
+pub fn kill_at(store: &Store, recipe: Recipe, target: &str, intents: &Path, step: usize) -> Option<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let recipe = Recipe::ALL.iter().position(|known| *known as usize == recipe as usize).unwrap();
     command
@@ -108,7 +108,7 @@ pub fn kill_at(store: &Store, recipe: Recipe, target: &str, notes: &Path, step: 
         .env("VICTIM_RECIPE", recipe.to_string())
         .env("VICTIM_GRAPHROOT", store.root())
         .env("VICTIM_RUNROOT", store.runroot())
-        .env("VICTIM_NOTES", notes)
+        .env("VICTIM_INTENTS", intents)
         .env("VICTIM_TARGET", target);
     let run = program::run(&mut command);
     if run.code == 0 {
@@ -117,6 +117,20 @@ pub fn kill_at(store: &Store, recipe: Recipe, target: &str, notes: &Path, step: 
     assert_eq!(run.code, -1, "{run:?}");
     let name = run.stderr.lines().find_map(|line| line.split("dying at: ").nth(1));
     Some(name.unwrap_or_else(|| panic!("{run:?}")).to_owned())
+}
+
+/// Kills the deletion of images right after that step, and no earlier one: one intent is left.
+pub fn kill_after(store: &Store, target: &str, intents: &Path, wanted: &str) {
+    let is_killed = |step| {
+        let own = tempfile::tempdir().unwrap();
+        let is_it = kill_at(store, Recipe::Image, target, own.path(), step).unwrap() == wanted;
+        for entry in std::fs::read_dir(own.path()).unwrap().filter(|_| is_it) {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), intents.join(entry.file_name())).unwrap();
+        }
+        is_it
+    };
+    assert!((1..40).any(is_killed));
 }
 
 /// A store in which the recipe has something to do: what it does it to, and the ids of the
@@ -203,28 +217,28 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     let store = small::still(&dir.path().join("root"));
     store.load(&small::deep());
     let (target, survivors) = prepare(&store, recipe);
-    let notes = dir.path().join("notes");
-    std::fs::create_dir(&notes).unwrap();
+    let intents = dir.path().join("intents");
+    std::fs::create_dir(&intents).unwrap();
     let whole = Copy::of(&store, &dir.path().join("whole"));
     let mut steps = Vec::new();
     loop {
         whole.restore(&store);
-        let step = kill_at(&store, recipe, &target, &notes, steps.len() + 1);
+        let step = kill_at(&store, recipe, &target, &intents, steps.len() + 1);
         let at = format!("{recipe:?} at step {} ({step:?})", steps.len() + 1);
         for (round, first) in firsts.iter().enumerate() {
             if round > 0 {
-                // Not from a copy: a note is about the very directories that it was written for.
+                // Not from a copy: an intent is about the very directories that it was written for.
                 whole.restore(&store);
-                assert_eq!(kill_at(&store, recipe, &target, &notes, steps.len() + 1), step, "{at}");
+                assert_eq!(kill_at(&store, recipe, &target, &intents, steps.len() + 1), step, "{at}");
             }
             println!("{at}, then {first:?}");
             first.come(&store, &survivors);
-            finish(&store, recipe, &target, &notes);
+            finish(&store, recipe, &target, &intents);
             let scan = edit::whole_scan(&store);
             assert_eq!(edit::ids(list(&scan, "/images")), survivors, "{at}, then {first:?}");
             let containers = list(&scan, "/containers").iter().map(|container| text(container, "/name"));
             assert_eq!(containers.collect::<Vec<_>>(), ["web"], "{at}, then {first:?}");
-            assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 0, "{at}: a note is left");
+            assert_eq!(std::fs::read_dir(&intents).unwrap().count(), 0, "{at}: an intent is left");
         }
         match step {
             Some(step) => steps.push(step),
@@ -239,9 +253,9 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     store.podman(["umount", "web"]);
 }
 
-/// Our next run: finishes what was noted, and does again what is still to be done.
-fn finish(store: &Store, recipe: Recipe, target: &str, notes: &Path) {
-    let options = recipe.options(notes);
+/// Our next run: finishes what the intents say, and does again what is still to be done.
+fn finish(store: &Store, recipe: Recipe, target: &str, intents: &Path) {
+    let options = recipe.options(intents);
     let editor = edit::with(store, options);
     editor.resume(&|_, _, _| false).unwrap();
     let records = |name: &str| std::fs::read_to_string(store.record(name)).unwrap().contains(target);

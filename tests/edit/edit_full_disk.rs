@@ -95,13 +95,13 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     assert!(is_full(&loopfs), "{} bytes free", free(loopfs.path()));
     // An image that has no room to give says so without the reserve file, and nothing is changed.
     let other = named(&store.images(), "other");
-    let notes = tempfile::tempdir().unwrap();
-    let intents = Some(notes.path().to_path_buf());
-    let editor = edit::with(&store, Options { intents, ..Options::default() });
+    let intents = tempfile::tempdir().unwrap();
+    let directory = Some(intents.path().to_path_buf());
+    let editor = edit::with(&store, Options { intents: directory, ..Options::default() });
     let error = editor.delete_images(&[edit::planned(&other)]).unwrap_err();
     assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
     assert!(!left.exists());
-    assert_eq!(std::fs::read_dir(notes.path()).unwrap().count(), 0, "no run was killed");
+    assert_eq!(std::fs::read_dir(intents.path()).unwrap().count(), 0, "no run was killed");
     assert_eq!(store.images().len(), 6);
     let options = || Options { reserve_files: reserve_file.clone(), ..Options::default() };
     let editor = edit::with(&store, options());

@@ -12,7 +12,7 @@ use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{Error, Options, OrphanAt, PlannedImage, Refusal};
 use serde_json::Value;
 
-use super::edit_crash::{Recipe, kill_at};
+use super::edit_crash::{Recipe, kill_after, kill_at};
 use super::edit_nothing_prepared::{Disk, QUARANTINED, image, name, parent, twin};
 use crate::support;
 use support::archive::ImageSpec;
@@ -59,8 +59,8 @@ fn killed_at_every_step_of_an_image_with_its_parent() {
 fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
     let store = &disk.store;
     let target = targets.join(",");
-    let notes = disk.loopfs.path().join("notes");
-    std::fs::create_dir(&notes).unwrap();
+    let intents = disk.loopfs.path().join("intents");
+    std::fs::create_dir(&intents).unwrap();
     let mut survivors = edit::ids(&store.images());
     survivors.retain(|id| !targets.contains(id));
     let records = || -> Vec<Value> {
@@ -82,7 +82,7 @@ fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
     let mut steps: Vec<String> = Vec::new();
     loop {
         disk.loopfs.exchange(|image| cp(&copy, image));
-        let step = kill_at(store, Recipe::Image, &target, &notes, steps.len() + 1);
+        let step = kill_at(store, Recipe::Image, &target, &intents, steps.len() + 1);
         let at = format!("step {} ({step:?})", steps.len() + 1);
         println!("{at}");
         let recorded =
@@ -112,14 +112,14 @@ fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
                 }
             }
             store.unmount();
-            finish(disk, targets, &notes, &at);
+            finish(disk, targets, &intents, &at);
             assert_eq!(edit::whole(store), survivors, "{at}, after podman");
             disk.loopfs.exchange(|image| cp(&copy, image));
-            assert_eq!(kill_at(store, Recipe::Image, &target, &notes, steps.len() + 1), step, "{at}");
+            assert_eq!(kill_at(store, Recipe::Image, &target, &intents, steps.len() + 1), step, "{at}");
         }
-        finish(disk, targets, &notes, &at);
+        finish(disk, targets, &intents, &at);
         assert_eq!(edit::whole(store), survivors, "{at}");
-        assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 0, "{at}: a note is left");
+        assert_eq!(std::fs::read_dir(&intents).unwrap().count(), 0, "{at}: an intent is left");
         match step {
             Some(step) => steps.push(step),
             None => break,
@@ -133,8 +133,8 @@ fn killed_at_every_step_of(disk: &Disk, targets: &[String]) {
     disk.podman_works();
 }
 
-fn finish(disk: &Disk, targets: &[String], notes: &Path, at: &str) {
-    let options = Options { intents: Some(notes.to_path_buf()), ..Options::default() };
+fn finish(disk: &Disk, targets: &[String], intents: &Path, at: &str) {
+    let options = Options { intents: Some(intents.to_path_buf()), ..Options::default() };
     let editor = edit::with(&disk.store, options);
     editor.resume(&|_, _, _| false).unwrap_or_else(|error| panic!("{at}: {error}"));
     let images = std::fs::read_to_string(disk.store.record("images.json")).unwrap();
@@ -162,8 +162,8 @@ fn only_the_chosen_image_is_finished() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let target = disk.id(&name(2));
-    let notes = disk.killed(std::slice::from_ref(&target));
-    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    let intents = disk.killed(std::slice::from_ref(&target));
+    let editor = edit::with(store, Options { intents: Some(intents), ..Options::default() });
     assert!(editor.is_unfinished());
     let keeps = |id: &str, names: &[String], digests: &[String]| {
         id == target && names == [name(2)] && digests.iter().any(|digest| digest.starts_with("sha256:"))
@@ -185,10 +185,10 @@ fn a_container_on_a_lost_image_is_told() {
     let Some(disk) = Disk::with_parents(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     // Its own top layer is there, which is all that podman looks at.
     let (parent, target) = (disk.id(&parent(2).names[0]), disk.id(&name(2)));
-    let notes = disk.killed(&[parent.clone(), target.clone()]);
+    let intents = disk.killed(&[parent.clone(), target.clone()]);
     disk.store.podman(["create", "--name", "came", "--network", "none", &name(2), "/x"]);
     disk.store.unmount();
-    let editor = edit::with(&disk.store, Options { intents: Some(notes), ..Options::default() });
+    let editor = edit::with(&disk.store, Options { intents: Some(intents), ..Options::default() });
     let error = editor.resume(&|_, _, _| false).unwrap_err();
     assert!(
         matches!(error.refusal(), Some(Refusal::Lost { id, why }) if *id == target && why.contains("came")),
@@ -215,11 +215,11 @@ fn of_two_chosen_images_one_may_be_kept() {
     let store = &disk.store;
     let both = [disk.id(&name(2)), disk.id(&twin(2).names[0])];
     let third = [disk.id("reg.local/third-2:1")];
-    let notes = disk.killed(&[both.as_slice(), third.as_slice()].concat());
+    let intents = disk.killed(&[both.as_slice(), third.as_slice()].concat());
     // podman comes first, and removes one of them.
     store.podman(["rmi", "reg.local/third-2:1"]);
     store.unmount();
-    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    let editor = edit::with(store, Options { intents: Some(intents), ..Options::default() });
     let told = editor.resume(&|id, _, _| id == both[1]).unwrap_err();
     assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == both[1]), "{told}");
     let left = disk.ids();
@@ -231,14 +231,14 @@ fn of_two_chosen_images_one_may_be_kept() {
 fn an_image_that_came_to_the_layer_stays() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
-    let notes = disk.killed(&[disk.id(&name(2))]);
+    let intents = disk.killed(&[disk.id(&name(2))]);
     let before = disk.ids();
     store.load(&[ImageSpec { names: vec!["reg.local/vip:1".into()], label: "vip".into(), ..image(2) }]);
     store.podman(["rmi", &name(2)]);
     store.unmount();
     let came: Vec<_> = disk.ids().difference(&before).cloned().collect();
     assert_eq!(came.len(), 1, "{came:?}");
-    let editor = edit::with(store, Options { intents: Some(notes), ..Options::default() });
+    let editor = edit::with(store, Options { intents: Some(intents), ..Options::default() });
     let told = editor.resume(&|_, _, _| false).unwrap_err();
     assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == came[0]), "{told}");
     assert!(disk.ids().contains(&came[0]), "it was never chosen");
@@ -272,10 +272,10 @@ fn signs(store: &Store) -> Vec<PathBuf> {
     signs.map(|entry| entry.path()).collect()
 }
 
-/// A library's garbage collection takes the quarantined directory for an orphan: the note, elsewhere, tells what is
+/// A library's garbage collection takes the quarantined directory for an orphan: the intent, elsewhere, tells what is
 /// left, at whichever step the run was killed.
 #[test]
-fn without_the_sign_the_note_finishes() {
+fn without_the_sign_the_intent_finishes() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let target = disk.id(&name(2));
@@ -287,15 +287,15 @@ fn without_the_sign_the_note_finishes() {
     let mut lost = Vec::new();
     for number in 1.. {
         disk.loopfs.exchange(|image| cp(&copy, image));
-        let notes = tempfile::tempdir().unwrap();
-        let Some(step) = kill_at(store, Recipe::Image, &target, notes.path(), number) else { break };
+        let intents = tempfile::tempdir().unwrap();
+        let Some(step) = kill_at(store, Recipe::Image, &target, intents.path(), number) else { break };
         let signs = signs(store);
         for sign in &signs {
             store::succeed(Command::new("rm").arg("-r").arg(sign));
         }
         disk.empty_again();
-        let intents = Some(notes.path().to_path_buf());
-        let editor = edit::with(store, Options { intents, ..Options::default() });
+        let directory = Some(intents.path().to_path_buf());
+        let editor = edit::with(store, Options { intents: directory, ..Options::default() });
         editor.resume(&|_, _, _| false).unwrap();
         if !signs.is_empty() {
             assert!(
@@ -339,30 +339,29 @@ fn what_is_left_of_a_deleted_layer_keeps_no_other_from_making_room() {
     assert!(!disk.ids().contains(&image));
 }
 
-/// A lost image that is pinned by now is told by its note until it is whole, and holds up no other note.
+/// A lost image that is pinned by now is told by its intent until it is whole, and holds up no other intent.
 #[test]
-fn one_note_that_cannot_be_finished_holds_up_no_other() {
+fn one_intent_that_cannot_be_finished_holds_up_no_other() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let (kept, other) = (disk.id(&name(2)), disk.id(&name(3)));
-    let notes = tempfile::tempdir().unwrap();
-    disk.killed_with_notes(std::slice::from_ref(&kept), notes.path());
+    let intents = tempfile::tempdir().unwrap();
+    disk.killed_with_intents(std::slice::from_ref(&kept), intents.path());
     for sign in signs(store) {
         store::succeed(Command::new("rm").arg("-r").arg(sign));
     }
-    let kill = |step| kill_at(store, Recipe::Image, &other, notes.path(), step).unwrap();
-    assert!((1..40).any(|step| kill(step) == "record file replaced"));
+    kill_after(store, &other, intents.path(), "record file replaced");
     assert!(!disk.ids().contains(&other), "its layers are left");
     let count = |directory: &Path| std::fs::read_dir(directory).unwrap().count();
     let layers = store.root().join("overlay");
     let before = count(&layers);
-    assert_eq!(count(notes.path()), 2);
-    let options = Options { intents: Some(notes.path().to_path_buf()), ..Options::default() };
+    assert_eq!(count(intents.path()), 2);
+    let options = Options { intents: Some(intents.path().to_path_buf()), ..Options::default() };
     let editor = edit::with(store, options);
     let dates = || -> BTreeSet<String> {
         let read = |path| serde_json::from_slice::<Value>(&std::fs::read(path).unwrap()).unwrap();
-        let notes = std::fs::read_dir(notes.path()).unwrap().map(|entry| read(entry.unwrap().path()));
-        notes.map(|note| text(&note, "/at").to_owned()).collect()
+        let intents = std::fs::read_dir(intents.path()).unwrap().map(|entry| read(entry.unwrap().path()));
+        intents.map(|intent| text(&intent, "/at").to_owned()).collect()
     };
     let at_first = dates();
     for _ in 0..2 {
@@ -370,7 +369,7 @@ fn one_note_that_cannot_be_finished_holds_up_no_other() {
         assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == kept), "{told}");
         assert!(disk.ids().contains(&kept));
         assert!(count(&layers) < before);
-        assert_eq!(count(notes.path()), 1);
+        assert_eq!(count(intents.path()), 1);
         assert!(dates().is_subset(&at_first), "it is not told for ever");
     }
 }
@@ -505,41 +504,41 @@ fn what_was_begun_and_found_no_room_is_in_history() {
     disk.podman_works();
 }
 
-/// A layer that was renamed, and cannot be renamed back, is whole: its note deletes no image that is on it.
+/// A layer that was renamed, and cannot be renamed back, is whole: its intent deletes no image that is on it.
 #[test]
 fn what_cannot_get_its_name_back_is_not_lost() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let target = disk.id(&name(2));
-    let (notes, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (intents, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let copy = copies.path().join("full");
     disk.fill();
     store.unmount();
     disk.loopfs.exchange(|image| cp(image, &copy));
     let is_renamed = |step| {
         disk.loopfs.exchange(|image| cp(&copy, image));
-        kill_at(store, Recipe::Image, &target, notes.path(), step).unwrap() == "layer renamed"
+        kill_at(store, Recipe::Image, &target, intents.path(), step).unwrap() == "layer renamed"
     };
     assert!((1..20).any(is_renamed));
     disk.empty_again();
     let sign = signs(store).pop().unwrap();
     let chattr = |how: &str| store::succeed(Command::new("chattr").arg(how).arg(&sign));
     chattr("+i");
-    let options = Options { intents: Some(notes.path().to_path_buf()), ..Options::default() };
+    let options = Options { intents: Some(intents.path().to_path_buf()), ..Options::default() };
     let editor = edit::with(store, options);
     editor.resume(&|_, _, _| false).unwrap_err();
     assert!(disk.ids().contains(&target), "its layer is whole");
-    let is_noted = || std::fs::read_dir(notes.path()).unwrap().count() > 0;
-    assert!(is_noted(), "without the sign the note tells");
+    let has_intent = || std::fs::read_dir(intents.path()).unwrap().count() > 0;
+    assert!(has_intent(), "without the sign the intent tells");
     chattr("-i");
     editor.resume(&|_, _, _| false).unwrap();
-    assert!(disk.ids().contains(&target) && signs(store).is_empty() && !is_noted());
+    assert!(disk.ids().contains(&target) && signs(store).is_empty() && !has_intent());
     assert_eq!(edit::podman_ids(store), edit::whole(store));
 }
 
-/// The room came from the reserve file, and the note was tried when there was none: it is written before the records.
+/// The room came from the reserve file, and the intent was tried when there was none: it is written before the records.
 #[test]
-fn with_the_room_of_the_reserve_file_the_note_is_written() {
+fn with_the_room_of_the_reserve_file_the_intent_is_written() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     // It makes the reserve file.
     disk.json(0, &["gc", "--via", "direct", "--only", "images", "-y"]);
@@ -550,16 +549,16 @@ fn with_the_room_of_the_reserve_file_the_note_is_written() {
     let flags = ["-e", "trace=renameat2", "-P", path, "-e", "inject=renameat2:error=EIO:when=1"];
     let Some(mut command) = disk.traced(&flags, &GC) else { return };
     let document = node::document(program::run(&mut command).expect_no_crash());
-    let notes = || {
+    let intents = || {
         let names = std::fs::read_dir(disk.state()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("deletion-")).count()
+        names.filter(|name| name.starts_with("intent-")).count()
     };
-    assert_eq!(notes(), 1, "{document:#}");
+    assert_eq!(intents(), 1, "{document:#}");
     disk.empty_again();
     assert!(signs(&disk.store).is_empty(), "no layer was emptied for room");
     let next = disk.json(0, &GC);
-    assert!(next["resumed"].as_u64().unwrap() > 0 && notes() == 0, "{next:#}");
+    assert!(next["resumed"].as_u64().unwrap() > 0 && intents() == 0, "{next:#}");
     let swept = disk.json(0, &["sweep", "--min-age", "0s"]);
     assert!(list(&swept, "/leaks").is_empty(), "{swept:#}");
     assert_eq!(edit::podman_ids(&disk.store), edit::whole(&disk.store));

@@ -165,22 +165,28 @@ impl Disk {
     }
 
     /// Full, killed once the top layer of these images was quarantined, and with room again; returns where the
-    /// notes are.
+    /// intents are.
     pub(super) fn killed(&self, targets: &[String]) -> PathBuf {
-        let notes = self.loopfs.path().join("notes");
-        self.killed_with_notes(targets, &notes);
-        notes
+        let intents = self.loopfs.path().join("intents");
+        self.killed_with_intents(targets, &intents);
+        intents
     }
 
-    /// The same with notes elsewhere, where there is room for them.
-    pub(super) fn killed_with_notes(&self, targets: &[String], notes: &Path) {
+    /// The same with intents elsewhere, where there is room for them.
+    pub(super) fn killed_with_intents(&self, targets: &[String], intents: &Path) {
         self.fill();
-        let kill = |step| kill_at(&self.store, Recipe::Image, &targets.join(","), notes, step).unwrap();
+        let kill = |step| {
+            // One intent is left: that of the last run.
+            for entry in std::fs::read_dir(intents).into_iter().flatten() {
+                std::fs::remove_file(entry.unwrap().path()).unwrap();
+            }
+            kill_at(&self.store, Recipe::Image, &targets.join(","), intents, step).unwrap()
+        };
         let is_lost = |step| match kill(step).as_str() {
             "layer quarantined" => true,
             "layer renamed" => {
                 // Nothing is lost yet, and it gets its name back.
-                let options = Options { intents: Some(notes.to_path_buf()), ..Options::default() };
+                let options = Options { intents: Some(intents.to_path_buf()), ..Options::default() };
                 edit::with(&self.store, options).resume(&|_, _, _| false).unwrap();
                 false
             }

@@ -3,7 +3,6 @@
 use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Refusal};
-use super::intent::Intent;
 use super::mounted::Read;
 use super::session::Session;
 use crate::stores::containers_storage::places::RecordKind;
@@ -35,7 +34,7 @@ impl Session<'_> {
         }
         let to_delete = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
-        self.intend(Intent { container: Some(id.to_owned()), layers, ..Intent::default() });
+        self.record_intent(Vec::new(), Some(id.to_owned()), &layers);
 
         self.delete_proven(&to_delete)?;
         self.forget_container(id)

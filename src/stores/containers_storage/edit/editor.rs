@@ -53,7 +53,7 @@ pub struct Options {
     pub tempdirs: bool,
     /// Reserve files that may be released, from [`ReserveFile::of_store`].
     pub reserve_files: Vec<ReserveFile>,
-    /// Our own directory for notes of deletions in progress ([`Editor::resume`]).
+    /// Our own directory for deletion intents ([`Editor::resume`]).
     pub intents: Option<PathBuf>,
     /// Reads the users of the store's images and layers outside its records.
     pub outside: Option<LookOutside>,

@@ -15,7 +15,7 @@
 //!
 //! | killed after | what is found | what is done |
 //! |---|---|---|
-//! | the note | all as it was | nothing |
+//! | the intent | all as it was | nothing |
 //! | the rename | a quarantined directory with its `link` | it gets its name back |
 //! | `link` is unlinked | one without; the images are lost, and every tool can remove them | they are deleted |
 //! | the images' records are written | the same, and no image on the layer | it, the layers on it, and those below that nothing else needs are deleted |

@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::intent::Intent;
 use super::mounted::Read;
 use super::session::Session;
 use super::to_delete;
@@ -115,7 +114,7 @@ impl Session<'_> {
             images.iter().map(|image| self.records.file_of(RecordKind::Images, &image.id)).collect();
         let files = files?;
         let ids = images.iter().map(|image| image.id.clone()).collect();
-        self.intend(Intent { images: ids, layers, ..Intent::default() });
+        self.record_intent(ids, None, &layers);
 
         let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
         let group = group_of(images.iter().map(|image| image.id.as_str()));

@@ -1,7 +1,7 @@
-//! Notes of deletions in progress, kept in our own state directory.
+//! The deletion intent: a file in our own state directory that says what a run is about to delete.
 //!
 //! A deletion that is killed between removing the image's record and the last layer's leaves
-//! layers that look like a pull in progress, which must not be touched for a day. With the note our next
+//! layers that look like a pull in progress, which must not be touched for a day. With the intent our next
 //! run can finish at once. Without it (state directory full or read-only) the sweep finishes a day later.
 
 use std::fs::File;
@@ -14,31 +14,16 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use serde::{Deserialize, Serialize};
 
 use super::editor::Editor;
-use super::locks::noise64;
-use crate::sys::clock::{self, ClockReading};
+use crate::sys::clock;
 
 /// Nobody has killed more runs than this.
-const MOST_NOTES: usize = 1000;
+const MOST_INTENTS: usize = 1000;
 
 /// Later than this a sweep has finished what was begun, and layers of the same ids may have come.
 const OBEYED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// A note is a few kilobytes.
-const LONGEST_NOTE: u64 = 1 << 20;
-
-/// What is about to go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Intent {
-    /// The images whose records go first.
-    pub(super) images: Vec<String>,
-    /// The container whose record goes last.
-    #[serde(default)]
-    pub(super) container: Option<String>,
-    /// Its layers, each before the one it is on.
-    pub(super) layers: Vec<String>,
-    /// Number of the temporary directory that is created if one is needed; the session's.
-    pub(super) temporary: String,
-}
+/// An intent is a few kilobytes.
+const LONGEST_INTENT: u64 = 1 << 20;
 
 /// What tells a layer from one with the same id that was pulled later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +43,9 @@ impl LayerIdentity {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct Note {
+/// What is about to be deleted, and from which store.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Intent {
     graphroot: PathBuf,
     /// Device and inode of the graphroot.
     store: (u64, u64),
@@ -68,112 +54,113 @@ pub(super) struct Note {
     /// The boot it was written in, and when.
     boot_id: String,
     at: Timestamp,
-    /// One for each layer.
-    identities: Vec<LayerIdentity>,
-    #[serde(flatten)]
-    pub(super) intent: Intent,
+    /// The images whose records go first.
+    pub(super) images: Vec<String>,
+    /// The container whose record goes last.
+    pub(super) container: Option<String>,
+    /// Its layers, each before the one it is on, as they were before the first change.
+    pub(super) layers: Vec<(String, LayerIdentity)>,
+    /// Number of the session, which is that of its temporary directory if one is needed.
+    pub(super) temporary: String,
 }
 
-impl Note {
-    /// The layers, with what tells them.
-    pub(super) fn layers(&self) -> impl Iterator<Item = (&String, &LayerIdentity)> {
-        self.intent.layers.iter().zip(&self.identities)
-    }
-
+impl Intent {
     /// Why it is not obeyed any more, if so.
-    fn stale(&self, editor: &Editor, here: &Self) -> Option<&'static str> {
-        let same_boot = self.boot_id == here.boot_id;
+    fn stale(&self, editor: &Editor, boot_id: &str) -> Option<&'static str> {
+        let (device, inode) = editor.places.graphroot.identity();
         // The numbers of some devices are others after a reboot.
-        if self.store.1 != here.store.1 || (same_boot && self.store.0 != here.store.0) {
+        if self.store.1 != inode || (self.boot_id == boot_id && self.store.0 != device) {
             return Some("it belongs to another store at the same path");
         }
-        if editor.present().age(self.at) > OBEYED_FOR {
-            return Some("it is too old");
-        }
-        (self.identities.len() != self.intent.layers.len()).then_some("it does not distinguish its layers")
+        (editor.present().age(self.at) > OBEYED_FOR).then_some("it is too old")
     }
 }
 
 impl Editor {
-    fn notes_path(&self, intent: &Intent) -> Option<PathBuf> {
-        let named = intent.images.first().or(intent.container.as_ref());
-        let first = named.or(intent.layers.first()).map_or("of-leftovers", String::as_str);
-        let (device, inode) = self.places.graphroot.identity();
-        let store = format!("{}-{device:x}-{inode:x}", self.places.driver);
-        let directory = self.options.intents.as_ref()?;
-        Some(directory.join(format!("deletion-{store}-{first}.json")))
+    /// An intent to delete from this store, as of now.
+    pub(super) fn new_intent(
+        &self,
+        images: Vec<String>,
+        container: Option<String>,
+        layers: Vec<(String, LayerIdentity)>,
+        temporary: String,
+    ) -> std::io::Result<Intent> {
+        Ok(Intent {
+            graphroot: self.places.graphroot.to_path_buf(),
+            store: self.places.graphroot.identity(),
+            driver: self.places.driver.clone(),
+            boot_id: clock::read()?.boot_id,
+            at: self.present().now(),
+            images,
+            container,
+            layers,
+            temporary,
+        })
     }
 
-    /// A note on this store as of now.
-    fn note(&self, intent: Intent, identities: Vec<LayerIdentity>) -> std::io::Result<Note> {
-        let graphroot = self.places.graphroot.to_path_buf();
-        let ClockReading { boot_id, .. } = clock::read()?;
-        let (store, at) = (self.places.graphroot.identity(), self.present().now());
-        Ok(Note { graphroot, store, driver: self.places.driver.clone(), boot_id, at, identities, intent })
+    /// Each session has a name of its own, so that none replaces or removes what a killed run had begun.
+    fn intent_path(&self, intent: &Intent) -> Option<PathBuf> {
+        let directory = self.options.intents.as_ref()?;
+        Some(directory.join(format!("intent-{}.json", intent.temporary)))
     }
 
     /// Best effort: a deletion must work on a full disk as well.
-    pub(super) fn note_intent(&self, intent: &Intent, identities: Vec<LayerIdentity>) {
-        let Some(path) = self.notes_path(intent).filter(|path| path.parent().is_some_and(is_ours)) else {
-            return;
-        };
-        let temporary = path.with_extension(format!("tmp{}", noise64()));
+    pub(super) fn write_intent(&self, intent: &Intent) {
+        let path = self.intent_path(intent).filter(|path| path.parent().is_some_and(is_ours));
+        let Some(path) = path else { return };
+        let temporary = path.with_extension("tmp");
         let write = |content: Vec<u8>| {
             let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all(&content)
         };
-        let written = self
-            .note(intent.clone(), identities)
-            .and_then(|note| serde_json::to_vec(&note).map_err(std::io::Error::from))
-            .and_then(write)
-            .and_then(|()| std::fs::rename(&temporary, &path));
-        if let Err(error) = written {
-            tracing::debug!(%error, path = %path.display(), "cannot write the note of this deletion; \
+        let written = serde_json::to_vec(intent).map_err(std::io::Error::from).and_then(write);
+        if let Err(error) = written.and_then(|()| std::fs::rename(&temporary, &path)) {
+            tracing::debug!(%error, path = %path.display(), "cannot write the deletion intent; \
                 continuing without it");
             let _ = std::fs::remove_file(temporary);
         }
     }
 
-    pub(super) fn forget_intent(&self, intent: &Intent) {
-        let Some(path) = self.notes_path(intent) else { return };
+    pub(super) fn remove_intent(&self, intent: &Intent) {
+        let Some(path) = self.intent_path(intent) else { return };
         if let Err(error) = std::fs::remove_file(&path)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, path = %path.display(), "cannot remove the note of a finished deletion");
+            tracing::warn!(%error, path = %path.display(), "cannot remove the intent of a finished deletion");
         }
     }
 
-    /// The notes on this store, and why those are not obeyed that are not.
-    pub(super) fn notes(&self) -> Vec<(PathBuf, Result<Note, &'static str>)> {
+    /// The intents of killed runs on this store, and why those are not obeyed that are not.
+    pub(super) fn intents(&self) -> Vec<(PathBuf, Result<Intent, &'static str>)> {
         let Some(directory) = &self.options.intents else { return Vec::new() };
         let paths = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
         let named = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.starts_with("deletion-") && path.extension().is_some_and(|extension| extension == "json")
+            name.starts_with("intent-") && path.extension().is_some_and(|extension| extension == "json")
         };
-        let mut paths = paths.filter(named).take(MOST_NOTES).peekable();
+        let mut paths = paths.filter(named).take(MOST_INTENTS).peekable();
         if paths.peek().is_none() {
             return Vec::new();
         }
         if !is_ours(directory) {
-            tracing::warn!(path = %directory.display(), "ignoring notes: other users can write to their \
-                directory");
+            tracing::warn!(path = %directory.display(), "ignoring deletion intents: other users can write to \
+                their directory");
             return Vec::new();
         }
-        let Ok(here) = self.note(Intent::default(), Vec::new()) else { return Vec::new() };
-        let notes = paths.filter_map(|path| {
+        let Ok(now) = clock::read() else { return Vec::new() };
+        let intents = paths.filter_map(|path| {
             // Another version's is for that.
-            let note: Note = serde_json::from_slice(&read_ours(&path)?).ok()?;
-            if note.graphroot != *self.places.graphroot || note.driver != self.places.driver {
+            let intent: Intent = serde_json::from_slice(&read_ours(&path)?).ok()?;
+            if intent.graphroot != *self.places.graphroot || intent.driver != self.places.driver {
                 return None;
             }
-            Some((path, note.stale(self, &here).map_or(Ok(note), Err)))
+            Some((path, intent.stale(self, &now.boot_id).map_or(Ok(intent), Err)))
         });
-        notes.collect()
+        intents.collect()
     }
 }
 
-/// Whether only we and root can have written there, since notes are acted upon.
+/// Whether only we and root can have written there, since intents are acted upon.
 fn is_ours(path: &Path) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| written_by_us(&stat) && kind(&stat).is_dir())
 }
@@ -193,10 +180,10 @@ fn read_ours(path: &Path) -> Option<Vec<u8>> {
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let stat = rustix::fs::fstat(&file).ok()?;
     if !written_by_us(&stat) || !kind(&stat).is_file() {
-        tracing::warn!(path = %path.display(), "ignoring this note: another user may have written it");
+        tracing::warn!(path = %path.display(), "ignoring this deletion intent: another user may have written it");
         return None;
     }
     let mut content = Vec::new();
-    File::from(file).take(LONGEST_NOTE).read_to_end(&mut content).ok()?;
+    File::from(file).take(LONGEST_INTENT).read_to_end(&mut content).ok()?;
     Some(content)
 }

@@ -10,7 +10,6 @@ use super::deleted::Deleted;
 use super::directory::{self, Directory};
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::intent::Intent;
 use super::links;
 use super::locks::Lock;
 use super::mounted::Read;
@@ -53,9 +52,9 @@ impl Editor {
         };
         // A directory that would be taken for that of a layer again, were we killed now.
         let name = orphan.path.file_name().filter(|_| orphan.kind == Orphan::LayerDirectory);
-        let layers = name.and_then(OsStr::to_str).map(str::to_owned).into_iter().collect();
+        let layers: Vec<_> = name.and_then(OsStr::to_str).map(str::to_owned).into_iter().collect();
         Session::open(self, read)?.run(|session| {
-            session.intend(Intent { layers, ..Intent::default() });
+            session.record_intent(Vec::new(), None, &layers);
             session.reclaim(orphan, AgeCondition { since, min_age })
         })
     }

@@ -9,7 +9,7 @@ use super::editor::Editor;
 use super::error::{Error, Meaning, Refusal};
 use super::full_disk::is_whole;
 use super::image::PlannedImage;
-use super::intent::Note;
+use super::intent::Intent;
 use super::mounted::Read;
 use super::session::Session;
 use super::to_delete::{self, Parents, chain};
@@ -26,68 +26,68 @@ impl Editor {
     /// Whether a killed run of ours left something to finish. Takes no lock, and changes nothing.
     pub fn is_unfinished(&self) -> bool {
         !self.is_of_artifacts()
-            && (self.notes().iter().any(|(_, note)| note.is_ok())
+            && (self.intents().iter().any(|(_, intent)| intent.is_ok())
                 || self.quarantined().is_ok_and(|all| !all.is_empty()))
     }
 
     /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
     /// want of room, layers that are still unused, directories of images without a record, containers
     /// without a layer, temporary files and directories of dead processes. Call it before a run; without
-    /// notes and quarantined layers it does nothing, and takes no lock.
+    /// intents and quarantined layers it does nothing, and takes no lock.
     ///
     /// # Errors
     /// When the locks cannot be obtained, the records cannot be read, or a deletion fails; also where an image that has
     /// lost its layers cannot go, since a container has come to it. One that is whole and in use now is kept, without
     /// an error.
     pub fn resume(&self, is_kept: IsKept<'_>) -> Result<Deleted, Error> {
-        // A note is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
+        // An intent is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
         if self.is_of_artifacts() {
             return Ok(Deleted::default());
         }
-        let mut notes = Vec::new();
-        for (path, note) in self.notes() {
-            match note {
-                Ok(note) => notes.push((path, note)),
+        let mut intents = Vec::new();
+        for (path, intent) in self.intents() {
+            match intent {
+                Ok(intent) => intents.push((path, intent)),
                 Err(why) => {
-                    tracing::info!(path = %path.display(), "discarding the note of a killed deletion: {why}");
+                    tracing::info!(path = %path.display(), "discarding the intent of a killed deletion: {why}");
                     let _ = std::fs::remove_file(path);
                 }
             }
         }
         let quarantined = self.quarantined()?;
-        if notes.is_empty() && quarantined.is_empty() {
+        if intents.is_empty() && quarantined.is_empty() {
             return Ok(Deleted::default());
         }
-        let read = match notes.iter().any(|(_, note)| note.intent.container.is_some()) {
+        let read = match intents.iter().any(|(_, intent)| intent.container.is_some()) {
             true => Read::Processes,
             false => Read::Mounts,
         };
         let mut done = Session::open(self, read)?.run(|session| {
-            let numbers: Vec<_> = notes.iter().map(|(_, note)| note.intent.temporary.as_str()).collect();
+            let numbers: Vec<_> = intents.iter().map(|(_, intent)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)
         })?;
         let quarantined = quarantined.iter().map(|(place, name)| Unfinished::Quarantined(*place, name));
         // One that cannot be finished does not stop the others.
         let mut failed = Ok(());
-        for unfinished in quarantined.chain(notes.iter().map(Unfinished::Noted)) {
+        for unfinished in quarantined.chain(intents.iter().map(Unfinished::Intended)) {
             // Each with the records as they are on the disk, whatever became of the one before.
             let mut session = match Session::open(self, read) {
                 Ok(session) => session,
                 Err(error) => return done.ended(Err(error)),
             };
-            session.is_noted = !notes.is_empty();
+            session.has_older_intents = !intents.is_empty();
             let result = session.run(|session| match unfinished {
                 Unfinished::Quarantined(place, name) => session.finish_quarantined(place, name, is_kept),
-                Unfinished::Noted((_, note)) => {
-                    session.number.clone_from(&note.intent.temporary);
-                    session.finish_noted(note, is_kept)
+                Unfinished::Intended((_, intent)) => {
+                    session.number.clone_from(&intent.temporary);
+                    session.finish_intent(intent, is_kept)
                 }
             });
             match (result, unfinished) {
-                (Ok(one), Unfinished::Noted((path, note))) => {
+                (Ok(one), Unfinished::Intended((path, intent))) => {
                     done.add(one);
-                    // Should somebody remove the sign, the note alone tells what is lost.
-                    if !self.has_sign_of(note) {
+                    // Should somebody remove the quarantined directory, the intent alone tells what is lost.
+                    if !self.has_quarantined_layer(intent) {
                         let _ = std::fs::remove_file(path);
                     }
                 }
@@ -100,8 +100,8 @@ impl Editor {
     }
 
     /// Whether a layer of a killed deletion still has its directory under another name.
-    fn has_sign_of(&self, note: &Note) -> bool {
-        let is_of = |begins: &str| note.layers().any(|(id, _)| id.starts_with(begins));
+    fn has_quarantined_layer(&self, intent: &Intent) -> bool {
+        let is_of = |begins: &str| intent.layers.iter().any(|(id, _)| id.starts_with(begins));
         let is_sign = |(_, name): &(usize, String)| ids_of(name).is_some_and(|(begins, _)| is_of(begins));
         self.quarantined().map_or(true, |all| all.iter().any(is_sign))
     }
@@ -112,8 +112,8 @@ impl Editor {
 enum Unfinished<'a> {
     /// A directory of a layer: its place and name.
     Quarantined(usize, &'a str),
-    /// A note: its path, and what it says.
-    Noted(&'a (PathBuf, Note)),
+    /// The intent of a killed run, and its path.
+    Intended(&'a (PathBuf, Intent)),
 }
 
 impl Session<'_> {
@@ -163,23 +163,28 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn finish_noted(&mut self, note: &Note, is_kept: IsKept<'_>) -> Result<(), Error> {
+    fn finish_intent(&mut self, intent: &Intent, is_kept: IsKept<'_>) -> Result<(), Error> {
         let (there, gone): (Vec<_>, Vec<_>) =
-            note.intent.images.iter().partition(|image| self.records.image(image).is_some());
+            intent.images.iter().partition(|image| self.records.image(image).is_some());
         // Lost, where a library's garbage collection has removed the quarantined directory since.
-        let lost = self.lost_layers(note)?;
+        let lost = self.lost_layers(intent)?;
         let mut on_lost = self.images_on(&lost);
         on_lost.retain(|image| there.contains(&&image.id));
         let stays = self.delete_lost_images(&on_lost, is_kept)?;
-        self.finish_unrecorded(note, &there, &gone)?;
+        self.finish_unrecorded(intent, &there, &gone)?;
         stays.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
-    /// What a note says of images and a container whose records are gone.
+    /// What an intent says of images and a container whose records are gone.
     ///
     /// # Errors
     /// Also where a process or a mount is in the way for now.
-    fn finish_unrecorded(&mut self, note: &Note, there: &[&String], gone: &[&String]) -> Result<(), Error> {
+    fn finish_unrecorded(
+        &mut self,
+        intent: &Intent,
+        there: &[&String],
+        gone: &[&String],
+    ) -> Result<(), Error> {
         // It was killed before the first change, or the images have been pulled again.
         if gone.is_empty() && !there.is_empty() {
             return Ok(());
@@ -192,7 +197,7 @@ impl Session<'_> {
             }
         }
         // Its record, which names the layer, keeps what is left of that.
-        if let Some(container) = &note.intent.container {
+        if let Some(container) = &intent.container {
             match self.finish_container(container) {
                 Err(Error::Refused(refusal)) if !refusal.passes() => {
                     tracing::info!(%refusal, container, "cannot finish the killed deletion of a container");
@@ -202,7 +207,7 @@ impl Session<'_> {
             }
         }
         let mut passing = Ok(());
-        for (id, then) in note.layers() {
+        for (id, then) in &intent.layers {
             if !then.is_still(&self.identity_of(id)) {
                 tracing::info!(layer = id, "a layer of a killed deletion was recreated; keeping it");
                 break;
@@ -283,7 +288,7 @@ impl Session<'_> {
 
     /// The layers of a killed deletion that have their records, and no longer the directories that they had; without
     /// those that only have to get their names back.
-    fn lost_layers(&self, note: &Note) -> Result<Vec<String>, Error> {
+    fn lost_layers(&self, intent: &Intent) -> Result<Vec<String>, Error> {
         let quarantined = self.editor.quarantined()?;
         let is_renamed = |id: &str| {
             quarantined.iter().any(|(place, name)| {
@@ -293,7 +298,7 @@ impl Session<'_> {
             })
         };
         let mut lost = Vec::new();
-        for (id, then) in note.layers() {
+        for (id, then) in &intent.layers {
             let had_one = then.directory.is_some() && self.records.layer(id).is_some();
             if had_one && !self.has_directory(id)? && !is_renamed(id) {
                 lost.push(id.clone());

@@ -43,10 +43,9 @@ pub(super) struct Session<'e> {
     held: HeldLocks,
     trashes: Vec<PlaceTrash>,
     pub(super) evidence: Evidence,
-    /// With what tells its layers, as they were before the first change.
-    intent: Option<(Intent, Vec<LayerIdentity>)>,
-    /// Notes of killed runs stand until what they say is finished: meanwhile none is written, which may replace one.
-    pub(super) is_noted: bool,
+    intent: Option<Intent>,
+    /// It finishes the intents of killed runs, and writes none of its own: that would be obeyed for a week more.
+    pub(super) has_older_intents: bool,
     pub(super) first_room: FirstRoom,
     /// Of the temporary directory, known before it is created.
     pub(super) number: String,
@@ -90,7 +89,7 @@ impl<'e> Session<'e> {
             trashes: Vec::new(),
             evidence,
             intent: None,
-            is_noted: false,
+            has_older_intents: false,
             first_room: FirstRoom::default(),
             number,
             outside,
@@ -111,14 +110,21 @@ impl<'e> Session<'e> {
         self.finish(result)
     }
 
-    /// Writes a note of what is to be deleted and how to recognise it, in case we are killed before the
-    /// end.
-    pub(super) fn intend(&mut self, intent: Intent) {
-        let identities = intent.layers.iter().map(|id| self.identity_of(id)).collect();
-        if !self.is_noted {
-            self.intent = Some((Intent { temporary: self.number.clone(), ..intent }, identities));
+    /// Writes what is to be deleted and how to recognise it, in case we are killed before the end.
+    pub(super) fn record_intent(
+        &mut self,
+        images: Vec<String>,
+        container: Option<String>,
+        layers: &[String],
+    ) {
+        if !self.has_older_intents {
+            let layers = layers.iter().map(|id| (id.clone(), self.identity_of(id))).collect();
+            let intent = self.editor.new_intent(images, container, layers, self.number.clone());
+            self.intent = intent
+                .inspect_err(|error| tracing::debug!(%error, "continuing without a deletion intent"))
+                .ok();
         }
-        note(self.editor, self.intent.as_ref());
+        self.intent.iter().for_each(|intent| self.editor.write_intent(intent));
         self.step("proven");
     }
 
@@ -151,8 +157,8 @@ impl<'e> Session<'e> {
         let ended = done.ended(result);
         // Where nothing was changed there is nothing to finish either.
         let is_finished = !matches!(ended, Err(Error::Stopped { .. }));
-        if let Some((intent, _)) = intent.filter(|_| is_finished) {
-            editor.forget_intent(&intent);
+        if let Some(intent) = intent.filter(|_| is_finished) {
+            editor.remove_intent(&intent);
         }
         editor.restore_reserve_files();
         ended
@@ -183,7 +189,7 @@ impl<'e> Session<'e> {
             let written = editor.write_with_room(full, is_freed, &mut self.done, || {
                 // There may have been no room for it either, and from here on it is needed.
                 if !std::mem::replace(&mut is_first, false) {
-                    note(editor, self.intent.as_ref());
+                    self.intent.iter().for_each(|intent| editor.write_intent(intent));
                 }
                 self.held.touch(kind)?;
                 editor.step("token written");
@@ -285,13 +291,6 @@ impl<'e> Session<'e> {
     /// Has a dead process's temporary directory removed with ours, once the locks are released.
     pub(super) fn adopt(&mut self, place: usize, trash: Trash) {
         self.trashes.push(PlaceTrash { place, of_records: trash.is_of_records(), trash: Some(trash) });
-    }
-}
-
-/// Writes the note of what is to be deleted, as far as there is room for it.
-fn note(editor: &Editor, intent: Option<&(Intent, Vec<LayerIdentity>)>) {
-    if let Some((intent, identities)) = intent {
-        editor.note_intent(intent, identities.clone());
     }
 }
 

@@ -8,7 +8,6 @@ use jiff::SignedDuration;
 use super::deleted::Deleted;
 use super::editor::Editor;
 use super::error::{Error, Refusal};
-use super::intent::Intent;
 use super::mounted::Read;
 use super::session::Session;
 use super::to_delete::LayerToDelete;
@@ -46,7 +45,7 @@ impl Editor {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
             let to_delete = session.prove_layers(&[id.to_owned()])?;
-            session.intend(Intent { layers: vec![id.to_owned()], ..Intent::default() });
+            session.record_intent(Vec::new(), None, &[id.to_owned()]);
             session.delete_proven(&to_delete)
         })
     }
