@@ -8,8 +8,8 @@ use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::history::{
-    self, Access, Caller, DATABASE, Degraded, LockError, Note, Opened, PATIENCE, Queue, Records, RunLock,
-    StateDirectory,
+    self, Access, Caller, DATABASE, Degraded, LockError, Opened, PATIENCE, Queue, Records, RunLock,
+    SaveWarning, StateDirectory,
 };
 use crate::model::Finding;
 
@@ -102,7 +102,7 @@ impl Database {
     ///
     /// # Errors
     /// When SQLite refuses.
-    pub fn apply_waiting(&mut self) -> Result<(HashSet<String>, Vec<Note>), Error> {
+    pub fn apply_waiting(&mut self) -> Result<(HashSet<String>, Vec<SaveWarning>), Error> {
         let Self { records, place, .. } = self;
         history::apply_waiting(records, &Queue::of(place)).map_err(|source| failed(place, source))
     }
@@ -219,10 +219,10 @@ pub(super) fn warn(observer: &dyn Observer, degraded: &[Degraded]) {
 
 /// Hands what keeps a run from being saved to the observer: whoever is told of that has to hear of it,
 /// quiet or not.
-pub fn warn_of_saving(observer: &dyn Observer, degraded: &[Degraded], notes: &[Note]) {
+pub fn warn_of_saving(observer: &dyn Observer, degraded: &[Degraded], warnings: &[SaveWarning]) {
     let audience = if degraded.is_empty() { Audience::Usual } else { Audience::Always };
     degraded.iter().for_each(|why| observer.warn(audience, &why.to_string(), &why.remedy()));
-    notes.iter().for_each(|note| observer.warn(audience, &note.to_string(), ""));
+    warnings.iter().for_each(|warning| observer.warn(audience, &warning.to_string(), ""));
 }
 
 /// Whether there may be a database that could not be read. Where a new one only could not be made, on

@@ -10,7 +10,7 @@ use super::request::Request;
 use crate::disk::filesystem;
 use crate::history::counters::{self, Counter, LastRun};
 use crate::history::figures::{self, BigImage, StoreFigures};
-use crate::history::{Access, Degraded, Note, checkup};
+use crate::history::{Access, Degraded, SaveWarning, checkup};
 use crate::model::Filesystem;
 use crate::policy::Targets;
 use crate::policy::forecast::Forecast;
@@ -65,7 +65,7 @@ pub struct Gathered {
     /// What the metrics say.
     pub facts: MetricsData,
     degraded: Vec<Degraded>,
-    notes: Vec<Note>,
+    warnings: Vec<SaveWarning>,
     /// So many stores whose figures cannot be read.
     unreadable_stores: usize,
     /// There is a database that cannot be read.
@@ -79,7 +79,7 @@ pub struct Gathered {
 /// When the database cannot be used.
 pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered, Error> {
     let mut open = OurDatabase::open(request, Access::Read)?;
-    let (_, notes) = open.apply_waiting()?;
+    let (_, warnings) = open.apply_waiting()?;
     let (remembered, unreadable_stores) = open.read(|from| {
         let all = figures::all(from)?;
         let remembered = Remembered {
@@ -112,7 +112,7 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         database,
     };
     let OurDatabase { place, unreadable, degraded, .. } = open;
-    Ok(Gathered { facts, degraded, notes, unreadable_stores, unreadable, dir: place.dir })
+    Ok(Gathered { facts, degraded, warnings, unreadable_stores, unreadable, dir: place.dir })
 }
 
 impl Gathered {
@@ -123,7 +123,7 @@ impl Gathered {
 
     /// Says what is wrong or missing; how the command ends.
     pub fn report(&self, observer: &dyn Observer) -> Exit {
-        database::warn_of_saving(observer, &self.degraded, &self.notes);
+        database::warn_of_saving(observer, &self.degraded, &self.warnings);
         let dir = self.dir.display();
         if self.unreadable_stores > 0 {
             let stores = match self.unreadable_stores {

@@ -17,7 +17,7 @@ use crate::execute;
 use crate::history::journal::Journal;
 use crate::history::pins::Pins;
 use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
-use crate::history::{Degraded, Note};
+use crate::history::{Degraded, SaveWarning};
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome};
 use crate::model::plan::{Phase, Plan, Problem, Step, TargetKind};
@@ -130,8 +130,11 @@ impl<'a> Recorder<'a> {
         } else {
             ended.degraded.splice(0..0, self.full);
         }
-        warn_of_saving(self.observer, &ended.degraded, &ended.notes);
-        let is_lost = ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
+        warn_of_saving(self.observer, &ended.degraded, &ended.warnings);
+        let is_lost = ended
+            .warnings
+            .iter()
+            .any(|warning| matches!(warning, SaveWarning::Lost(_) | SaveWarning::Dropped(_)));
         if is_lost && exit == Exit::Done { Exit::Failed } else { exit }
     }
 
@@ -265,5 +268,5 @@ pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: Via, message: &s
     }
     let errors = vec![RunError { id: String::new(), step: "begin".into(), message: message.to_owned() }];
     let ended = journal.end(RunEnd { errors, ..RunEnd::of(state.now(), OutcomeKind::Refused) });
-    warn_of_saving(observer, &ended.degraded, &ended.notes);
+    warn_of_saving(observer, &ended.degraded, &ended.warnings);
 }

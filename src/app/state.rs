@@ -21,7 +21,7 @@ use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, Confirmation, DeletionRow, TargetKind};
 use crate::history::scan_record::{ScanRecord, ScanRun};
 use crate::history::{
-    self, Access, Degraded, Note, Pending, Queue, RunLock, StateDirectory, clock, figures, sizes,
+    self, Access, Degraded, Pending, Queue, RunLock, SaveWarning, StateDirectory, clock, figures, sizes,
 };
 use crate::model::refs::Refs;
 use crate::model::scan_summary::ScanSummary;
@@ -118,8 +118,8 @@ impl State {
         purpose: Purpose,
         clock: ClockReading,
     ) -> Result<(Self, Vec<Finding>), Error> {
-        let (_, notes) = database.apply_waiting()?;
-        let findings = notes.iter().map(|note| finding(&database.place, note.to_string())).collect();
+        let (_, warnings) = database.apply_waiting()?;
+        let findings = warnings.iter().map(|warning| finding(&database.place, warning.to_string())).collect();
         // Which size is measured again: another one in each process.
         let seed = RandomState::new().build_hasher().finish();
         let (known, pins, sizes) = database.read(|connection| {
@@ -351,11 +351,16 @@ impl State {
             let kept = kept_scans::keep(&mut database, &seen, packed);
             findings.extend(kept.map(|message| finding(&database.place, message)));
         }
-        let told = saved.notes.iter().filter(|note| !(told_later && matches!(note, Note::Kept { .. })));
-        findings.extend(told.map(|note| match note {
+        let told = saved
+            .warnings
+            .iter()
+            .filter(|warning| !(told_later && matches!(warning, SaveWarning::Kept { .. })));
+        findings.extend(told.map(|warning| match warning {
             // What it saw is too much to wait with it.
-            Note::Kept { .. } => finding(&database.place, format!("{note}; `diff` will not know this scan")),
-            note => finding(&database.place, note.to_string()),
+            SaveWarning::Kept { .. } => {
+                finding(&database.place, format!("{warning}; `diff` will not know this scan"))
+            }
+            warning => finding(&database.place, warning.to_string()),
         }));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans and runs that were waiting", saved.caught_up);
@@ -367,7 +372,10 @@ impl State {
                 findings.push(finding(&database.place, format!("layer sizes were not cached: {error}")));
             }
         }
-        let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
+        let lost = saved
+            .warnings
+            .iter()
+            .any(|warning| matches!(warning, SaveWarning::Lost(_) | SaveWarning::Dropped(_)));
         self.known = known;
         self.back_offs = database.read(back_offs::load)?;
         self.last_gc_failed = last_gc_failed(&database);

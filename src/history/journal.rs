@@ -14,7 +14,7 @@ use super::back_offs::BackOff;
 use super::db::{PATIENCE, Records};
 use super::files::{DATABASE, Stamp};
 use super::health::{Degraded, Error};
-use super::pending::{Note, Pending, Queue};
+use super::pending::{Pending, Queue, SaveWarning};
 use super::pins::{self, Pin};
 use super::run_record::put_from;
 pub use super::run_record::{RunEntry, RunRecord};
@@ -45,22 +45,22 @@ pub struct Journal {
     /// The database could not be written: it is tried again at the end.
     waits: bool,
     /// What became of the last file.
-    waiting: Vec<Note>,
+    waiting: Vec<SaveWarning>,
     told: HashSet<&'static str>,
     degraded: Vec<Degraded>,
-    notes: Vec<Note>,
+    warnings: Vec<SaveWarning>,
 }
 
 /// What became of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEnd {
-    /// Whether all of it is in the database. If not, it waits, unless a note says that it is
+    /// Whether all of it is in the database. If not, it waits, unless a warning says that it is
     /// lost.
     pub kept: bool,
     /// Why it is not, or was not for a while, without what was reported before.
     pub degraded: Vec<Degraded>,
     /// What to warn of besides.
-    pub notes: Vec<Note>,
+    pub warnings: Vec<SaveWarning>,
 }
 
 impl Journal {
@@ -79,7 +79,7 @@ impl Journal {
             waiting: Vec::new(),
             told: HashSet::new(),
             degraded: Vec::new(),
-            notes: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -170,9 +170,9 @@ impl Journal {
         // After a signal there is no time to wait in; what is not saved waits in its file.
         let kept = self.save(if stop::is_asked() { SHORT } else { PATIENCE });
         if !kept {
-            self.notes.append(&mut self.waiting);
+            self.warnings.append(&mut self.waiting);
         }
-        JournalEnd { kept, degraded: self.degraded, notes: self.notes }
+        JournalEnd { kept, degraded: self.degraded, warnings: self.warnings }
     }
 
     fn add(&mut self, entry: RunEntry) -> usize {
@@ -223,11 +223,12 @@ impl Journal {
             }
             self.waits = true;
         }
-        let notes = self.queue.put(&Pending::Run(Box::new(self.record.clone())));
-        let (waiting, others): (Vec<_>, _) =
-            notes.into_iter().partition(|note| matches!(note, Note::Kept { .. } | Note::Lost(_)));
+        let warnings = self.queue.put(&Pending::Run(Box::new(self.record.clone())));
+        let (waiting, others): (Vec<_>, _) = warnings
+            .into_iter()
+            .partition(|warning| matches!(warning, SaveWarning::Kept { .. } | SaveWarning::Lost(_)));
         self.waiting = waiting;
-        self.note(others);
+        self.add_warnings(others);
         false
     }
 
@@ -244,17 +245,18 @@ impl Journal {
             Records::open_to_write(&self.place, patience, self.left.take().as_ref()).map_err(&unsaved)?;
         opened.degraded.drain(..).for_each(|why| self.tell(why));
         // The file of what waits is removed once it is saved, so then that has to be on the disk.
-        let (waiting, mut notes) = self.queue.all();
+        let (waiting, mut warnings) = self.queue.all();
         if self.record.end.is_none() && waiting.is_empty() {
             opened.records.defer_sync().map_err(|error| unsaved(error.into()))?;
         }
         let mut degraded = Vec::new();
         let (record, from) = (&self.record, self.from);
-        let done = save_with_waiting(&mut opened.records, &self.queue, (&mut degraded, &mut notes), |tx| {
-            put_from(tx, record, from).and_then(|()| pins::list(tx))
-        });
+        let done =
+            save_with_waiting(&mut opened.records, &self.queue, (&mut degraded, &mut warnings), |tx| {
+                put_from(tx, record, from).and_then(|()| pins::list(tx))
+            });
         degraded.into_iter().for_each(|why| self.tell(why));
-        self.note(notes);
+        self.add_warnings(warnings);
         self.left = opened.records.leave().filter(|_| done.is_ok());
         self.pins = Some(done.map_err(unsaved)?.0);
         Ok(())
@@ -266,11 +268,11 @@ impl Journal {
         }
     }
 
-    /// Notes come with each try; each is kept once.
-    fn note(&mut self, notes: Vec<Note>) {
-        for note in notes {
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
+    /// Warnings come with each try; each is kept once.
+    fn add_warnings(&mut self, warnings: Vec<SaveWarning>) {
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
             }
         }
     }

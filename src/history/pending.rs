@@ -61,7 +61,7 @@ impl Pending {
 
 /// A warning about a queue entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Note {
+pub enum SaveWarning {
     /// Queued for the next run.
     #[error("the record of this run is queued in {}{}", path.display(),
         if *survives_reboot { "" } else { " (in memory: lost if the node reboots before another run saves it)" })]
@@ -123,21 +123,21 @@ impl Queue {
 
     /// Keeps `item`, in place of what was kept of its run before. Says where, what was dropped for
     /// it, and loudly if it is lost.
-    pub fn put(&self, item: &Pending) -> Vec<Note> {
+    pub fn put(&self, item: &Pending) -> Vec<SaveWarning> {
         self.put_at_most(item, MOST_FILES, MOST_BYTES)
     }
 
-    fn put_at_most(&self, item: &Pending, files: usize, bytes: u64) -> Vec<Note> {
+    fn put_at_most(&self, item: &Pending, files: usize, bytes: u64) -> Vec<SaveWarning> {
         let content = match serde_json::to_vec(item) {
             Ok(content) => content,
-            Err(error) => return vec![Note::Lost(vec![(PathBuf::from("JSON"), error.to_string())])],
+            Err(error) => return vec![SaveWarning::Lost(vec![(PathBuf::from("JSON"), error.to_string())])],
         };
         let name = format!("{}{ENDING}", item.run_id());
         let mut tried = Vec::new();
         for (number, path) in self.dirs.iter().enumerate() {
-            let mut notes = Vec::new();
+            let mut warnings = Vec::new();
             let put = PendingDirectory::make(path).and_then(|directory| {
-                directory.make_room(&name, content.len() as u64, (files, bytes), &mut notes)?;
+                directory.make_room(&name, content.len() as u64, (files, bytes), &mut warnings)?;
                 directory.write(&name, &content)
             });
             match put {
@@ -145,22 +145,25 @@ impl Queue {
                     // An older state of it may be where there was room then.
                     let others = self.dirs.iter().enumerate().filter(|(other, _)| *other != number);
                     let others = others.map(|(_, dir)| dir.join(&name)).filter(|path| path.exists());
-                    notes.extend(self.done(&others.collect::<Vec<_>>()));
-                    notes.push(Note::Kept { path, survives_reboot: number == 0 && self.dirs.len() > 1 });
-                    return notes;
+                    warnings.extend(self.done(&others.collect::<Vec<_>>()));
+                    warnings.push(SaveWarning::Kept {
+                        path,
+                        survives_reboot: number == 0 && self.dirs.len() > 1,
+                    });
+                    return warnings;
                 }
                 Err(error) => tried.push((path.clone(), error.to_string())),
             }
         }
-        vec![Note::Lost(tried)]
+        vec![SaveWarning::Lost(tried)]
     }
 
     /// All entries, the oldest run first. They stay until [`Self::done`] removes them. What cannot be
     /// read is renamed in its directory.
     #[must_use]
-    pub fn all(&self) -> (Vec<Waiting>, Vec<Note>) {
+    pub fn all(&self) -> (Vec<Waiting>, Vec<SaveWarning>) {
         let mut waiting = Vec::new();
-        let mut notes = Vec::new();
+        let mut warnings = Vec::new();
         for path in &self.dirs {
             let listed = PendingDirectory::open(path).and_then(|directory| match directory {
                 Some(directory) => directory.list().map(|files| Some((directory, files))),
@@ -170,22 +173,22 @@ impl Queue {
                 Ok(None) => {}
                 Ok(Some((directory, files))) => {
                     for (name, _) in files.iter().filter(|(name, _)| name.ends_with(ENDING)) {
-                        directory.take(name, &mut waiting, &mut notes);
+                        directory.take(name, &mut waiting, &mut warnings);
                     }
                 }
                 // There is no queue below a file; the file itself is reported for the state directory.
                 Err(error)
                     if path.parent().is_some_and(is_no_directory)
                         && error.kind() == io::ErrorKind::NotADirectory => {}
-                Err(error) => notes.push(unreachable(path, &error.to_string())),
+                Err(error) => warnings.push(unreachable(path, &error.to_string())),
             }
         }
         waiting.sort_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
-        (waiting, notes)
+        (waiting, warnings)
     }
 
     /// Removes what is saved now.
-    pub fn done(&self, paths: &[PathBuf]) -> Vec<Note> {
+    pub fn done(&self, paths: &[PathBuf]) -> Vec<SaveWarning> {
         let gone = |path: &PathBuf| match std::fs::remove_file(path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 None
@@ -197,7 +200,7 @@ impl Queue {
     }
 
     /// Renames a file that can be read but not be applied, so that it does not stand in the way.
-    pub(super) fn refuse(&self, waiting: &Waiting, cause: &str) -> Note {
+    pub(super) fn refuse(&self, waiting: &Waiting, cause: &str) -> SaveWarning {
         let parent = waiting.path.parent().unwrap_or(&waiting.path);
         let name = waiting.path.file_name().unwrap_or_default().to_string_lossy();
         match PendingDirectory::open(parent) {
@@ -208,8 +211,8 @@ impl Queue {
     }
 }
 
-fn unreachable(path: &Path, cause: &str) -> Note {
-    Note::Unreachable { path: path.to_path_buf(), cause: cause.to_owned() }
+fn unreachable(path: &Path, cause: &str) -> SaveWarning {
+    SaveWarning::Unreachable { path: path.to_path_buf(), cause: cause.to_owned() }
 }
 
 /// One directory, held open: nobody can put another one in its place meanwhile.
@@ -268,7 +271,7 @@ impl PendingDirectory {
         own: &str,
         bytes: u64,
         (most_files, most_bytes): (usize, u64),
-        notes: &mut Vec<Note>,
+        warnings: &mut Vec<SaveWarning>,
     ) -> io::Result<()> {
         if bytes > most_bytes {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than the queue limit"));
@@ -284,7 +287,7 @@ impl PendingDirectory {
             match rustix::fs::unlinkat(&self.fd, &name, AtFlags::empty()) {
                 Err(Errno::NOENT) => {}
                 Ok(()) if name.ends_with(UNFINISHED) => {}
-                Ok(()) => notes.push(Note::Dropped(self.path.join(&name))),
+                Ok(()) => warnings.push(SaveWarning::Dropped(self.path.join(&name))),
                 Err(error) => return Err(error.into()),
             }
             count -= 1;
@@ -309,26 +312,26 @@ impl PendingDirectory {
         Ok(self.path.join(name))
     }
 
-    fn take(&self, name: &str, waiting: &mut Vec<Waiting>, notes: &mut Vec<Note>) {
+    fn take(&self, name: &str, waiting: &mut Vec<Waiting>, warnings: &mut Vec<SaveWarning>) {
         let path = self.path.join(name);
         let content = match crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, MOST_BYTES) {
             Ok(content) => content,
             // Another run was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return notes.push(unreachable(&path, &error.to_string())),
+            Err(error) => return warnings.push(unreachable(&path, &error.to_string())),
         };
         match serde_json::from_slice(&content) {
             Ok(item) => waiting.push(Waiting { path, item }),
-            Err(error) => notes.push(self.rename_unreadable(name, &error.to_string())),
+            Err(error) => warnings.push(self.rename_unreadable(name, &error.to_string())),
         }
     }
 
-    fn rename_unreadable(&self, name: &str, cause: &str) -> Note {
+    fn rename_unreadable(&self, name: &str, cause: &str) -> SaveWarning {
         let kept = format!("{name}{UNREADABLE}");
         match rustix::fs::renameat(&self.fd, name, &self.fd, &kept) {
             Ok(()) => {
                 let (path, kept) = (self.path.join(name), self.path.join(kept));
-                Note::Unreadable { path, cause: cause.to_owned(), kept }
+                SaveWarning::Unreadable { path, cause: cause.to_owned(), kept }
             }
             Err(error) => unreachable(&self.path.join(name), &format!("{cause}; {error}")),
         }

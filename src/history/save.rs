@@ -8,21 +8,21 @@ use rusqlite::Transaction;
 
 use super::db::Records;
 use super::health::{Degraded, Error};
-use super::pending::{Note, Pending, Queue, Waiting};
+use super::pending::{Pending, Queue, SaveWarning, Waiting};
 
 /// The result of saving.
 #[derive(Debug)]
 pub struct Saved {
     /// The record time of a scan; `None`: it was there already, or is no scan.
     pub recorded: Option<Timestamp>,
-    /// Whether it is in the database now. If not, it waits, unless a note says that it is lost.
+    /// Whether it is in the database now. If not, it waits, unless a warning says that it is lost.
     pub kept: bool,
     /// How many that waited were saved as well.
     pub caught_up: usize,
     /// Why it was not saved.
     pub degraded: Vec<Degraded>,
     /// What to warn of besides.
-    pub notes: Vec<Note>,
+    pub warnings: Vec<SaveWarning>,
 }
 
 /// Saves `new`, and before it all that waits, in one transaction. Where that fails, `new` waits too,
@@ -33,11 +33,11 @@ pub struct Saved {
 /// When `new` itself is refused, or a newer layersweep has taken over the database.
 pub fn save(records: &mut Records, queue: &Queue, new: &Pending) -> Result<Saved, Error> {
     let mut degraded = Vec::new();
-    let mut notes = Vec::new();
+    let mut warnings = Vec::new();
     if records.is_kept() {
-        match save_with_waiting(records, queue, (&mut degraded, &mut notes), |tx| new.apply(tx)) {
+        match save_with_waiting(records, queue, (&mut degraded, &mut warnings), |tx| new.apply(tx)) {
             Ok((recorded, caught_up)) => {
-                return Ok(Saved { recorded, kept: true, caught_up, degraded, notes });
+                return Ok(Saved { recorded, kept: true, caught_up, degraded, warnings });
             }
             Err(Error::Degraded(why)) => degraded.push(*why),
             Err(error) => return Err(error),
@@ -45,20 +45,23 @@ pub fn save(records: &mut Records, queue: &Queue, new: &Pending) -> Result<Saved
         degraded.extend(records.fall_back()?);
     }
     let (_, found) = apply_waiting(records, queue)?;
-    notes.extend(found);
+    warnings.extend(found);
     let recorded = records.write(|tx| new.apply(tx))?;
-    notes.extend(queue.put(new));
-    Ok(Saved { recorded, kept: false, caught_up: 0, degraded, notes })
+    warnings.extend(queue.put(new));
+    Ok(Saved { recorded, kept: false, caught_up: 0, degraded, warnings })
 }
 
 /// Applies all that waits to `records`, a copy in memory, and leaves it waiting: what is read from the
 /// copy then is what the next run will have saved. The ids of the runs, and what to warn of.
-pub fn apply_waiting(records: &mut Records, queue: &Queue) -> Result<(HashSet<String>, Vec<Note>), Error> {
-    let (waiting, notes) = queue.all();
+pub fn apply_waiting(
+    records: &mut Records,
+    queue: &Queue,
+) -> Result<(HashSet<String>, Vec<SaveWarning>), Error> {
+    let (waiting, warnings) = queue.all();
     if !waiting.is_empty() && !records.is_kept() {
         records.write(|tx| apply_all(tx, &waiting))?;
     }
-    Ok((waiting.iter().map(|one| one.item.run_id().to_owned()).collect(), notes))
+    Ok((waiting.iter().map(|one| one.item.run_id().to_owned()).collect(), warnings))
 }
 
 /// Saves all that waits, and then what `apply` writes, in one transaction; how many waited. Once more where the
@@ -66,11 +69,11 @@ pub fn apply_waiting(records: &mut Records, queue: &Queue) -> Result<(HashSet<St
 pub(super) fn save_with_waiting<R>(
     records: &mut Records,
     queue: &Queue,
-    (degraded, notes): (&mut Vec<Degraded>, &mut Vec<Note>),
+    (degraded, warnings): (&mut Vec<Degraded>, &mut Vec<SaveWarning>),
     apply: impl Fn(&Transaction<'_>) -> rusqlite::Result<R>,
 ) -> Result<(R, usize), Error> {
     let (waiting, found) = queue.all();
-    notes.extend(found);
+    warnings.extend(found);
     let write = |tx: &Transaction<'_>| {
         let refused = apply_all(tx, &waiting)?;
         Ok((apply(tx)?, refused))
@@ -83,10 +86,10 @@ pub(super) fn save_with_waiting<R>(
         written = records.write(write);
     }
     let (result, refused) = written?;
-    notes.extend(refused.iter().map(|(at, cause)| queue.refuse(&waiting[*at], cause)));
+    warnings.extend(refused.iter().map(|(at, cause)| queue.refuse(&waiting[*at], cause)));
     // No other process can have saved the same: we hold the lock.
     let done: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();
-    notes.extend(queue.done(&done));
+    warnings.extend(queue.done(&done));
     Ok((result, waiting.len() - refused.len()))
 }
 

@@ -18,7 +18,7 @@ use crate::support;
 use layersweep::history::pins;
 use layersweep::history::scan_record::SeenImage;
 use layersweep::history::{
-    Access, DATABASE, Degraded, Note, Opened, Pending, Queue, Records, Saved, StateDirectory, save,
+    Access, DATABASE, Degraded, Opened, Pending, Queue, Records, SaveWarning, Saved, StateDirectory, save,
 };
 use layersweep::model::{StoreId, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -55,7 +55,7 @@ impl Node {
         let mut opened = self.open(Access::Write);
         assert_eq!(opened.degraded, []);
         let saved = self.save(&mut opened.records, root);
-        assert!(saved.kept && saved.notes.is_empty(), "{saved:?}");
+        assert!(saved.kept && saved.warnings.is_empty(), "{saved:?}");
         assert_eq!(saved.caught_up, caught_up);
     }
 
@@ -102,11 +102,11 @@ fn code(saved: &Saved) -> Vec<&'static str> {
 
 /// Where the item waits.
 fn kept_in(saved: &Saved) -> &Path {
-    let kept = saved.notes.iter().find_map(|note| match note {
-        Note::Kept { path, .. } => Some(path.as_path()),
+    let kept = saved.warnings.iter().find_map(|warning| match warning {
+        SaveWarning::Kept { path, .. } => Some(path.as_path()),
         _ => None,
     });
-    kept.unwrap_or_else(|| panic!("{:?}", saved.notes))
+    kept.unwrap_or_else(|| panic!("{:?}", saved.warnings))
 }
 
 /// Writes until nothing more fits; the file.
@@ -432,7 +432,9 @@ fn what_the_database_refuses_does_not_stand_in_the_way() {
     let mut opened = node.open(Access::Write);
     let saved = node.save(&mut opened.records, "/new");
     assert!(saved.kept && saved.caught_up == 1, "{saved:?}");
-    let [Note::Unreadable { kept, cause, .. }] = &saved.notes[..] else { panic!("{:?}", saved.notes) };
+    let [SaveWarning::Unreadable { kept, cause, .. }] = &saved.warnings[..] else {
+        panic!("{:?}", saved.warnings)
+    };
     assert!(kept.exists() && cause.contains("does not have"), "{cause}");
     assert_eq!(roots(&opened.records), ["/before", "/good", "/new"]);
 }

@@ -15,7 +15,7 @@ use layersweep::history::runs::{
     self, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, RunRow, Start, TargetKind,
 };
 use layersweep::history::{
-    Access, DATABASE, Degraded, Note, Pending, Queue, Records, StateDirectory, apply_waiting, save,
+    Access, DATABASE, Degraded, Pending, Queue, Records, SaveWarning, StateDirectory, apply_waiting, save,
 };
 use layersweep::model::{BackOff, Consistency};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -51,7 +51,7 @@ impl Node {
         let mut records = scan_records::open(&self.place.dir);
         let next = Start { run_id: "zz next".into(), ..Start::of(runs::Command::Scan, at(9000)) };
         let next = Pending::Run(Box::new(RunRecord::of(next)));
-        assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().notes, []);
+        assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().warnings, []);
         assert_eq!(self.waiting(), Vec::<PathBuf>::new());
         list(&records).into_iter().filter(|run| run.start.run_id != "zz next").collect()
     }
@@ -169,8 +169,9 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         assert_whole(&node.shown()[0], 200, false);
         let ended = journal.end(reached());
         assert!(!ended.kept && ended.degraded.is_empty(), "{ended:?}");
-        let kept = |note: &Note| matches!(note, Note::Kept { survives_reboot: false, .. });
-        assert!(!ended.notes.is_empty() && ended.notes.iter().all(kept), "{ended:?}");
+        let kept =
+            |warning: &SaveWarning| matches!(warning, SaveWarning::Kept { survives_reboot: false, .. });
+        assert!(!ended.warnings.is_empty() && ended.warnings.iter().all(kept), "{ended:?}");
         assert_whole(&node.shown()[0], 200, true);
 
         std::fs::remove_file(filler).unwrap();
@@ -200,7 +201,7 @@ fn space_that_the_run_itself_makes_is_used() {
     std::fs::remove_file(filler).unwrap();
     disk.sync();
     let ended = journal.end(reached());
-    assert!(ended.kept && ended.notes.is_empty(), "{ended:?}");
+    assert!(ended.kept && ended.warnings.is_empty(), "{ended:?}");
     assert_eq!(codes(&ended.degraded), ["disk-full"], "that it waited for a while");
     assert_eq!(node.waiting(), Vec::<PathBuf>::new());
     assert_whole(&node.saved()[0], 150, true);
@@ -222,7 +223,7 @@ fn a_disk_that_becomes_read_only_in_the_middle() {
     let ended = journal.end(reached());
     assert!(!ended.kept);
     assert_eq!(codes(&ended.degraded), ["read-only"]);
-    assert!(matches!(&ended.notes[..], [Note::Kept { survives_reboot: false, .. }]), "{ended:?}");
+    assert!(matches!(&ended.warnings[..], [SaveWarning::Kept { survives_reboot: false, .. }]), "{ended:?}");
     assert_whole(&node.shown()[0], 9, true);
     disk.remount_with("rw");
     assert_whole(&node.saved()[0], 9, true);
@@ -236,7 +237,7 @@ fn with_no_place_at_all_it_is_lost_loudly() {
     let mut journal = journal(&place, "nowhere");
     delete(&mut journal, 0);
     let ended = journal.end(reached());
-    assert!(!ended.kept && matches!(&ended.notes[..], [Note::Lost(_)]), "{ended:?}");
+    assert!(!ended.kept && matches!(&ended.warnings[..], [SaveWarning::Lost(_)]), "{ended:?}");
     assert_eq!(codes(&ended.degraded), ["read-only"]);
     disk.remount_with("rw");
 }
@@ -372,7 +373,7 @@ fn other_writers_delay_a_deletion_by_a_second_and_lose_nothing() {
         assert_whole(&node.shown()[0], 30, false);
         drop(other);
         let ended = journal.end(reached());
-        assert!(ended.kept && ended.degraded.is_empty() && ended.notes.is_empty(), "{what}: {ended:?}");
+        assert!(ended.kept && ended.degraded.is_empty() && ended.warnings.is_empty(), "{what}: {ended:?}");
         assert_whole(&node.saved()[0], 30, true);
     }
 }
@@ -445,7 +446,7 @@ fn a_newer_layersweep_keeps_its_database() {
     let ended = journal.end(reached());
     assert!(!ended.kept);
     assert_eq!(codes(&ended.degraded), ["newer-schema"]);
-    assert!(matches!(&ended.notes[..], [Note::Kept { survives_reboot: true, .. }]), "{ended:?}");
+    assert!(matches!(&ended.warnings[..], [SaveWarning::Kept { survives_reboot: true, .. }]), "{ended:?}");
     assert!(std::fs::read(node.database()).unwrap() == before);
     assert_eq!(node.waiting().len(), 1);
     // The newer one knows what to do with it.
@@ -475,7 +476,10 @@ fn journal_for_ever(dir: &Path) {
             say(format!("saved {run} {} 1\n", position + 1));
         }
         let ended = journal.end(reached());
-        assert!(ended.notes.iter().all(|note| matches!(note, Note::Kept { .. })), "{ended:?}");
+        assert!(
+            ended.warnings.iter().all(|warning| matches!(warning, SaveWarning::Kept { .. })),
+            "{ended:?}"
+        );
         say(format!("saved {run} 7 2\n"));
     }
 }

@@ -222,9 +222,9 @@ proptest! {
             let record = journal.record.clone();
             let ended = journal.end(end());
             prop_assert_eq!(ended.kept, database);
-            let kept = ended.notes.iter().all(|note| matches!(note, Note::Kept { .. }));
+            let kept = ended.warnings.iter().all(|warning| matches!(warning, SaveWarning::Kept { .. }));
             prop_assert!(kept);
-            prop_assert_eq!(ended.notes.is_empty(), database);
+            prop_assert_eq!(ended.warnings.is_empty(), database);
             (saved, waits) = (Some(record), !database);
         } else {
             drop(journal);
@@ -240,8 +240,8 @@ proptest! {
         let expected = expected.unwrap_or_default();
 
         let mut copy = Records::open(&place, Access::Read, SHORT).unwrap().records;
-        let (ids, notes) = apply_waiting(&mut copy, &Queue::of(&place)).unwrap();
-        prop_assert_eq!(notes, []);
+        let (ids, warnings) = apply_waiting(&mut copy, &Queue::of(&place)).unwrap();
+        prop_assert_eq!(warnings, []);
         prop_assert_eq!(ids.contains("the run"), waits);
         prop_assert_eq!(&copy.read(rows).unwrap(), &expected, "a reader sees it");
 
@@ -256,11 +256,11 @@ proptest! {
 }
 
 /// Saves what waits, as the next command does; how many, and what there is to warn of.
-fn catch_up(records: &mut Records, place: &StateDirectory) -> (usize, Vec<Note>) {
-    let mut notes = Vec::new();
+fn catch_up(records: &mut Records, place: &StateDirectory) -> (usize, Vec<SaveWarning>) {
+    let mut warnings = Vec::new();
     let ((), saved) =
-        save_with_waiting(records, &Queue::of(place), (&mut Vec::new(), &mut notes), |_| Ok(())).unwrap();
-    (saved, notes)
+        save_with_waiting(records, &Queue::of(place), (&mut Vec::new(), &mut warnings), |_| Ok(())).unwrap();
+    (saved, warnings)
 }
 
 /// A long run while nothing can be written to the database.
@@ -292,7 +292,7 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
     let journal = Journal::begin(&place, start());
     assert!(!place.dir.exists(), "nothing so far");
     let ended = journal.end(RunEnd::of(at(1), OutcomeKind::NotNeeded));
-    assert_eq!(ended, JournalEnd { kept: true, degraded: vec![], notes: vec![] });
+    assert_eq!(ended, JournalEnd { kept: true, degraded: vec![], warnings: vec![] });
     let records = Records::open(&place, Access::Read, SHORT).unwrap().records;
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs, []);

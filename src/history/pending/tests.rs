@@ -24,8 +24,8 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 fn items(queue: &Queue) -> Vec<u32> {
-    let (waiting, notes) = queue.all();
-    assert_eq!(notes, []);
+    let (waiting, warnings) = queue.all();
+    assert_eq!(warnings, []);
     waiting.into_iter().map(|waiting| waiting.item.run_id().parse().unwrap()).collect()
 }
 
@@ -36,8 +36,8 @@ fn what_is_put_waits_in_order_until_it_is_done() {
     let both = queue(&[&first, &second]);
     assert!(items(&both).is_empty());
     for item in 0..5 {
-        let notes = both.put(&run(item));
-        assert!(matches!(&notes[..], [Note::Kept { survives_reboot: true, .. }]), "{notes:?}");
+        let warnings = both.put(&run(item));
+        assert!(matches!(&warnings[..], [SaveWarning::Kept { survives_reboot: true, .. }]), "{warnings:?}");
     }
     assert_eq!(std::fs::metadata(&first).unwrap().mode() & 0o7777, 0o700);
     for name in names(&first) {
@@ -61,8 +61,8 @@ fn only_what_is_saved_is_removed_and_below_a_file_nothing_waits() {
     both.put(&run(1));
     both.put(&run(2));
     other.put(&run(3));
-    let (waiting, notes) = both.all();
-    assert_eq!((waiting.len(), notes), (2, vec![]), "below a file nothing waits");
+    let (waiting, warnings) = both.all();
+    assert_eq!((waiting.len(), warnings), (2, vec![]), "below a file nothing waits");
     let paths: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();
     both.done(&paths[..1]);
     assert_eq!(items(&both), [2], "one waits on");
@@ -83,8 +83,8 @@ fn many_runs_at_once_lose_nothing() {
             scope.spawn(move || {
                 let queue = queue(&[&dir.path().join("none/pending").join("\0"), place]);
                 for item in 0..200_u32 {
-                    let notes = queue.put(&run(thread * 1000 + item));
-                    let [Note::Kept { path, .. }] = &notes[..] else { panic!("{notes:?}") };
+                    let warnings = queue.put(&run(thread * 1000 + item));
+                    let [SaveWarning::Kept { path, .. }] = &warnings[..] else { panic!("{warnings:?}") };
                     queue.done(std::slice::from_ref(path));
                 }
             });
@@ -100,16 +100,18 @@ fn the_next_directory_takes_what_the_first_cannot() {
     std::fs::create_dir(dir.path().join("state")).unwrap();
     std::fs::write(&first, "a file is in the way").unwrap();
     let both = queue(&[&first, &second]);
-    let notes = both.put(&run(7));
-    let [note @ Note::Kept { path, survives_reboot: false }] = &notes[..] else { panic!("{notes:?}") };
-    assert!(path.starts_with(&second) && note.to_string().contains("reboot"), "{note}");
-    let (waiting, notes) = both.all();
+    let warnings = both.put(&run(7));
+    let [warning @ SaveWarning::Kept { path, survives_reboot: false }] = &warnings[..] else {
+        panic!("{warnings:?}")
+    };
+    assert!(path.starts_with(&second) && warning.to_string().contains("reboot"), "{warning}");
+    let (waiting, warnings) = both.all();
     assert_eq!((waiting.len(), &waiting[0].item), (1, &run(7)));
-    assert!(matches!(&notes[..], [Note::Unreachable { .. }]), "{notes:?}");
+    assert!(matches!(&warnings[..], [SaveWarning::Unreachable { .. }]), "{warnings:?}");
     std::fs::create_dir(dir.path().join("file")).unwrap();
     let nowhere = queue(&[&first]);
-    let notes = nowhere.put(&run(8));
-    assert!(notes[0].to_string().contains("LOST"), "{notes:?}");
+    let warnings = nowhere.put(&run(8));
+    assert!(warnings[0].to_string().contains("LOST"), "{warnings:?}");
     assert!(queue(&[]).put(&run(8))[0].to_string().contains("LOST"));
 }
 
@@ -132,10 +134,13 @@ fn a_directory_that_others_could_have_planted_is_refused() {
     }
     for path in refused {
         let queue = queue(&[&path]);
-        let notes = queue.put(&run(1));
-        assert!(matches!(&notes[..], [Note::Lost(_)]), "{notes:?}");
-        let (waiting, notes) = queue.all();
-        assert!(waiting.is_empty() && matches!(&notes[..], [Note::Unreachable { .. }]), "{notes:?}");
+        let warnings = queue.put(&run(1));
+        assert!(matches!(&warnings[..], [SaveWarning::Lost(_)]), "{warnings:?}");
+        let (waiting, warnings) = queue.all();
+        assert!(
+            waiting.is_empty() && matches!(&warnings[..], [SaveWarning::Unreachable { .. }]),
+            "{warnings:?}"
+        );
     }
     assert_eq!(names(&elsewhere), Vec::<String>::new());
 }
@@ -150,13 +155,13 @@ fn the_oldest_is_dropped_with_a_word() {
         assert_eq!(few(item).len(), 1);
     }
     assert_eq!(few(2).len(), 1, "in place of what it was before");
-    let notes = few(3);
-    assert!(matches!(&notes[..], [Note::Dropped(_), Note::Kept { .. }]), "{notes:?}");
+    let warnings = few(3);
+    assert!(matches!(&warnings[..], [SaveWarning::Dropped(_), SaveWarning::Kept { .. }]), "{warnings:?}");
     assert_eq!(items(&queue), [1, 2, 3]);
     let length = std::fs::metadata(path.join("00003.json")).unwrap().len();
     assert_eq!(queue.put_at_most(&run(4), 10, 3 * length).len(), 2);
     assert_eq!(items(&queue), [2, 3, 4]);
-    assert!(matches!(&queue.put_at_most(&run(5), 10, length - 1)[..], [Note::Lost(_)]));
+    assert!(matches!(&queue.put_at_most(&run(5), 10, length - 1)[..], [SaveWarning::Lost(_)]));
     assert_eq!(items(&queue), [2, 3, 4], "nothing goes for what cannot be kept anyway");
 }
 
@@ -179,11 +184,11 @@ fn what_makes_no_sense_is_kept_under_another_name() {
     std::fs::write(path.join("00001.json"), "{").unwrap();
     std::fs::write(path.join("00002.json"), r#"{"run": 7}"#).unwrap();
     std::fs::write(path.join("00003.json.unfinished"), "{").unwrap();
-    let (waiting, notes) = queue.all();
+    let (waiting, warnings) = queue.all();
     assert_eq!(waiting.len(), 1);
-    assert_eq!(notes.len(), 2, "{notes:?}");
-    for note in &notes {
-        let Note::Unreadable { kept, .. } = note else { panic!("{note}") };
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for warning in &warnings {
+        let SaveWarning::Unreadable { kept, .. } = warning else { panic!("{warning}") };
         assert!(kept.exists());
     }
     assert_eq!(items(&queue), [5]);
