@@ -26,13 +26,11 @@ pub struct KubeletRecord {
 /// All that is remembered, by key: the id, or `id,handler` where handlers count.
 pub type KubeletRecords = BTreeMap<String, KubeletRecord>;
 
-/// Updates the records, and returns the keys that are in use. `first_detected` is what images
-/// get that were not known.
+/// Updates the records, and returns the keys that are in use.
 pub(super) fn detect(
     records: &mut KubeletRecords,
     by_handler: bool,
     runtime: &mut dyn Runtime,
-    first_detected: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<BTreeSet<String>, KubeletFailure> {
     let images = runtime.list_images().map_err(KubeletFailure::ListImages)?;
@@ -49,7 +47,7 @@ pub(super) fn detect(
         let key = key(by_handler, &id, &handler);
         let record = records
             .entry(key.clone())
-            .or_insert_with(|| KubeletRecord { first_detected, ..KubeletRecord::default() });
+            .or_insert_with(|| KubeletRecord { first_detected: Some(now), ..KubeletRecord::default() });
         if in_use.contains(&key) {
             record.last_used = Some(now);
         }

@@ -12,9 +12,7 @@ use crate::policy::kubelet::settings::KubeletPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FreedImages {
-    /// The keys of the images that were to be removed, in order.
-    pub attempted: Vec<String>,
-    /// Those that the runtime says are removed, and why they were.
+    /// The keys of the images that the runtime says are removed, in order, and why they were.
     pub deleted: Vec<(String, Reason)>,
     /// The sum of the listed sizes of those that went for space: what the kubelet believes.
     pub freed_bytes: u64,
@@ -37,52 +35,18 @@ pub struct CollectorReport {
 /// The collector and its records.
 #[derive(Clone, Debug)]
 pub struct Manager {
-    policy: KubeletPolicy,
-    began: Timestamp,
-    records: KubeletRecords,
+    pub policy: KubeletPolicy,
+    /// When its loop began: no image ages out before the maximum age has passed since.
+    pub began: Timestamp,
+    /// What it remembers; a kubelet that has just started remembers nothing.
+    pub records: KubeletRecords,
 }
 
 impl Manager {
-    /// A collector whose loop began at `began`: no image ages out before the maximum age has
-    /// passed since. `records` is what it remembers; a kubelet that has just started remembers
-    /// nothing.
-    #[must_use]
-    pub fn new(policy: KubeletPolicy, began: Timestamp, records: KubeletRecords) -> Self {
-        Self { policy, began, records }
-    }
-
-    #[must_use]
-    pub fn records(&self) -> &KubeletRecords {
-        &self.records
-    }
-
-    /// Looks only. `first_detected` is what new images get, the present in the kubelet's loops.
-    ///
-    /// # Errors
-    /// When a listing fails; the records are as they were.
-    pub fn detect(
-        &mut self,
-        runtime: &mut dyn Runtime,
-        first_detected: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<(), KubeletFailure> {
-        detect(&mut self.records, self.policy.by_handler, runtime, first_detected, now).map(|_| ())
-    }
-
     /// A run of the collection loop: by age, then by space.
     pub fn garbage_collect(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> CollectorReport {
         let mut report = CollectorReport::default();
         report.failure = self.run(runtime, now, &mut report).err();
-        report
-    }
-
-    /// The space pass alone; under disk pressure the eviction manager asks for more than there is.
-    pub fn make_space(&mut self, runtime: &mut dyn Runtime, bytes: i128, now: Timestamp) -> CollectorReport {
-        let mut report = CollectorReport::default();
-        report.failure = match self.eviction_order(runtime, now) {
-            Ok(images) => self.free_space(runtime, &images, bytes, now, &mut report.freed).err(),
-            Err(failure) => Some(failure),
-        };
         report
     }
 
@@ -126,7 +90,7 @@ impl Manager {
         runtime: &mut dyn Runtime,
         now: Timestamp,
     ) -> Result<Vec<String>, KubeletFailure> {
-        let in_use: BTreeSet<_> = detect(&mut self.records, self.policy.by_handler, runtime, Some(now), now)?;
+        let in_use: BTreeSet<_> = detect(&mut self.records, self.policy.by_handler, runtime, now)?;
         let images = self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key));
         let mut images: Vec<_> = images.collect();
         images.sort_by_key(|(_, record)| (record.last_used, record.first_detected));
@@ -195,7 +159,6 @@ impl Manager {
         freed: &mut FreedImages,
     ) -> Result<(), RuntimeError> {
         let Some(record) = self.records.get(key) else { return Ok(()) };
-        freed.attempted.push(key.to_owned());
         runtime.remove_image(&record.id, &record.handler)?;
         self.records.remove(key);
         freed.deleted.push((key.to_owned(), reason));

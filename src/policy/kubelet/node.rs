@@ -48,7 +48,7 @@ impl<'a> ListedNode<'a> {
             };
             Some((key(policy.by_handler, &image.id, &image.handler), record))
         });
-        Manager::new(policy, Timestamp::MIN, records.collect())
+        Manager { policy, began: Timestamp::MIN, records: records.collect() }
     }
 
     #[must_use]

@@ -97,7 +97,6 @@ fn what_our_rules_keep_it_does_not_try() {
     node.server.take_calls();
     let (ran, report) = node.by_kubelet(&policy, &mut Told::default()).unwrap();
     assert_eq!(node.names(), [name(1), name(2), name(IN_USE)]);
-    assert_eq!(report.freed.attempted.len(), IMAGES - 3);
     let calls = node.server.take_calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("RemoveImage")).count(), IMAGES - 3);
     assert!(matches!(report.failure, Some(KubeletFailure::NotEnoughFreed { .. })), "{:?}", report.failure);

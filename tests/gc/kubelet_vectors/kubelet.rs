@@ -27,7 +27,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         (record.key.clone(), known)
     });
     let policy = KubeletPolicy { by_handler, ..policy(&row.policy) };
-    let mut manager = Manager::new(policy, at(row.gc_began_ms), records.collect());
+    let mut manager = Manager { policy, began: at(row.gc_began_ms), records: records.collect() };
     let mut fake = Fake { by_handler, image_volumes: row.gates.image_volume, ..Fake::default() };
     for (number, step) in row.steps.iter().enumerate() {
         if let Some(images) = &step.images {
@@ -38,15 +38,17 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         }
         fake.fs = step.fs.or(fake.fs);
         (fake.images_fail, fake.pods_fail) = (step.list_images_error, step.list_pods_error);
+        fake.attempted.clear();
         let now = at(step.at_ms);
         let report = match (step.operation, step.bytes_to_free) {
             (Operation::Detect, None) => {
                 let first_detected = step.detect_time_ms.map_or(Some(now), |time| time.map(at));
-                let failure = manager.detect(&mut fake, first_detected, now).err();
-                CollectorReport { failure, ..CollectorReport::default() }
+                detect(&mut manager, &mut fake, first_detected, now)
             }
-            (Operation::FreeSpace, Some(bytes)) => manager.make_space(&mut fake, bytes.into(), now),
-            (Operation::DeleteUnused, None) => manager.make_space(&mut fake, i128::MAX, now),
+            (Operation::FreeSpace, Some(bytes)) => {
+                make_space(&mut manager, &mut fake, bytes.try_into().unwrap_or(0), now)
+            }
+            (Operation::DeleteUnused, None) => make_space(&mut manager, &mut fake, EVERYTHING, now),
             (Operation::GarbageCollect, None) => manager.garbage_collect(&mut fake, now),
             (operation, bytes) => return Err(format!("{operation:?} with bytes_to_free {bytes:?}")),
         };
@@ -54,6 +56,48 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
             .map_err(|error| format!("step {}: {error}", number + 1))?;
     }
     Ok(())
+}
+
+/// More than there is: what the eviction manager asks for under disk pressure.
+pub const EVERYTHING: u64 = u64::MAX - 1;
+
+/// The space pass alone: a run without an age, on a disk that lacks so much.
+pub fn make_space(manager: &mut Manager, fake: &mut Fake, bytes: u64, now: Timestamp) -> CollectorReport {
+    let report = run_on(manager, fake, (0, 0), (bytes + 1, 1), now);
+    let failure = report.failure.filter(|failure| !matches!(failure, KubeletFailure::NotEnoughFreed { .. }));
+    CollectorReport { freed: report.freed, failure, ..CollectorReport::default() }
+}
+
+/// The loop that only looks: a run without an age that never has to free anything.
+fn detect(
+    manager: &mut Manager,
+    fake: &mut Fake,
+    first_detected: Option<Timestamp>,
+    now: Timestamp,
+) -> CollectorReport {
+    let known = manager.records.clone();
+    let report = run_on(manager, fake, (101, 0), (1, 1), now);
+    for (_, record) in manager.records.iter_mut().filter(|(key, _)| !known.contains_key(*key)) {
+        record.first_detected = first_detected;
+    }
+    CollectorReport { failure: report.failure, ..CollectorReport::default() }
+}
+
+/// A run by space alone, with other thresholds and on another disk.
+fn run_on(
+    manager: &mut Manager,
+    fake: &mut Fake,
+    (high_percent, low_percent): (i64, i64),
+    (capacity, available): (u64, u64),
+    now: Timestamp,
+) -> CollectorReport {
+    let asked = KubeletPolicy { high_percent, low_percent, max_age: SignedDuration::ZERO, ..manager.policy };
+    let policy = std::mem::replace(&mut manager.policy, asked);
+    let fs = Fs { capacity_bytes: Some(capacity), available_bytes: Some(available), error: false };
+    let disk = fake.fs.replace(fs);
+    let report = manager.garbage_collect(fake, now);
+    (manager.policy, fake.fs) = (policy, disk);
+    report
 }
 
 pub fn policy(fields: &PolicyFields) -> KubeletPolicy {
@@ -81,7 +125,7 @@ fn check(expect: &Expect, report: &CollectorReport, manager: &Manager, fake: &Fa
     }
     lists(expect, &deleted, &remaining)?;
     if let Some(attempted) = &expect.attempted {
-        same("attempted", attempted, &report.freed.attempted)?;
+        same("attempted", attempted, &fake.attempted)?;
     }
     if let Some(freed) = expect.freed_bytes {
         same("freed_bytes", &freed, &report.freed.freed_bytes)?;
@@ -101,7 +145,7 @@ fn check(expect: &Expect, report: &CollectorReport, manager: &Manager, fake: &Fa
         same("counters", counters, &Counters { age: count(Reason::Age), space: count(Reason::Space) })?;
     }
     if let Some(records) = &expect.records {
-        let known = manager.records().iter().map(|(key, record)| {
+        let known = manager.records.iter().map(|(key, record)| {
             let ms = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
             let fields = RecordFields {
                 first_detected_ms: ms(record.first_detected),
@@ -164,6 +208,8 @@ pub struct Fake {
     pub images: Vec<Image>,
     pub containers: Vec<Container>,
     pub fs: Option<Fs>,
+    /// The keys of the images whose removal was asked for.
+    pub attempted: Vec<String>,
     pub images_fail: bool,
     pub pods_fail: bool,
 }
@@ -220,6 +266,7 @@ impl Runtime for Fake {
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
         let keyed = self.by_handler;
+        self.attempted.push(if handler.is_empty() { id.to_owned() } else { format!("{id},{handler}") });
         let meant = |image: &Image| image.id == id && (!keyed || image.runtime_handler == handler);
         if !self.images.iter().any(meant) {
             return Err(RuntimeError(format!("there is no image {id}")));
