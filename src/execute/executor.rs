@@ -420,7 +420,7 @@ impl<'a> Run<'a> {
         handler: &dyn Handler,
         tells: bool,
     ) -> Deletion {
-        let (at, began) = (Timestamp::now(), Instant::now());
+        let at = Timestamp::now();
         let predicted = |on: Option<FilesystemIx>| match on {
             Some(on) => step.predicted_on(on).saturating_add(bytes_on(byproduct, on)),
             None => step.log_bytes,
@@ -481,7 +481,6 @@ impl<'a> Run<'a> {
             beside_bytes,
             byproduct_bytes,
             usage_after_percent: usage.map(|space| space.used_percent()),
-            waited: began.elapsed(),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What a run did, and how it ended.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -56,8 +54,6 @@ pub struct Deletion {
     pub byproduct_bytes: u64,
     /// Percent used of the filesystem that it was done for, else of the first that gave something.
     pub usage_after_percent: Option<f64>,
-    /// How long the bytes took to be freed.
-    pub waited: Duration,
 }
 
 impl Deletion {
