@@ -51,15 +51,15 @@ names! {
     }
 }
 
-/// What the first sight of an image gave; stored with it and never changed.
+/// What the first detection of an image gave; stored with it and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FirstSight {
+pub struct FirstDetection {
     pub rule: AgeRule,
     /// All that the disk said then, by the node's wall clock.
     pub found: Vec<Evidence>,
 }
 
-impl FirstSight {
+impl FirstDetection {
     /// The piece of evidence that decided, if one did.
     #[must_use]
     pub fn deciding(&self) -> Option<Evidence> {
@@ -82,11 +82,11 @@ fn is_plausible(at: Timestamp) -> bool {
 /// First detection of an image without a record. `absent_at`: when a complete scan of
 /// its store, or the end of an earlier life, last proved it not to be there.
 #[must_use]
-pub fn first_sight(
+pub fn first_detection(
     evidence: &[Evidence],
     absent_at: Option<Timestamp>,
     now: &Moment,
-) -> (Timestamp, FirstSight) {
+) -> (Timestamp, FirstDetection) {
     let plausible = || evidence.iter().filter(|one| is_plausible(one.at));
     let making = plausible().filter(|one| one.what.is_making()).map(|one| now.placed(one.at)).max();
     let container = plausible().filter(|one| !one.what.is_making()).map(|one| now.placed(one.at)).min();
@@ -107,7 +107,7 @@ pub fn first_sight(
         let after = absent_at.saturating_add(SignedDuration::from_micros(1)).unwrap_or(absent_at);
         (first, rule) = (after.min(now.record_time), AgeRule::AbsentBefore);
     }
-    (first, FirstSight { rule, found: evidence.to_vec() })
+    (first, FirstDetection { rule, found: evidence.to_vec() })
 }
 
 /// When the part of an image was made that every pull makes anew: its metadata directory,
@@ -124,7 +124,7 @@ pub fn made(kind: StoreKind, evidence: &[Evidence]) -> Option<Timestamp> {
 /// What is known of an image that was there before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// [`made`] at its first sight, in whole microseconds.
+    /// [`made`] at its first detection, in whole microseconds.
     pub made: Option<Timestamp>,
     /// The wall clock when it was last seen.
     pub seen_wall: Timestamp,
@@ -165,7 +165,7 @@ pub struct ImageAge {
     /// When it was first detected, as far as proven.
     pub first_detected: Timestamp,
     /// What that was taken from.
-    pub sight: FirstSight,
+    pub detection: FirstDetection,
     /// When a container on it was last seen; `None`: never.
     pub last_used: Option<Timestamp>,
     /// Containers seen on it in this life, each once.
@@ -216,11 +216,11 @@ pub(super) fn unrecorded(
     life: u32,
     now: &Moment,
 ) -> ImageAge {
-    let (first_detected, sight) = first_sight(evidence, absent_at, now);
+    let (first_detected, detection) = first_detection(evidence, absent_at, now);
     let last_used = (users > 0).then_some(now.record_time);
     ImageAge {
         first_detected,
-        sight,
+        detection,
         last_used,
         use_count: users,
         life,

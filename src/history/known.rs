@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::ages::{self, AgeRule, Basis, Before, FirstSight, ImageAge, InventoryAges, Moment};
+use super::ages::{self, AgeRule, Basis, Before, FirstDetection, ImageAge, InventoryAges, Moment};
 use super::clock::ClockState;
 use super::values::{from_json, maybe_time, moment, store, time};
 use crate::model::path_text;
@@ -207,14 +207,14 @@ fn life(row: &Row<'_>, store: StoreId) -> rusqlite::Result<Life> {
     let first_detected = moment(row.get(4)?)?;
     let last_used = optional(8)?;
     // One row that came out of a damaged database must not take all others with it.
-    let sight: Option<FirstSight> = json(row, 5)?;
+    let detection: Option<FirstDetection> = json(row, 5)?;
     Ok(Life {
         row: row.get(1)?,
         store,
         image_id: row.get(2)?,
         age: ImageAge {
             first_detected,
-            sight: sight.unwrap_or(FirstSight { rule: AgeRule::Lost, found: Vec::new() }),
+            detection: detection.unwrap_or(FirstDetection { rule: AgeRule::Lost, found: Vec::new() }),
             last_used,
             use_count: count(row.get(10)?),
             life: row.get(3)?,

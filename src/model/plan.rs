@@ -575,10 +575,10 @@ impl Plan {
         self.problems.push(Problem::new(None, phase, message));
     }
 
-    /// Puts the steps of `first` before these; the rest of it is added behind.
-    pub fn precede(&mut self, mut first: Self) {
-        std::mem::swap(&mut self.steps, &mut first.steps);
-        self.add(first);
+    /// Puts the steps of `earlier` before these; the rest of it is added behind.
+    pub fn prepend(&mut self, mut earlier: Self) {
+        std::mem::swap(&mut self.steps, &mut earlier.steps);
+        self.add(earlier);
     }
 
     /// Adds what is done after it.

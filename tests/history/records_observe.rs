@@ -54,14 +54,14 @@ impl Rig {
 }
 
 #[test]
-fn a_life_from_first_sight_to_its_end_and_the_next() {
+fn a_life_from_first_detection_to_its_end_and_the_next() {
     let mut rig = Rig::new();
     let seen = rig.see(0, |seen| seen.images = vec![image(1, -10 * HOUR)]);
     assert_eq!((seen.images_come, seen.images_gone), (1, 0));
     let first = rig.life(1).unwrap();
     assert_eq!(first.age.first_detected, at(-10 * HOUR));
-    assert_eq!(first.age.sight.rule, AgeRule::Making);
-    assert_eq!(first.age.sight.found, image(1, -10 * HOUR).evidence);
+    assert_eq!(first.age.detection.rule, AgeRule::Making);
+    assert_eq!(first.age.detection.found, image(1, -10 * HOUR).evidence);
     assert_eq!((first.age.last_used, first.age.use_count, first.age.life), (None, 0, 1));
     assert_eq!((first.age.basis, first.age.counted_from), (Basis::Records, at(-10 * HOUR)));
     assert_eq!((first.total_bytes, first.listed_bytes), (500_000_001, Some(480_000_000)));
@@ -105,7 +105,7 @@ fn a_life_from_first_sight_to_its_end_and_the_next() {
     let lives = rig.lives(1);
     assert_eq!(lives.len(), 2);
     assert_eq!((lives[0].age.life, lives[0].age.use_count, lives[0].age.last_used), (2, 0, None));
-    assert_eq!(lives[0].age.sight.rule, AgeRule::AbsentBefore);
+    assert_eq!(lives[0].age.detection.rule, AgeRule::AbsentBefore);
     assert!(lives[0].age.first_detected > at(20 * MINUTE), "it was proven not to be there");
     assert_eq!((lives[1].gone_since, lives[1].last_seen), (Some(at(1200)), at(900)));
     assert_eq!(lives[1].age.first_detected, at(-10 * HOUR));
@@ -154,7 +154,7 @@ fn only_a_complete_listing_proves_an_absence() {
             seen.images.push(image(3, -HOUR));
             seen.stores[0].consistency = doubt;
         });
-        assert_eq!(rig.life(3).unwrap().age.sight.rule, AgeRule::AbsentBefore);
+        assert_eq!(rig.life(3).unwrap().age.detection.rule, AgeRule::AbsentBefore);
         assert!(rig.life(3).unwrap().age.first_detected > at(0));
         let life = rig.life(1).unwrap();
         assert_eq!((life.age.life, life.age.use_count, life.last_seen), (1, 1, at(1200)));
@@ -236,7 +236,7 @@ fn a_leap_of_record_time_ages_only_what_it_should() {
         seen.containers = vec![container(9, 0, Some(1))];
     });
     let fresh = rig.life(3).unwrap().age;
-    assert_eq!((fresh.first_detected, fresh.sight.rule), (at(60), AgeRule::FirstScan));
+    assert_eq!((fresh.first_detected, fresh.detection.rule), (at(60), AgeRule::FirstScan));
     let now = rig.see(0, |seen| {
         boot(seen, 360, at(72 * HOUR), true);
         seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(3, -NOON_SECONDS)];
@@ -309,7 +309,7 @@ fn rows_that_make_no_sense_take_no_others_with_them() {
         })
         .unwrap();
     let life = rig.life(1).unwrap();
-    assert_eq!((life.age.sight.rule, life.names.len()), (AgeRule::Lost, 0));
+    assert_eq!((life.age.detection.rule, life.names.len()), (AgeRule::Lost, 0));
     assert_eq!(life.age.first_detected, at(-HOUR));
     rig.see(600, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
@@ -465,7 +465,7 @@ fn ages_are_right_before_the_scan_is_recorded() {
             assert_eq!(age.first_detected.as_second(), first.as_second(), "image {position}");
             assert_eq!((age.life, age.use_count, age.last_used), (life, count, used), "image {position}");
         }
-        assert_eq!((before.counted_from, &before.sight), (after.counted_from, &after.sight));
+        assert_eq!((before.counted_from, &before.detection), (after.counted_from, &after.detection));
     }
     assert_eq!(after.now.duration_since(after.of(0.into()).counted_from).as_secs(), HOUR + 300);
 }

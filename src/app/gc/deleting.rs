@@ -43,19 +43,19 @@ impl Gc<'_> {
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
         let has_acted = |plan: &Plan| !(plan.steps.is_empty() && plan.problems.is_empty());
-        let mut before_images = Vec::new();
-        let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut before_images);
+        let mut earlier_parts = Vec::new();
+        let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut earlier_parts);
         let (mut plan, kubelet, policy, targets) = match deleted {
             Ok((plan, report)) => (plan, report, result.policy, result.targets),
             // What was deleted before is gone all the same, and that is told.
-            Err(error) if before_images.iter().any(has_acted) => {
+            Err(error) if earlier_parts.iter().any(has_acted) => {
                 (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
             }
             Err(error) => return Err(error.into()),
         };
         self.make_reserve_files(&planned);
-        for first in before_images.into_iter().rev() {
-            plan.precede(first);
+        for earlier in earlier_parts.into_iter().rev() {
+            plan.prepend(earlier);
         }
         refuse_part(&mut plan, barred.as_deref());
         if !resumed.problems.is_empty() {
@@ -86,7 +86,7 @@ impl Gc<'_> {
         })
     }
 
-    /// Deletes leaks first, then containers and logs, all of which is added to `before_images`, then images, and
+    /// Deletes leaks first, then containers and logs, all of which is added to `earlier_parts`, then images, and
     /// names last: for those a full disk has to have room already, and for containers as well.
     fn delete(
         &self,
@@ -95,13 +95,13 @@ impl Gc<'_> {
         scan: &mut Cow<'_, Scan>,
         context: &NodeContext<'_>,
         deleter: &mut Deleter,
-        before_images: &mut Vec<Plan>,
+        earlier_parts: &mut Vec<Plan>,
     ) -> Result<(Plan, Option<CollectorReport>), PreconditionError> {
         let Planned { editors, config, stores, named, containers, containers_last, leaks, .. } = planned;
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
-            before_images.push(locks_once(plan));
+            earlier_parts.push(locks_once(plan));
         }
         self.make_reserve_files(planned);
         if let Some((containers, _)) = containers.as_ref().filter(|_| !containers_last) {
@@ -110,7 +110,7 @@ impl Gc<'_> {
             if !plan.steps.is_empty() {
                 *scan = Cow::Owned(without(scan, &plan));
             }
-            before_images.push(plan);
+            earlier_parts.push(plan);
         }
         let proof_context = ProofContext { request: stores, policy: &config.images, context };
         let mut direct = None;

@@ -356,7 +356,7 @@ fn refused_plan(message: &str) -> Plan {
 /// Something that was asked for was not begun: that is no single thing's problem.
 fn refuse_part(plan: &mut Plan, why: Option<&str>) {
     let Some(why) = why else { return };
-    plan.precede(Plan {
+    plan.prepend(Plan {
         problems: vec![Problem::new(None, Phase::Prove, why)],
         outcome: OutcomeKind::Refused,
         ..Plan::default()

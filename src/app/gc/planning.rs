@@ -207,13 +207,13 @@ impl Gc<'_> {
                 plan.add(containers.clone());
             }
             if let Some(containers) = containers_first {
-                plan.precede(containers.clone());
+                plan.prepend(containers.clone());
             }
             // They only make room for images.
             if let Some(leaks) = leaks.filter(|_| gc.asked.is_gc() || deletes_images) {
                 let steps = leaks.steps(&scan.inventory);
                 let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
-                plan.precede(Plan { steps, outcome, ..Plan::default() });
+                plan.prepend(Plan { steps, outcome, ..Plan::default() });
             }
             refuse_part(&mut plan, barred.as_deref());
             Ok((plan, report, before))

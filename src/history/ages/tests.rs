@@ -22,7 +22,7 @@ fn right(now: Timestamp) -> Moment {
 }
 
 #[test]
-fn first_sight_takes_the_latest_that_is_proven() {
+fn first_detection_takes_the_latest_that_is_proven() {
     let rows: &[Sight] = &[
         (
             "the latest making counts",
@@ -83,18 +83,20 @@ fn first_sight_takes_the_latest_that_is_proven() {
     for (name, found, absent, expected, rule) in rows {
         let now = right(at(NOW));
         let found = evidence(found);
-        let (first, sight) = first_sight(&found, absent.map(at), &now);
-        assert_eq!((first, sight.rule), (at(expected), *rule), "{name}");
-        assert_eq!(sight.found, found, "{name}: all of it is kept");
+        let (first, detection) = first_detection(&found, absent.map(at), &now);
+        assert_eq!((first, detection.rule), (at(expected), *rule), "{name}");
+        assert_eq!(detection.found, found, "{name}: all of it is kept");
         match rule {
-            AgeRule::Making | AgeRule::Container => assert_eq!(sight.deciding().unwrap().at, first, "{name}"),
-            AgeRule::FutureEvidence => assert!(sight.deciding().unwrap().at > first, "{name}"),
+            AgeRule::Making | AgeRule::Container => {
+                assert_eq!(detection.deciding().unwrap().at, first, "{name}")
+            }
+            AgeRule::FutureEvidence => assert!(detection.deciding().unwrap().at > first, "{name}"),
             AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Lost => {
-                assert_eq!(sight.deciding(), None, "{name}")
+                assert_eq!(detection.deciding(), None, "{name}")
             }
         }
-        let json = serde_json::to_string(&sight).unwrap();
-        assert_eq!(serde_json::from_str::<FirstSight>(&json).unwrap(), sight, "{name}");
+        let json = serde_json::to_string(&detection).unwrap();
+        assert_eq!(serde_json::from_str::<FirstDetection>(&json).unwrap(), detection, "{name}");
     }
 }
 
@@ -104,15 +106,15 @@ fn first_sight_takes_the_latest_that_is_proven() {
 fn evidence_is_placed_in_record_time() {
     let found = evidence(&[(TopLayer, "2026-03-01T10:50:00Z")]);
     let now = Moment { record_time: at(NOW), wall: at("2026-03-01T11:00:00Z") };
-    assert_eq!(first_sight(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
+    assert_eq!(first_detection(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
     // Made before the clock was set back: the wall clock has yet to get there.
     let found = evidence(&[(TopLayer, "2026-03-01T11:30:00Z")]);
-    let (first, sight) = first_sight(&found, None, &now);
-    assert_eq!((first, sight.rule), (at(NOW), AgeRule::FutureEvidence));
+    let (first, detection) = first_detection(&found, None, &now);
+    assert_eq!((first, detection.rule), (at(NOW), AgeRule::FutureEvidence));
     // The wall clock is ahead: its times are taken as they are, which is later than true.
     let now = Moment { record_time: at(NOW), wall: at("2026-03-01T13:00:00Z") };
     let found = evidence(&[(TopLayer, "2026-03-01T11:50:00Z")]);
-    assert_eq!(first_sight(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
+    assert_eq!(first_detection(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Writer<'_> {
         // A life that ends with this very scan says no more than that it began before it.
         let gone = gone.filter(|gone| *gone < self.micros);
         let absent_at = absent_at.max(gone).map(moment).transpose()?;
-        let (first_detected, sight) = ages::first_sight(&image.evidence, absent_at, &self.now);
+        let (first_detected, detection) = ages::first_detection(&image.evidence, absent_at, &self.now);
         self.to
             .prepare_cached(
                 "INSERT INTO images (store, image_id, life, first_detected, evidence, made, in_use, names,
@@ -133,7 +133,7 @@ impl Writer<'_> {
                 image.id,
                 lives + 1,
                 micros(first_detected),
-                json(&sight)?,
+                json(&detection)?,
                 ages::made(store.kind, &image.evidence).map(micros),
                 in_use,
                 json(&image.names)?,

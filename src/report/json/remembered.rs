@@ -46,7 +46,7 @@ pub struct EvidenceDoc {
     pub decides: bool,
 }
 
-/// A life of an image: from its first sight to its deletion.
+/// A life of an image: from its first detection to its deletion.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LifeDoc {
@@ -67,7 +67,7 @@ impl RememberedDoc {
     pub fn new(age: &ImageAge, lives: &[Life]) -> Self {
         let mut earlier: Vec<_> = lives.iter().filter(|life| life.gone_since.is_some()).collect();
         earlier.sort_by_key(|life| std::cmp::Reverse(life.age.life));
-        let deciding = age.sight.deciding();
+        let deciding = age.detection.deciding();
         let evidence = |one: &Evidence| EvidenceDoc {
             kind: one.what,
             at: one.at,
@@ -76,8 +76,8 @@ impl RememberedDoc {
         Self {
             first_detected: age.first_detected,
             first_detected_from: age.basis,
-            rule: age.sight.rule,
-            evidence: age.sight.found.iter().map(evidence).collect(),
+            rule: age.detection.rule,
+            evidence: age.detection.found.iter().map(evidence).collect(),
             last_used: age.last_used,
             use_count: age.use_count,
             life: age.life,

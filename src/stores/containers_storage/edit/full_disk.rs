@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use super::directory::{Directory, device};
 use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
-use super::room::{FREED_WITHIN, FirstRoom, NamesSeen, await_bytes, free_bytes, holds};
+use super::room::{FREED_WITHIN, NamesSeen, RoomFromLayers, await_bytes, free_bytes, holds};
 use super::session::Session;
 use super::to_delete::{LayerToDelete, chain};
 use crate::model::space::BytesAndInodes;
@@ -91,8 +91,8 @@ impl Session<'_> {
     /// offered before is not any more. `tops` has the top layer of each image, and `group` tells the images
     /// (`quarantine_name::group_of`).
     pub(super) fn offer(&mut self, tops: &[Option<&str>], group: String, layers: &[LayerToDelete]) {
-        self.first_room.offered = None;
-        self.first_room.next = 0;
+        self.room_from_layers.offered = None;
+        self.room_from_layers.next = 0;
         if !self.editor.empties_layers_first() {
             return;
         }
@@ -111,13 +111,14 @@ impl Session<'_> {
             rest.clear();
         }
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
-        self.first_room.offered = Some(first.into_iter().chain(rest).filter(is_named).cloned().collect());
-        self.first_room.group = group;
+        self.room_from_layers.offered =
+            Some(first.into_iter().chain(rest).filter(is_named).cloned().collect());
+        self.room_from_layers.group = group;
     }
 
     /// Whether layers were emptied for want of room.
     pub(super) fn has_quarantined(&self) -> bool {
-        !self.first_room.quarantined.is_empty()
+        !self.room_from_layers.quarantined.is_empty()
     }
 
     /// Makes room on the filesystem `full` (`st_dev`), where a record file or its token found none (`fault`) and no reserve
@@ -129,13 +130,15 @@ impl Session<'_> {
     /// may be enough ([`Refusal::MakesNoRoom`], [`Refusal::CannotBegin`]), or none may be lost
     /// ([`Refusal::AnotherUnfinished`]).
     pub(super) fn make_room(&mut self, fault: Fault, full: Option<u64>, place: usize) -> Result<(), Error> {
-        if !std::mem::replace(&mut self.first_room.is_swept, true) && self.remove_dead_temporary_records()? {
+        if !std::mem::replace(&mut self.room_from_layers.is_swept, true)
+            && self.remove_dead_temporary_records()?
+        {
             return Ok(());
         }
         // What is freed elsewhere is no room here.
         let here =
             |place: usize| self.places[place].layers.as_ref().filter(|layers| device(layers.fd()) == full);
-        let FirstRoom { offered: Some(offered), next, .. } = &self.first_room else {
+        let RoomFromLayers { offered: Some(offered), next, .. } = &self.room_from_layers else {
             return Err(fault.into());
         };
         let Some(at) = (*next..offered.len()).find(|at| here(offered[*at].place).is_some()) else {
@@ -156,16 +159,19 @@ impl Session<'_> {
             self.prove_worth_losing(&layers, fault)?;
         }
         // Those of other filesystems keep their turn.
-        self.first_room.offered.iter_mut().for_each(|all| all[self.first_room.next..=at].rotate_right(1));
-        self.first_room.next += 1;
+        self.room_from_layers
+            .offered
+            .iter_mut()
+            .for_each(|all| all[self.room_from_layers.next..=at].rotate_right(1));
+        self.room_from_layers.next += 1;
         let before = free_bytes(&layers);
         let holds_bytes = self.quarantine_layer(&layers, &layer)?;
         self.remove_links(layer.place, &layer.links)?;
-        for (place, name) in self.first_room.quarantined.clone() {
+        for (place, name) in self.room_from_layers.quarantined.clone() {
             self.empty(place, &name)?;
         }
-        let patience = FREED_WITHIN.saturating_sub(self.first_room.waited);
-        self.first_room.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
+        let patience = FREED_WITHIN.saturating_sub(self.room_from_layers.waited);
+        self.room_from_layers.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
         Ok(())
     }
 
@@ -193,7 +199,7 @@ impl Session<'_> {
         }
         let needed = self.editor.needed_bytes(layers);
         let holds_bytes = holds(&layers.path().join(&layer.id), needed, &mut NamesSeen::new());
-        let renamed = quarantine(layers, &layer.id, &self.first_room.group).and_then(|name| {
+        let renamed = quarantine(layers, &layer.id, &self.room_from_layers.group).and_then(|name| {
             self.step("layer renamed");
             let Err(fault) = unlink_link(layers, &name) else { return Ok(name) };
             // Nothing of it was removed; where it cannot be renamed back now, the next run does.
@@ -202,7 +208,7 @@ impl Session<'_> {
         });
         match renamed {
             Ok(name) => {
-                self.first_room.quarantined.push((layer.place, name));
+                self.room_from_layers.quarantined.push((layer.place, name));
                 // The image is not whole any more, even where nothing is removed yet.
                 self.done.has_changed = true;
             }
@@ -219,7 +225,7 @@ impl Session<'_> {
 
     /// Whether another image was lost for room that did not come: not one more is.
     fn is_another_unfinished(&self) -> bool {
-        let offered = self.first_room.offered.iter().flatten();
+        let offered = self.room_from_layers.offered.iter().flatten();
         let is_offered = |begins: &str| offered.clone().any(|layer| layer.id.starts_with(begins));
         let is_lost = |(place, name): &(usize, String)| {
             let layers = self.places[*place].layers.as_ref();
@@ -236,7 +242,7 @@ impl Session<'_> {
     fn hold_enough(&self, layers: &Directory, enough: u64) -> bool {
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
         let is_here = |other: &&Directory| device(other.fd()) == device(layers.fd());
-        self.first_room.offered.iter().flatten().any(|layer| {
+        self.room_from_layers.offered.iter().flatten().any(|layer| {
             let holder = self.places[layer.place].layers.as_ref().filter(is_here);
             let path = holder.map(|layers| layers.path().join(&layer.id));
             sum = sum.saturating_add(path.map_or(0, |path| holds(&path, enough, &mut seen)));
@@ -268,14 +274,14 @@ impl Session<'_> {
     /// Removes the empty directories of layers that have no record any more. Others stay: the sign of what is lost.
     pub(super) fn remove_quarantined(&mut self) {
         let is_lost = |(_, name): &(usize, String)| !matches!(self.lost_layer(name), Ok(None));
-        let quarantined = self.first_room.quarantined.iter().cloned();
+        let quarantined = self.room_from_layers.quarantined.iter().cloned();
         let (lost, done): (Vec<_>, Vec<_>) = quarantined.partition(is_lost);
         for (place, name) in done {
             if let Some(layers) = &self.places[place].layers {
                 layers.remove_empty(&name);
             }
         }
-        self.first_room.quarantined = lost;
-        self.first_room.offered = None;
+        self.room_from_layers.quarantined = lost;
+        self.room_from_layers.offered = None;
     }
 }

@@ -270,7 +270,7 @@ impl Session<'_> {
             return Ok(());
         }
         self.empty(place, name)?;
-        self.first_room.quarantined.push((place, name.to_owned()));
+        self.room_from_layers.quarantined.push((place, name.to_owned()));
         let images = self.images_on(std::slice::from_ref(&lost));
         if images.is_empty() {
             self.delete_lost_layers(&lost, group)?;

@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The layers that a session may empty for want of room, and those that it has emptied.
 #[derive(Default)]
-pub(super) struct FirstRoom {
+pub(super) struct RoomFromLayers {
     /// In the order of their turn: the layers first that all images have, the topmost before the others. `None`: no image
     /// is deleted.
     pub(super) offered: Option<Vec<LayerToDelete>>,

@@ -14,7 +14,7 @@ use super::locks::HeldLocks;
 use super::mounted::{Evidence, Read};
 use super::outside::OutsideNeeds;
 use super::records::LockedRecords;
-use super::room::FirstRoom;
+use super::room::RoomFromLayers;
 use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
@@ -46,7 +46,7 @@ pub(super) struct Session<'e> {
     intent: Option<Intent>,
     /// It finishes the intents of killed runs, and writes none of its own: that would be obeyed for a week more.
     pub(super) has_older_intents: bool,
-    pub(super) first_room: FirstRoom,
+    pub(super) room_from_layers: RoomFromLayers,
     /// Of the temporary directory, known before it is created.
     pub(super) number: String,
     pub(super) outside: OutsideNeeds,
@@ -90,7 +90,7 @@ impl<'e> Session<'e> {
             evidence,
             intent: None,
             has_older_intents: false,
-            first_room: FirstRoom::default(),
+            room_from_layers: RoomFromLayers::default(),
             number,
             outside,
         }))
