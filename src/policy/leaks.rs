@@ -17,7 +17,7 @@ use crate::policy::input::FullFilesystem;
 
 /// The request.
 #[derive(Clone, Debug, Default)]
-pub struct Wish {
+pub struct LeakRequest {
     /// Classes to look at; none means all.
     pub classes: Vec<LeakClass>,
     /// Minimum age.
@@ -26,7 +26,7 @@ pub struct Wish {
     pub repair: Vec<LeakClass>,
 }
 
-impl Wish {
+impl LeakRequest {
     fn lists(&self, class: LeakClass) -> bool {
         self.classes.is_empty() || self.classes.contains(&class) || self.repair.contains(&class)
     }
@@ -38,16 +38,16 @@ pub enum Decision {
     /// It is deleted.
     Delete(Recipe),
     Repair,
-    Stay(Stay),
+    Stay(KeepReason),
 }
 
 /// Why a leak stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stay {
+pub enum KeepReason {
     /// Its verdict: it may be work in progress, or a person has to look.
     Verdict,
     /// It could be repaired, but that was not requested.
-    NotAsked,
+    NotRequested,
     /// We have no repair for it.
     ByHand,
     /// It is this old, or its age is unknown.
@@ -143,16 +143,16 @@ impl LeakPlan {
 pub fn plan(
     inventory: &Inventory,
     refs: &Refs,
-    wish: &Wish,
+    request: &LeakRequest,
     now: Timestamp,
     closed: &dyn Fn(StoreIx) -> Option<String>,
 ) -> LeakPlan {
     let leaks = (0..inventory.leaks.len()).map(LeakIx::from);
-    let listed = leaks.filter(|at| wish.lists(inventory[*at].class));
+    let listed = leaks.filter(|at| request.lists(inventory[*at].class));
     let mut entries: Vec<LeakDecision> = listed
         .map(|at| LeakDecision {
             leak: at,
-            decision: decide(inventory, &inventory[at], wish, now, closed),
+            decision: decide(inventory, &inventory[at], request, now, closed),
             gain: Size::default(),
         })
         .collect();
@@ -181,32 +181,32 @@ pub fn plan(
 fn decide(
     inventory: &Inventory,
     leak: &Leak,
-    wish: &Wish,
+    request: &LeakRequest,
     now: Timestamp,
     closed: &dyn Fn(StoreIx) -> Option<String>,
 ) -> Decision {
     let recipe = leak.class.recipe();
     match (leak.verdict, recipe) {
-        (Verdict::Keep | Verdict::Report, _) => return Decision::Stay(Stay::Verdict),
-        (_, None) => return Decision::Stay(Stay::ByHand),
+        (Verdict::Keep | Verdict::Report, _) => return Decision::Stay(KeepReason::Verdict),
+        (_, None) => return Decision::Stay(KeepReason::ByHand),
         _ => {}
     }
     if inventory[leak.store].kind == StoreKind::Containerd {
-        return Decision::Stay(Stay::ByHand);
+        return Decision::Stay(KeepReason::ByHand);
     }
     let repairs = recipe == Some(Recipe::RepairLink);
-    if repairs && !wish.repair.contains(&leak.class) {
-        return Decision::Stay(Stay::NotAsked);
+    if repairs && !request.repair.contains(&leak.class) {
+        return Decision::Stay(KeepReason::NotRequested);
     }
     if let Some(why) = closed(leak.store) {
-        return Decision::Stay(Stay::Store(why));
+        return Decision::Stay(KeepReason::Store(why));
     }
     // A clock that was set back makes nothing old.
     let age = leak.since.map(|since| now.duration_since(since).max(SignedDuration::ZERO));
     match recipe {
         Some(_) if repairs => Decision::Repair,
-        Some(recipe) if is_old_enough(age, wish.min_age) => Decision::Delete(recipe),
-        _ => Decision::Stay(Stay::Young(age)),
+        Some(recipe) if is_old_enough(age, request.min_age) => Decision::Delete(recipe),
+        _ => Decision::Stay(KeepReason::Young(age)),
     }
 }
 
@@ -229,7 +229,7 @@ fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDecision]) {
             let elsewhere = || held.iter().find_map(|node| refs.use_of(inventory, *node));
             let user = user.map(|root| name_of(inventory, root));
             if let Some(user) = user.or_else(|| elsewhere().map(|user| user.by.clone())) {
-                entry.decision = Decision::Stay(Stay::Needed(user));
+                entry.decision = Decision::Stay(KeepReason::Needed(user));
                 spared = true;
             }
         }
@@ -255,28 +255,28 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
 
 /// Why it stays, and what to do about it: a clause for people.
 #[must_use]
-pub fn reason(leak: &Leak, stay: &Stay, min_age: SignedDuration) -> String {
+pub fn reason(leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String {
     match stay {
-        Stay::Verdict | Stay::ByHand => leak.class.by_hand().to_owned(),
-        Stay::NotAsked => format!("--repair {} fixes it", leak.class),
-        Stay::Young(Some(age)) => {
+        KeepReason::Verdict | KeepReason::ByHand => leak.class.by_hand().to_owned(),
+        KeepReason::NotRequested => format!("--repair {} fixes it", leak.class),
+        KeepReason::Young(Some(age)) => {
             format!("too young ({}, minimum {})", span(*age), span(min_age))
         }
-        Stay::Young(None) => "its age is unknown".to_owned(),
-        Stay::Needed(user) => format!("{user} needs it"),
-        Stay::Store(why) => why.clone(),
+        KeepReason::Young(None) => "its age is unknown".to_owned(),
+        KeepReason::Needed(user) => format!("{user} needs it"),
+        KeepReason::Store(why) => why.clone(),
     }
 }
 
 /// Whether a person can do something about a leak that stays.
 #[must_use]
-pub fn is_for_a_person(leak: &Leak, stay: &Stay) -> bool {
+pub fn is_for_a_person(leak: &Leak, stay: &KeepReason) -> bool {
     match stay {
-        Stay::Verdict | Stay::ByHand => {
+        KeepReason::Verdict | KeepReason::ByHand => {
             leak.verdict != Verdict::Keep && !leak.class.is_collected_by_containerd()
         }
-        Stay::NotAsked | Stay::Store(_) => true,
-        Stay::Young(_) | Stay::Needed(_) => false,
+        KeepReason::NotRequested | KeepReason::Store(_) => true,
+        KeepReason::Young(_) | KeepReason::Needed(_) => false,
     }
 }
 

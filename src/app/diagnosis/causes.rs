@@ -12,7 +12,7 @@ use crate::model::{
     Consistency, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, PinReason, StoreKind,
     Verdict,
 };
-use crate::policy::leaks::{self, Decision, LeakPlan, Stay};
+use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 
@@ -278,7 +278,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             (Verdict::Reclaim, None) => {
                 (Action::Layersweep, format!("`layersweep sweep --delete --class {class}` removes it"))
             }
-            (Verdict::Reclaim, Some(Stay::Young(_))) => {
+            (Verdict::Reclaim, Some(KeepReason::Young(_))) => {
                 let min_age = span(context.min_age);
                 let remedy = format!(
                     "`layersweep sweep --delete --class {class}` removes it once it is {min_age} old"

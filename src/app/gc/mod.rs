@@ -34,7 +34,7 @@ use crate::model::space::Measured;
 use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, kubelet_policy};
 use crate::policy::kubelet::{CollectorReport, KubeletPolicy};
-use crate::policy::leaks::{LeakPlan, Wish};
+use crate::policy::leaks::{LeakPlan, LeakRequest};
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
@@ -310,8 +310,8 @@ impl<'a> Gc<'a> {
         if plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak) {
             return Vec::new();
         }
-        let wish = Wish { min_age: self.asked.config.leaks.min_age, ..Wish::default() };
-        store_editing::plan_leaks(scan, &wish, editors).gains(&scan.inventory)
+        let leak_request = LeakRequest { min_age: self.asked.config.leaks.min_age, ..LeakRequest::default() };
+        store_editing::plan_leaks(scan, &leak_request, editors).gains(&scan.inventory)
     }
 
     fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {

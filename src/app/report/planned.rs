@@ -15,7 +15,7 @@ use crate::model::plan::{PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, StoreIx};
-use crate::policy::leaks::{self, Wish};
+use crate::policy::leaks::{self, LeakRequest};
 use crate::stores::Scan;
 
 /// Both plans.
@@ -47,8 +47,8 @@ pub(super) fn plans(
             false => editors.store(store).err().map(str::to_owned),
         }
     };
-    let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
-    let leaks = leaks::plan(&scan.inventory, &scan.refs, &wish, scan.taken_at, &closed);
+    let leak_request = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
+    let leaks = leaks::plan(&scan.inventory, &scan.refs, &leak_request, scan.taken_at, &closed);
     Ok(Plans { images, leaks, blind: scanned.state.is_unreadable, command: command(request, scan) })
 }
 

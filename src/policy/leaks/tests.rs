@@ -45,48 +45,52 @@ fn leak(class: &'static str, verdict: Verdict, hours: Option<i64>, holds: &[usiz
     }
 }
 
-fn wish(hours: i64) -> Wish {
-    Wish { min_age: SignedDuration::from_hours(hours), ..Wish::default() }
+fn request(hours: i64) -> LeakRequest {
+    LeakRequest { min_age: SignedDuration::from_hours(hours), ..LeakRequest::default() }
 }
 
-fn planned(inventory: &Inventory, wish: &Wish) -> LeakPlan {
-    plan(inventory, &Refs::new(inventory), wish, now(), &|_| None)
+fn planned(inventory: &Inventory, request: &LeakRequest) -> LeakPlan {
+    plan(inventory, &Refs::new(inventory), request, now(), &|_| None)
 }
 
-fn decision_of(leak: Leak, wish: &Wish) -> Decision {
+fn decision_of(leak: Leak, request: &LeakRequest) -> Decision {
     let inventory = inventory(&[(1, &[]), (1, &[])], vec![leak]);
-    planned(&inventory, wish).entries.remove(0).decision
+    planned(&inventory, request).entries.remove(0).decision
 }
 
 #[test]
 fn table_of_fates() {
     use Verdict::{Keep, Reclaim, Repair, Report};
     let orphan = Recipe::Orphan(Orphan::LayerDirectory);
-    let repair = Wish { repair: vec![LeakClass::MissingL], ..wish(24) };
+    let repair = LeakRequest { repair: vec![LeakClass::MissingL], ..request(24) };
     let cases = [
-        (leak("orphan-dir", Reclaim, Some(25), &[0]), wish(24), Decision::Delete(orphan)),
-        (leak("orphan-dir", Reclaim, Some(24), &[0]), wish(24), Decision::Delete(orphan)),
+        (leak("orphan-dir", Reclaim, Some(25), &[0]), request(24), Decision::Delete(orphan)),
+        (leak("orphan-dir", Reclaim, Some(24), &[0]), request(24), Decision::Delete(orphan)),
         (
             leak("orphan-dir", Reclaim, Some(23), &[0]),
-            wish(24),
-            Decision::Stay(Stay::Young(Some(SignedDuration::from_hours(23)))),
+            request(24),
+            Decision::Stay(KeepReason::Young(Some(SignedDuration::from_hours(23)))),
         ),
-        (leak("orphan-dir", Reclaim, None, &[0]), wish(24), Decision::Stay(Stay::Young(None))),
-        (leak("orphan-dir", Reclaim, None, &[0]), wish(0), Decision::Delete(orphan)),
+        (leak("orphan-dir", Reclaim, None, &[0]), request(24), Decision::Stay(KeepReason::Young(None))),
+        (leak("orphan-dir", Reclaim, None, &[0]), request(0), Decision::Delete(orphan)),
         // A clock that was set back.
-        (leak("orphan-dir", Reclaim, Some(-1), &[0]), wish(0), Decision::Delete(orphan)),
-        (leak("orphan-dir", Keep, Some(25), &[0]), wish(0), Decision::Stay(Stay::Verdict)),
-        (leak("orphan-dir", Report, Some(25), &[0]), wish(0), Decision::Stay(Stay::Verdict)),
-        (leak("unref-old", Reclaim, Some(25), &[0]), wish(0), Decision::Delete(Recipe::UnreferencedLayer)),
-        (leak("missing-l", Repair, Some(1), &[]), wish(24), Decision::Stay(Stay::NotAsked)),
+        (leak("orphan-dir", Reclaim, Some(-1), &[0]), request(0), Decision::Delete(orphan)),
+        (leak("orphan-dir", Keep, Some(25), &[0]), request(0), Decision::Stay(KeepReason::Verdict)),
+        (leak("orphan-dir", Report, Some(25), &[0]), request(0), Decision::Stay(KeepReason::Verdict)),
+        (leak("unref-old", Reclaim, Some(25), &[0]), request(0), Decision::Delete(Recipe::UnreferencedLayer)),
+        (leak("missing-l", Repair, Some(1), &[]), request(24), Decision::Stay(KeepReason::NotRequested)),
         (leak("missing-l", Repair, Some(1), &[]), repair.clone(), Decision::Repair),
-        (leak("empty-linkfile", Repair, Some(1), &[]), repair, Decision::Stay(Stay::NotAsked)),
-        (leak("image-data-missing", Repair, Some(99), &[]), wish(0), Decision::Stay(Stay::ByHand)),
-        (leak("graphroot-tmp", Reclaim, Some(99), &[0]), wish(24), Decision::Delete(Recipe::TemporaryFiles)),
+        (leak("empty-linkfile", Repair, Some(1), &[]), repair, Decision::Stay(KeepReason::NotRequested)),
+        (leak("image-data-missing", Repair, Some(99), &[]), request(0), Decision::Stay(KeepReason::ByHand)),
+        (
+            leak("graphroot-tmp", Reclaim, Some(99), &[0]),
+            request(24),
+            Decision::Delete(Recipe::TemporaryFiles),
+        ),
     ];
-    for (leak, wish, expected) in cases {
-        let shown = format!("{leak:?} {wish:?}");
-        assert_eq!(decision_of(leak, &wish), expected, "{shown}");
+    for (leak, request, expected) in cases {
+        let shown = format!("{leak:?} {request:?}");
+        assert_eq!(decision_of(leak, &request), expected, "{shown}");
     }
 }
 
@@ -95,12 +99,12 @@ fn nothing_of_a_closed_store_or_of_containerd_goes() {
     let mut all = inventory(&[(1, &[])], vec![leak("orphan-dir", Verdict::Reclaim, Some(99), &[0])]);
     let refs = Refs::new(&all);
     let plan_of = |all: &Inventory, closed: &dyn Fn(StoreIx) -> Option<String>| {
-        plan(all, &refs, &wish(0), now(), closed).entries.remove(0).decision
+        plan(all, &refs, &request(0), now(), closed).entries.remove(0).decision
     };
     let closed = |_: StoreIx| Some("an additional store".to_owned());
-    assert_eq!(plan_of(&all, &closed), Decision::Stay(Stay::Store("an additional store".into())));
+    assert_eq!(plan_of(&all, &closed), Decision::Stay(KeepReason::Store("an additional store".into())));
     all.stores[0].kind = StoreKind::Containerd;
-    assert_eq!(plan_of(&all, &|_| None), Decision::Stay(Stay::ByHand));
+    assert_eq!(plan_of(&all, &|_| None), Decision::Stay(KeepReason::ByHand));
 }
 
 /// A chain of three layers that nothing uses, and an orphan: the orphan first, since it goes on
@@ -115,7 +119,7 @@ fn the_order_is_in_place_first_and_then_from_the_top() {
         leak("tmp-json", Verdict::Reclaim, Some(99), &[4]),
     ];
     let all = inventory(&[(100, &[]), (10, &[0]), (1, &[1]), (7, &[]), (9, &[])], leaks);
-    let plan = planned(&all, &wish(24));
+    let plan = planned(&all, &request(24));
     assert_eq!(plan.order, [4, 3, 1, 2, 0]);
     let gains: Vec<_> = plan.turns().map(|entry| entry.gain.frees_bytes).collect();
     assert_eq!(gains, [9, 7, 1, 10, 100], "each at its turn");
@@ -139,7 +143,7 @@ fn room_is_made_where_it_is_missing() {
             to_free: BytesAndInodes { bytes: *bytes, inodes: 1 },
         });
         let full: Vec<_> = full.collect();
-        planned(&all, &wish(24)).to_make_room(&all, &full).order
+        planned(&all, &request(24)).to_make_room(&all, &full).order
     };
     assert_eq!(chosen(&[(0, 50)]), [1]);
     assert_eq!(chosen(&[(0, 95)]), [1, 2]);
@@ -156,10 +160,10 @@ fn what_stays_keeps_what_it_lies_on() {
         leak("unref-old", Verdict::Reclaim, Some(47), &[2]),
     ];
     let mut all = inventory(&[(100, &[]), (10, &[0]), (1, &[1])], leaks);
-    let plan = planned(&all, &wish(48));
+    let plan = planned(&all, &request(48));
     assert!(plan.order.is_empty(), "{plan:?}");
-    assert!(matches!(plan.entries[0].decision, Decision::Stay(Stay::Needed(_))));
-    let one_class = Wish { classes: vec![LeakClass::UnrefOld], ..wish(24) };
+    assert!(matches!(plan.entries[0].decision, Decision::Stay(KeepReason::Needed(_))));
+    let one_class = LeakRequest { classes: vec![LeakClass::UnrefOld], ..request(24) };
     assert_eq!(planned(&all, &one_class).order.len(), 3);
     // An image that came to use the chain keeps all of it.
     all.images.push(Image {
@@ -177,7 +181,7 @@ fn what_stays_keeps_what_it_lies_on() {
         holds: vec![2.into()],
     });
     let plan = planned(&all, &one_class);
-    assert_eq!(plan.entries[2].decision, Decision::Stay(Stay::Needed("image a:1".into())));
+    assert_eq!(plan.entries[2].decision, Decision::Stay(KeepReason::Needed("image a:1".into())));
     assert!(plan.order.is_empty());
 }
 
@@ -191,8 +195,8 @@ fn only_the_classes_asked_for_are_listed() {
     ];
     let all = inventory(&[(1, &[])], leaks);
     let classes = |classes: &[LeakClass], repair: &[LeakClass]| {
-        let wish = Wish { classes: classes.to_vec(), repair: repair.to_vec(), ..wish(24) };
-        planned(&all, &wish).entries.iter().map(|entry| entry.leak.get()).collect::<Vec<_>>()
+        let request = LeakRequest { classes: classes.to_vec(), repair: repair.to_vec(), ..request(24) };
+        planned(&all, &request).entries.iter().map(|entry| entry.leak.get()).collect::<Vec<_>>()
     };
     assert_eq!(classes(&[], &[]), [0, 1, 2]);
     assert_eq!(classes(&[DupL], &[]), [1]);
@@ -223,12 +227,12 @@ fn commands_for_a_person_are_whole_and_safe_to_paste() {
 #[test]
 fn what_is_too_young_or_in_use_is_no_task() {
     let is_task = |class, verdict, stay| is_for_a_person(&leak(class, verdict, None, &[]), &stay);
-    assert!(is_task("lease-without-expiry", Verdict::Report, Stay::Verdict));
-    assert!(is_task("parent-missing", Verdict::Repair, Stay::ByHand));
-    assert!(is_task("missing-l", Verdict::Repair, Stay::NotAsked));
-    assert!(is_task("orphan-dir", Verdict::Reclaim, Stay::Store("it belongs to another user".into())));
-    assert!(!is_task("orphan-dir", Verdict::Reclaim, Stay::Young(None)));
-    assert!(!is_task("orphan-dir", Verdict::Reclaim, Stay::Needed("image a".into())));
-    assert!(!is_task("staging-live", Verdict::Keep, Stay::Verdict));
-    assert!(!is_task("orphan-blob", Verdict::Report, Stay::Verdict), "containerd collects it");
+    assert!(is_task("lease-without-expiry", Verdict::Report, KeepReason::Verdict));
+    assert!(is_task("parent-missing", Verdict::Repair, KeepReason::ByHand));
+    assert!(is_task("missing-l", Verdict::Repair, KeepReason::NotRequested));
+    assert!(is_task("orphan-dir", Verdict::Reclaim, KeepReason::Store("it belongs to another user".into())));
+    assert!(!is_task("orphan-dir", Verdict::Reclaim, KeepReason::Young(None)));
+    assert!(!is_task("orphan-dir", Verdict::Reclaim, KeepReason::Needed("image a".into())));
+    assert!(!is_task("staging-live", Verdict::Keep, KeepReason::Verdict));
+    assert!(!is_task("orphan-blob", Verdict::Report, KeepReason::Verdict), "containerd collects it");
 }

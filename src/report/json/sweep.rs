@@ -10,7 +10,7 @@ use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
 use crate::model::{Finding, LeakClass};
-use crate::policy::leaks::{Decision, Stay, Wish, command, is_for_a_person, reason};
+use crate::policy::leaks::{Decision, KeepReason, LeakRequest, command, is_for_a_person, reason};
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
@@ -141,9 +141,9 @@ pub struct SpareDoc {
 
 /// Builds the document.
 pub fn sweep(facts: &SweepResult) -> SweepDoc {
-    let SweepResult { wish, plan, .. } = facts;
+    let SweepResult { leak_request, plan, .. } = facts;
     let scan = facts.scan();
-    let acts = facts.delete || !wish.repair.is_empty();
+    let acts = facts.delete || !leak_request.repair.is_empty();
     let mut document = SweepDoc {
         complete: scan.is_complete(),
         run_id: facts.run_id.clone(),
@@ -152,7 +152,7 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
         leaks: (0..plan.entries.len()).map(|at| finding(facts, at)).collect(),
         predicted_bytes: plan.predicted_bytes(),
         warnings: scan.inventory.findings.clone(),
-        ..asked(wish, facts.delete, scan.taken_at)
+        ..asked(leak_request, facts.delete, scan.taken_at)
     };
     match &facts.outcome {
         Some(outcome) => add_outcome(&mut document, facts, outcome),
@@ -191,26 +191,32 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) 
 }
 
 /// A run that was refused before it began.
-pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at: Timestamp) -> SweepDoc {
+pub fn sweep_refused(
+    run_id: &str,
+    leak_request: &LeakRequest,
+    delete: bool,
+    message: &str,
+    at: Timestamp,
+) -> SweepDoc {
     SweepDoc {
         run_id: Some(run_id.to_owned()),
         errors: vec![Problem::new(None, Phase::Begin, message)],
         outcome: OutcomeKind::Refused,
-        ..asked(wish, delete, at)
+        ..asked(leak_request, delete, at)
     }
 }
 
 /// What was asked for, and nothing found or done yet.
-fn asked(wish: &Wish, delete: bool, at: Timestamp) -> SweepDoc {
+fn asked(leak_request: &LeakRequest, delete: bool, at: Timestamp) -> SweepDoc {
     SweepDoc {
         header: Header::new("sweep", at),
         complete: false,
         run_id: None,
         dry_run: false,
         delete,
-        repair: wish.repair.clone(),
-        classes: wish.classes.clone(),
-        min_age_seconds: u64::try_from(wish.min_age.as_secs()).unwrap_or(0),
+        repair: leak_request.repair.clone(),
+        classes: leak_request.classes.clone(),
+        min_age_seconds: u64::try_from(leak_request.min_age.as_secs()).unwrap_or(0),
         resumed: 0,
         leaks: Vec::new(),
         predicted_bytes: 0,
@@ -234,8 +240,10 @@ fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
     let (action, remedy) = match &entry.decision {
         Decision::Delete(_) => ("delete", String::new()),
         Decision::Repair => ("repair", String::new()),
-        Decision::Stay(stay @ Stay::NotAsked) => ("repair", reason(leak, stay, facts.wish.min_age)),
-        Decision::Stay(stay) => ("none", reason(leak, stay, facts.wish.min_age)),
+        Decision::Stay(stay @ KeepReason::NotRequested) => {
+            ("repair", reason(leak, stay, facts.leak_request.min_age))
+        }
+        Decision::Stay(stay) => ("none", reason(leak, stay, facts.leak_request.min_age)),
     };
     let stay = match &entry.decision {
         Decision::Stay(stay) => Some(stay),

@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::model::LeakClass;
-    use crate::policy::leaks::Wish;
+    use crate::policy::leaks::LeakRequest;
     use crate::report::json::{LeakDoc, sweep_refused};
 
     fn finding(class: LeakClass, id: &str, remedy: &str, command: Option<&str>) -> SweepLeakDoc {
@@ -265,7 +265,7 @@ orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim
 
     #[test]
     fn what_a_person_has_to_do_is_whole_on_80_columns() {
-        let mut document = sweep_refused("r", &Wish::default(), false, "", Timestamp::UNIX_EPOCH);
+        let mut document = sweep_refused("r", &LeakRequest::default(), false, "", Timestamp::UNIX_EPOCH);
         (document.outcome, document.errors) = (OutcomeKind::Reported, Vec::new());
         let command = "ctr -n k8s.io leases rm stuck-noexpiry";
         document.leaks = vec![
