@@ -59,7 +59,7 @@ pub(super) enum Proof {
     AlreadyGone,
     /// A rule keeps it now.
     Kept(Ruling),
-    MayGo,
+    MayDelete,
 }
 
 /// Proves and removes one kind of thing.
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         let before = self.rooms(&step, &byproduct, handler);
         let mut gauged = Gauged { before, moved_bytes: 0, byproduct };
         match handler.prove(&mut step, pins) {
-            Ok(Proof::MayGo) => {}
+            Ok(Proof::MayDelete) => {}
             Ok(Proof::Kept(ruling)) => {
                 self.observer.spared(&step);
                 return StepOutcome::Kept(ruling);

@@ -132,7 +132,7 @@ impl Handler for Images<'_> {
     fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError> {
         if let Some(at) = self.went_along(step) {
             self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
-            return Ok(Proof::MayGo);
+            return Ok(Proof::MayDelete);
         }
         let ids = std::iter::once(&step.target).chain(&step.along).map(|target| target.id.as_str());
         let labels = self.proof_context.request.labels.only(ids);
@@ -160,7 +160,7 @@ impl Handler for Images<'_> {
         }
         step.target.names.clone_from(&image.names);
         self.fresh = Some(Fresh { scan: fresh, at, along, is_removed: false, is_gone: false });
-        Ok(Proof::MayGo)
+        Ok(Proof::MayDelete)
     }
 
     fn remove(&mut self, _: &Step) -> RemovalAnswer {

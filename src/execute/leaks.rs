@@ -33,7 +33,7 @@ struct Leaks<'a> {
 impl Handler for Leaks<'_> {
     /// The proof is the editor's, under the locks.
     fn prove(&mut self, _: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
-        Ok(Proof::MayGo)
+        Ok(Proof::MayDelete)
     }
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {

@@ -149,7 +149,7 @@ impl Gauge {
         patience: SettlePatience,
     ) -> io::Result<Settled> {
         let began = Instant::now();
-        let mut watch = Watch::new(predicted_bytes, patience);
+        let mut watch = SettleWatch::new(predicted_bytes, patience);
         // An earlier one that hangs is not waited for.
         let hangs = self.is_synchronising();
         let mut most = i64::MIN;
@@ -263,7 +263,7 @@ enum WatchStep {
 
 /// Decides whether to keep waiting. Pure: time and freed bytes are arguments.
 #[derive(Debug)]
-struct Watch {
+struct SettleWatch {
     enough: i64,
     patience: SettlePatience,
     /// The highest number, and since when it is that (noise apart).
@@ -281,7 +281,7 @@ struct Watch {
     last_call: bool,
 }
 
-impl Watch {
+impl SettleWatch {
     const FIRST_PAUSE: Duration = Duration::from_millis(5);
     const LONGEST_PAUSE: Duration = Duration::from_millis(100);
     /// What comes without, has mostly come by then (XFS: 2 ms).
@@ -363,7 +363,7 @@ mod tests {
             still: Duration::from_secs(2),
             between_syncs: Duration::from_secs(1),
         };
-        let mut watch = Watch::new(predicted.unsigned_abs(), patience);
+        let mut watch = SettleWatch::new(predicted.unsigned_abs(), patience);
         for (at, (milliseconds, freed)) in seen.iter().enumerate() {
             loop {
                 match watch.see(Duration::from_millis(*milliseconds), *freed, false) {
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_stay_short() {
-        let mut watch = Watch::new(1 << 30, SettlePatience::default());
+        let mut watch = SettleWatch::new(1 << 30, SettlePatience::default());
         let mut pauses = Vec::new();
         for at in 0..12 {
             match watch.see(Duration::from_millis(at), 0, false) {
@@ -433,13 +433,13 @@ mod tests {
             }
         }
         assert!(pauses.is_sorted());
-        assert_eq!(pauses.last(), Some(&Watch::LONGEST_PAUSE));
+        assert_eq!(pauses.last(), Some(&SettleWatch::LONGEST_PAUSE));
     }
 
     /// When it is synchronised (milliseconds), and how it ends; `freed` is told the time and how
     /// often it was synchronised before.
     fn synchronised(predicted: i64, freed: impl Fn(u64, usize) -> i64) -> (Vec<u64>, SettleEnd, u64) {
-        let mut watch = Watch::new(predicted.unsigned_abs(), SettlePatience::default());
+        let mut watch = SettleWatch::new(predicted.unsigned_abs(), SettlePatience::default());
         let (mut now, mut at) = (Duration::ZERO, Vec::new());
         loop {
             let milliseconds = u64::try_from(now.as_millis()).unwrap();
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn nothing_is_still_while_it_is_synchronised() {
-        let mut watch = Watch::new(MIB.unsigned_abs(), SettlePatience::default());
+        let mut watch = SettleWatch::new(MIB.unsigned_abs(), SettlePatience::default());
         let mut see = |milliseconds, busy| watch.see(Duration::from_millis(milliseconds), 0, busy);
         assert!(matches!(see(0, false), WatchStep::Wait(_)));
         assert_eq!(see(20, false), WatchStep::Synchronise);

@@ -109,12 +109,12 @@ impl Handler for Names<'_> {
         let looked =
             proof::look_at(&step.target, &LabelsOf::Nobody, &self.proof_context, pins, self.remover)?;
         // Where it is gone, whoever asked for it is told.
-        let Some(FreshImage { scan, at, facts, .. }) = looked else { return Ok(Proof::MayGo) };
+        let Some(FreshImage { scan, at, facts, .. }) = looked else { return Ok(Proof::MayDelete) };
         if let Some(ruling) = judge(&scan, &facts, self.proof_context.policy, at, &step.target.names) {
             return Ok(Proof::Kept(ruling));
         }
         self.fresh = Some((scan, at));
-        Ok(Proof::MayGo)
+        Ok(Proof::MayDelete)
     }
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {

@@ -291,24 +291,24 @@ impl SummaryStore {
 
 names! {
     /// How something changed.
-    Turn {
+    ChangeKind {
         /// It is only in the later summary.
-        Came = "came",
+        Added = "came",
         /// It is only in the earlier summary.
-        Went = "went",
+        Removed = "went",
         /// It holds more.
-        Grew = "grew",
+        Grown = "grew",
         /// It holds less.
-        Shrank = "shrank",
+        Shrunk = "shrank",
         /// It holds as much, but something else about it changed: a name, who shares it.
-        Altered = "altered",
+        Changed = "altered",
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub key: Key,
-    pub turn: Turn,
+    pub kind: ChangeKind,
     /// In the earlier summary; default if it was missing there.
     pub before: Option<SummaryEntry>,
     /// In the later one.
@@ -330,15 +330,15 @@ pub fn compare(before: &ScanSummary, after: &ScanSummary) -> Vec<Change> {
     let keys: BTreeSet<&Key> = before.entries.keys().chain(after.entries.keys()).collect();
     let change = |key: &Key| {
         let (old, new) = (before.entries.get(key), after.entries.get(key));
-        let turn = match (old, new) {
+        let kind = match (old, new) {
             (Some(old), Some(new)) if old == new => return None,
-            (Some(old), Some(new)) if old.bytes < new.bytes => Turn::Grew,
-            (Some(old), Some(new)) if old.bytes > new.bytes => Turn::Shrank,
-            (Some(_), Some(_)) => Turn::Altered,
-            (None, _) => Turn::Came,
-            (_, None) => Turn::Went,
+            (Some(old), Some(new)) if old.bytes < new.bytes => ChangeKind::Grown,
+            (Some(old), Some(new)) if old.bytes > new.bytes => ChangeKind::Shrunk,
+            (Some(_), Some(_)) => ChangeKind::Changed,
+            (None, _) => ChangeKind::Added,
+            (_, None) => ChangeKind::Removed,
         };
-        Some(Change { key: key.clone(), turn, before: old.cloned(), after: new.cloned() })
+        Some(Change { key: key.clone(), kind, before: old.cloned(), after: new.cloned() })
     };
     keys.into_iter().filter_map(change).collect()
 }
@@ -418,11 +418,11 @@ mod tests {
     fn how_things_change() {
         let entry = |bytes, name: &str| SummaryEntry { bytes, extra: 0, name: name.into() };
         for (old, new, expected) in [
-            (None, Some(entry(1, "a")), Some(Turn::Came)),
-            (Some(entry(1, "a")), None, Some(Turn::Went)),
-            (Some(entry(1, "a")), Some(entry(2, "a")), Some(Turn::Grew)),
-            (Some(entry(2, "a")), Some(entry(1, "b")), Some(Turn::Shrank)),
-            (Some(entry(1, "a")), Some(entry(1, "b")), Some(Turn::Altered)),
+            (None, Some(entry(1, "a")), Some(ChangeKind::Added)),
+            (Some(entry(1, "a")), None, Some(ChangeKind::Removed)),
+            (Some(entry(1, "a")), Some(entry(2, "a")), Some(ChangeKind::Grown)),
+            (Some(entry(2, "a")), Some(entry(1, "b")), Some(ChangeKind::Shrunk)),
+            (Some(entry(1, "a")), Some(entry(1, "b")), Some(ChangeKind::Changed)),
             (Some(entry(1, "a")), Some(entry(1, "a")), None),
         ] {
             let summary = |entry: Option<SummaryEntry>| ScanSummary {
@@ -430,7 +430,7 @@ mod tests {
                 entries: entry.into_iter().map(|entry| (key(9), entry)).collect(),
             };
             let changes = compare(&summary(old), &summary(new));
-            assert_eq!(changes.first().map(|change| change.turn), expected);
+            assert_eq!(changes.first().map(|change| change.kind), expected);
         }
         assert_eq!(difference(0, u64::MAX), i64::MAX);
         assert_eq!(difference(u64::MAX, 0), i64::MIN);

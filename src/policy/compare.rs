@@ -96,7 +96,8 @@ pub fn compare(
     let filesystem = listing.filesystem_in(input.inventory)?;
     let space = measured.get(filesystem.get())?.clone().ok()?;
     let listed = ListedNode::new(input.inventory, input.refs, listing, measured.to_vec());
-    let node = Pretended { input, filesystem, space, listed, deleted: Vec::new(), still_there: Vec::new() };
+    let node =
+        SimulatedRuntime { input, filesystem, space, listed, deleted: Vec::new(), still_there: Vec::new() };
     let plan = plan(input, Task::Policy, measured);
     let low = |space: &Space| kubelet_policy.is_at_low(space);
     Some(Comparison {
@@ -108,7 +109,7 @@ pub fn compare(
 }
 
 fn predict_kubelet(
-    mut node: Pretended<'_>,
+    mut node: SimulatedRuntime<'_>,
     policy: kubelet::KubeletPolicy,
     low: impl Fn(&Space) -> bool,
 ) -> Prediction {
@@ -188,7 +189,7 @@ fn prediction(runs: Vec<PredictedRun>, after: &Space, low: impl Fn(&Space) -> bo
 }
 
 /// The node as the kubelet sees it.
-struct Pretended<'a> {
+struct SimulatedRuntime<'a> {
     input: Input<'a>,
     filesystem: FilesystemIx,
     /// What the image filesystem will say.
@@ -200,7 +201,7 @@ struct Pretended<'a> {
     still_there: Vec<ImageIx>,
 }
 
-impl<'a> Pretended<'a> {
+impl<'a> SimulatedRuntime<'a> {
     fn ids(&self, images: &[ImageIx]) -> Vec<String> {
         images.iter().map(|at| self.input.inventory[*at].id.to_string()).collect()
     }
@@ -215,7 +216,7 @@ impl<'a> Pretended<'a> {
     }
 }
 
-impl Runtime for Pretended<'_> {
+impl Runtime for SimulatedRuntime<'_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
         Ok(self.listed.images.iter().map(|(image, _)| image.clone()).collect())
     }

@@ -104,9 +104,9 @@ impl LeakPlan {
             let freed_here = freed_on(gain.filesystem, &freed);
             let is_short =
                 |one: &FullFilesystem| one.filesystem == gain.filesystem && !freed_here.covers(one.to_free);
-            let goes = recipe.needs_no_room() && full.iter().any(is_short);
-            freed.extend(goes.then_some(gain));
-            goes
+            let is_deleted = recipe.needs_no_room() && full.iter().any(is_short);
+            freed.extend(is_deleted.then_some(gain));
+            is_deleted
         });
         self
     }

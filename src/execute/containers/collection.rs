@@ -117,7 +117,7 @@ impl ContainerListing {
             let names = self.names.get(&id).cloned().into_iter().collect();
             Target { kind, store: None, id, names, leak: None }
         };
-        plan.steps.extend(verdicts.goes.into_iter().map(|removal| {
+        plan.steps.extend(verdicts.to_delete.into_iter().map(|removal| {
             let action = if removal.stop_first { Action::StopAndDelete } else { Action::Delete };
             Step { action, ..Step::new(target(removal.id), removal.cause) }
         }));
@@ -145,15 +145,15 @@ pub(super) trait ContainerSource: Handler {
 pub(super) fn plan<S: ContainerSource>(
     source: &mut S,
     scope: Scope,
-    account: &mut Account<'_>,
+    predictions: &mut Predictions<'_>,
 ) -> Result<Plan, PreconditionError> {
     let seen = source.look()?;
     let mut plan = Plan::default();
     for stage in scope.stages() {
         let mut own = source.stage(stage, &seen, &plan.steps);
-        account.predict(&mut own.steps);
+        predictions.predict(&mut own.steps);
         for step in &own.steps {
-            account.remove(step);
+            predictions.remove(step);
         }
         add(&mut plan, own);
     }
@@ -167,7 +167,7 @@ pub(super) fn run<S: ContainerSource>(
     run: &mut Run<'_>,
     source: &mut S,
     scope: Scope,
-    account: &mut Account<'_>,
+    predictions: &mut Predictions<'_>,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
     for (at, stage) in scope.stages().enumerate() {
@@ -181,16 +181,16 @@ pub(super) fn run<S: ContainerSource>(
             }
         };
         let mut own = source.stage(stage, &seen, &[]);
-        account.predict(&mut own.steps);
+        predictions.predict(&mut own.steps);
         let steps = std::mem::take(&mut own.steps);
         add(&mut plan, own);
         for step in steps {
             // What stands in its way may have gone since.
-            let step = account.predicted_now(step);
+            let step = predictions.predicted_now(step);
             if run.carry_out(step, source, &mut plan) == StepOutcome::Removed
                 && let Some(step) = plan.steps.last()
             {
-                account.remove(step);
+                predictions.remove(step);
             }
         }
         if run.stopped.is_some() {
@@ -221,14 +221,14 @@ fn add(plan: &mut Plan, other: Plan) {
 }
 
 /// Predictions of one run, in the order of its deletions.
-pub(super) struct Account<'a> {
+pub(super) struct Predictions<'a> {
     inventory: &'a Inventory,
     live: Live<'a>,
     containers: HashMap<&'a str, ContainerIx>,
     store: Option<StoreId>,
 }
 
-impl<'a> Account<'a> {
+impl<'a> Predictions<'a> {
     /// `own` is the store that the containers are of.
     pub(super) fn open(scan: &'a Scan, own: Option<StoreIx>) -> Self {
         let inventory = &scan.inventory;

@@ -75,7 +75,7 @@ impl CriSource<'_> {
             Some(one) if is_containerd && one.state == ContainerState::Running => {
                 Ok(kept(Rule::Running, "the runtime reports it as exited, but its root filesystem is in use"))
             }
-            _ => Ok(Proof::MayGo),
+            _ => Ok(Proof::MayDelete),
         }
     }
 
@@ -105,7 +105,7 @@ impl CriSource<'_> {
                 Rule::HasContainers,
                 format!("its container {} is on the disk, but the runtime does not list it", one.name),
             ),
-            None => Proof::MayGo,
+            None => Proof::MayDelete,
         })
     }
 
@@ -209,7 +209,7 @@ fn kept(rule: Rule, detail: impl Into<String>) -> Proof {
 }
 
 fn spared(verdicts: &Verdicts, id: &str) -> Option<Proof> {
-    if verdicts.takes(id).is_some() {
+    if verdicts.deletes(id).is_some() {
         return None;
     }
     let stays = verdicts.kept.iter().find(|(kept, _)| kept == id);

@@ -108,13 +108,13 @@ impl Handler for DiskSource<'_> {
         let id = &step.target.id;
         let Plan { steps, kept, .. } = self.stage(step.target.kind, &seen, &[]);
         if steps.iter().any(|one| one.target.id == *id) {
-            return Ok(Proof::MayGo);
+            return Ok(Proof::MayDelete);
         }
         let Some(Kept { rule, detail, .. }) = kept.into_iter().find(|stays| stays.target.id == *id) else {
             return Ok(Proof::AlreadyGone);
         };
         if self.asked.is_by_floor(step) && rule == Rule::WithinLimits {
-            return Ok(Proof::MayGo);
+            return Ok(Proof::MayDelete);
         }
         Ok(Proof::Kept(Ruling::keeps(rule, detail)))
     }

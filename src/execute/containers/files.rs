@@ -179,7 +179,7 @@ impl CriSource<'_> {
             }
         };
         let ruling = ruling.or_else(|| mounted(&path).map(|why| Ruling::keeps(Rule::Mounted, why)));
-        Ok(ruling.map_or(Proof::MayGo, Proof::Kept))
+        Ok(ruling.map_or(Proof::MayDelete, Proof::Kept))
     }
 
     /// Removes a directory, a file or a link.

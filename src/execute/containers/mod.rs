@@ -20,7 +20,7 @@ use crate::execute::runtime_match::RuntimeStores;
 use crate::model::{Inventory, Plan, StoreIx};
 use crate::stores::Scan;
 
-use collection::Account;
+use collection::Predictions;
 pub use collection::{Backend, Collection, Scope};
 use direct::{DiskSource, own_store};
 use look::CriSource;
@@ -33,14 +33,18 @@ impl Collection<'_> {
     /// When the runtime cannot be asked, an owner is at work, or the disk cannot be read.
     pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
         let own = self.own_store(&scan.inventory);
-        let mut account = Account::open(scan, own);
+        let mut predictions = Predictions::open(scan, own);
         match self.backend {
             Backend::Cri(client, place) => {
-                collection::plan(&mut CriSource::new(self, client, place), self.scope, &mut account)
+                collection::plan(&mut CriSource::new(self, client, place), self.scope, &mut predictions)
             }
             Backend::Disk(editors, owners) => {
                 let own = own.map(|own| &scan.inventory[own]);
-                collection::plan(&mut DiskSource::new(self, editors, owners, own), self.scope, &mut account)
+                collection::plan(
+                    &mut DiskSource::new(self, editors, owners, own),
+                    self.scope,
+                    &mut predictions,
+                )
             }
         }
     }
@@ -51,15 +55,19 @@ impl Collection<'_> {
     /// As [`Self::plan`]: then nothing was deleted.
     pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
         let own = self.own_store(&scan.inventory);
-        let mut account = Account::open(scan, own);
+        let mut predictions = Predictions::open(scan, own);
         match self.backend {
             Backend::Cri(client, place) => {
                 // containerd unlinks a writable layer with its next collection, seconds after its answer.
                 let still = run.patience.still.max(Duration::from_secs(5));
                 let patience = SettlePatience { still, ..run.patience };
                 let before = std::mem::replace(&mut run.patience, patience);
-                let plan =
-                    collection::run(run, &mut CriSource::new(self, client, place), self.scope, &mut account);
+                let plan = collection::run(
+                    run,
+                    &mut CriSource::new(self, client, place),
+                    self.scope,
+                    &mut predictions,
+                );
                 run.patience = before;
                 plan
             }
@@ -69,7 +77,7 @@ impl Collection<'_> {
                     run,
                     &mut DiskSource::new(self, editors, owners, own),
                     self.scope,
-                    &mut account,
+                    &mut predictions,
                 )
             }
         }

@@ -49,7 +49,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
     let running: HashSet<_> =
         input.containers.iter().filter(|one| one.state == ContainerState::Running).map(unit_of).collect();
     let mut units: HashMap<(&str, &str), Vec<Candidate<'_>>> = HashMap::new();
-    let mut goes: Vec<(&Container, Cause)> = Vec::new();
+    let mut to_delete: Vec<(&Container, Cause)> = Vec::new();
     for one in input.containers {
         if one.state == ContainerState::Running {
             verdicts.keep(&one.id, Rule::Running, "it is running");
@@ -59,7 +59,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
         if input.pods.is_gone(&one.pod) {
             match young {
                 Some(ruling) => verdicts.kept.push((one.id.clone(), ruling)),
-                None => goes.push((one, Cause::PodGone)),
+                None => to_delete.push((one, Cause::PodGone)),
             }
         } else if one.state == ContainerState::Created && ready.contains(one.sandbox.as_str()) {
             verdicts.keep(&one.id, Rule::Starting, "it has not started yet, and its pod is running");
@@ -85,14 +85,14 @@ pub fn containers(input: Input<'_>) -> Verdicts {
             place += 1;
             let goes_now = place > most && one.kept.is_none();
             if goes_now {
-                goes.push((one.container, Cause::PerUnit));
+                to_delete.push((one.container, Cause::PerUnit));
             }
             !goes_now
         });
     }
     let mut units: Vec<Vec<Candidate<'_>>> = units.into_iter().map(|(_, dead)| dead).collect();
     if let Some(most) = input.policy.max_total {
-        verdicts.over_total = meet_total(&mut units, most, &mut goes);
+        verdicts.over_total = meet_total(&mut units, most, &mut to_delete);
     }
     for one in units.into_iter().flatten() {
         match one.kept {
@@ -100,13 +100,13 @@ pub fn containers(input: Input<'_>) -> Verdicts {
             None => verdicts.keep(&one.container.id, Rule::WithinLimits, within(input.policy)),
         }
     }
-    goes.sort_by_key(|(one, _)| (one.dead_since(), one.attempt, one.id.as_str()));
+    to_delete.sort_by_key(|(one, _)| (one.dead_since(), one.attempt, one.id.as_str()));
     let removal = |(one, cause): (&Container, Cause)| Removal {
         id: one.id.clone(),
         cause,
         stop_first: one.state == ContainerState::Unknown,
     };
-    verdicts.goes = goes.into_iter().map(removal).collect();
+    verdicts.to_delete = to_delete.into_iter().map(removal).collect();
     verdicts
 }
 
@@ -138,7 +138,7 @@ fn too_young(input: Input<'_>, since: Option<Timestamp>, what: &str) -> Option<R
 fn meet_total<'a>(
     units: &mut [Vec<Candidate<'a>>],
     most: usize,
-    goes: &mut Vec<(&'a Container, Cause)>,
+    to_delete: &mut Vec<(&'a Container, Cause)>,
 ) -> usize {
     let mut standing: usize = units.iter().map(Vec::len).sum();
     while standing > most {
@@ -147,7 +147,7 @@ fn meet_total<'a>(
             Some((Reverse(unit.len()), unit[place].since(), at, place))
         });
         let Some((_, _, at, place)) = victims.min() else { break };
-        goes.push((units[at].remove(place).container, Cause::Total));
+        to_delete.push((units[at].remove(place).container, Cause::Total));
         standing -= 1;
     }
     standing.saturating_sub(most)
@@ -162,7 +162,7 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         *place = (*place).max((one.created, &one.id));
     }
     let mut verdicts = Verdicts::default();
-    let mut goes: Vec<(&Sandbox, Cause)> = Vec::new();
+    let mut to_delete: Vec<(&Sandbox, Cause)> = Vec::new();
     for one in input.sandboxes {
         let gone = input.pods.is_gone(&one.pod);
         if one.ready {
@@ -172,16 +172,16 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         } else if let Some(ruling) = too_young(input, one.created, "there") {
             verdicts.kept.push((one.id.clone(), ruling));
         } else if gone {
-            goes.push((one, Cause::PodGone));
+            to_delete.push((one, Cause::PodGone));
         } else if newest.get(pod_of(one)).is_some_and(|(_, id)| *id == one.id) {
             verdicts.keep(&one.id, Rule::Newest, "it is the newest of its pod");
         } else {
-            goes.push((one, Cause::Replaced));
+            to_delete.push((one, Cause::Replaced));
         }
     }
-    goes.sort_by_key(|(one, _)| (one.created, one.id.as_str()));
+    to_delete.sort_by_key(|(one, _)| (one.created, one.id.as_str()));
     let removal = |(one, cause): (&Sandbox, Cause)| Removal { id: one.id.clone(), cause, stop_first: true };
-    verdicts.goes = goes.into_iter().map(removal).collect();
+    verdicts.to_delete = to_delete.into_iter().map(removal).collect();
     verdicts
 }
 

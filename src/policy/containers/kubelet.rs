@@ -18,18 +18,18 @@ use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 pub fn containers(all: &[Container], pods: &Pods, policy: &ContainerPolicy, now: Timestamp) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let mut units = units(all, policy, now, &mut verdicts);
-    let mut goes = Vec::new();
+    let mut to_delete = Vec::new();
     units.retain_mut(|unit| {
         let gone = unit.first().is_some_and(|one| pods.is_gone(&one.pod));
         if gone {
-            remove_oldest(unit, usize::MAX, Cause::PodGone, &mut goes);
+            remove_oldest(unit, usize::MAX, Cause::PodGone, &mut to_delete);
         }
         !gone
     });
     if let Some(most) = policy.max_per_unit {
         for unit in &mut units {
             let surplus = unit.len().saturating_sub(most);
-            remove_oldest(unit, surplus, Cause::PerUnit, &mut goes);
+            remove_oldest(unit, surplus, Cause::PerUnit, &mut to_delete);
         }
     }
     let standing = |units: &[Vec<&Container>]| units.iter().map(Vec::len).sum::<usize>();
@@ -37,17 +37,17 @@ pub fn containers(all: &[Container], pods: &Pods, policy: &ContainerPolicy, now:
         let each = (most / units.len().max(1)).max(1);
         for unit in &mut units {
             let surplus = unit.len().saturating_sub(each);
-            remove_oldest(unit, surplus, Cause::Total, &mut goes);
+            remove_oldest(unit, surplus, Cause::Total, &mut to_delete);
         }
         let surplus = standing(&units).saturating_sub(most);
         if surplus > 0 {
             let mut all: Vec<_> = units.drain(..).flatten().collect();
             newest_first(&mut all);
-            remove_oldest(&mut all, surplus, Cause::Total, &mut goes);
+            remove_oldest(&mut all, surplus, Cause::Total, &mut to_delete);
             units.push(all);
         }
     }
-    verdicts.goes = goes;
+    verdicts.to_delete = to_delete;
     for one in units.into_iter().flatten() {
         verdicts.keep(&one.id, Rule::WithinLimits, "within the limits");
     }
@@ -85,7 +85,7 @@ fn newest_first(unit: &mut [&Container]) {
 }
 
 /// Takes the oldest `count` off the end. A unit that goes as a whole is not sorted before.
-fn remove_oldest(unit: &mut Vec<&Container>, count: usize, cause: Cause, goes: &mut Vec<Removal>) {
+fn remove_oldest(unit: &mut Vec<&Container>, count: usize, cause: Cause, to_delete: &mut Vec<Removal>) {
     let stay = unit.len().saturating_sub(count);
     if count == 0 {
         return;
@@ -95,7 +95,7 @@ fn remove_oldest(unit: &mut Vec<&Container>, count: usize, cause: Cause, goes: &
     }
     for one in unit.drain(stay..).rev() {
         let stop_first = one.state == ContainerState::Unknown;
-        goes.push(Removal { id: one.id.clone(), cause, stop_first });
+        to_delete.push(Removal { id: one.id.clone(), cause, stop_first });
     }
 }
 
@@ -124,7 +124,7 @@ pub fn sandboxes(all: &[Sandbox], occupied: impl Fn(&str) -> bool, pods: &Pods) 
                 verdicts.keep(&one.id, Rule::Newest, "it is the newest of its pod");
             } else {
                 let cause = if gone { Cause::PodGone } else { Cause::Replaced };
-                verdicts.goes.push(Removal { id: one.id.clone(), cause, stop_first: true });
+                verdicts.to_delete.push(Removal { id: one.id.clone(), cause, stop_first: true });
             }
         }
     }

@@ -135,7 +135,7 @@ pub struct Removal {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
     /// What is deleted, in order.
-    pub goes: Vec<Removal>,
+    pub to_delete: Vec<Removal>,
     /// What stays, by id.
     pub kept: Vec<(String, Ruling)>,
     /// How many more than the total limit stay because rules keep them.
@@ -145,8 +145,8 @@ pub struct Verdicts {
 impl Verdicts {
     /// Whether this one is to go.
     #[must_use]
-    pub fn takes(&self, id: &str) -> Option<&Removal> {
-        self.goes.iter().find(|removal| removal.id == id)
+    pub fn deletes(&self, id: &str) -> Option<&Removal> {
+        self.to_delete.iter().find(|removal| removal.id == id)
     }
 
     pub(super) fn keep(&mut self, id: &str, rule: Rule, detail: impl Into<String>) {

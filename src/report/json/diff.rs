@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::parts::Header;
 use crate::model::ARTIFACTS;
 use crate::model::scan_summary::{
-    Change, ComparedScan, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, Sums, Turn, compare,
+    Change, ChangeKind, ComparedScan, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, Sums, compare,
     difference, parted,
 };
 
@@ -184,7 +184,7 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
         complete: taken.summary.complete,
     };
     // Reference counts of layers follow from the images; alone they are no news.
-    let news = |change: &&Change| change.turn != Turn::Altered;
+    let news = |change: &&Change| change.kind != ChangeKind::Changed;
     DiffDoc {
         header: Header::new("diff", now),
         complete: before.summary.complete && after.summary.complete,
@@ -220,7 +220,7 @@ fn filesystem(change: &Change) -> FilesystemDiffDoc {
     let capacity = get(change, |entry| entry.extra);
     FilesystemDiffDoc {
         mount: change.key.id.clone(),
-        change: change.turn.as_str(),
+        change: change.kind.as_str(),
         used: get(change, |entry| entry.bytes),
         capacity_before_bytes: capacity.before_bytes,
         capacity_after_bytes: capacity.after_bytes,
@@ -258,7 +258,7 @@ fn image(change: &Change) -> ImageDiffDoc {
         id: change.key.id.clone(),
         kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },
         store: change.key.place.root.clone(),
-        change: change.turn.as_str(),
+        change: change.kind.as_str(),
         names_before: names(&change.before),
         names_after: names(&change.after),
         total: get(change, |entry| entry.bytes),
@@ -271,7 +271,7 @@ fn change(change: &Change) -> ChangeDoc {
     ChangeDoc {
         id: change.key.id.clone(),
         store: change.key.place.root.clone(),
-        change: change.turn.as_str(),
+        change: change.kind.as_str(),
         name: name.unwrap_or_default(),
         bytes: get(change, |entry| entry.bytes),
     }

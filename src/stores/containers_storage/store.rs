@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rayon::prelude::*;
 
 use super::config::pinned_by;
-use super::edit::Watch;
+use super::edit::WatchedFiles;
 use super::fill;
 use super::inspect::inspect;
 use super::inspect::mountpoints::{self, MountTables};
@@ -36,11 +36,11 @@ pub struct Graphroot {
     /// Graphroots of the additional image stores that it reads from.
     pub(crate) additional: Vec<PathBuf>,
     /// From before it was read.
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchedFiles,
 }
 
 impl Graphroot {
-    pub(in crate::stores) fn new(snapshot: Snapshot, origin: String, watch: Watch) -> Self {
+    pub(in crate::stores) fn new(snapshot: Snapshot, origin: String, watch: WatchedFiles) -> Self {
         let (units, files, additional) = (Vec::new(), Vec::new(), Vec::new());
         let mut new = Self { snapshot, units, files, origin, additional, watch };
         new.sort();

@@ -8,7 +8,7 @@ use crate::stores::additional::{self, Own, RealDirectory, Unread};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
 use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
-use crate::stores::containers_storage::edit::{OutsideNeeds, Watch};
+use crate::stores::containers_storage::edit::{OutsideNeeds, WatchedFiles};
 use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::places::{self, StorePlaces};
 use crate::stores::containers_storage::snapshot::Snapshot;
@@ -162,7 +162,7 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     let all = [vec![this], found.stores.clone(), others].concat();
     let own = Own::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked: 1, own: &own };
-    outside.add(Watch::beside_records(places), needs::beside(places));
+    outside.add(WatchedFiles::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(RealDirectory::opened).collect();
     let reads = |uid, area: &RealDirectory| {
@@ -176,7 +176,7 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
             continue;
         }
         let mut found = Graphroots::default();
-        let absent = Watch::absent(&placed(request, store));
+        let absent = WatchedFiles::absent(&placed(request, store));
         match found.drivers(request, at, known) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
@@ -440,7 +440,7 @@ impl Graphroots {
                 // Counted as a store of its own.
                 places.other_drivers.push(artifacts::DRIVER.into());
             }
-            let watch = Watch::new(&places);
+            let watch = WatchedFiles::new(&places);
             let mut snapshot = read(&places, request).map_err(unreadable)?;
             if blind {
                 let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);

@@ -57,7 +57,7 @@ pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
     each_is_judged(containers.iter().map(|one| one.id.as_str()), &verdicts)?;
     let faults: HashMap<_, _> = row.containers.iter().map(|one| (one.id.as_str(), one)).collect();
     let (mut removed, mut stopped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-    for removal in &verdicts.goes {
+    for removal in &verdicts.to_delete {
         let one = faults[removal.id.as_str()];
         if removal.stop_first {
             if one.kill_error {
@@ -114,10 +114,10 @@ pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
         Decides::Exact => exact::sandboxes(input, occupied),
     };
     each_is_judged(sandboxes.iter().map(|one| one.id.as_str()), &verdicts)?;
-    if !verdicts.goes.iter().all(|removal| removal.stop_first) {
+    if !verdicts.to_delete.iter().all(|removal| removal.stop_first) {
         return Err("a sandbox is to be stopped first".into());
     }
-    let left = |one: &&Sandbox| verdicts.takes(&one.id).is_none();
+    let left = |one: &&Sandbox| verdicts.deletes(&one.id).is_none();
     let remaining: Vec<_> = sandboxes.iter().filter(left).map(|one| one.id.clone()).collect();
     same("remaining", &sorted(&row.expected.remaining), &sorted(&remaining))?;
     kept(row.expected.kept.as_ref(), &verdicts.kept)
@@ -305,8 +305,8 @@ fn sorted(ids: &[String]) -> Vec<String> {
 /// Everything either goes or stays, once.
 fn each_is_judged<'a>(ids: impl Iterator<Item = &'a str>, verdicts: &Verdicts) -> Result<(), String> {
     let mut expected: Vec<_> = ids.collect();
-    let goes = verdicts.goes.iter().map(|removal| removal.id.as_str());
-    let mut judged: Vec<_> = goes.chain(verdicts.kept.iter().map(|(id, _)| id.as_str())).collect();
+    let to_delete = verdicts.to_delete.iter().map(|removal| removal.id.as_str());
+    let mut judged: Vec<_> = to_delete.chain(verdicts.kept.iter().map(|(id, _)| id.as_str())).collect();
     expected.sort_unstable();
     judged.sort_unstable();
     same("judged", &expected, &judged)

@@ -42,7 +42,7 @@ pub use editor::{Editor, LayerFlag, OnStep, Options};
 pub use error::{Error, Fault, Meaning, Refusal, StoreLockHolder};
 pub use image::PlannedImage;
 pub use orphans::OrphanAt;
-pub use outside::{LookOutside, OutsideNeeds, Watch};
+pub use outside::{LookOutside, OutsideNeeds, WatchedFiles};
 pub use reserve_file::ReserveFile;
 pub use resume::IsKept;
 pub use unused::Unused;

@@ -20,19 +20,19 @@ pub struct OutsideNeeds {
     needs: Vec<Need>,
     /// A store that may need anything here, because its records could not be read completely.
     unknown: Option<PathBuf>,
-    watch: Vec<Watch>,
+    watch: Vec<WatchedFiles>,
 }
 
 /// Files of a store as they were before it was read.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct WatchedFiles {
     places: Option<StorePlaces>,
     files: Vec<(PathBuf, Option<InodeFacts>)>,
     /// Where a store may come.
     absent: Option<PathBuf>,
 }
 
-impl Watch {
+impl WatchedFiles {
     /// Called before the store is read, so that later writes are noticed.
     #[must_use]
     pub fn new(places: &StorePlaces) -> Self {
@@ -69,7 +69,7 @@ impl Watch {
 
 impl OutsideNeeds {
     /// Adds what was read of one store after `watch` was taken.
-    pub fn add(&mut self, watch: Watch, needs: Vec<Need>) {
+    pub fn add(&mut self, watch: WatchedFiles, needs: Vec<Need>) {
         self.watch.push(watch);
         self.needs.extend(needs);
     }
@@ -81,7 +81,7 @@ impl OutsideNeeds {
 
     /// Whether a watched file changed since.
     pub(super) fn moved(&self) -> bool {
-        self.watch.iter().any(Watch::moved)
+        self.watch.iter().any(WatchedFiles::moved)
     }
 
     /// Refuses an image that is needed.

@@ -316,12 +316,12 @@ impl Session<'_> {
         images: &[ImageRecord],
         is_kept: IsKept<'_>,
     ) -> Result<Option<Refusal>, Error> {
-        let (kept, goes): (Vec<_>, Vec<_>) =
+        let (kept, to_delete): (Vec<_>, Vec<_>) =
             images.iter().partition(|image| is_kept(&image.id, &image.names, &image.digests));
         let mut why = "it was pinned, or came, since".to_owned();
         let mut stay: Vec<_> = kept.into_iter().map(|image| image.id.clone()).collect();
         let planned = |image: &&ImageRecord| PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
-        let planned: Vec<_> = goes.iter().map(planned).collect();
+        let planned: Vec<_> = to_delete.iter().map(planned).collect();
         // One that is in use holds up no other.
         if !planned.is_empty() && self.refuses_lost(&planned)?.is_some() {
             for one in planned {
