@@ -173,7 +173,7 @@ fn planned<T>(
     let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
-    let full = full_filesystems(request, &config, scan);
+    let full_filesystems = full_filesystems(request, &config, scan);
     // Our keep-list is in the inventory already.
     let known: Vec<_> = context
         .back_offs_of(inventory)
@@ -184,7 +184,7 @@ fn planned<T>(
         refs: &scan.refs,
         ages: &ages,
         known: &known,
-        full: &full,
+        full_filesystems: &full_filesystems,
         policy: &config.images,
         now: scanned.ages.now,
         scanned: scanned.state.scanned,

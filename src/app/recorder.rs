@@ -1,4 +1,4 @@
-//! What a run does, told to the history, the log and whoever watches, while it happens.
+//! What a run does, reported to the history, the log and whoever watches, while it happens.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ pub(super) struct Recorder<'a> {
     /// Where the journal has the deletion that is being measured.
     awaited: Option<usize>,
     /// That the disk was full when the run began: no news where it made room and is saved in the end.
-    full: Vec<Degraded>,
+    disk_full_warnings: Vec<Degraded>,
 }
 
 /// What a run begins with.
@@ -85,7 +85,7 @@ impl<'a> Recorder<'a> {
             done: 0,
             freed_bytes: 0,
             awaited: None,
-            full: Vec::new(),
+            disk_full_warnings: Vec::new(),
         }
     }
 
@@ -128,7 +128,7 @@ impl<'a> Recorder<'a> {
         if ended.kept {
             ended.degraded.retain(|why| !matches!(why, Degraded::DiskFull { .. }));
         } else {
-            ended.degraded.splice(0..0, self.full);
+            ended.degraded.splice(0..0, self.disk_full_warnings);
         }
         warn_of_saving(self.observer, &ended.degraded, &ended.warnings);
         let is_lost = ended
@@ -168,12 +168,12 @@ impl execute::RunObserver for Recorder<'_> {
         let along = step.along.iter().map(|target| Step::new(target.clone(), step.cause));
         let along = along.map(|step| self.row(&step, None)).collect();
         let pins = self.journal.begins(self.row(step, None), along);
-        let (full, others): (Vec<_>, Vec<_>) = self
+        let (disk_full, others): (Vec<_>, Vec<_>) = self
             .journal
             .take_degraded()
             .into_iter()
             .partition(|why| matches!(why, Degraded::DiskFull { .. }));
-        self.full.extend(full);
+        self.disk_full_warnings.extend(disk_full);
         if !others.is_empty() {
             warn_of_saving(self.observer, &others, &[]);
         }

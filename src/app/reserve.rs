@@ -52,7 +52,7 @@ pub fn create_all(scan: &Scan, place: &StateDirectory, observer: &dyn Observer) 
     for reserve in of_all(scan, place).iter().filter(|reserve| !reserve.is_ready()) {
         let path = reserve.path().display();
         match reserve.prepare() {
-            Ok(true) => tell_made(std::slice::from_ref(reserve), observer),
+            Ok(true) => report_made(std::slice::from_ref(reserve), observer),
             Ok(false) => observer.note(&format!("there is no room for the reserve file {path}")),
             Err(error) => observer.note(&format!("the reserve file {path} cannot be made: {error}")),
         }
@@ -67,7 +67,7 @@ pub(super) fn missing(scan: &Scan, place: &StateDirectory) -> Vec<ReserveFile> {
 }
 
 /// Says which of them were made: they are a part of what is used.
-pub(super) fn tell_made(missing: &[ReserveFile], observer: &dyn Observer) {
+pub(super) fn report_made(missing: &[ReserveFile], observer: &dyn Observer) {
     for reserve in missing.iter().filter(|reserve| reserve.exists()) {
         let (size, path) = (bytes(reserve.taken_bytes()), reserve.path().display());
         observer

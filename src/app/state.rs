@@ -43,12 +43,12 @@ pub enum Purpose {
     /// Nothing is decided by them: what they may pin is no reason to call an image pinned, and a disk whose
     /// database cannot be read still has much to show.
     Report,
-    /// The run deletes next, and saves again when it has made room: that the disk is full is only told then.
+    /// The run deletes next, and saves again when it has made room: that the disk is full is only reported then.
     Delete,
 }
 
 impl Purpose {
-    fn tells_later(self, why: &Degraded) -> bool {
+    fn reports_later(self, why: &Degraded) -> bool {
         self == Self::Delete && matches!(why, Degraded::DiskFull { .. })
     }
 }
@@ -79,7 +79,7 @@ pub struct State {
     pub(super) scanned: Timestamp,
     /// The clocks when it had ended; before, those when it began.
     clock: ClockReading,
-    /// What is wrong with the records, as far as it is not told yet.
+    /// What is wrong with the records, as far as it is not reported yet.
     degraded: Vec<Degraded>,
     /// There were some that could not be read when this was opened, maybe set aside since: then what lies
     /// beside them is not believed either.
@@ -162,8 +162,8 @@ impl State {
     /// Adds what is wrong with the records to the scan's findings, each once.
     pub fn add_findings(&mut self, scan: &mut Scan) {
         let finding = |why: Degraded| finding(&self.place, format!("{why}; {}", why.remedy()));
-        let told = self.degraded.drain(..).filter(|why| !self.purpose.tells_later(why));
-        scan.inventory.findings.extend(told.map(finding));
+        let reported = self.degraded.drain(..).filter(|why| !self.purpose.reports_later(why));
+        scan.inventory.findings.extend(reported.map(finding));
     }
 
     /// Adds our own keep-list to what keeps the images.
@@ -249,7 +249,7 @@ impl State {
     }
 
     /// Records that a scan of all stores has found none where there were some: what is remembered of
-    /// them is no figure of this node any more. That it cannot is told, and changes nothing else.
+    /// them is no figure of this node any more. That it cannot is reported, and changes nothing else.
     pub fn save_none(&self, request: &Request, observer: &dyn Observer) {
         let remembered = self.read(figures::all);
         let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
@@ -331,7 +331,7 @@ impl State {
                 self.degraded.push(why);
             }
         }
-        let told_later = self.degraded.iter().any(|why| self.purpose.tells_later(why));
+        let reported_later = self.degraded.iter().any(|why| self.purpose.reports_later(why));
         self.add_findings(scan);
         if saved.kept {
             let seen = self.scanned;
@@ -351,11 +351,11 @@ impl State {
             let kept = kept_scans::keep(&mut database, &seen, packed);
             findings.extend(kept.map(|message| finding(&database.place, message)));
         }
-        let told = saved
+        let reported = saved
             .warnings
             .iter()
-            .filter(|warning| !(told_later && matches!(warning, SaveWarning::Kept { .. })));
-        findings.extend(told.map(|warning| match warning {
+            .filter(|warning| !(reported_later && matches!(warning, SaveWarning::Kept { .. })));
+        findings.extend(reported.map(|warning| match warning {
             // What it saw is too much to wait with it.
             SaveWarning::Kept { .. } => {
                 finding(&database.place, format!("{warning}; `diff` will not know this scan"))

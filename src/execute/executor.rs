@@ -412,13 +412,13 @@ impl<'a> Run<'a> {
         moved.fold(0, u64::saturating_add)
     }
 
-    /// Waits for what was removed to be freed. `tells`: notify the observer if that takes time.
+    /// Waits for what was removed to be freed. `reports`: notify the observer if that takes time.
     fn freed(
         &mut self,
         step: Step,
         Gauged { before, moved_bytes, byproduct }: &Gauged,
         handler: &dyn Handler,
-        tells: bool,
+        reports: bool,
     ) -> Deletion {
         let at = Timestamp::now();
         let predicted = |on: Option<FilesystemIx>| match on {
@@ -430,7 +430,7 @@ impl<'a> Run<'a> {
             let enough = predicted(*on).saturating_sub(tolerance(predicted(*on)));
             freed.is_some_and(|freed| i128::from(freed) < i128::from(enough))
         });
-        if late && tells {
+        if late && reports {
             self.observer.gone(&step);
         }
         let patience = match step.target.kind {

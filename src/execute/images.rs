@@ -26,7 +26,7 @@ pub fn plan(
     remover_facts: &RemoverFacts,
 ) -> (Plan, Vec<Measured>) {
     let mut facts = ImageFacts::of(scan, proof_context, remover_facts);
-    facts.full.retain(|full| !plan::freed_on(full.filesystem, made).covers(full.to_free));
+    facts.full_filesystems.retain(|full| !plan::freed_on(full.filesystem, made).covers(full.to_free));
     let measured = Gauges::open(&scan.inventory, None).measure();
     let mut then = measured.clone();
     plan::apply(made, &mut then);

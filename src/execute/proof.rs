@@ -61,7 +61,7 @@ pub struct RemoverFacts {
     known: Vec<ExternalFacts>,
     /// What the runtime lists; `None`: there is none.
     pub(super) listing: Option<Listing>,
-    pub(super) full: Vec<FullFilesystem>,
+    pub(super) full_filesystems: Vec<FullFilesystem>,
 }
 
 impl RemoverFacts {
@@ -86,8 +86,8 @@ impl RemoverFacts {
             }
             Err(error) => return Err(error),
         };
-        let full = remover.full_filesystems(&scan.inventory);
-        Ok(Self { known, listing: remover.listing().cloned(), full })
+        let full_filesystems = remover.full_filesystems(&scan.inventory);
+        Ok(Self { known, listing: remover.listing().cloned(), full_filesystems })
     }
 }
 
@@ -95,7 +95,7 @@ impl RemoverFacts {
 pub(super) struct ImageFacts {
     ages: Vec<Ages>,
     known: Vec<ExternalFacts>,
-    pub(super) full: Vec<FullFilesystem>,
+    pub(super) full_filesystems: Vec<FullFilesystem>,
     pub(super) now: Timestamp,
     scanned: Timestamp,
 }
@@ -109,7 +109,7 @@ impl ImageFacts {
             &proof_context.context.read_facts(None),
             remover_facts.known.clone(),
         );
-        Self { full: remover_facts.full.clone(), ..facts }
+        Self { full_filesystems: remover_facts.full_filesystems.clone(), ..facts }
     }
 
     fn with(
@@ -122,7 +122,7 @@ impl ImageFacts {
         known.resize_with(known.len().max(extra.len()), ExternalFacts::default);
         known.iter_mut().zip(extra).for_each(|(known, extra)| known.add(extra));
         let (ages, now, scanned) = (context.ages(inventory), context.now(), context.scanned());
-        Self { ages, known, full: Vec::new(), now, scanned }
+        Self { ages, known, full_filesystems: Vec::new(), now, scanned }
     }
 
     /// As if the run had begun after everything that was used.
@@ -136,7 +136,7 @@ impl ImageFacts {
             refs: &scan.refs,
             ages: &self.ages,
             known: &self.known,
-            full: &self.full,
+            full_filesystems: &self.full_filesystems,
             policy,
             now: self.now,
             scanned: self.scanned,

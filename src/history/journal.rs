@@ -46,7 +46,7 @@ pub struct Journal {
     waits: bool,
     /// What became of the last file.
     waiting: Vec<SaveWarning>,
-    told: HashSet<&'static str>,
+    reported: HashSet<&'static str>,
     degraded: Vec<Degraded>,
     warnings: Vec<SaveWarning>,
 }
@@ -77,7 +77,7 @@ impl Journal {
             open: VecDeque::new(),
             waits: false,
             waiting: Vec::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             degraded: Vec::new(),
             warnings: Vec::new(),
         }
@@ -219,7 +219,7 @@ impl Journal {
                     self.waiting.clear();
                     return true;
                 }
-                Err(why) => self.tell(why),
+                Err(why) => self.report(why),
             }
             self.waits = true;
         }
@@ -243,7 +243,7 @@ impl Journal {
         };
         let mut opened =
             Records::open_to_write(&self.place, patience, self.left.take().as_ref()).map_err(&unsaved)?;
-        opened.degraded.drain(..).for_each(|why| self.tell(why));
+        opened.degraded.drain(..).for_each(|why| self.report(why));
         // The file of what waits is removed once it is saved, so then that has to be on the disk.
         let (waiting, mut warnings) = self.queue.all();
         if self.record.end.is_none() && waiting.is_empty() {
@@ -255,15 +255,15 @@ impl Journal {
             save_with_waiting(&mut opened.records, &self.queue, (&mut degraded, &mut warnings), |tx| {
                 put_from(tx, record, from).and_then(|()| pins::list(tx))
             });
-        degraded.into_iter().for_each(|why| self.tell(why));
+        degraded.into_iter().for_each(|why| self.report(why));
         self.add_warnings(warnings);
         self.left = opened.records.leave().filter(|_| done.is_ok());
         self.pins = Some(done.map_err(unsaved)?.0);
         Ok(())
     }
 
-    fn tell(&mut self, why: Degraded) {
-        if self.told.insert(why.code()) {
+    fn report(&mut self, why: Degraded) {
+        if self.reported.insert(why.code()) {
             self.degraded.push(why);
         }
     }

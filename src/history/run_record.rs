@@ -65,7 +65,7 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
             (None, Some(_)) => {}
         }
     }
-    runs::told(tx, run, &record.events)?;
+    runs::record_events(tx, run, &record.events)?;
     let Some(end) = &record.end else { return Ok(()) };
     runs::end(tx, run, end)?;
     usage::record_alone(tx, end.ended, &end.filesystems)

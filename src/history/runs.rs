@@ -125,7 +125,7 @@ pub(super) fn spared(tx: &Transaction<'_>, run: i64, position: usize) -> rusqlit
 }
 
 /// Records the events that the kubelet would have reported so far.
-pub fn told(tx: &Transaction<'_>, run: i64, events: &[Event]) -> rusqlite::Result<()> {
+pub fn record_events(tx: &Transaction<'_>, run: i64, events: &[Event]) -> rusqlite::Result<()> {
     if events.is_empty() {
         return Ok(());
     }

@@ -8,11 +8,11 @@ const DEFAULT_REGISTRY: &str = "docker.io";
 /// the kubelet and containerd follow: Docker's own registry keeps its official images below
 /// `library/`; no tag and no digest means `latest`. A tag beside a digest says nothing and is left out.
 #[must_use]
-pub fn full(reference: &str) -> String {
+pub fn normalized(reference: &str) -> String {
     let (name, digest) = split_digest(reference);
     let (name, tag) = split_tag(name);
     let name = match host(name) {
-        Some("index.docker.io") => return full(&reference.replacen("index.", "", 1)),
+        Some("index.docker.io") => return normalized(&reference.replacen("index.", "", 1)),
         Some(DEFAULT_REGISTRY) if name.matches('/').count() == 1 => name.replacen('/', "/library/", 1),
         Some(_) => name.to_owned(),
         None if name.contains('/') => format!("{DEFAULT_REGISTRY}/{name}"),
@@ -31,7 +31,7 @@ pub fn long_names(reference: &str) -> Vec<String> {
     let is_whole = digest.is_some() || split_tag(name).1.is_some();
     let tagged = if is_whole { reference.to_owned() } else { format!("{reference}:latest") };
     let local = host(reference).is_none().then(|| format!("localhost/{tagged}"));
-    [tagged, full(reference)].into_iter().chain(local).collect()
+    [tagged, normalized(reference)].into_iter().chain(local).collect()
 }
 
 /// A reference without its tag and digest, as it stands.
@@ -78,14 +78,14 @@ pub fn means_name(reference: &str, name: &str) -> bool {
 /// Whether `wanted` names an image with these names and manifest digests.
 #[must_use]
 pub fn means(wanted: &str, names: &[String], digests: &[String]) -> bool {
-    let wanted = full(wanted);
-    if names.iter().any(|name| full(name) == wanted) {
+    let wanted = normalized(wanted);
+    if names.iter().any(|name| normalized(name) == wanted) {
         return true;
     }
     // By digest: the image may be here under a tag of the same repository.
     let Some((repository_wanted, digest)) = wanted.split_once('@') else { return false };
     digests.iter().any(|have| have == digest)
-        && (names.is_empty() || names.iter().any(|name| repository(&full(name)) == repository_wanted))
+        && (names.is_empty() || names.iter().any(|name| repository(&normalized(name)) == repository_wanted))
 }
 
 /// As [`means`], where a name without a registry may be looked for in any, as podman does
@@ -100,7 +100,7 @@ pub fn may_mean(wanted: &str, names: &[String], digests: &[String]) -> bool {
     if host(path).is_some() || digest.is_some_and(|digest| !digests.iter().any(|have| have == digest)) {
         return false;
     }
-    names.iter().map(|name| full(name)).any(|name| {
+    names.iter().map(|name| normalized(name)).any(|name| {
         let (repository, of_name) = split_tag(split_digest(&name).0);
         let same = repository.strip_suffix(path).is_some_and(|start| start.ends_with('/'));
         same && (digest.is_some() || of_name.unwrap_or("latest") == tag.unwrap_or("latest"))
@@ -117,7 +117,7 @@ pub fn may_be(reference: &str, id: &str, names: &[String], digests: &[String]) -
     let digest = digest.unwrap_or(reference);
     // `podman` is `quay.io/podman/stable` (the short names that containers-common ships).
     let may_be_alias_of =
-        |full: &String| split_digest(full).0.split('/').any(|part| part == split_tag(name).0);
+        |name_here: &String| split_digest(name_here).0.split('/').any(|part| part == split_tag(name).0);
     means_id(reference, id, 1)
         || names.iter().any(may_be_alias_of)
         || digests.iter().any(|have| have == digest)
@@ -169,7 +169,7 @@ mod tests {
             ("registry:5000/a:t", "registry:5000/a:t", "registry:5000/a", "registry:5000"),
             ("registry:5000/a:t@sha256:0", "registry:5000/a@sha256:0", "registry:5000/a", "registry:5000"),
         ] {
-            let found = (full(reference), repository(reference), registry(reference));
+            let found = (normalized(reference), repository(reference), registry(reference));
             assert_eq!(found, (long.to_owned(), in_repository, on), "{reference}");
         }
         assert_eq!(

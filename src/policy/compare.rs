@@ -122,7 +122,7 @@ fn predict_kubelet(
         let before = node.space.available_bytes;
         let report = manager.garbage_collect(&mut node, now);
         now = now.checked_add(IMAGE_GC_PERIOD).unwrap_or(now);
-        let told = streak.tells(report.failure.is_some());
+        let reports = streak.reports(report.failure.is_some());
         let deleted = std::mem::take(&mut node.deleted);
         let still_there = std::mem::take(&mut node.still_there);
         in_vain = if deleted.is_empty() && !still_there.is_empty() { in_vain + 1 } else { 0 };
@@ -131,7 +131,7 @@ fn predict_kubelet(
             break;
         }
         let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
-        events.extend(told.then_some(kubelet::KubeletEvent::ImageGCFailed.as_str()));
+        events.extend(reports.then_some(kubelet::KubeletEvent::ImageGCFailed.as_str()));
         runs.push(PredictedRun {
             deleted: node.ids(&deleted),
             still_there: node.ids(&still_there),
@@ -286,7 +286,7 @@ mod tests {
             refs: &refs,
             ages: &ages,
             known: &[],
-            full: &[],
+            full_filesystems: &[],
             policy: &policy,
             now: made.now,
             scanned: made.now,
@@ -346,7 +346,7 @@ mod tests {
             refs: &refs,
             ages: &ages,
             known: &[],
-            full: &[],
+            full_filesystems: &[],
             policy: &policy,
             now: made.now + jiff::SignedDuration::from_secs(1),
             scanned: made.now + jiff::SignedDuration::from_secs(1),

@@ -87,7 +87,7 @@ impl Forecast {
 
     /// Until the filesystem is full.
     #[must_use]
-    pub fn full(&self) -> Expected {
+    pub fn until_full(&self) -> Expected {
         self.after(self.available_bytes)
     }
 
@@ -102,7 +102,7 @@ impl Forecast {
 /// For people: `full in 2d4h at the rate of the last 7d (1d19h to 3d)`.
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Expected { after, earliest, latest } = self.full();
+        let Expected { after, earliest, latest } = self.until_full();
         let [after, window, earliest, latest] = [after, self.window, earliest, latest].map(span);
         write!(f, "full in {after} at the rate of the last {window} ({earliest} to {latest})")
     }
@@ -122,7 +122,7 @@ pub fn forecast(
 ) -> Option<Forecast> {
     let of = |window: &Window| {
         let forecast = window.rate(readings, freed, available_bytes, now)?;
-        (forecast.full().after <= SignedDuration::from_hours(window.ahead_hours)).then_some(forecast)
+        (forecast.until_full().after <= SignedDuration::from_hours(window.ahead_hours)).then_some(forecast)
     };
     let sooner = |a: &Forecast, b: &Forecast| b.rate.total_cmp(&a.rate);
     WINDOWS.iter().filter_map(of).filter(|_| available_bytes > 0).min_by(sooner)

@@ -164,7 +164,7 @@ pub struct Input<'a> {
     /// One entry an image; beyond its end nothing more is known.
     pub known: &'a [ExternalFacts],
     /// Where the first image of a store has to free itself what its deletion needs to begin.
-    pub full: &'a [FullFilesystem],
+    pub full_filesystems: &'a [FullFilesystem],
     pub policy: &'a Policy,
     /// The present, by the same clock as `ages`.
     pub now: Timestamp,

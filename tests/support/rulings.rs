@@ -11,6 +11,15 @@ pub fn rulings_of_old(scan: &Scan, policy: &Policy) -> Vec<Option<Ruling>> {
     let (inventory, now) = (&scan.inventory, scan.taken_at);
     let ages = vec![Ages::new(now - SignedDuration::from_hours(1000), None, 0); inventory.images.len()];
     let (refs, ages) = (&scan.refs, &ages);
-    let judge = Judge::new(Input { inventory, refs, ages, known: &[], full: &[], policy, now, scanned: now });
+    let judge = Judge::new(Input {
+        inventory,
+        refs,
+        ages,
+        known: &[],
+        full_filesystems: &[],
+        policy,
+        now,
+        scanned: now,
+    });
     (0..inventory.images.len()).map(|at| judge.kept(at.into())).collect()
 }

@@ -73,7 +73,7 @@ fn judge(
         one.acts() && one.percent <= if one.of == Counted::Bytes { percent } else { inodes }
     };
     let passed: Vec<_> = thresholds.iter().filter(is_passed).collect();
-    let full = forecast.map(Forecast::full);
+    let full = forecast.map(Forecast::until_full);
     let evicts = passed.iter().any(|one| matches!(one.name, ThresholdName::Eviction { hard: true, .. }));
     let is_out_of_inodes = by_hand::is_out_of_inodes(filesystem);
     let status = match full {

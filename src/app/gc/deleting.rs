@@ -47,7 +47,7 @@ impl Gc<'_> {
         let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut earlier_parts);
         let (mut plan, kubelet, policy, targets) = match deleted {
             Ok((plan, report)) => (plan, report, result.policy, result.targets),
-            // What was deleted before is gone all the same, and that is told.
+            // What was deleted before is gone all the same, and that is reported.
             Err(error) if earlier_parts.iter().any(has_acted) => {
                 (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
             }
@@ -137,7 +137,7 @@ impl Gc<'_> {
         match untag::run(run, &named.untags, scan, &proof_context, remover) {
             Ok(untagged) => plan.add(untagged),
             Err(error) if plan.steps.is_empty() && plan.problems.is_empty() => return Err(error),
-            // What was deleted is gone all the same, and that is told.
+            // What was deleted is gone all the same, and that is reported.
             Err(error) => plan.fail(Phase::Prove, error.what),
         }
         Ok((plan, report))
@@ -160,16 +160,16 @@ fn usage_before(result: &GcResult) -> Option<f64> {
     Some(two_decimals(space.used_percent()))
 }
 
-/// What bars a store is told once, and of no single leak.
+/// What bars a store is reported once, and of no single leak.
 fn locks_once(mut plan: Plan) -> Plan {
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     plan.problems.retain_mut(|problem| {
         if problem.phase != Phase::Lock {
             return true;
         }
         problem.id = None;
-        let first = !told.contains(&problem.message);
-        told.push(problem.message.clone());
+        let first = !reported.contains(&problem.message);
+        reported.push(problem.message.clone());
         first
     });
     plan

@@ -161,7 +161,7 @@ impl<'a> Gc<'a> {
             // Again, where it was used up and there is room now.
             reserve::prepare(remover.reserve_file());
         }
-        reserve::tell_made(&missing, self.command_run.observer);
+        reserve::report_made(&missing, self.command_run.observer);
         self.deleter = Some(deleter);
         result
     }
@@ -270,7 +270,7 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// Of images that are left out nothing is told.
+    /// Of images that are left out nothing is reported.
     fn forget_left_out(&self, plan: &mut Plan) {
         if self.asked.leaves_out_images() {
             plan.kept.clear();
@@ -285,10 +285,12 @@ impl<'a> Gc<'a> {
 
     /// What the filesystems hold in no store that are still too full after this plan.
     fn outside(&self, plan: &Plan, scan: &Scan, editors: &Editors) -> Vec<Outside> {
-        let full = plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
-        let full: Vec<_> = full.map(|one| (one.filesystem, freed_since_scan(one, scan))).collect();
-        let told = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
-        if !told || full.is_empty() || is_asked() {
+        let above_threshold =
+            plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
+        let above_threshold: Vec<_> =
+            above_threshold.map(|one| (one.filesystem, freed_since_scan(one, scan))).collect();
+        let is_missed = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
+        if !is_missed || above_threshold.is_empty() || is_asked() {
             return Vec::new();
         }
         // The usual places alone: a timer's run is not to walk a whole disk.
@@ -297,7 +299,8 @@ impl<'a> Gc<'a> {
         let leaks = self.leaks_left(plan, scan, editors);
         let leaks_on =
             |at| leaks.iter().find(|gain| gain.filesystem == at).map_or(0, |gain| gain.size.frees_bytes);
-        full.into_iter()
+        above_threshold
+            .into_iter()
             .map(|(at, freed)| Outside {
                 leaks_bytes: leaks_on(at),
                 ..Outside::of(scan, &other_users, at, freed)

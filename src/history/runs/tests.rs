@@ -149,7 +149,7 @@ fn a_run_comes_back_as_it_was_recorded() {
     let (found, _) = list(&tx, &all()).unwrap();
     assert_eq!((found[0].measured_bytes, found[0].byproduct_bytes), (Some(-7), 30), "as far as it came");
     let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
-    told(&tx, run, std::slice::from_ref(&event)).unwrap();
+    record_events(&tx, run, std::slice::from_ref(&event)).unwrap();
     let error = RunError { id: "x".into(), step: "remove".into(), message: "busy".into() };
     let end_of_it = RunEnd {
         usage_after_percent: Some(69.9),

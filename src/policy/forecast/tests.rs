@@ -80,7 +80,7 @@ fn what_is_forecast_and_what_is_not() {
             continue;
         };
         let found = found.unwrap_or_else(|| panic!("{name}: no forecast"));
-        let all = found.full();
+        let all = found.until_full();
         assert_eq!(found.window, SignedDuration::from_hours(window), "{name}");
         assert!((hours(all.after) / full - 1.0).abs() < 0.2, "{name}: {all:?}");
         assert!(all.earliest <= all.after && all.after <= all.latest, "{name}: {all:?}");
@@ -158,7 +158,7 @@ proptest! {
             .collect();
         if let Some(found) = forecast(&readings, &freed, left, now) {
             prop_assert!(found.slowest > 0.0 && found.slowest <= found.rate && found.rate <= found.fastest);
-            let full = found.full();
+            let full = found.until_full();
             prop_assert!(full.earliest <= full.after && full.after <= full.latest);
             prop_assert!(full.after <= found.window * 4);
         }

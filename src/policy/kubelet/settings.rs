@@ -84,7 +84,7 @@ pub struct FailureStreak {
 
 impl FailureStreak {
     /// Records a run; returns whether its failure is to be reported.
-    pub fn tells(&mut self, failed: bool) -> bool {
+    pub fn reports(&mut self, failed: bool) -> bool {
         std::mem::replace(&mut self.failed_before, failed) && failed
     }
 }

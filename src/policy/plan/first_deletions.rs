@@ -64,7 +64,7 @@ impl FirstDeletions {
                 input.inventory.images.iter().enumerate().filter(|(_, image)| image.store == one.store);
             images.map(|(at, _)| filesystem_of_layers(input, at.into())).any(|at| at == one.filesystem)
         };
-        Self::of(input.full.iter().filter(|one| with_layers(one)).copied())
+        Self::of(input.full_filesystems.iter().filter(|one| with_layers(one)).copied())
     }
 
     fn of(full: impl Iterator<Item = FullFilesystem>) -> Self {

@@ -78,7 +78,7 @@ pub struct ForecastDoc {
 
 impl ForecastDoc {
     pub(super) fn new(filesystem: &Filesystem, forecast: &Forecast) -> Self {
-        let full = forecast.full();
+        let full = forecast.until_full();
         Self {
             filesystem: filesystem.mount.to_string_lossy().into_owned(),
             text: forecast.to_string(),

@@ -116,7 +116,7 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
 }
 
 fn add_forecast(page: &mut Exposition, filesystem: &Filesystem, forecast: &Forecast) {
-    let full = forecast.full();
+    let full = forecast.until_full();
     let mount = filesystem.mount.to_string_lossy();
     for (bound, after) in [("expected", full.after), ("earliest", full.earliest), ("latest", full.latest)] {
         page.add(

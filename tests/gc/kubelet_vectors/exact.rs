@@ -56,7 +56,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
             refs: &refs,
             ages: &ages,
             known: &known,
-            full: &[],
+            full_filesystems: &[],
             policy: &policy,
             now,
             scanned: now,

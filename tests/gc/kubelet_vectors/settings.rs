@@ -19,9 +19,10 @@ pub fn image_loop(row: &LoopRow) -> Result<(), String> {
     }
     if let Some(runs) = &expected.events_at_run {
         let mut streak = FailureStreak::default();
-        let told = row.runs.iter().map(|run| streak.tells(*run == RunResult::Error));
-        let told: Vec<_> = (1..).zip(told).filter(|(_, told)| *told).map(|(run, _)| run).collect();
-        same("events_at_run", runs, &told)?;
+        let reported = row.runs.iter().map(|run| streak.reports(*run == RunResult::Error));
+        let reported: Vec<_> =
+            (1..).zip(reported).filter(|(_, reported)| *reported).map(|(run, _)| run).collect();
+        same("events_at_run", runs, &reported)?;
     }
     for (what, expected, period) in [
         ("image_gc_ms", expected.image_gc_ms, IMAGE_GC_PERIOD),

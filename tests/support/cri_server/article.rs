@@ -58,7 +58,7 @@ impl ArticleNode {
             refs: &refs,
             ages: &ages,
             known,
-            full: &[],
+            full_filesystems: &[],
             policy: &policy,
             now,
             scanned: now,

@@ -60,7 +60,7 @@ impl<'a> Groups<'a> {
 
     /// The image of this name, which may be short, as in a configuration.
     pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&ImageGroup<'a>> {
-        let full = reference::full(name);
+        let full = reference::normalized(name);
         let at = [name, &full].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
         at.map(|at| &self.all[*at])
     }
@@ -220,7 +220,7 @@ impl<'a> Filler<'a> {
             return reasons;
         }
         for pin in &self.snapshot.places.pins {
-            let image = reference::full(&pin.image);
+            let image = reference::normalized(&pin.image);
             if names.iter().any(|name| name.name == image || name.name == pin.image) {
                 let text = format!("sandbox image {:?} in {}", pin.image, pin.origin);
                 reasons.push(PinReason::new(text, format!("remove it from {}", pin.origin)));

@@ -183,11 +183,11 @@ impl Editor {
         links.get(&place).map(ask)
     }
 
-    /// Writes; where there is no room, once more without the reserve file of the filesystem that is `full` then.
+    /// Writes; where there is no room, once more without the reserve file of the `filesystem` that had none.
     /// `is_freed`: there was none before, and something was freed since.
     pub(super) fn write_with_room<'d>(
         &self,
-        full: impl Fn(&Fault) -> BorrowedFd<'d>,
+        filesystem: impl Fn(&Fault) -> BorrowedFd<'d>,
         is_freed: bool,
         done: &mut Deleted,
         mut write: impl FnMut() -> Result<(), Fault>,
@@ -198,8 +198,8 @@ impl Editor {
                 Err(fault) if fault.is_no_space() => fault,
                 other => return other,
             };
-            let full = full(&fault);
-            if self.release_reserve_file(full) {
+            let filesystem = filesystem(&fault);
+            if self.release_reserve_file(filesystem) {
                 done.reserve_file_released = true;
                 commits_left = COMMITS;
             }
@@ -207,15 +207,15 @@ impl Editor {
                 return Err(fault);
             }
             commits_left -= 1;
-            let _ = rustix::fs::syncfs(full);
+            let _ = rustix::fs::syncfs(filesystem);
         }
     }
 
-    /// Releases the reserve file on the filesystem that is `full`; whether there was one.
-    fn release_reserve_file(&self, full: BorrowedFd<'_>) -> bool {
-        let full = device(full);
+    /// Releases the reserve file on the filesystem `filesystem`; whether there was one.
+    fn release_reserve_file(&self, filesystem: BorrowedFd<'_>) -> bool {
+        let device = device(filesystem);
         let on_it =
-            self.options.reserve_files.iter().filter(|reserve_file| Some(reserve_file.device()) == full);
+            self.options.reserve_files.iter().filter(|reserve_file| Some(reserve_file.device()) == device);
         let release = |reserve_file: &ReserveFile| {
             reserve_file.release().unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot release the reserve file");

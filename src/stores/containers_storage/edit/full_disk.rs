@@ -121,7 +121,7 @@ impl Session<'_> {
         !self.room_from_layers.quarantined.is_empty()
     }
 
-    /// Makes room on the filesystem `full` (`st_dev`), where a record file or its token found none (`fault`) and no reserve
+    /// Makes room on `filesystem` (`st_dev`), where a record file or its token found none (`fault`) and no reserve
     /// file is left: removes what dead processes have left of record files, and then, with each call, empties the next of
     /// the layers that were offered and are there. `place` is that of the record file.
     ///
@@ -129,15 +129,21 @@ impl Session<'_> {
     /// [`Error::NoSpace`] where there is nothing (more) to be done. Where nothing was changed yet, what other images have
     /// may be enough ([`Refusal::MakesNoRoom`], [`Refusal::CannotBegin`]), or none may be lost
     /// ([`Refusal::AnotherUnfinished`]).
-    pub(super) fn make_room(&mut self, fault: Fault, full: Option<u64>, place: usize) -> Result<(), Error> {
+    pub(super) fn make_room(
+        &mut self,
+        fault: Fault,
+        filesystem: Option<u64>,
+        place: usize,
+    ) -> Result<(), Error> {
         if !std::mem::replace(&mut self.room_from_layers.is_swept, true)
             && self.remove_dead_temporary_records()?
         {
             return Ok(());
         }
         // What is freed elsewhere is no room here.
-        let here =
-            |place: usize| self.places[place].layers.as_ref().filter(|layers| device(layers.fd()) == full);
+        let here = |place: usize| {
+            self.places[place].layers.as_ref().filter(|layers| device(layers.fd()) == filesystem)
+        };
         let RoomFromLayers { offered: Some(offered), next, .. } = &self.room_from_layers else {
             return Err(fault.into());
         };

@@ -185,8 +185,8 @@ impl<'e> Session<'e> {
         let (mut is_freed, mut is_first) = (false, true);
         loop {
             // A token may be on another filesystem than the records, that of the graphroot.
-            let full = |fault: &Fault| self.held.file_of(fault).map_or(directory.fd(), AsFd::as_fd);
-            let written = editor.write_with_room(full, is_freed, &mut self.done, || {
+            let filesystem = |fault: &Fault| self.held.file_of(fault).map_or(directory.fd(), AsFd::as_fd);
+            let written = editor.write_with_room(filesystem, is_freed, &mut self.done, || {
                 // There may have been no room for it either, and from here on it is needed.
                 if !std::mem::replace(&mut is_first, false) {
                     self.intent.iter().for_each(|intent| editor.write_intent(intent));
@@ -201,8 +201,8 @@ impl<'e> Session<'e> {
                 Err(fault) if !fault.is_no_space() => return Err(fault.into()),
                 // From here on images may be lost.
                 Err(fault) => {
-                    let full = device(full(&fault));
-                    self.make_room(fault, full, place)?;
+                    let filesystem = device(filesystem(&fault));
+                    self.make_room(fault, filesystem, place)?;
                     is_freed = true;
                 }
             }
