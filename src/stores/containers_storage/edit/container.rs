@@ -57,8 +57,8 @@ impl Session<'_> {
     /// Its directories, then its record.
     fn forget_container(&mut self, id: &str) -> Result<(), Error> {
         let file = self.records.file_of(RecordKind::Containers, id)?;
-        for place in 0..self.places.len() {
-            self.discard_object(place, RecordKind::Containers, id)?;
+        for dir_index in 0..self.directories.len() {
+            self.discard_object(dir_index, RecordKind::Containers, id)?;
         }
         self.step("container directory removed");
         self.records.remove(file, id)?;
@@ -69,7 +69,9 @@ impl Session<'_> {
 
     /// Its `userdata` has mounts of its own (`shm`).
     fn prove_directories_of(&self, id: &str) -> Result<(), Refusal> {
-        let mut places = self.places.iter().filter_map(|place| place.records(RecordKind::Containers));
-        places.try_for_each(|containers| self.evidence.prove_unmounted(&containers.path().join(id), &[id]))
+        let mut directories =
+            self.directories.iter().filter_map(|directory| directory.records(RecordKind::Containers));
+        directories
+            .try_for_each(|containers| self.evidence.prove_unmounted(&containers.path().join(id), &[id]))
     }
 }

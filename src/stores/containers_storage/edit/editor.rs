@@ -100,7 +100,7 @@ impl fmt::Debug for Options {
 pub struct Editor {
     pub(super) places: StorePlaces,
     pub(super) options: Options,
-    /// What is known of the links of each place; kept from one deletion to the next.
+    /// What is known of the links of each of its directories; kept from one deletion to the next.
     links: Mutex<HashMap<usize, Links>>,
 }
 
@@ -159,13 +159,13 @@ impl Editor {
     }
 
     /// Reads the links that are not known yet. Only overlay has any.
-    pub(super) fn refresh_links(&self, places: &[StoreDirectory]) -> Result<(), Fault> {
+    pub(super) fn refresh_links(&self, directories: &[StoreDirectory]) -> Result<(), Fault> {
         if self.places.driver != "overlay" {
             return Ok(());
         }
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        for (at, place) in places.iter().enumerate() {
-            if let Some(layers) = &place.layers {
+        for (at, directory) in directories.iter().enumerate() {
+            if let Some(layers) = &directory.layers {
                 links.entry(at).or_default().refresh(layers)?;
             }
         }
@@ -177,10 +177,10 @@ impl Editor {
         self.options.outside.as_ref().map_or_else(OutsideNeeds::default, |look| look())
     }
 
-    /// The links of a place; other drivers than overlay have none.
-    pub(super) fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
+    /// The links of a directory; other drivers than overlay have none.
+    pub(super) fn with_links<T>(&self, dir_index: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.get(&place).map(ask)
+        links.get(&dir_index).map(ask)
     }
 
     /// Writes; where there is no room, once more without the reserve file of the `filesystem` that had none.

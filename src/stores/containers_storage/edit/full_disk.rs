@@ -41,8 +41,8 @@ use crate::sys::stop;
 const LINK: &str = "link";
 
 impl Editor {
-    /// Places and names of directories that a killed run of ours was emptying. A place is a position among the areas
-    /// of the store, with which [`Session::places`] begins.
+    /// Indices and names of directories that a killed run of ours was emptying. An index is that of one of the areas
+    /// of the store, with which [`Session::directories`] begins.
     pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {
         let mut found = Vec::new();
         if !self.empties_layers_first() {
@@ -123,7 +123,7 @@ impl Session<'_> {
 
     /// Makes room on `filesystem` (`st_dev`), where a record file or its token found none (`fault`) and no reserve
     /// file is left: removes what dead processes have left of record files, and then, with each call, empties the next of
-    /// the layers that were offered and are there. `place` is that of the record file.
+    /// the layers that were offered and are there. `dir_index` is that of the record file.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where there is nothing (more) to be done. Where nothing was changed yet, what other images have
@@ -133,7 +133,7 @@ impl Session<'_> {
         &mut self,
         fault: Fault,
         filesystem: Option<u64>,
-        place: usize,
+        dir_index: usize,
     ) -> Result<(), Error> {
         if !std::mem::replace(&mut self.room_from_layers.is_swept, true)
             && self.remove_dead_temporary_records()?
@@ -141,15 +141,15 @@ impl Session<'_> {
             return Ok(());
         }
         // What is freed elsewhere is no room here.
-        let here = |place: usize| {
-            self.places[place].layers.as_ref().filter(|layers| device(layers.fd()) == filesystem)
+        let here = |dir_index: usize| {
+            self.directories[dir_index].layers.as_ref().filter(|layers| device(layers.fd()) == filesystem)
         };
         let RoomFromLayers { offered: Some(offered), next, .. } = &self.room_from_layers else {
             return Err(fault.into());
         };
-        let Some(at) = (*next..offered.len()).find(|at| here(offered[*at].place).is_some()) else {
+        let Some(at) = (*next..offered.len()).find(|at| here(offered[*at].dir_index).is_some()) else {
             // Images that share all their layers may have room with those that they share them with.
-            return Err(match here(place).filter(|_| offered.is_empty()) {
+            return Err(match here(dir_index).filter(|_| offered.is_empty()) {
                 Some(layers) => self.makes_no_room(self.editor.to_free_after_fault(layers), fault),
                 None => fault.into(),
             });
@@ -158,7 +158,7 @@ impl Session<'_> {
             return Err(Error::Interrupted);
         }
         let layer = offered[at].clone();
-        let Some(layers) = here(layer.place).map(Directory::again).transpose()? else {
+        let Some(layers) = here(layer.dir_index).map(Directory::again).transpose()? else {
             return Err(fault.into());
         };
         if !self.has_quarantined() {
@@ -172,9 +172,9 @@ impl Session<'_> {
         self.room_from_layers.next += 1;
         let before = free_bytes(&layers);
         let holds_bytes = self.quarantine_layer(&layers, &layer)?;
-        self.remove_links(layer.place, &layer.links)?;
-        for (place, name) in self.room_from_layers.quarantined.clone() {
-            self.empty(place, &name)?;
+        self.remove_links(layer.dir_index, &layer.links)?;
+        for (dir_index, name) in self.room_from_layers.quarantined.clone() {
+            self.empty(dir_index, &name)?;
         }
         let patience = FREED_WITHIN.saturating_sub(self.room_from_layers.waited);
         self.room_from_layers.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
@@ -214,7 +214,7 @@ impl Session<'_> {
         });
         match renamed {
             Ok(name) => {
-                self.room_from_layers.quarantined.push((layer.place, name));
+                self.room_from_layers.quarantined.push((layer.dir_index, name));
                 // The image is not whole any more, even where nothing is removed yet.
                 self.done.has_changed = true;
             }
@@ -233,8 +233,8 @@ impl Session<'_> {
     fn is_another_unfinished(&self) -> bool {
         let offered = self.room_from_layers.offered.iter().flatten();
         let is_offered = |begins: &str| offered.clone().any(|layer| layer.id.starts_with(begins));
-        let is_lost = |(place, name): &(usize, String)| {
-            let layers = self.places[*place].layers.as_ref();
+        let is_lost = |(dir_index, name): &(usize, String)| {
+            let layers = self.directories[*dir_index].layers.as_ref();
             // What is left of a layer without a record is no image's.
             !matches!(self.lost_layer(name), Ok(None))
                 && !layers.is_some_and(|layers| is_whole(layers, name).unwrap_or(false))
@@ -249,7 +249,7 @@ impl Session<'_> {
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
         let is_here = |other: &&Directory| device(other.fd()) == device(layers.fd());
         self.room_from_layers.offered.iter().flatten().any(|layer| {
-            let holder = self.places[layer.place].layers.as_ref().filter(is_here);
+            let holder = self.directories[layer.dir_index].layers.as_ref().filter(is_here);
             let path = holder.map(|layers| layers.path().join(&layer.id));
             sum = sum.saturating_add(path.map_or(0, |path| holds(&path, enough, &mut seen)));
             sum >= enough
@@ -258,8 +258,8 @@ impl Session<'_> {
 
     /// Removes what is in a quarantined directory; the directory itself is the sign of what was
     /// begun, and stays until that is finished.
-    pub(super) fn empty(&mut self, place: usize, name: &str) -> Result<(), Error> {
-        let layers = self.places[place].layers.as_ref();
+    pub(super) fn empty(&mut self, dir_index: usize, name: &str) -> Result<(), Error> {
+        let layers = self.directories[dir_index].layers.as_ref();
         let Some(directory) = layers.map(|layers| layers.below(name)).transpose()?.flatten() else {
             return Ok(());
         };
@@ -282,8 +282,8 @@ impl Session<'_> {
         let is_lost = |(_, name): &(usize, String)| !matches!(self.lost_layer(name), Ok(None));
         let quarantined = self.room_from_layers.quarantined.iter().cloned();
         let (lost, done): (Vec<_>, Vec<_>) = quarantined.partition(is_lost);
-        for (place, name) in done {
-            if let Some(layers) = &self.places[place].layers {
+        for (dir_index, name) in done {
+            if let Some(layers) = &self.directories[dir_index].layers {
                 layers.remove_empty(&name);
             }
         }

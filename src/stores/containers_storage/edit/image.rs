@@ -122,7 +122,7 @@ impl Session<'_> {
         for (image, file) in images.iter().zip(&files) {
             self.records.remove(*file, &image.id)?;
         }
-        let places: Vec<_> = files.iter().map(|file| self.records.files[*file].place).collect();
+        let dir_indices: Vec<_> = files.iter().map(|file| self.records.files[*file].dir_index).collect();
         let mut all: Vec<_> = files.clone();
         all.sort_unstable();
         all.dedup();
@@ -131,9 +131,9 @@ impl Session<'_> {
             let of_file = images.iter().zip(&files).filter(|(_, its)| **its == file);
             self.done.images.extend(of_file.map(|(image, _)| image.id.clone()));
         }
-        for (image, place) in images.iter().zip(places) {
+        for (image, dir_index) in images.iter().zip(dir_indices) {
             // What would not go is an orphan now, of a class that every library's collection removes.
-            self.discard_object(place, RecordKind::Images, &image.id)?;
+            self.discard_object(dir_index, RecordKind::Images, &image.id)?;
         }
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;
@@ -192,8 +192,8 @@ impl Session<'_> {
     }
 
     fn directory_of(&self, container: &ContainerRecord) -> PathBuf {
-        let directory = self.places[0].records(RecordKind::Containers);
-        directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id))
+        let directory = self.directories[0].records(RecordKind::Containers);
+        directory.map_or_else(|| self.directories[0].path.clone(), |d| d.path().join(&container.id))
     }
 
     /// Whether a container of CRI-O has, or may have, the image mounted as a volume.

@@ -20,32 +20,32 @@ impl Session<'_> {
         let mut to_delete = Vec::new();
         for id in ids {
             let file = self.records.file_of(RecordKind::Layers, id)?;
-            let place = self.directory_place(file);
-            let links = self.links_of(place, id)?;
+            let dir_index = self.directory_of_layers(file);
+            let links = self.links_of(dir_index, id)?;
             let parent = self.records.layer(id).and_then(|layer| layer.parent.clone());
-            to_delete.push(LayerToDelete { id: id.clone(), parent, file, place, links });
+            to_delete.push(LayerToDelete { id: id.clone(), parent, file, dir_index, links });
         }
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         for layer in &to_delete {
             self.prove_no_lower(&layer.id, &layer.links, &ids)?;
-            self.prove_mutable(layer.place, &layer.id)?;
+            self.prove_mutable(layer.dir_index, &layer.id)?;
         }
         for layer in &to_delete {
-            self.prove_directory_unmounted(layer.place, &layer.id, &layer.links)?;
+            self.prove_directory_unmounted(layer.dir_index, &layer.id, &layer.links)?;
         }
         Ok(to_delete)
     }
 
-    /// The place that has the directories of the layers in a record file: volatile records in a
+    /// The index of the directory that has the directories of the layers in a record file: volatile records in a
     /// runroot describe directories of the graphroot.
-    pub(super) fn directory_place(&self, file: usize) -> usize {
-        let recorded = self.records.files[file].place;
-        if self.places[recorded].role == Role::Runroot { 0 } else { recorded }
+    pub(super) fn directory_of_layers(&self, file: usize) -> usize {
+        let recorded = self.records.files[file].dir_index;
+        if self.directories[recorded].role == Role::Runroot { 0 } else { recorded }
     }
 
-    pub(super) fn links_of(&self, place: usize, id: &str) -> Result<BTreeSet<String>, Fault> {
-        let Some(layers) = &self.places[place].layers else { return Ok(BTreeSet::new()) };
-        self.editor.with_links(place, |links| links.of(id, layers)).unwrap_or_else(|| Ok(BTreeSet::new()))
+    pub(super) fn links_of(&self, dir_index: usize, id: &str) -> Result<BTreeSet<String>, Fault> {
+        let Some(layers) = &self.directories[dir_index].layers else { return Ok(BTreeSet::new()) };
+        self.editor.with_links(dir_index, |links| links.of(id, layers)).unwrap_or_else(|| Ok(BTreeSet::new()))
     }
 
     /// No layer that has a record, other than those that go as well, has any of `names` in its
@@ -61,8 +61,8 @@ impl Session<'_> {
         let mut names = names.clone();
         names.insert(id.to_owned());
         // In a split store a container's layer in the graphroot is on the imagestore's.
-        for place in 0..self.places.len() {
-            if let Some(Some(child)) = self.editor.with_links(place, |links| links.user(&names, needs)) {
+        for dir_index in 0..self.directories.len() {
+            if let Some(Some(child)) = self.editor.with_links(dir_index, |links| links.user(&names, needs)) {
                 return Err(Refusal::HasChild { layer: id.to_owned(), child });
             }
         }
@@ -71,19 +71,19 @@ impl Session<'_> {
 
     pub(super) fn prove_directory_unmounted(
         &self,
-        place: usize,
+        dir_index: usize,
         id: &str,
         links: &BTreeSet<String>,
     ) -> Result<(), Refusal> {
-        let Some(layers) = &self.places[place].layers else { return Ok(()) };
+        let Some(layers) = &self.directories[dir_index].layers else { return Ok(()) };
         let words: Vec<_> = std::iter::once(id).chain(links.iter().map(String::as_str)).collect();
         self.evidence.prove_unmounted(&layers.path().join(id), &words)
     }
 
     /// An immutable directory cannot be moved; a layer that is flagged and stays would stop
     /// every command of the runtime.
-    pub(super) fn prove_mutable(&self, place: usize, id: &str) -> Result<(), Error> {
-        let Some(layers) = &self.places[place].layers else { return Ok(()) };
+    pub(super) fn prove_mutable(&self, dir_index: usize, id: &str) -> Result<(), Error> {
+        let Some(layers) = &self.directories[dir_index].layers else { return Ok(()) };
         for name in [".", id] {
             let stat = match rustix::fs::statx(layers.fd(), name, AS_IT_IS, StatxFlags::BASIC_STATS) {
                 Ok(stat) => stat,
@@ -128,7 +128,7 @@ impl Session<'_> {
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
             // Some of its files may be gone: the next process sees the flag.
-            let layers = self.places[layer.place].layers.as_ref();
+            let layers = self.directories[layer.dir_index].layers.as_ref();
             let is_there = layers.is_some_and(|layers| layers.has(&layer.id).unwrap_or(false));
             if error.is_interrupted() || !is_there {
                 return Err(error);
@@ -149,8 +149,9 @@ impl Session<'_> {
     }
 
     fn restore_links(&self, layer: &LayerToDelete) {
-        let places = &self.places[layer.place];
-        let links = places.layers.as_ref().and_then(|layers| layers.below(links::DIRECTORY).ok().flatten());
+        let directory = &self.directories[layer.dir_index];
+        let links =
+            directory.layers.as_ref().and_then(|layers| layers.below(links::DIRECTORY).ok().flatten());
         let Some(links) = links else { return };
         let target = std::path::Path::new("..").join(&layer.id).join("diff");
         for name in &layer.links {
@@ -162,13 +163,13 @@ impl Session<'_> {
 
     /// Everything of a layer but its record.
     pub(super) fn take_apart(&mut self, layer: &LayerToDelete) -> Result<(), Error> {
-        self.remove_links(layer.place, &layer.links)?;
-        self.discard(layer.place, &layer.id)?;
+        self.remove_links(layer.dir_index, &layer.links)?;
+        self.discard(layer.dir_index, &layer.id)?;
         self.remove_layer_data(&layer.id)
     }
 
-    pub(super) fn remove_links(&mut self, place: usize, names: &BTreeSet<String>) -> Result<(), Error> {
-        let Some(layers) = self.places[place].layers.as_ref().filter(|_| !names.is_empty()) else {
+    pub(super) fn remove_links(&mut self, dir_index: usize, names: &BTreeSet<String>) -> Result<(), Error> {
+        let Some(layers) = self.directories[dir_index].layers.as_ref().filter(|_| !names.is_empty()) else {
             return Ok(());
         };
         if let Some(links) = layers.below(links::DIRECTORY)? {
@@ -183,9 +184,9 @@ impl Session<'_> {
     /// Tar-split and big data. In a split store they are in the graphroot whatever place has the
     /// layer's directory.
     pub(super) fn remove_layer_data(&mut self, id: &str) -> Result<(), Error> {
-        for place in 0..self.places.len() {
+        for dir_index in 0..self.directories.len() {
             for name in [format!("{id}.tar-split.gz"), id.to_owned()] {
-                if self.discard_object(place, RecordKind::Layers, &name)? {
+                if self.discard_object(dir_index, RecordKind::Layers, &name)? {
                     self.step("layer data removed");
                 }
             }

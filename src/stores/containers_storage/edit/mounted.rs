@@ -41,16 +41,16 @@ pub(super) struct Evidence {
 impl Evidence {
     /// Reads what has to do with a store's directories.
     pub(super) fn of_store(
-        places: &[StoreDirectory],
+        directories: &[StoreDirectory],
         read: Read,
         trusts_namespace: bool,
     ) -> Result<Self, Refusal> {
-        let directories = places.iter().flat_map(|place| {
-            let records = RecordKind::ALL.into_iter().filter_map(|kind| place.records(kind));
-            place.driver.iter().chain(records).map(|directory| directory.path().to_path_buf())
+        let paths = directories.iter().flat_map(|directory| {
+            let records = RecordKind::ALL.into_iter().filter_map(|kind| directory.records(kind));
+            directory.driver.iter().chain(records).map(|directory| directory.path().to_path_buf())
         });
-        let counts = Count::of(places)?;
-        let evidence = Self::of_directories(&directories.collect::<Vec<_>>(), read, trusts_namespace)?;
+        let counts = Count::of(directories)?;
+        let evidence = Self::of_directories(&paths.collect::<Vec<_>>(), read, trusts_namespace)?;
         Ok(Self { counts, ..evidence })
     }
 
@@ -79,8 +79,8 @@ impl Evidence {
     /// Takes in what has been mounted since by ourselves and by the library; whether that can be told.
     /// Called under the locks: the library mounts a layer only under the same lock, so that what it
     /// counts does not grow any more.
-    pub(super) fn is_current(&mut self, places: &[StoreDirectory]) -> Result<bool, Refusal> {
-        for (before, now) in self.counts.iter().zip(Count::of(places)?) {
+    pub(super) fn is_current(&mut self, directories: &[StoreDirectory]) -> Result<bool, Refusal> {
+        for (before, now) in self.counts.iter().zip(Count::of(directories)?) {
             if *before == now {
                 continue;
             }
@@ -161,8 +161,8 @@ struct Count {
 }
 
 impl Count {
-    fn of(places: &[StoreDirectory]) -> Result<Vec<Self>, Refusal> {
-        let directories = places.iter().filter_map(|place| place.records(RecordKind::Layers));
+    fn of(directories: &[StoreDirectory]) -> Result<Vec<Self>, Refusal> {
+        let directories = directories.iter().filter_map(|directory| directory.records(RecordKind::Layers));
         let counts = directories.map(Self::read).collect::<Result<_, Fault>>();
         counts.map_err(|fault| Refusal::MountsUnknown(fault.to_string()))
     }

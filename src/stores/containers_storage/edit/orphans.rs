@@ -70,7 +70,7 @@ struct AgeCondition {
 
 /// An orphan and the open directory that holds it.
 struct OpenOrphan {
-    place: usize,
+    dir_index: usize,
     parent: Directory,
     name: String,
     path: PathBuf,
@@ -84,7 +84,7 @@ impl Session<'_> {
         match kind {
             Orphan::LayerDirectory => {
                 self.prove_finished(&found.name)?;
-                self.reclaim_layer_directory(found.place, &found.name)?;
+                self.reclaim_layer_directory(found.dir_index, &found.name)?;
             }
             Orphan::ImageDirectory => {
                 if self.records.image(&found.name).is_some() {
@@ -133,21 +133,23 @@ impl Session<'_> {
             return Ok(None);
         };
         let is_id = directory::id_of(name.as_ref()).is_some();
-        for (at, place) in self.places.iter().enumerate() {
+        for (at, directory) in self.directories.iter().enumerate() {
             let parent = match kind {
-                Orphan::LayerDirectory if is_id => at_hand(place.layers.as_ref())?,
-                Orphan::ImageDirectory if is_id => at_hand(place.records(RecordKind::Images))?,
-                Orphan::ContainerDirectory if is_id => at_hand(place.records(RecordKind::Containers))?,
-                Orphan::LayerData if is_id => at_hand(place.records(RecordKind::Layers))?,
-                Orphan::TarSplit if name.ends_with(TAR_SPLIT) => at_hand(place.records(RecordKind::Layers))?,
-                Orphan::FeatureTest if units::is_feature_test(name) => at_hand(place.driver.as_ref())?,
-                Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(place, holder)?,
-                Orphan::ShortName if links::is_short_name(name) => {
-                    below(place.layers.as_ref(), links::DIRECTORY, holder)?
+                Orphan::LayerDirectory if is_id => at_hand(directory.layers.as_ref())?,
+                Orphan::ImageDirectory if is_id => at_hand(directory.records(RecordKind::Images))?,
+                Orphan::ContainerDirectory if is_id => at_hand(directory.records(RecordKind::Containers))?,
+                Orphan::LayerData if is_id => at_hand(directory.records(RecordKind::Layers))?,
+                Orphan::TarSplit if name.ends_with(TAR_SPLIT) => {
+                    at_hand(directory.records(RecordKind::Layers))?
                 }
-                Orphan::Staging => below(place.driver.as_ref(), "staging", holder)?,
+                Orphan::FeatureTest if units::is_feature_test(name) => at_hand(directory.driver.as_ref())?,
+                Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(directory, holder)?,
+                Orphan::ShortName if links::is_short_name(name) => {
+                    below(directory.layers.as_ref(), links::DIRECTORY, holder)?
+                }
+                Orphan::Staging => below(directory.driver.as_ref(), "staging", holder)?,
                 Orphan::TempDirectory => {
-                    let parent = place.trash_parent(holder);
+                    let parent = directory.trash_parent(holder);
                     parent.map(|(parent, tempdirs)| parent.below(tempdirs)).transpose()?.flatten()
                 }
                 _ => None,
@@ -155,7 +157,7 @@ impl Session<'_> {
             let Some(parent) = parent.filter(|parent| parent.path() == holder) else { continue };
             if parent.has(name)? {
                 return Ok(Some(OpenOrphan {
-                    place: at,
+                    dir_index: at,
                     parent,
                     name: name.to_owned(),
                     path: path.to_path_buf(),
@@ -166,31 +168,31 @@ impl Session<'_> {
     }
 
     /// A directory of the driver that no record names.
-    pub(super) fn reclaim_layer_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
+    pub(super) fn reclaim_layer_directory(&mut self, dir_index: usize, id: &str) -> Result<(), Error> {
         match self.records.layer(id) {
             // In a split store the same layer may be recorded for the other place.
             Some(_) => {
                 let file = self.records.file_of(RecordKind::Layers, id)?;
-                if self.directory_place(file) == place {
+                if self.directory_of_layers(file) == dir_index {
                     return Err(Refusal::Recorded { id: id.to_owned() }.into());
                 }
             }
             None => self.prove_layer_unnamed(id)?,
         }
         self.outside.prove_layers(&[id.to_owned()])?;
-        let links = self.links_of(place, id)?;
+        let links = self.links_of(dir_index, id)?;
         self.prove_no_lower(id, &links, &[id])?;
-        self.prove_mutable(place, id)?;
-        self.prove_directory_unmounted(place, id, &links)?;
-        self.remove_links(place, &links)?;
-        self.discard(place, id)?;
+        self.prove_mutable(dir_index, id)?;
+        self.prove_directory_unmounted(dir_index, id, &links)?;
+        self.remove_links(dir_index, &links)?;
+        self.discard(dir_index, id)?;
         Ok(())
     }
 
     /// However much is in it, the locks are held for one rename.
     fn move_to_trash(&mut self, found: &OpenOrphan) -> Result<(), Error> {
         self.evidence.prove_unmounted(&found.path, &[])?;
-        self.discard_from(found.place, &found.parent, &found.name)?;
+        self.discard_from(found.dir_index, &found.parent, &found.name)?;
         Ok(())
     }
 
@@ -215,10 +217,11 @@ impl Session<'_> {
         prove_age(found, age, self.editor)?;
         let tempdirs = found.parent.path();
         self.evidence.prove_unmounted(&tempdirs.join(trash::directory_name(number)), &[])?;
-        let (parent, holder) = self.places[found.place].trash_parent(tempdirs).ok_or_else(unknown)?;
+        let (parent, holder) =
+            self.directories[found.dir_index].trash_parent(tempdirs).ok_or_else(unknown)?;
         let held = || Refusal::Held(tempdirs.join(trash::lock_name(number)));
         let trash = Trash::adopt(parent, holder, number)?.ok_or_else(held)?;
-        self.adopt(found.place, trash);
+        self.adopt(found.dir_index, trash);
         Ok(())
     }
 
@@ -228,8 +231,8 @@ impl Session<'_> {
         let names = std::iter::once(name.to_owned()).collect();
         self.prove_no_lower(name, &names, &[])?;
         let target =
-            self.editor.with_links(found.place, |links| links.target(name).map(str::to_owned)).flatten();
-        let layers = self.places[found.place].layers.as_ref();
+            self.editor.with_links(found.dir_index, |links| links.target(name).map(str::to_owned)).flatten();
+        let layers = self.directories[found.dir_index].layers.as_ref();
         if let (Some(target), Some(layers)) = (target, layers)
             && layers.has(&target)?
         {
@@ -257,11 +260,11 @@ fn below(directory: Option<&Directory>, name: &str, wanted: &Path) -> Result<Opt
 
 /// In a directory of records, or in that of an image or a container.
 fn temp_record(
-    place: &super::store_directory::StoreDirectory,
+    directory: &super::store_directory::StoreDirectory,
     holder: &Path,
 ) -> Result<Option<Directory>, Fault> {
     for kind in RecordKind::ALL {
-        let Some(records) = place.records(kind) else { continue };
+        let Some(records) = directory.records(kind) else { continue };
         if records.path() == holder {
             return records.again().map(Some);
         }

@@ -13,8 +13,8 @@ use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRec
 #[derive(Debug)]
 pub(super) struct RecordFile {
     pub(super) kind: RecordKind,
-    /// Position of its place.
-    pub(super) place: usize,
+    /// Index of its directory.
+    pub(super) dir_index: usize,
     pub(super) name: String,
     pub(super) path: PathBuf,
     /// The library does not wait for these to reach the disk.
@@ -44,27 +44,27 @@ pub(super) struct LockedRecords {
 }
 
 impl LockedRecords {
-    /// Reads every record file of every place.
-    pub(super) fn load(places: &[StoreDirectory]) -> Result<Self, Error> {
+    /// Reads every record file of every directory.
+    pub(super) fn load(directories: &[StoreDirectory]) -> Result<Self, Error> {
         let mut records = Self::default();
         let mut blanks = Vec::new();
-        for (at, place) in places.iter().enumerate() {
+        for (at, directory) in directories.iter().enumerate() {
             for kind in RecordKind::ALL {
                 let mut blank = true;
                 for (name, volatile) in kind.files() {
-                    let Some(directory) = place.records(kind) else { continue };
+                    let Some(directory) = directory.records(kind) else { continue };
                     let Some(content) = directory.read(&name, MOST_RECORD_BYTES)? else { continue };
                     blank &= content.is_empty();
                     records.add(kind, at, directory.path().join(&name), name, volatile, &content)?;
                 }
                 if blank {
-                    blanks.push((place, kind));
+                    blanks.push((directory, kind));
                 }
             }
         }
         // A transient store's records are in the runroot, which comes last.
-        for (place, kind) in blanks {
-            records.doubt(place, kind)?;
+        for (directory, kind) in blanks {
+            records.doubt(directory, kind)?;
         }
         Ok(records)
     }
@@ -72,7 +72,7 @@ impl LockedRecords {
     fn add(
         &mut self,
         kind: RecordKind,
-        place: usize,
+        dir_index: usize,
         path: PathBuf,
         name: String,
         volatile: bool,
@@ -88,14 +88,14 @@ impl LockedRecords {
         if let Some(problem) = problems {
             return Err(damaged(problem).into());
         }
-        self.files.push(RecordFile { kind, place, name, path, volatile, table });
+        self.files.push(RecordFile { kind, dir_index, name, path, volatile, table });
         Ok(())
     }
 
     /// Empty or missing files beside objects: what a crash or a full disk leaves. Taken at
     /// their word, everything would look like a leak.
-    fn doubt(&self, place: &StoreDirectory, kind: RecordKind) -> Result<(), Error> {
-        let Some(objects) = place.objects(kind) else { return Ok(()) };
+    fn doubt(&self, directory: &StoreDirectory, kind: RecordKind) -> Result<(), Error> {
+        let Some(objects) = directory.objects(kind) else { return Ok(()) };
         let known: HashSet<&str> = match kind {
             RecordKind::Layers => self.layers.iter().map(|layer| layer.id.as_str()).collect(),
             RecordKind::Images => self.images.iter().map(|image| image.id.as_str()).collect(),
@@ -111,7 +111,7 @@ impl LockedRecords {
             return Ok(());
         }
         let path =
-            place.records(kind).map_or_else(|| objects.path().to_path_buf(), |d| d.path().to_path_buf());
+            directory.records(kind).map_or_else(|| objects.path().to_path_buf(), |d| d.path().to_path_buf());
         let [(file, _), _] = kind.files();
         let message = format!("has no records, though {} has {unknown} objects", objects.path().display());
         Err(Refusal::Damaged { path: path.join(file), message }.into())

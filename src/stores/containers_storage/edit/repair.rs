@@ -31,13 +31,13 @@ impl Editor {
 impl Session<'_> {
     fn repair_link(&mut self, id: &str) -> Result<(), Error> {
         let file = self.records.file_of(RecordKind::Layers, id)?;
-        let place = self.directory_place(file);
+        let dir_index = self.directory_of_layers(file);
         let unknown = || Refusal::Unknown { kind: "layer directory", id: id.to_owned() };
-        let layers = self.places[place].layers.as_ref().ok_or_else(unknown)?;
+        let layers = self.directories[dir_index].layers.as_ref().ok_or_else(unknown)?;
         let directory = layers.below(id)?.ok_or_else(unknown)?;
         let names = layers.below(links::DIRECTORY)?.ok_or_else(unknown)?;
         let written = directory.read_small("link")?.unwrap_or_default();
-        let leading = self.editor.with_links(place, |known| {
+        let leading = self.editor.with_links(dir_index, |known| {
             let names = known.names_of(id).filter(|name| links::is_short_name(name));
             names.map(str::to_owned).collect::<Vec<_>>()
         });

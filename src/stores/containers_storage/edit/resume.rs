@@ -66,7 +66,8 @@ impl Editor {
             let numbers: Vec<_> = intents.iter().map(|(_, intent)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)
         })?;
-        let quarantined = quarantined.iter().map(|(place, name)| Unfinished::Quarantined(*place, name));
+        let quarantined =
+            quarantined.iter().map(|(dir_index, name)| Unfinished::Quarantined(*dir_index, name));
         // One that cannot be finished does not stop the others.
         let mut failed = Ok(());
         for unfinished in quarantined.chain(intents.iter().map(Unfinished::Intended)) {
@@ -77,7 +78,9 @@ impl Editor {
             };
             session.has_older_intents = !intents.is_empty();
             let result = session.run(|session| match unfinished {
-                Unfinished::Quarantined(place, name) => session.finish_quarantined(place, name, is_kept),
+                Unfinished::Quarantined(dir_index, name) => {
+                    session.finish_quarantined(dir_index, name, is_kept)
+                }
                 Unfinished::Intended((_, intent)) => {
                     session.number.clone_from(&intent.temporary);
                     session.finish_intent(intent, is_kept)
@@ -120,9 +123,9 @@ impl Session<'_> {
     /// Half-written record files, which are dead since the store's locks are ours; whether there were any.
     pub(super) fn remove_dead_temporary_records(&mut self) -> Result<bool, Error> {
         let before = self.done.removed;
-        for place in &self.places {
+        for directory in &self.directories {
             for kind in RecordKind::ALL {
-                let Some(records) = place.records(kind) else { continue };
+                let Some(records) = directory.records(kind) else { continue };
                 for name in records.names()? {
                     if name.as_encoded_bytes().starts_with(b".tmp-") {
                         self.done.removed += u64::from(records.unlink(&name)?);
@@ -137,8 +140,8 @@ impl Session<'_> {
     fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
         self.remove_dead_temporary_records()?;
         let mut found = Vec::new();
-        for (at, place) in self.places.iter().enumerate() {
-            for (parent, holder) in place.trash_parents() {
+        for (at, directory) in self.directories.iter().enumerate() {
+            for (parent, holder) in directory.trash_parents() {
                 let Some(tempdirs) = parent.below(holder)? else { continue };
                 let names = tempdirs.names()?;
                 let numbers: BTreeSet<_> =
@@ -154,9 +157,9 @@ impl Session<'_> {
                 }
             }
         }
-        for (place, path, trash) in found {
+        for (dir_index, path, trash) in found {
             match self.evidence.prove_unmounted(&path, &[]) {
-                Ok(()) => self.adopt(place, trash),
+                Ok(()) => self.adopt(dir_index, trash),
                 Err(refusal) => tracing::info!(%refusal, "cannot remove a temporary directory"),
             }
         }
@@ -191,8 +194,8 @@ impl Session<'_> {
         }
         for image in gone {
             if directory::id_of(image.as_ref()).is_some() {
-                for place in 0..self.places.len() {
-                    self.discard_object(place, RecordKind::Images, image)?;
+                for dir_index in 0..self.directories.len() {
+                    self.discard_object(dir_index, RecordKind::Images, image)?;
                 }
             }
         }
@@ -232,11 +235,11 @@ impl Session<'_> {
             return self.delete_proven(&to_delete);
         }
         // Its record went first (no flags): an orphan directory by now, or nothing.
-        for place in 0..self.places.len() {
-            let layers = self.places[place].layers.as_ref();
+        for dir_index in 0..self.directories.len() {
+            let layers = self.directories[dir_index].layers.as_ref();
             let there = layers.map_or(Ok(false), |layers| layers.has(id))?;
             if there && directory::id_of(id.as_ref()).is_some() {
-                self.reclaim_layer_directory(place, id)?;
+                self.reclaim_layer_directory(dir_index, id)?;
             }
         }
         if directory::id_of(id.as_ref()).is_some() {
@@ -251,26 +254,26 @@ impl Session<'_> {
     /// uses them, and nobody keeps them since.
     pub(super) fn finish_quarantined(
         &mut self,
-        place: usize,
+        dir_index: usize,
         name: &str,
         is_kept: IsKept<'_>,
     ) -> Result<(), Error> {
-        let layers = self.places[place].layers.as_ref().map(Directory::again).transpose()?;
+        let layers = self.directories[dir_index].layers.as_ref().map(Directory::again).transpose()?;
         let (Some(layers), Some((_, group))) = (layers, ids_of(name)) else { return Ok(()) };
         if self.records.layer(name).is_some() {
             return Ok(());
         }
         let Some(lost) = self.lost_layer(name)?.map(str::to_owned) else {
-            return self.reclaim_layer_directory(place, name);
+            return self.reclaim_layer_directory(dir_index, name);
         };
-        self.prove_directory_unmounted(place, name, &Default::default())?;
+        self.prove_directory_unmounted(dir_index, name, &Default::default())?;
         if is_whole(&layers, name)? {
             layers.rename(name, &layers, &lost)?;
             self.done.has_changed = true;
             return Ok(());
         }
-        self.empty(place, name)?;
-        self.room_from_layers.quarantined.push((place, name.to_owned()));
+        self.empty(dir_index, name)?;
+        self.room_from_layers.quarantined.push((dir_index, name.to_owned()));
         let images = self.images_on(std::slice::from_ref(&lost));
         if images.is_empty() {
             self.delete_lost_layers(&lost, group)?;
@@ -291,8 +294,8 @@ impl Session<'_> {
     fn lost_layers(&self, intent: &Intent) -> Result<Vec<String>, Error> {
         let quarantined = self.editor.quarantined()?;
         let is_renamed = |id: &str| {
-            quarantined.iter().any(|(place, name)| {
-                let layers = self.places[*place].layers.as_ref();
+            quarantined.iter().any(|(dir_index, name)| {
+                let layers = self.directories[*dir_index].layers.as_ref();
                 ids_of(name).is_some_and(|(begins, _)| id.starts_with(begins))
                     && layers.is_some_and(|layers| is_whole(layers, name).unwrap_or(true))
             })
@@ -356,8 +359,8 @@ impl Session<'_> {
 
     /// Whether a layer has its directory in the place of its record.
     fn has_directory(&self, id: &str) -> Result<bool, Error> {
-        let place = self.directory_place(self.records.file_of(RecordKind::Layers, id)?);
-        Ok(self.places[place].layers.as_ref().map_or(Ok(false), |layers| layers.has(id))?)
+        let dir_index = self.directory_of_layers(self.records.file_of(RecordKind::Layers, id)?);
+        Ok(self.directories[dir_index].layers.as_ref().map_or(Ok(false), |layers| layers.has(id))?)
     }
 
     /// It is no sign of a deletion that has to be finished.

@@ -52,7 +52,7 @@ pub(super) struct RoomFromLayers {
     pub(super) waited: Duration,
     /// Half-written record files of dead processes were removed.
     pub(super) is_swept: bool,
-    /// Places and new names of the layers' directories that were renamed to be emptied, by this session or by the
+    /// Indices and new names of the layers' directories that were renamed to be emptied, by this session or by the
     /// killed run that it finishes. Where there are any the images are lost already, and it is not asked again whether
     /// that is worth it.
     pub(super) quarantined: Vec<(usize, String)>,

@@ -25,9 +25,9 @@ use crate::sys::quiet;
 /// How often a proof is restarted while others keep mounting.
 const TRIES: u32 = 10;
 
-/// Where what is to be deleted in a place is moved.
-struct PlaceTrash {
-    place: usize,
+/// Where what is to be deleted in a directory is moved.
+struct DirectoryTrash {
+    dir_index: usize,
     /// What is beside records; else what is in the driver's directory.
     of_records: bool,
     /// `None` if nothing can be moved.
@@ -37,11 +37,11 @@ struct PlaceTrash {
 /// The locks are held from its making to [`Session::finish`].
 pub(super) struct Session<'e> {
     pub(super) editor: &'e Editor,
-    pub(super) places: Vec<StoreDirectory>,
+    pub(super) directories: Vec<StoreDirectory>,
     pub(super) records: LockedRecords,
     pub(super) done: Deleted,
     held: HeldLocks,
-    trashes: Vec<PlaceTrash>,
+    trashes: Vec<DirectoryTrash>,
     pub(super) evidence: Evidence,
     intent: Option<Intent>,
     /// It finishes the intents of killed runs, and writes none of its own: that would be obeyed for a week more.
@@ -69,20 +69,20 @@ impl<'e> Session<'e> {
 
     fn try_open(editor: &'e Editor, read: Read) -> Result<Option<Self>, Error> {
         let outside = editor.look_outside();
-        let places = StoreDirectory::open_all(&editor.places)?;
-        editor.refresh_links(&places)?;
-        let mut evidence = Evidence::of_store(&places, read, editor.options.trust_pid_namespace)?;
+        let directories = StoreDirectory::open_all(&editor.places)?;
+        editor.refresh_links(&directories)?;
+        let mut evidence = Evidence::of_store(&directories, read, editor.options.trust_pid_namespace)?;
         editor.step("looked");
-        let held = editor.lock(store_directory::locks(&places)?)?;
-        if !evidence.is_current(&places)? {
+        let held = editor.lock(store_directory::locks(&directories)?)?;
+        if !evidence.is_current(&directories)? {
             return Ok(None);
         }
-        let records = LockedRecords::load(&places)?;
-        editor.refresh_links(&places)?;
+        let records = LockedRecords::load(&directories)?;
+        editor.refresh_links(&directories)?;
         let (done, number) = (Deleted::default(), trash::new_number());
         Ok(Some(Self {
             editor,
-            places,
+            directories,
             records,
             done,
             held,
@@ -131,7 +131,7 @@ impl<'e> Session<'e> {
     /// What tells the layer from one with the same id that comes later.
     pub(super) fn identity_of(&self, id: &str) -> LayerIdentity {
         let created = self.records.layer(id).and_then(|layer| layer.created);
-        let layers = self.places.iter().filter_map(|place| place.layers.as_ref());
+        let layers = self.directories.iter().filter_map(|directory| directory.layers.as_ref());
         let wish = StatxFlags::INO | StatxFlags::BTIME;
         let directory = layers.into_iter().find_map(|layers| {
             let stat = rustix::fs::statx(layers.fd(), id, AS_IT_IS, wish).ok()?;
@@ -142,12 +142,12 @@ impl<'e> Session<'e> {
 
     /// Releases the locks, then removes what was moved to the trash.
     pub(super) fn finish(self, mut result: Result<(), Error>) -> Result<Deleted, Error> {
-        let Self { editor, places, mut done, held, trashes, intent, .. } = self;
+        let Self { editor, directories, mut done, held, trashes, intent, .. } = self;
         done.locked_for = held.release();
         editor.step("unlocked");
-        for PlaceTrash { place, trash, .. } in trashes {
+        for DirectoryTrash { dir_index, trash, .. } in trashes {
             let Some(trash) = trash else { continue };
-            match trash.empty(places[place].layers.as_ref()) {
+            match trash.empty(directories[dir_index].layers.as_ref()) {
                 Ok(removal) => done.note(removal),
                 Err(error) => result = result.and(Err(error)),
             }
@@ -177,10 +177,10 @@ impl<'e> Session<'e> {
         let at = &self.records.files[file];
         let (kind, content, name) = (at.kind, at.table.to_bytes(), at.name.clone());
         let (durable, path) = (!at.volatile, at.path.clone());
-        let Some(directory) = self.places[at.place].records(kind) else {
+        let Some(directory) = self.directories[at.dir_index].records(kind) else {
             return Err(Fault::new("opening", path, rustix::io::Errno::NOENT).into());
         };
-        let (directory, place) = (directory.again()?, at.place);
+        let (directory, dir_index) = (directory.again()?, at.dir_index);
         let editor = self.editor;
         let (mut is_freed, mut is_first) = (false, true);
         loop {
@@ -202,7 +202,7 @@ impl<'e> Session<'e> {
                 // From here on images may be lost.
                 Err(fault) => {
                     let filesystem = device(filesystem(&fault));
-                    self.make_room(fault, filesystem, place)?;
+                    self.make_room(fault, filesystem, dir_index)?;
                     is_freed = true;
                 }
             }
@@ -218,29 +218,39 @@ impl<'e> Session<'e> {
     }
 
     /// Takes a layer's directory out of the way; whether there was one.
-    pub(super) fn discard(&mut self, place: usize, name: &str) -> Result<bool, Error> {
-        let Some(layers) = &self.places[place].layers else { return Ok(false) };
+    pub(super) fn discard(&mut self, dir_index: usize, name: &str) -> Result<bool, Error> {
+        let Some(layers) = &self.directories[dir_index].layers else { return Ok(false) };
         let layers = layers.again()?;
-        self.discard_from(place, &layers, name)
+        self.discard_from(dir_index, &layers, name)
     }
 
     /// Takes a directory beside records out of the way; whether there was one.
-    pub(super) fn discard_object(&mut self, place: usize, of: RecordKind, name: &str) -> Result<bool, Error> {
-        let Some(records) = self.places[place].records(of) else { return Ok(false) };
+    pub(super) fn discard_object(
+        &mut self,
+        dir_index: usize,
+        of: RecordKind,
+        name: &str,
+    ) -> Result<bool, Error> {
+        let Some(records) = self.directories[dir_index].records(of) else { return Ok(false) };
         let records = records.again()?;
-        self.discard_from(place, &records, name)
+        self.discard_from(dir_index, &records, name)
     }
 
     /// Takes an entry of `from` out of the way: into a temporary directory if that can be, else
     /// it is removed where it is. Whether there was one.
-    pub(super) fn discard_from(&mut self, place: usize, from: &Directory, name: &str) -> Result<bool, Error> {
+    pub(super) fn discard_from(
+        &mut self,
+        dir_index: usize,
+        from: &Directory,
+        name: &str,
+    ) -> Result<bool, Error> {
         if !from.has(name)? {
             return Ok(false);
         }
         // Records have a temporary directory of their own, where their place has layers at all.
-        let driver = self.places[place].driver.as_ref();
+        let driver = self.directories[dir_index].driver.as_ref();
         let of_records = driver.is_some_and(|driver| !from.path().starts_with(driver.path()));
-        if let Some(trash) = self.trash(place, of_records) {
+        if let Some(trash) = self.trash(dir_index, of_records) {
             match trash.take(from, name) {
                 Ok(()) => {
                     self.done.has_changed = true;
@@ -265,14 +275,15 @@ impl<'e> Session<'e> {
     }
 
     /// Where what is to be deleted in a place is moved; made where that is the first thing.
-    fn trash(&mut self, place: usize, of_records: bool) -> Option<&mut Trash> {
-        let is_it = |one: &PlaceTrash| {
-            (one.place, one.of_records) == (place, of_records)
+    fn trash(&mut self, dir_index: usize, of_records: bool) -> Option<&mut Trash> {
+        let is_it = |one: &DirectoryTrash| {
+            (one.dir_index, one.of_records) == (dir_index, of_records)
                 && one.trash.as_ref().is_none_or(Trash::is_ours)
         };
         let at = self.trashes.iter().position(is_it).unwrap_or_else(|| {
             let wanted = if of_records { TEMPDIRS_OF_RECORDS } else { TEMPDIRS };
-            let mut parents = self.places[place].trash_parents().filter(|_| self.editor.options.tempdirs);
+            let mut parents =
+                self.directories[dir_index].trash_parents().filter(|_| self.editor.options.tempdirs);
             let parent = parents.find(|(_, holder)| *holder == wanted);
             let trash = parent.and_then(|(parent, holder)| {
                 Trash::make(parent, holder, &self.number)
@@ -282,15 +293,19 @@ impl<'e> Session<'e> {
                     .ok()
             });
             self.editor.step("temporary directory created");
-            self.trashes.push(PlaceTrash { place, of_records, trash });
+            self.trashes.push(DirectoryTrash { dir_index, of_records, trash });
             self.trashes.len() - 1
         });
         self.trashes[at].trash.as_mut()
     }
 
     /// Has a dead process's temporary directory removed with ours, once the locks are released.
-    pub(super) fn adopt(&mut self, place: usize, trash: Trash) {
-        self.trashes.push(PlaceTrash { place, of_records: trash.is_of_records(), trash: Some(trash) });
+    pub(super) fn adopt(&mut self, dir_index: usize, trash: Trash) {
+        self.trashes.push(DirectoryTrash {
+            dir_index,
+            of_records: trash.is_of_records(),
+            trash: Some(trash),
+        });
     }
 }
 

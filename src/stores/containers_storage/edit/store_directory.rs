@@ -11,7 +11,7 @@ use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::sys::root::Root;
 
-/// What a place may have.
+/// What the directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Graphroot,
@@ -34,7 +34,7 @@ pub(super) struct StoreDirectory {
 }
 
 impl StoreDirectory {
-    /// Opens all places of a store, the graphroot first.
+    /// Opens all directories of a store, the graphroot first.
     pub(super) fn open_all(places: &StorePlaces) -> Result<Vec<Self>, Fault> {
         let imagestores = places.imagestores.iter().map(|root| (root, Role::Imagestore));
         let runroots = places.runroots.iter().map(|root| (root, Role::Runroot));
@@ -94,29 +94,29 @@ impl StoreDirectory {
     }
 }
 
-/// The lock files of all places, in the library's order: by kind, then by place.
-pub(super) fn locks(places: &[StoreDirectory]) -> Result<Vec<Lock>, Error> {
+/// The lock files of all directories, in the library's order: by kind, then by directory.
+pub(super) fn locks(directories: &[StoreDirectory]) -> Result<Vec<Lock>, Error> {
     let mut locks = Vec::new();
     for kind in RecordKind::ALL {
         let before = locks.len();
-        for place in places {
-            let lock = place.lock(kind)?;
-            let records = place.records(kind);
+        for directory in directories {
+            let lock = directory.lock(kind)?;
+            let records = directory.records(kind);
             // With `transient_store` the containers' lock is in the runroot alone.
-            let must = match place.role {
+            let must = match directory.role {
                 Role::Graphroot => kind != RecordKind::Containers,
                 Role::Imagestore => records.is_some(),
                 Role::Runroot => false,
             };
             if must && lock.is_none() {
                 let name = kind.lock_file();
-                let path = records.map_or_else(|| place.path.join(&name), |d| d.path().join(&name));
+                let path = records.map_or_else(|| directory.path.join(&name), |d| d.path().join(&name));
                 return Err(Refusal::NoLockFile(path).into());
             }
             locks.extend(lock);
         }
         if locks.len() == before {
-            return Err(Refusal::NoLockFile(places[0].path.join(kind.lock_file())).into());
+            return Err(Refusal::NoLockFile(directories[0].path.join(kind.lock_file())).into());
         }
     }
     Ok(locks)

@@ -12,8 +12,8 @@ pub(super) struct LayerToDelete {
     pub(super) parent: Option<String>,
     /// Position of the record file.
     pub(super) file: usize,
-    /// Position of the place that has its directory.
-    pub(super) place: usize,
+    /// Index of the directory that has its directory.
+    pub(super) dir_index: usize,
     /// Its short names there.
     pub(super) links: BTreeSet<String>,
 }
