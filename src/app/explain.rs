@@ -99,7 +99,7 @@ fn containers(request: &Request, config: &Config, scan: &Scan) -> Option<Plan> {
     let stores = request.stores().ok()?;
     let scope = Scope { containers: true, logs: false };
     let plan = CriRemover::new(client).and_then(|remover| {
-        let backend = Backend::Cri(remover.client(), remover.place());
+        let backend = Backend::Cri(remover.client(), remover.runtime_store());
         Containers::of(config, scope).by(backend, &stores).plan(scan)
     });
     plan.map_err(|error| tracing::info!("whether gc would delete it is unknown: {error}")).ok()

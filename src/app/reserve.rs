@@ -1,7 +1,7 @@
 //! The reserve files: room for the first deletion on a full disk.
 
 use super::observer::Observer;
-use crate::cri::StorePlace;
+use crate::cri::RuntimeStore;
 use crate::history::StateDirectory;
 use crate::model::StoreKind;
 use crate::model::display::bytes;
@@ -9,7 +9,7 @@ use crate::stores::Scan;
 use crate::stores::containers_storage::edit::ReserveFile;
 
 /// In our state directory, where that lies beside containerd's root.
-pub(super) fn of(place: &StateDirectory, store: &StorePlace) -> Option<ReserveFile> {
+pub(super) fn of(place: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
     // The stores of podman and CRI-O have reserve files of their own.
     if store.store_type != StoreKind::Containerd {
         return None;

@@ -55,7 +55,7 @@ impl Deleter {
         };
         let remover = CriRemover::new(client)?;
         let place = database::place(request);
-        let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
+        let reserve = (!dry_run).then(|| reserve::of(&place, remover.runtime_store())).flatten();
         Ok(Self::Cri(Box::new(remover.with_reserve_file(reserve))))
     }
 
@@ -69,7 +69,7 @@ impl Deleter {
     /// What deletes containers.
     pub(super) fn backend<'b>(&'b self, editors: &'b Editors) -> Backend<'b> {
         match self {
-            Self::Cri(remover) => Backend::Cri(remover.client(), remover.place()),
+            Self::Cri(remover) => Backend::Cri(remover.client(), remover.runtime_store()),
             Self::Direct(owners) => Backend::Disk(editors, owners),
         }
     }

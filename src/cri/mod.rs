@@ -13,13 +13,13 @@ pub mod discover;
 mod endpoint;
 mod error;
 pub mod in_use;
-mod place;
 mod raw;
+mod runtime_store;
 mod types;
 
 pub use client::Client;
 pub use deadlines::Options;
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use error::{CriError, CriProblem};
-pub use place::StorePlace;
+pub use runtime_store::RuntimeStore;
 pub use types::{ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};

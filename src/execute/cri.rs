@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::thread::{self, JoinHandle};
 
 use crate::cri::in_use::Names;
-use crate::cri::{Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
+use crate::cri::{
+    Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore,
+};
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use crate::model::plan::{self, Failure, Gain};
@@ -24,7 +26,7 @@ use crate::stores::containers_storage::edit::ReserveFile;
 #[derive(Debug)]
 pub struct CriRemover {
     client: Client,
-    place: StorePlace,
+    runtime_store: RuntimeStore,
     /// What the runtime calls the images of the last look, by our id.
     handles: HashMap<String, Vec<Handle>>,
     /// What the runtime lists for the next look, while it is being asked.
@@ -71,7 +73,7 @@ impl CriRemover {
     /// # Errors
     /// When it does not say.
     pub fn new(client: Client) -> Result<Self, PreconditionError> {
-        let place = client.store_place()?.ok_or_else(|| {
+        let runtime_store = client.runtime_store()?.ok_or_else(|| {
             let endpoint = client.endpoint();
             PreconditionError::new(format!(
                 "{endpoint}: the runtime does not report where its images are stored"
@@ -79,7 +81,7 @@ impl CriRemover {
         })?;
         Ok(Self {
             client,
-            place,
+            runtime_store,
             handles: HashMap::new(),
             asked: None,
             listing: None,
@@ -139,8 +141,8 @@ impl CriRemover {
     }
 
     #[must_use]
-    pub fn place(&self) -> &StorePlace {
-        &self.place
+    pub fn runtime_store(&self) -> &RuntimeStore {
+        &self.runtime_store
     }
 
     /// Asks each container once which images it has mounted. One that goes while it is asked has
@@ -185,12 +187,12 @@ impl CriRemover {
                 Some("the runtime does not list it, so it cannot remove it".into());
         }
         self.handles.clear();
-        for (at, places) in &found.known {
+        for (at, positions) in &found.known {
             let (image, facts) = (&inventory[*at], &mut facts[at.get()]);
             let is_artifact = stores.artifacts == Some(image.store);
             let mut handles = Vec::new();
-            for place in places {
-                let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*place];
+            for position in positions {
+                let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*position];
                 match is_artifact {
                     true => handles.extend(artifact_handles(image, runtime_handler)),
                     false => {
@@ -209,7 +211,7 @@ impl CriRemover {
     }
 
     /// Adds who uses images as the runtime says, where the disk does not say it. `of_listing` are the
-    /// images of the places of `images`.
+    /// images of the positions of `images`.
     fn add_users(
         &self,
         inventory: &Inventory,
@@ -221,8 +223,8 @@ impl CriRemover {
         let names = Names::new(images);
         for container in containers {
             let name = name(container);
-            for place in names.used_by(container).images {
-                let Some(at) = of_listing.get(&place) else { continue };
+            for position in names.used_by(container).images {
+                let Some(at) = of_listing.get(&position) else { continue };
                 let known =
                     inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
                 if !known {
@@ -238,10 +240,10 @@ impl CriRemover {
                 };
                 // By a name without a digest, which may have moved on since: then what is
                 // mounted is left without a name.
-                let nameless = |place: &usize| !found.certain && images[*place].tags.is_empty();
-                for (place, at) in of_listing {
-                    let sure = found.images.contains(place);
-                    if (sure || nameless(place)) && !known(*at) {
+                let nameless = |position: &usize| !found.certain && images[*position].tags.is_empty();
+                for (position, at) in of_listing {
+                    let sure = found.images.contains(position);
+                    if (sure || nameless(position)) && !known(*at) {
                         let perhaps = if sure { "" } else { " perhaps" };
                         facts[at.get()]
                             .used_by
@@ -318,11 +320,11 @@ fn what_came(error: &CriError, touched: bool) -> RemovalAnswer {
 /// The stores of `inventory` that the runtime serves.
 pub(super) fn runtime_stores(
     client: &Client,
-    place: &StorePlace,
+    store: &RuntimeStore,
     inventory: &Inventory,
 ) -> Result<RuntimeStores, PreconditionError> {
-    RuntimeStores::find(place, inventory).ok_or_else(|| {
-        let (endpoint, root) = (client.endpoint(), place.root.display());
+    RuntimeStores::find(store, inventory).ok_or_else(|| {
+        let (endpoint, root) = (client.endpoint(), store.root.display());
         PreconditionError::new(format!("the store of {endpoint} is {root}, which was not read"))
     })
 }
@@ -339,7 +341,7 @@ impl Remover for CriRemover {
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
         let asked = self.asked.take().and_then(|asked| asked.join().ok());
-        let stores = runtime_stores(&self.client, &self.place, inventory)?;
+        let stores = runtime_stores(&self.client, &self.runtime_store, inventory)?;
         let Lists { containers, sandboxes, images } = asked.unwrap_or_else(|| Lists::of(&self.client))?;
         self.ask_mounts(&containers)?;
         let found = ImageMatch::new(inventory, &stores, &images);
@@ -352,17 +354,17 @@ impl Remover for CriRemover {
         let mut facts = self.reach(inventory, &stores, &found, &images);
         let known = found.known.iter();
         let of_listing: HashMap<usize, ImageIx> =
-            known.flat_map(|(at, places)| places.iter().map(|place| (*place, *at))).collect();
+            known.flat_map(|(at, positions)| positions.iter().map(|position| (*position, *at))).collect();
         self.add_users(inventory, &containers, &images, &of_listing, &mut facts);
         let keys = inventory.store_ids();
-        let view = |(place, image): (usize, &RuntimeImage)| {
+        let view = |(position, image): (usize, &RuntimeImage)| {
             let listed = ListedImage {
                 id: image.id.clone(),
                 size_bytes: image.listed_bytes,
                 pinned: image.pinned,
                 handler: image.runtime_handler.clone(),
             };
-            let on_disk = of_listing.get(&place).map(|at| &inventory[*at]);
+            let on_disk = of_listing.get(&position).map(|at| &inventory[*at]);
             (listed, on_disk.map(|image| (keys[image.store.get()].clone(), image.id.clone())))
         };
         let containers = containers.iter().map(|one| listed(one, &sandboxes, self.mounted_in(one)));
@@ -409,7 +411,8 @@ impl Remover for CriRemover {
 
     /// containerd collects all of its garbage with the first removal.
     fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
-        let Some(stores) = RuntimeStores::find(&self.place, inventory).filter(|_| !self.collected) else {
+        let Some(stores) = RuntimeStores::find(&self.runtime_store, inventory).filter(|_| !self.collected)
+        else {
             return Vec::new();
         };
         let garbage = inventory

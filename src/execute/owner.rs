@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use crate::cri::discover;
-use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, StorePlace};
+use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeStore};
 use crate::execute::remover::PreconditionError;
 use crate::model::{Inventory, StoreKind};
 use crate::sys::sysroot::Sysroot;
@@ -94,11 +94,11 @@ impl Owners {
 
     fn is_no_owner(&self, endpoint: Endpoint, inventory: &Inventory) -> Result<(), Presence> {
         let asked = Client::connect(endpoint, self.options.clone())
-            .and_then(|client| client.store_place().map(|place| (client, place)));
+            .and_then(|client| client.runtime_store().map(|store| (client, store)));
         match asked {
             Err(error) if is_nobody(&error) => Ok(()),
             Err(error) => Err(Presence::Unsure(error.to_string())),
-            Ok((client, Some(place))) => match owned(&place, inventory) {
+            Ok((client, Some(store))) => match owned(&store, inventory) {
                 Some(root) => {
                     let version = client.version();
                     let runtime = format!("{} {}", version.runtime_name, version.runtime_version);
@@ -131,11 +131,11 @@ fn is_nobody(error: &CriError) -> bool {
 }
 
 /// The root of the store that is this runtime's, if one of the inventory is.
-fn owned(place: &StorePlace, inventory: &Inventory) -> Option<PathBuf> {
-    if place.store_type != StoreKind::ContainersStorage {
+fn owned(store: &RuntimeStore, inventory: &Inventory) -> Option<PathBuf> {
+    if store.store_type != StoreKind::ContainersStorage {
         return None;
     }
-    let same = |root: &PathBuf| *root == place.root || Some(root) == place.image_root.as_ref();
+    let same = |root: &PathBuf| *root == store.root || Some(root) == store.image_root.as_ref();
     let stores = inventory.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
     stores.map(|store| &store.root).find(|root| same(root)).cloned()
 }

@@ -239,7 +239,7 @@ pub(super) fn look_at(
     Ok(Some(FreshImage { scan, store, at, facts }))
 }
 
-/// A store's place in an inventory. Where it is not, nothing is known of its images.
+/// A store's position in an inventory. Where it is not, nothing is known of its images.
 pub(super) fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, PreconditionError> {
     inventory.find_store(key).ok_or_else(|| {
         PreconditionError::new(format!("the store {} could not be read any more", key.root().display()))

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
+use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore};
 use crate::model::reference::bare_id;
 use crate::model::{ImageIx, Inventory, StoreIx, StoreKind};
 
@@ -25,28 +25,28 @@ impl RuntimeStores {
     /// Finds them; `None` where no store of the inventory is the runtime's. The roots are compared
     /// as they stand, so both have to be canonical.
     #[must_use]
-    pub fn find(place: &StorePlace, inventory: &Inventory) -> Option<Self> {
-        let kind = place.store_type;
+    pub fn find(runtime: &RuntimeStore, inventory: &Inventory) -> Option<Self> {
+        let kind = runtime.store_type;
         let stores = || {
             let all = inventory.stores.iter().enumerate().filter(|(_, store)| store.kind == kind);
             all.map(|(at, store)| (StoreIx::from(at), store))
         };
         // One graphroot can hold the stores of several drivers. All snapshotters of a containerd
         // are one store, whichever of them CRI uses.
-        let same_driver = |driver: &str| match (&place.driver, kind) {
+        let same_driver = |driver: &str| match (&runtime.driver, kind) {
             (Some(wanted), StoreKind::ContainersStorage) => wanted == driver,
             _ => true,
         };
         let mut own = stores().filter(|(_, store)| {
             !store.is_of_artifacts()
                 && !store.read_only
-                && store.root == place.root
+                && store.root == runtime.root
                 && same_driver(&store.driver)
         });
         let own = own.next()?.0;
         let additional = stores().filter(|(_, store)| store.read_only).map(|(at, _)| at).collect();
         let artifacts = stores()
-            .find(|(_, store)| store.is_of_artifacts() && !store.read_only && store.root == place.root);
+            .find(|(_, store)| store.is_of_artifacts() && !store.read_only && store.root == runtime.root);
         Some(Self { own, artifacts: artifacts.map(|(at, _)| at), additional })
     }
 
@@ -64,7 +64,7 @@ impl RuntimeStores {
 /// Images of the runtime's stores against the runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageMatch {
-    /// Images that both have, with their places in the runtime's listing: one place for each
+    /// Images that both have, with their positions in the runtime's listing: one position for each
     /// runtime handler.
     pub known: Vec<(ImageIx, Vec<usize>)>,
     /// Images on the disk that the runtime does not list: it cannot read them (containerd
@@ -82,9 +82,9 @@ impl ImageMatch {
     /// Holds the images of `stores` against the runtime's listing.
     #[must_use]
     pub fn new(inventory: &Inventory, stores: &RuntimeStores, listed: &[RuntimeImage]) -> Self {
-        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
         for (at, image) in listed.iter().enumerate() {
-            places.entry(bare_id(&image.id)).or_default().push(at);
+            positions.entry(bare_id(&image.id)).or_default().push(at);
         }
         let mut found = Self::default();
         let mut seen = vec![false; listed.len()];
@@ -93,7 +93,7 @@ impl ImageMatch {
                 continue;
             }
             let ix = ImageIx::from(at);
-            match places.get(image.id.as_str()) {
+            match positions.get(image.id.as_str()) {
                 Some(at) => {
                     at.iter().for_each(|at| seen[*at] = true);
                     found.known.push((ix, at.clone()));

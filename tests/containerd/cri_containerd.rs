@@ -59,9 +59,9 @@ fn containerd_with_pods() {
 }
 
 fn where_its_images_lie(client: &Client, root: &std::path::Path) {
-    let place = client.store_place().unwrap().unwrap();
-    assert_eq!((place.store_type, place.root.as_path()), (StoreKind::Containerd, root));
-    assert_eq!((place.driver.as_deref(), place.origin.as_str()), (Some("overlayfs"), "the runtime's Status"));
+    let store = client.runtime_store().unwrap().unwrap();
+    assert_eq!((store.store_type, store.root.as_path()), (StoreKind::Containerd, root));
+    assert_eq!((store.driver.as_deref(), store.origin.as_str()), (Some("overlayfs"), "the runtime's Status"));
     let filesystems = client.image_filesystems().unwrap();
     let directory = &filesystems.image_filesystems[0].fs_id.as_ref().unwrap().mountpoint;
     assert_eq!(*directory, root.join("io.containerd.snapshotter.v1.overlayfs").display().to_string());
@@ -141,8 +141,8 @@ fn pins_are_not_to_be_believed(client: &Client, rig: &Rig, root: &std::path::Pat
 
 fn listings_fit_the_disk(client: &Client, root: &std::path::Path) {
     let inventory = containerd::scan(root).inventory;
-    let place = client.store_place().unwrap().unwrap();
-    let stores = RuntimeStores::find(&place, &inventory).unwrap();
+    let store = client.runtime_store().unwrap().unwrap();
+    let stores = RuntimeStores::find(&store, &inventory).unwrap();
     let images = client.images().unwrap();
     let found = ImageMatch::new(&inventory, &stores, &images);
     assert_eq!(found.known.len(), images.len());

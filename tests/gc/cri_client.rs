@@ -113,10 +113,10 @@ fn an_honest_runtime() {
     assert!(status.conditions.iter().all(|condition| condition.status), "{status:?}");
 
     // Where its images lie: it says so over HTTP on the same socket.
-    let place = client.store_place().unwrap().unwrap();
-    assert_eq!(place.store_type, StoreKind::ContainersStorage);
-    assert_eq!(place.root, setup.store.root().canonicalize().unwrap());
-    assert_eq!((place.driver.as_deref(), place.origin.as_str()), (Some("overlay"), "CRI-O's /info"));
+    let store = client.runtime_store().unwrap().unwrap();
+    assert_eq!(store.store_type, StoreKind::ContainersStorage);
+    assert_eq!(store.root, setup.store.root().canonicalize().unwrap());
+    assert_eq!((store.driver.as_deref(), store.origin.as_str()), (Some("overlay"), "CRI-O's /info"));
     let filesystems = client.image_filesystems().unwrap();
     assert!(
         filesystems.image_filesystems[0]
@@ -171,7 +171,7 @@ fn an_honest_runtime() {
 
     // The scan and the runtime mean the same things.
     let inventory = setup.inventory();
-    let stores = RuntimeStores::find(&place, &inventory).unwrap();
+    let stores = RuntimeStores::find(&store, &inventory).unwrap();
     let found = ImageMatch::new(&inventory, &stores, &images);
     assert_eq!((found.known.len(), found.unknown.len(), found.unseen.len()), (3, 0, 0), "{found:?}");
     let containers = client.containers().unwrap();
@@ -254,8 +254,8 @@ fn listings_that_cannot_be_trusted() {
 
     // What no answer shows, the disk does.
     let inventory = setup.inventory();
-    let place = client.store_place().unwrap().unwrap();
-    let stores = RuntimeStores::find(&place, &inventory).unwrap();
+    let store = client.runtime_store().unwrap().unwrap();
+    let stores = RuntimeStores::find(&store, &inventory).unwrap();
     let objection = |listing: Listing| {
         setup.behave(|behaviour| behaviour.images = listing);
         let images = client.images().unwrap();

@@ -110,9 +110,9 @@ impl Node {
         act: impl FnOnce(&Collection<'_>, &layersweep::stores::Scan) -> T,
     ) -> T {
         let scan = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
-        let place = self.client.store_place().unwrap().unwrap();
+        let store = self.client.runtime_store().unwrap().unwrap();
         let collector = Collection {
-            backend: Backend::Cri(&self.client, &place),
+            backend: Backend::Cri(&self.client, &store),
             request: &self.request,
             places,
             policy,

@@ -93,7 +93,7 @@ impl Node {
         let scan = layersweep::stores::run(&request, &Progress::default()).unwrap();
         let remover = CriRemover::new(client)?;
         let collector = Collection {
-            backend: Backend::Cri(remover.client(), remover.place()),
+            backend: Backend::Cri(remover.client(), remover.runtime_store()),
             request: &request,
             places: &places,
             policy,

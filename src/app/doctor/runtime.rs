@@ -122,19 +122,19 @@ impl Examination<'_> {
     /// Whether the runtime's store is among those that were read.
     fn serves(&mut self, client: &Client, scan: Option<&Scan>) -> Option<StoreIx> {
         let object = client.endpoint().to_string();
-        match client.store_place() {
-            Ok(Some(place)) => {
-                let own = scan.and_then(|scan| RuntimeStores::find(&place, &scan.inventory));
-                let root = place.root.display();
+        match client.runtime_store() {
+            Ok(Some(store)) => {
+                let own = scan.and_then(|scan| RuntimeStores::find(&store, &scan.inventory));
+                let root = store.root.display();
                 match &own {
                     Some(_) => {
-                        let message = format!("gc deletes through it; its store is {root} ({})", place.origin);
+                        let message = format!("gc deletes through it; its store is {root} ({})", store.origin);
                         self.ok(NAME, object, message);
                     }
                     None => self.error(
                         NAME,
                         object,
-                        format!("its store is {root} ({}), which was not read: gc refuses", place.origin),
+                        format!("its store is {root} ({}), which was not read: gc refuses", store.origin),
                         "name that store with --graphroot or --containerd-root, or below [stores] in the configuration",
                     ),
                 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use crate::cri::{Client, StorePlace};
+use crate::cri::{Client, RuntimeStore};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Run};
 use crate::execute::owner::Owners;
@@ -62,7 +62,7 @@ impl Collection<'_> {
 #[derive(Clone, Copy, Debug)]
 pub enum Backend<'a> {
     /// The runtime, which serves this store.
-    Cri(&'a Client, &'a StorePlace),
+    Cri(&'a Client, &'a RuntimeStore),
     /// We do, in the stores; where an owner may be at work, nothing is deleted. No logs: they are files of the
     /// kubelet, and go through CRI, which says what writes to them.
     Disk(&'a Editors, &'a Owners),

@@ -34,7 +34,7 @@ impl CriSource<'_> {
     fn disk(&self) -> Result<(Inventory, RuntimeStores), PreconditionError> {
         let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.asked.request.clone() };
         let inventory = proof::rescan(request)?.inventory;
-        let stores = runtime_stores(self.client, self.place, &inventory)?;
+        let stores = runtime_stores(self.client, self.runtime_store, &inventory)?;
         Ok((inventory, stores))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, StorePlace};
+use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, RuntimeStore};
 use crate::execute::containers::collection::{Collection, ContainerListing};
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
@@ -55,15 +55,19 @@ pub(super) struct CriListing {
 pub(super) struct CriSource<'a> {
     pub(super) asked: &'a Collection<'a>,
     pub(super) client: &'a Client,
-    pub(super) place: &'a StorePlace,
+    pub(super) runtime_store: &'a RuntimeStore,
     /// Of containers that have ended; none of them starts again.
     ended: HashMap<String, ContainerDetails>,
     processes: Option<(Instant, Result<Processes, String>)>,
 }
 
 impl<'a> CriSource<'a> {
-    pub(super) fn new(asked: &'a Collection<'a>, client: &'a Client, place: &'a StorePlace) -> Self {
-        Self { asked, client, place, ended: HashMap::new(), processes: None }
+    pub(super) fn new(
+        asked: &'a Collection<'a>,
+        client: &'a Client,
+        runtime_store: &'a RuntimeStore,
+    ) -> Self {
+        Self { asked, client, runtime_store, ended: HashMap::new(), processes: None }
     }
 
     pub(super) fn list(&mut self) -> Result<CriListing, PreconditionError> {

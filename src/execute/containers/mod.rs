@@ -35,8 +35,8 @@ impl Collection<'_> {
         let own = self.own_store(&scan.inventory);
         let mut predictions = Predictions::open(scan, own);
         match self.backend {
-            Backend::Cri(client, place) => {
-                collection::plan(&mut CriSource::new(self, client, place), self.scope, &mut predictions)
+            Backend::Cri(client, store) => {
+                collection::plan(&mut CriSource::new(self, client, store), self.scope, &mut predictions)
             }
             Backend::Disk(editors, owners) => {
                 let own = own.map(|own| &scan.inventory[own]);
@@ -57,14 +57,14 @@ impl Collection<'_> {
         let own = self.own_store(&scan.inventory);
         let mut predictions = Predictions::open(scan, own);
         match self.backend {
-            Backend::Cri(client, place) => {
+            Backend::Cri(client, store) => {
                 // containerd unlinks a writable layer with its next collection, seconds after its answer.
                 let still = run.patience.still.max(Duration::from_secs(5));
                 let patience = SettlePatience { still, ..run.patience };
                 let before = std::mem::replace(&mut run.patience, patience);
                 let plan = collection::run(
                     run,
-                    &mut CriSource::new(self, client, place),
+                    &mut CriSource::new(self, client, store),
                     self.scope,
                     &mut predictions,
                 );
@@ -86,7 +86,7 @@ impl Collection<'_> {
     /// The store that the containers are of.
     fn own_store(&self, inventory: &Inventory) -> Option<StoreIx> {
         match self.backend {
-            Backend::Cri(_, place) => RuntimeStores::find(place, inventory).map(|stores| stores.own),
+            Backend::Cri(_, store) => RuntimeStores::find(store, inventory).map(|stores| stores.own),
             Backend::Disk(editors, _) => own_store(editors, inventory),
         }
     }

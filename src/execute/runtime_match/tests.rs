@@ -102,7 +102,7 @@ fn ix(ats: &[usize]) -> Vec<ImageIx> {
 
 #[test]
 fn the_stores_of_a_runtime() {
-    let place = |store_type, root: &str, driver: Option<&str>| StorePlace {
+    let store = |store_type, root: &str, driver: Option<&str>| RuntimeStore {
         store_type,
         root: PathBuf::from(root),
         driver: driver.map(Into::into),
@@ -110,16 +110,16 @@ fn the_stores_of_a_runtime() {
         origin: "test".into(),
     };
     let inventory = inventory();
-    let own = |place| RuntimeStores::find(&place, &inventory).map(|stores| stores.own.get());
+    let own = |store| RuntimeStores::find(&store, &inventory).map(|stores| stores.own.get());
     let storage = StoreKind::ContainersStorage;
-    assert_eq!(own(place(storage, "/g", Some("overlay"))), Some(0));
-    assert_eq!(own(place(storage, "/g", Some("vfs"))), Some(4), "one root, two drivers");
-    assert_eq!(own(place(storage, "/g", Some("btrfs"))), None);
-    assert_eq!(own(place(storage, "/other", None)), Some(2));
-    assert_eq!(own(place(storage, "/extra", None)), None, "read-only");
-    assert_eq!(own(place(storage, "/c", None)), None, "another kind");
-    assert_eq!(own(place(StoreKind::Containerd, "/c", Some("native"))), Some(3), "all snapshotters");
-    let found = RuntimeStores::find(&place(storage, "/g", None), &inventory);
+    assert_eq!(own(store(storage, "/g", Some("overlay"))), Some(0));
+    assert_eq!(own(store(storage, "/g", Some("vfs"))), Some(4), "one root, two drivers");
+    assert_eq!(own(store(storage, "/g", Some("btrfs"))), None);
+    assert_eq!(own(store(storage, "/other", None)), Some(2));
+    assert_eq!(own(store(storage, "/extra", None)), None, "read-only");
+    assert_eq!(own(store(storage, "/c", None)), None, "another kind");
+    assert_eq!(own(store(StoreKind::Containerd, "/c", Some("native"))), Some(3), "all snapshotters");
+    let found = RuntimeStores::find(&store(storage, "/g", None), &inventory);
     assert_eq!(found, Some(graphroot()));
 }
 

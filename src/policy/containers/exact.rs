@@ -80,10 +80,10 @@ pub fn containers(input: Input<'_>) -> Verdicts {
             newest.kept = Some(Ruling::keeps(Rule::Needed, detail));
         }
         let most = input.policy.max_per_unit.unwrap_or(usize::MAX);
-        let mut place = 0;
+        let mut position = 0;
         dead.retain(|one| {
-            place += 1;
-            let goes_now = place > most && one.kept.is_none();
+            position += 1;
+            let goes_now = position > most && one.kept.is_none();
             if goes_now {
                 to_delete.push((one.container, Cause::PerUnit));
             }
@@ -143,11 +143,11 @@ fn meet_total<'a>(
     let mut standing: usize = units.iter().map(Vec::len).sum();
     while standing > most {
         let victims = units.iter().enumerate().filter_map(|(at, unit)| {
-            let place = unit.iter().rposition(|one| one.kept.is_none())?;
-            Some((Reverse(unit.len()), unit[place].since(), at, place))
+            let position = unit.iter().rposition(|one| one.kept.is_none())?;
+            Some((Reverse(unit.len()), unit[position].since(), at, position))
         });
-        let Some((_, _, at, place)) = victims.min() else { break };
-        to_delete.push((units[at].remove(place).container, Cause::Total));
+        let Some((_, _, at, position)) = victims.min() else { break };
+        to_delete.push((units[at].remove(position).container, Cause::Total));
         standing -= 1;
     }
     standing.saturating_sub(most)
@@ -158,8 +158,8 @@ fn meet_total<'a>(
 pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts {
     let mut newest: HashMap<&str, (Option<Timestamp>, &str)> = HashMap::new();
     for one in input.sandboxes {
-        let place = newest.entry(pod_of(one)).or_default();
-        *place = (*place).max((one.created, &one.id));
+        let of_pod = newest.entry(pod_of(one)).or_default();
+        *of_pod = (*of_pod).max((one.created, &one.id));
     }
     let mut verdicts = Verdicts::default();
     let mut to_delete: Vec<(&Sandbox, Cause)> = Vec::new();

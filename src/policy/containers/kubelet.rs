@@ -62,7 +62,7 @@ fn units<'a>(
     verdicts: &mut Verdicts,
 ) -> Vec<Vec<&'a Container>> {
     let newest = now.saturating_sub(policy.min_age).unwrap_or(Timestamp::MIN);
-    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut positions: HashMap<(&str, &str), usize> = HashMap::new();
     let mut units: Vec<Vec<&Container>> = Vec::new();
     for one in all {
         if one.state == ContainerState::Running {
@@ -70,8 +70,8 @@ fn units<'a>(
         } else if one.created.is_some_and(|created| created > newest) {
             verdicts.keep(&one.id, Rule::MinAge, "created less than the minimum age ago");
         } else {
-            let place = *places.entry((&one.pod, &one.name)).or_insert(units.len());
-            match units.get_mut(place) {
+            let position = *positions.entry((&one.pod, &one.name)).or_insert(units.len());
+            match units.get_mut(position) {
                 Some(unit) => unit.push(one),
                 None => units.push(vec![one]),
             }
@@ -102,11 +102,11 @@ fn remove_oldest(unit: &mut Vec<&Container>, count: usize, cause: Cause, to_dele
 /// Which sandboxes go. `occupied` tells whether a container, dead or alive, is in one.
 #[must_use]
 pub fn sandboxes(all: &[Sandbox], occupied: impl Fn(&str) -> bool, pods: &Pods) -> Verdicts {
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut positions: HashMap<&str, usize> = HashMap::new();
     let mut by_pod: Vec<Vec<&Sandbox>> = Vec::new();
     for one in all {
-        let place = *places.entry(&one.uid).or_insert(by_pod.len());
-        match by_pod.get_mut(place) {
+        let position = *positions.entry(&one.uid).or_insert(by_pod.len());
+        match by_pod.get_mut(position) {
             Some(pod) => pod.push(one),
             None => by_pod.push(vec![one]),
         }

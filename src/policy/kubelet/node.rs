@@ -15,7 +15,7 @@ use crate::policy::kubelet::settings::KubeletPolicy;
 /// What a runtime lists over an inventory: for a run, and for predictions of runs.
 #[derive(Debug)]
 pub struct ListedNode<'a> {
-    /// The images that the runtime still lists, with their places in the inventory.
+    /// The images that the runtime still lists, with their positions in the inventory.
     pub images: Vec<(ListedImage, Option<ImageIx>)>,
     /// The filesystems, as last measured or as predicted.
     pub spaces: Vec<Measured>,
@@ -60,7 +60,7 @@ impl<'a> ListedNode<'a> {
         self.spaces.get(filesystem.get()).cloned().unwrap_or(Err(InvalidStats::Missing(Stat::All)))
     }
 
-    /// The place of an image that is to be removed; `None`: it lies in no store that was read.
+    /// The position of an image that is to be removed; `None`: it lies in no store that was read.
     ///
     /// # Errors
     /// When it is not listed.

@@ -51,7 +51,7 @@ impl Listing {
         inventory.find_store(&self.store).map(|store| inventory[store].filesystem)
     }
 
-    /// Its images, and their places in an inventory.
+    /// Its images, and their positions in an inventory.
     #[must_use]
     pub fn images_in(&self, inventory: &Inventory) -> Vec<(ListedImage, Option<ImageIx>)> {
         let keys = inventory.store_ids();
@@ -59,8 +59,8 @@ impl Listing {
         let known =
             known.map(|(at, image)| ((&keys[image.store.get()], image.id.as_str()), ImageIx::from(at)));
         let known: HashMap<_, _> = known.collect();
-        let place = |(store, id): &(StoreId, ImageId)| known.get(&(store, id.as_str())).copied();
-        self.images.iter().map(|(image, on_disk)| (image.clone(), on_disk.as_ref().and_then(place))).collect()
+        let index = |(store, id): &(StoreId, ImageId)| known.get(&(store, id.as_str())).copied();
+        self.images.iter().map(|(image, on_disk)| (image.clone(), on_disk.as_ref().and_then(index))).collect()
     }
 }
 

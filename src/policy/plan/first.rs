@@ -100,8 +100,8 @@ impl Planner<'_> {
             largest.set(gain.bytes.max(largest.get()));
             gain.covers(full.to_free)
         };
-        let place: HashMap<_, _> = candidates.iter().zip(0..).collect();
-        let all_may_go = |images: &&Vec<ImageIx>| images.iter().all(|at| place.contains_key(at));
+        let position: HashMap<_, _> = candidates.iter().zip(0..).collect();
+        let all_may_go = |images: &&Vec<ImageIx>| images.iter().all(|at| position.contains_key(at));
         // Images of one top layer are one image with several names and records: they have its turn. Of
         // groups on a layer further down the smallest goes.
         let top = |at: ImageIx| self.input.inventory[at].layers.first();
@@ -114,7 +114,7 @@ impl Planner<'_> {
         let on_same_layer = || {
             let groups = by_layer.values().filter(|images| images.len() > 1);
             let groups = groups.filter(all_may_go).filter(|images| makes_room(images));
-            let turn = |images: &&Vec<ImageIx>| images.iter().filter_map(|at| place.get(at)).min();
+            let turn = |images: &&Vec<ImageIx>| images.iter().filter_map(|at| position.get(at)).min();
             groups.min_by_key(|images| (images.len(), turn(images))).cloned()
         };
         let found = candidates.iter().find_map(with_same_top).or_else(on_same_layer);

@@ -42,7 +42,7 @@ pub struct Planner<'a> {
     is_request: bool,
     /// The same in the order of their turns: on a full disk the images that make room come first.
     turns: Vec<ImageIx>,
-    /// The place of each image in `turns`.
+    /// The position of each image in `turns`.
     rank: Vec<usize>,
     stage: Stage,
     pending: Option<(ImageIx, Step)>,
@@ -348,11 +348,11 @@ impl<'a> Planner<'a> {
         }
         let open = |at: &ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
         let rest = self.turns.iter().copied().enumerate().skip(*next);
-        let Some((place, at)) = rest.into_iter().find(|(_, at)| open(at)) else {
+        let Some((position, at)) = rest.into_iter().find(|(_, at)| open(at)) else {
             self.stage = Stage::Over;
             return None;
         };
-        *next = place + 1;
+        *next = position + 1;
         Some(self.step(at, Cause::Request, self.filesystem_of(at), None, measured))
     }
 
@@ -367,11 +367,11 @@ impl<'a> Planner<'a> {
         // The first who has not been idle for long enough ends it: so have none after it. Those that wait for younger
         // ones to make room have their turn when it is there.
         let has_turn = |at: ImageIx| self.is_candidate(at) && !self.awaits_younger(at);
-        if let Some(place) = (next..self.turns.len()).find(|place| has_turn(self.turns[*place]))
-            && let at = self.turns[place]
+        if let Some(position) = (next..self.turns.len()).find(|position| has_turn(self.turns[*position]))
+            && let at = self.turns[position]
             && self.is_aged(at)
         {
-            self.stage = Stage::Age { next: place + 1 };
+            self.stage = Stage::Age { next: position + 1 };
             return Some(self.step(at, Cause::Age, self.filesystem_of(at), None, measured));
         }
         self.stage = Stage::Space { filesystem: 0, pass: None };
@@ -510,11 +510,11 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The place of each image in `order`.
+/// The position of each image in `order`.
 fn ranks(order: &[ImageIx], images: usize) -> Vec<usize> {
     let mut rank = vec![usize::MAX; images];
-    for (place, at) in order.iter().enumerate() {
-        rank[at.get()] = place;
+    for (position, at) in order.iter().enumerate() {
+        rank[at.get()] = position;
     }
     rank
 }

@@ -23,7 +23,7 @@ pub(crate) struct SpacePass {
     worth: BytesAndInodes,
     /// What is still wanted, as of the last measurement.
     wanted: BytesAndInodes,
-    /// The place in the order.
+    /// The position in the order.
     next: usize,
     passed: Vec<bool>,
     /// How many passed-over images reach each node.

@@ -10,7 +10,7 @@ use crate::model::space::BytesAndInodes;
 pub enum Task<'a> {
     /// What the policy asks for: by age, then by space.
     Policy,
-    /// These images of the inventory, in this order, and nothing else. A place beyond the
+    /// These images of the inventory, in this order, and nothing else. A position beyond the
     /// inventory's images means nothing.
     Named(&'a [ImageIx]),
 }

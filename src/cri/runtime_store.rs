@@ -26,7 +26,7 @@ const MAX_INFO_BYTES: usize = 1 << 20;
 
 /// Where a runtime keeps its images, as it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorePlace {
+pub struct RuntimeStore {
     pub store_type: StoreKind,
     /// Its root: graphroot, or containerd's root. Symlinks are followed if it exists for us.
     pub root: PathBuf,
@@ -44,16 +44,16 @@ impl Client {
     /// # Errors
     /// When `Status` fails. The other questions are not every runtime's to answer, so
     /// their failure is only that they do not tell.
-    pub fn store_place(&self) -> Result<Option<StorePlace>, CriError> {
-        if let Some(place) = of_status(&self.status()?) {
-            return Ok(Some(place.resolved()));
+    pub fn runtime_store(&self) -> Result<Option<RuntimeStore>, CriError> {
+        if let Some(store) = of_status(&self.status()?) {
+            return Ok(Some(store.resolved()));
         }
         let info = http_info(self.endpoint(), self.options().asking);
-        if let Some(place) = info.and_then(|info| of_info(&info)) {
-            return Ok(Some(place.resolved()));
+        if let Some(store) = info.and_then(|info| of_info(&info)) {
+            return Ok(Some(store.resolved()));
         }
         match self.image_filesystems() {
-            Ok(filesystems) => Ok(of_filesystems(&filesystems).map(StorePlace::resolved)),
+            Ok(filesystems) => Ok(of_filesystems(&filesystems).map(RuntimeStore::resolved)),
             Err(error) => {
                 tracing::debug!(%error, "the runtime does not report where its images are stored");
                 Ok(None)
@@ -62,7 +62,7 @@ impl Client {
     }
 }
 
-impl StorePlace {
+impl RuntimeStore {
     fn resolved(self) -> Self {
         let resolved = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
         Self { root: resolved(self.root), image_root: self.image_root.map(resolved), ..self }
@@ -70,14 +70,14 @@ impl StorePlace {
 }
 
 /// containerd's verbose status.
-fn of_status(status: &v1::StatusResponse) -> Option<StorePlace> {
+fn of_status(status: &v1::StatusResponse) -> Option<RuntimeStore> {
     let config: Value = serde_json::from_str(status.info.get("config")?).ok()?;
     let path = |key: &str| absolute(config.get(key)?.as_str()?);
     // `rootDir` is CRI's own directory in the root.
     let root =
         path("containerdRootDir").or_else(|| plugin_parent(&path("rootDir")?).map(Path::to_path_buf))?;
     let snapshotter = config.pointer("/containerd/snapshotter").and_then(Value::as_str);
-    Some(StorePlace {
+    Some(RuntimeStore {
         store_type: StoreKind::Containerd,
         root,
         driver: snapshotter.filter(|name| !name.is_empty()).map(str::to_owned),
@@ -87,12 +87,12 @@ fn of_status(status: &v1::StatusResponse) -> Option<StorePlace> {
 }
 
 /// CRI-O's answer to `/info`. Of old the driver was a text, of late a list.
-fn of_info(info: &str) -> Option<StorePlace> {
+fn of_info(info: &str) -> Option<RuntimeStore> {
     let info: Value = serde_json::from_str(info).ok()?;
     let path = |key: &str| absolute(info.get(key)?.as_str()?);
     let driver = info.get("storage_driver")?;
     let driver = driver.as_str().or_else(|| driver.as_array()?.first()?.as_str());
-    Some(StorePlace {
+    Some(RuntimeStore {
         store_type: StoreKind::ContainersStorage,
         root: path("storage_root")?,
         driver: driver.filter(|name| !name.is_empty()).map(str::to_owned),
@@ -102,7 +102,7 @@ fn of_info(info: &str) -> Option<StorePlace> {
 }
 
 /// The directory that a runtime names as its image filesystem, by its name.
-fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<StorePlace> {
+fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore> {
     // A directory of the store, in spite of its name. The byte counts beside it are no measurements: CRI-O
     // counts only its records of images, containerd leaves out the content store.
     let directory = |of: &[v1::FilesystemUsage]| absolute(&of.first()?.fs_id.as_ref()?.mountpoint);
@@ -111,7 +111,7 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<StorePlace> {
     let name = directory.file_name()?.to_str()?;
     let origin = || "the runtime's ImageFsInfo".to_owned();
     if let Some(root) = plugin_parent(&directory) {
-        return Some(StorePlace {
+        return Some(RuntimeStore {
             store_type: StoreKind::Containerd,
             root: root.to_path_buf(),
             driver: name.strip_prefix(SNAPSHOTTER).map(str::to_owned),
@@ -129,7 +129,7 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<StorePlace> {
     let (images, driver) = graph(&directory)?;
     let containers = containers.and_then(|directory| graph(&directory)).map(|(root, _)| root);
     let root = containers.unwrap_or_else(|| images.clone());
-    Some(StorePlace {
+    Some(RuntimeStore {
         store_type: StoreKind::ContainersStorage,
         image_root: (images != root).then_some(images),
         root,
@@ -163,9 +163,9 @@ fn http_info(endpoint: &Endpoint, deadline: Duration) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn brief(place: Option<StorePlace>) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
+    fn brief(store: Option<RuntimeStore>) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
         let text = |path: PathBuf| path.display().to_string();
-        place.map(|place| (place.store_type, text(place.root), place.driver, place.image_root.map(text)))
+        store.map(|store| (store.store_type, text(store.root), store.driver, store.image_root.map(text)))
     }
 
     fn expect(
