@@ -19,7 +19,7 @@ pub struct Database {
     /// Always usable, maybe as a copy or empty.
     pub records: Records,
     /// Where it is, or would be.
-    pub place: StateDirectory,
+    pub directory: StateDirectory,
     /// Whether there was one that could be read.
     pub found: bool,
     /// Whether there is one that could not: what it says is unknown, not nothing.
@@ -36,22 +36,22 @@ impl Database {
     /// # Errors
     /// When a newer layersweep made it, or SQLite refuses.
     pub fn open(request: &Request, access: Access) -> Result<Self, Error> {
-        Self::open_at(place(request), access)
+        Self::open_at(state_directory(request), access)
     }
 
-    /// Opens the one at `place`.
+    /// Opens the one at `directory`.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn open_at(place: StateDirectory, access: Access) -> Result<Self, Error> {
-        let opened = Records::open(&place, access, PATIENCE);
-        Self::of(opened, place)
+    pub(super) fn open_at(directory: StateDirectory, access: Access) -> Result<Self, Error> {
+        let opened = Records::open(&directory, access, PATIENCE);
+        Self::of(opened, directory)
     }
 
-    fn of(opened: Result<Opened, history::Error>, place: StateDirectory) -> Result<Self, Error> {
-        let Opened { records, found, degraded } = opened.map_err(|source| failed(&place, source))?;
-        let unreadable = !found && hides_something(&place, &degraded);
-        Ok(Self { records, place, found, unreadable, degraded, newer: None })
+    fn of(opened: Result<Opened, history::Error>, directory: StateDirectory) -> Result<Self, Error> {
+        let Opened { records, found, degraded } = opened.map_err(|source| failed(&directory, source))?;
+        let unreadable = !found && hides_something(&directory, &degraded);
+        Ok(Self { records, directory, found, unreadable, degraded, newer: None })
     }
 
     /// Opens it for a report that decides nothing: one that a newer layersweep made is treated as one that
@@ -60,15 +60,15 @@ impl Database {
     /// # Errors
     /// When SQLite refuses.
     pub fn open_for_report(request: &Request) -> Result<Self, Error> {
-        let place = place(request);
-        match Records::open(&place, Access::Read, PATIENCE) {
+        let directory = state_directory(request);
+        match Records::open(&directory, Access::Read, PATIENCE) {
             Err(newer @ history::Error::Newer { .. }) => {
                 let newer = newer.to_string();
                 let unresolved = Some((ErrorKind::NotFound, newer.clone()));
-                let empty = Self::open_at(StateDirectory { unresolved, ..place.clone() }, Access::Read)?;
-                Ok(Self { place, unreadable: true, newer: Some(newer), ..empty })
+                let empty = Self::open_at(StateDirectory { unresolved, ..directory.clone() }, Access::Read)?;
+                Ok(Self { directory, unreadable: true, newer: Some(newer), ..empty })
             }
-            opened => Self::of(opened, place),
+            opened => Self::of(opened, directory),
         }
     }
 
@@ -84,7 +84,7 @@ impl Database {
         match database.degraded.pop() {
             Some(why) => Err(unchanged(&why)),
             None => {
-                let dir = database.place.dir.display();
+                let dir = database.directory.dir.display();
                 Err(Error::usage(format!("{dir}: no records can be kept there"))
                     .hint("name another state directory with --state-dir DIR"))
             }
@@ -103,13 +103,13 @@ impl Database {
     /// # Errors
     /// When SQLite refuses.
     pub fn apply_waiting(&mut self) -> Result<(HashSet<String>, Vec<SaveWarning>), Error> {
-        let Self { records, place, .. } = self;
-        history::apply_waiting(records, &Queue::of(place)).map_err(|source| failed(place, source))
+        let Self { records, directory, .. } = self;
+        history::apply_waiting(records, &Queue::of(directory)).map_err(|source| failed(directory, source))
     }
 
     /// Its path; `None` where there is none.
     pub fn path(&self) -> Option<String> {
-        self.found.then(|| self.place.dir.join(DATABASE).to_string_lossy().into_owned())
+        self.found.then(|| self.directory.dir.join(DATABASE).to_string_lossy().into_owned())
     }
 
     /// Reads from it.
@@ -120,7 +120,7 @@ impl Database {
         &self,
         work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        self.records.read(work).map_err(|source| failed(&self.place, source))
+        self.records.read(work).map_err(|source| failed(&self.directory, source))
     }
 
     /// Writes all or nothing to one that was opened to keep the change.
@@ -133,24 +133,24 @@ impl Database {
     ) -> Result<T, Error> {
         self.records.write(work).map_err(|source| match source {
             history::Error::Degraded(why) => unchanged(&why),
-            source => failed(&self.place, source),
+            source => failed(&self.directory, source),
         })
     }
 }
 
-/// A finding about the database at `place`.
-pub(super) fn finding(place: &StateDirectory, message: String) -> Finding {
-    Finding { path: place.dir.join(DATABASE), message, incomplete: false }
+/// A finding about the database at `directory`.
+pub(super) fn finding(directory: &StateDirectory, message: String) -> Finding {
+    Finding { path: directory.dir.join(DATABASE), message, incomplete: false }
 }
 
 /// Where the request says that the database is; inside the sysroot, if there is one.
-pub fn place(request: &Request) -> StateDirectory {
+pub fn state_directory(request: &Request) -> StateDirectory {
     let named = request.state_dir.as_deref().map(|dir| match &request.sysroot {
         // Given with the sysroot in front, it means the same.
         Some(top) => below(top, dir).unwrap_or_else(|| dir.to_path_buf()),
         None => dir.to_path_buf(),
     });
-    history::place(&request.root(), named.as_deref(), &Caller::present())
+    history::state_directory(&request.root(), named.as_deref(), &Caller::present())
 }
 
 fn below(top: &Path, dir: &Path) -> Option<PathBuf> {
@@ -165,7 +165,7 @@ fn is_no_room(error: &io::Error) -> bool {
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in: one run at a time.
-pub(super) fn acquire_lock(place: &StateDirectory) -> Result<RunLock, Error> {
+pub(super) fn acquire_lock(directory: &StateDirectory) -> Result<RunLock, Error> {
     let refused = |error: LockError| {
         Error::refused(error.to_string()).hint(match &error {
             LockError::Held { .. } => "wait until it ends",
@@ -175,10 +175,10 @@ pub(super) fn acquire_lock(place: &StateDirectory) -> Result<RunLock, Error> {
             LockError::Io { .. } => "name another state directory with --state-dir DIR",
         })
     };
-    match RunLock::acquire(&place.dir) {
+    match RunLock::acquire(&directory.dir) {
         Err(LockError::Io { path, source }) => {
             // On a full or read-only disk that has no state directory yet.
-            let stand_in = place.pending.last().filter(|dir| !dir.starts_with(&place.dir));
+            let stand_in = directory.pending.last().filter(|dir| !dir.starts_with(&directory.dir));
             let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
             tracing::info!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
             match RunLock::acquire(stand_in) {
@@ -194,8 +194,8 @@ pub(super) fn acquire_lock(place: &StateDirectory) -> Result<RunLock, Error> {
     }
 }
 
-pub(super) fn failed(place: &StateDirectory, source: history::Error) -> Error {
-    Error::database(place.dir.join(DATABASE), source)
+pub(super) fn failed(directory: &StateDirectory, source: history::Error) -> Error {
+    Error::database(directory.dir.join(DATABASE), source)
 }
 
 /// What somebody asked to change is not kept for later.
@@ -227,7 +227,7 @@ pub fn warn_of_saving(observer: &dyn Observer, degraded: &[Degraded], warnings: 
 
 /// Whether there may be a database that could not be read. Where a new one only could not be made, on
 /// a full disk for example, there is none.
-fn hides_something(place: &StateDirectory, degraded: &[Degraded]) -> bool {
+fn hides_something(directory: &StateDirectory, degraded: &[Degraded]) -> bool {
     let only_unwritten = |why: &Degraded| {
         matches!(
             why,
@@ -237,6 +237,6 @@ fn hides_something(place: &StateDirectory, degraded: &[Degraded]) -> bool {
                 | Degraded::ReadOnly { .. }
         )
     };
-    let exists = || place.dir.join(DATABASE).try_exists().unwrap_or(true);
+    let exists = || directory.dir.join(DATABASE).try_exists().unwrap_or(true);
     !degraded.is_empty() && (!degraded.iter().all(only_unwritten) || exists())
 }

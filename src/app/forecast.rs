@@ -18,7 +18,7 @@ const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// What is wrong with the database is reported elsewhere.
 pub fn read(request: &Request, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
     let opened = Database::open(request, Access::Read).ok();
-    let own = opened.filter(|database| !database.place.foreign);
+    let own = opened.filter(|database| !database.directory.foreign);
     own.and_then(|database| database.read(|from| of(from, filesystems)).ok())
         .unwrap_or_else(|| vec![None; filesystems.len()])
 }

@@ -96,12 +96,12 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
     let filesystems: Vec<_> = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
     let mut forecasts = open.read(|from| forecast::of(from, filesystems.iter().flatten()))?.into_iter();
     let forecasts = filesystems.iter().map(|one| one.as_ref().and_then(|_| forecasts.next()?)).collect();
-    let place = &open.place;
+    let directory = &open.directory;
     let database = DatabaseState {
         ok: open.degraded.is_empty() && unreadable_stores == 0,
-        bytes: checkup::bytes(place),
-        set_aside: checkup::quarantined(&place.dir).ok().map(|found| found.len() as u64),
-        waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
+        bytes: checkup::bytes(directory),
+        set_aside: checkup::quarantined(&directory.dir).ok().map(|found| found.len() as u64),
+        waiting: checkup::waiting(directory).ok().map(|(count, _)| count as u64).filter(|_| here),
     };
     let facts = MetricsData {
         version: env!("CARGO_PKG_VERSION"),
@@ -111,8 +111,8 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         targets,
         database,
     };
-    let OurDatabase { place, unreadable, degraded, .. } = open;
-    Ok(Gathered { facts, degraded, warnings, unreadable_stores, unreadable, dir: place.dir })
+    let OurDatabase { directory, unreadable, degraded, .. } = open;
+    Ok(Gathered { facts, degraded, warnings, unreadable_stores, unreadable, dir: directory.dir })
 }
 
 impl Gathered {

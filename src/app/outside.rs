@@ -51,7 +51,7 @@ pub(super) fn known(
     most_inodes: Option<u64>,
 ) -> other_usage::OtherUsageRequest {
     other_usage::OtherUsageRequest {
-        state_dir: scan.sysroot.display(&database::place(request).dir),
+        state_dir: scan.sysroot.display(&database::state_directory(request).dir),
         places: KubeletPlaces::find(&config.kubelet, &Kubelet::read_now(&scan.sysroot)),
         threads: request.threads.map_or(0, usize::from),
         most_inodes,

@@ -80,7 +80,7 @@ impl<'a> Recorder<'a> {
             command,
             state,
             context,
-            journal: Journal::begin(&state.place, start),
+            journal: Journal::begin(&state.directory, start),
             planned: plan.steps.len(),
             done: 0,
             freed_bytes: 0,
@@ -260,7 +260,7 @@ pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: Via, message: &s
         via: Some(via.as_str().to_owned()),
         ..Start::of(command, started(state, run.began))
     };
-    let mut journal = Journal::begin(&state.place, start);
+    let mut journal = Journal::begin(&state.directory, start);
     if command == Command::Gc && state.last_gc_failed {
         let event = failed_again(message);
         observer.event(&event);

@@ -9,12 +9,12 @@ use crate::stores::Scan;
 use crate::stores::containers_storage::edit::ReserveFile;
 
 /// In our state directory, where that lies beside containerd's root.
-pub(super) fn of(place: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
+pub(super) fn of(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
     // The stores of podman and CRI-O have reserve files of their own.
     if store.store_type != StoreKind::Containerd {
         return None;
     }
-    let reserve = ReserveFile::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+    let reserve = ReserveFile::in_state_dir(&directory.dir, &store.root).unwrap_or_else(|error| {
         tracing::debug!("no reserve file: {error}");
         None
     });
@@ -23,7 +23,7 @@ pub(super) fn of(place: &StateDirectory, store: &RuntimeStore) -> Option<Reserve
 }
 
 /// Those of all stores of a scan that can have one, each once.
-pub(super) fn of_all(scan: &Scan, place: &StateDirectory) -> Vec<ReserveFile> {
+pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
     let mut all: Vec<ReserveFile> = Vec::new();
     for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
         if store.read_only {
@@ -31,9 +31,9 @@ pub(super) fn of_all(scan: &Scan, place: &StateDirectory) -> Vec<ReserveFile> {
         }
         let found = match (store.kind, places) {
             (StoreKind::Containerd, _) => {
-                ReserveFile::in_state_dir(&place.dir, &store.root).map(|one| one.into_iter().collect())
+                ReserveFile::in_state_dir(&directory.dir, &store.root).map(|one| one.into_iter().collect())
             }
-            (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &place.dir),
+            (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &directory.dir),
             (StoreKind::ContainersStorage, None) => continue,
         };
         // Without a state directory there is none yet.
@@ -45,11 +45,11 @@ pub(super) fn of_all(scan: &Scan, place: &StateDirectory) -> Vec<ReserveFile> {
 }
 
 /// Creates those of a scan where there is room, and where we may write.
-pub fn create_all(scan: &Scan, place: &StateDirectory, observer: &dyn Observer) {
-    if place.foreign {
+pub fn create_all(scan: &Scan, directory: &StateDirectory, observer: &dyn Observer) {
+    if directory.foreign {
         return;
     }
-    for reserve in of_all(scan, place).iter().filter(|reserve| !reserve.is_ready()) {
+    for reserve in of_all(scan, directory).iter().filter(|reserve| !reserve.is_ready()) {
         let path = reserve.path().display();
         match reserve.prepare() {
             Ok(true) => report_made(std::slice::from_ref(reserve), observer),
@@ -60,8 +60,8 @@ pub fn create_all(scan: &Scan, place: &StateDirectory, observer: &dyn Observer) 
 }
 
 /// Those of a scan that are not there.
-pub(super) fn missing(scan: &Scan, place: &StateDirectory) -> Vec<ReserveFile> {
-    let mut all = of_all(scan, place);
+pub(super) fn missing(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
+    let mut all = of_all(scan, directory);
     all.retain(|reserve| !reserve.exists());
     all
 }

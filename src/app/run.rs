@@ -36,7 +36,7 @@ impl<'a> CommandRun<'a> {
     /// When another run holds it.
     pub(super) fn lock(&mut self, request: &Request) -> Result<(), Error> {
         if self.lock.is_none() {
-            self.lock = Some(database::acquire_lock(&database::place(request))?);
+            self.lock = Some(database::acquire_lock(&database::state_directory(request))?);
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ impl Purpose {
 #[derive(Debug)]
 pub struct State {
     /// Where the records lie.
-    pub place: StateDirectory,
+    pub directory: StateDirectory,
     /// There are records that cannot be read: then what they pin is unknown.
     pub(super) is_unreadable: bool,
     /// The copy that has what could not be saved.
@@ -107,7 +107,7 @@ impl State {
         };
         let newer = database.newer.as_ref().map(|why| {
             let message = format!("{why}; there is no history, and image ages come from the disk alone");
-            finding(&database.place, message)
+            finding(&database.directory, message)
         });
         let (state, findings) = Self::of(database, purpose, began)?;
         Ok((state, newer.into_iter().chain(findings).collect()))
@@ -119,7 +119,8 @@ impl State {
         clock: ClockReading,
     ) -> Result<(Self, Vec<Finding>), Error> {
         let (_, warnings) = database.apply_waiting()?;
-        let findings = warnings.iter().map(|warning| finding(&database.place, warning.to_string())).collect();
+        let findings =
+            warnings.iter().map(|warning| finding(&database.directory, warning.to_string())).collect();
         // Which size is measured again: another one in each process.
         let seed = RandomState::new().build_hasher().finish();
         let (known, pins, sizes) = database.read(|connection| {
@@ -137,9 +138,9 @@ impl State {
             );
             leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
         }
-        let Database { place, found, unreadable, degraded, .. } = database;
+        let Database { directory, found, unreadable, degraded, .. } = database;
         let state = Self {
-            place,
+            directory,
             is_unreadable: unreadable,
             unsaved: None,
             known,
@@ -161,7 +162,7 @@ impl State {
 
     /// Adds what is wrong with the records to the scan's findings, each once.
     pub fn add_findings(&mut self, scan: &mut Scan) {
-        let finding = |why: Degraded| finding(&self.place, format!("{why}; {}", why.remedy()));
+        let finding = |why: Degraded| finding(&self.directory, format!("{why}; {}", why.remedy()));
         let reported = self.degraded.drain(..).filter(|why| !self.purpose.reports_later(why));
         scan.inventory.findings.extend(reported.map(finding));
     }
@@ -199,7 +200,7 @@ impl State {
             Some(database) => database.read(work),
             None => {
                 // What is wrong with it was said the first time.
-                let mut database = Database::open_at(self.place.clone(), Access::Read)?;
+                let mut database = Database::open_at(self.directory.clone(), Access::Read)?;
                 database.apply_waiting()?;
                 database.read(work)
             }
@@ -253,7 +254,7 @@ impl State {
     pub fn save_none(&self, request: &Request, observer: &dyn Observer) {
         let remembered = self.read(figures::all);
         let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
-        if self.place.foreign || self.is_unreadable || !remembered {
+        if self.directory.foreign || self.is_unreadable || !remembered {
             return;
         }
         let nothing = Inventory::default();
@@ -272,9 +273,9 @@ impl State {
             all_stores: true,
         };
         let saved = Database::open(request, Access::Write).and_then(|mut database| {
-            let queue = Queue::of(&database.place);
+            let queue = Queue::of(&database.directory);
             let saved = history::save(&mut database.records, &queue, &Pending::Scan(Box::new(scan)));
-            let saved = saved.map_err(|source| failed(&database.place, source))?;
+            let saved = saved.map_err(|source| failed(&database.directory, source))?;
             Ok([database.degraded, saved.degraded].concat())
         });
         match saved {
@@ -288,7 +289,7 @@ impl State {
     ///
     /// `false`: some of it is lost.
     pub fn save(&mut self, request: &Request, scan: &mut Scan) -> Result<bool, Error> {
-        if self.place.foreign {
+        if self.directory.foreign {
             return Ok(true);
         }
         let (complete, all_stores) = (scan.is_complete(), !request.names_stores);
@@ -310,10 +311,10 @@ impl State {
                 all_stores,
             };
             let mut database = Database::open(request, access)?;
-            let (taken_at, queue) = (run.record.taken_at, Queue::of(&database.place));
+            let (taken_at, queue) = (run.record.taken_at, Queue::of(&database.directory));
             let run = Pending::Scan(Box::new(run));
             let saved = history::save(&mut database.records, &queue, &run);
-            let saved = saved.map_err(|source| failed(&database.place, source))?;
+            let saved = saved.map_err(|source| failed(&database.directory, source))?;
             // Nothing that is written below changes what is known of the images.
             let known = database.read(known::images)?;
             Ok::<_, Error>((database, saved, known, taken_at, run))
@@ -335,7 +336,7 @@ impl State {
         self.add_findings(scan);
         if saved.kept {
             let seen = self.scanned;
-            let (dir, inventory) = (&database.place.dir, &scan.inventory);
+            let (dir, inventory) = (&database.directory.dir, &scan.inventory);
             let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| fate(inventory, complete, begun));
             match database.records.write(|tx| runs::confirm(tx, seen, idle, fate)) {
                 Ok(0) => {}
@@ -349,7 +350,7 @@ impl State {
         if let Some(at) = saved.recorded.filter(|_| saved.kept) {
             let seen = Scanned { run_id: run.run_id(), at, all_stores };
             let kept = kept_scans::keep(&mut database, &seen, packed);
-            findings.extend(kept.map(|message| finding(&database.place, message)));
+            findings.extend(kept.map(|message| finding(&database.directory, message)));
         }
         let reported = saved
             .warnings
@@ -358,9 +359,9 @@ impl State {
         findings.extend(reported.map(|warning| match warning {
             // What it saw is too much to wait with it.
             SaveWarning::Kept { .. } => {
-                finding(&database.place, format!("{warning}; `diff` will not know this scan"))
+                finding(&database.directory, format!("{warning}; `diff` will not know this scan"))
             }
-            warning => finding(&database.place, warning.to_string()),
+            warning => finding(&database.directory, warning.to_string()),
         }));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans and runs that were waiting", saved.caught_up);
@@ -369,7 +370,7 @@ impl State {
             // Only a cache: what is not kept is measured again.
             let kept = database.records.write(|tx| sizes::store(tx, &changes, taken_at));
             if let Err(error) = kept {
-                findings.push(finding(&database.place, format!("layer sizes were not cached: {error}")));
+                findings.push(finding(&database.directory, format!("layer sizes were not cached: {error}")));
             }
         }
         let lost = saved

@@ -107,7 +107,7 @@ pub(super) fn leaks(
 
 /// The editors of a scan's stores, for a reserve file that is used if it is there.
 pub(super) fn editors(request: &Request, scan: &Scan) -> Editors {
-    Editors::of(scan, &database::place(request).dir, ReserveFiles::Use, request.trust_pid_namespace)
+    Editors::of(scan, &database::state_directory(request).dir, ReserveFiles::Use, request.trust_pid_namespace)
 }
 
 /// What is to become of each leak of a scan.

@@ -32,9 +32,9 @@ pub fn choose(request: &Request, records: bool) -> Option<Choice> {
     if caller.uid == 0 || request.state_dir.is_some() || request.sysroot.is_some() {
         return None;
     }
-    let place = history::place(&request.root(), None, &caller);
+    let directory = history::state_directory(&request.root(), None, &caller);
     // Without a home directory there are no records of their own.
-    let own = place.unresolved.is_none().then_some(place.dir);
+    let own = directory.unresolved.is_none().then_some(directory.dir);
     let seen = own.as_deref().map_or(RecordsAccess::Missing, see);
     decide(own.as_deref().zip(Some(seen)), see(Path::new(SYSTEM)), records)
 }

@@ -54,8 +54,8 @@ impl Deleter {
             return Ok(Self::Direct(if *while_runtime_runs { owners.ignored() } else { owners }));
         };
         let remover = CriRemover::new(client)?;
-        let place = database::place(request);
-        let reserve = (!dry_run).then(|| reserve::of(&place, remover.runtime_store())).flatten();
+        let directory = database::state_directory(request);
+        let reserve = (!dry_run).then(|| reserve::of(&directory, remover.runtime_store())).flatten();
         Ok(Self::Cri(Box::new(remover.with_reserve_file(reserve))))
     }
 

@@ -82,7 +82,7 @@ fn write(
     let roots = request.stores().map(|request| stores::directories(&request));
     outfile::outside(&path, roots.unwrap_or_default()).map_err(unfit)?;
     let mut last = None;
-    let written = metrics::write(&path, &database::place(request).dir, || {
+    let written = metrics::write(&path, &database::state_directory(request).dir, || {
         let gathered = app::gather(request, targets, top)?;
         // Nor into a store that no configuration names, but that somebody has scanned.
         outfile::outside(&path, gathered.stores()).map_err(unfit)?;

@@ -14,7 +14,7 @@ pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Error> {
         false => scan::scan_and_record(&global.request, global)?,
     };
     if own.reserve {
-        reserve::create_all(&result.scan, &result.state.place, global);
+        reserve::create_all(&result.scan, &result.state.directory, global);
     }
     let document = json::scan(&result);
     // A timer wants to hear of what is wrong alone.

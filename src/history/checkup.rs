@@ -29,17 +29,17 @@ pub fn quarantined(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Length of the database and its log; `None` where there is none, or it cannot be looked at.
 #[must_use]
-pub fn bytes(place: &StateDirectory) -> Option<u64> {
-    let path = place.dir.join(DATABASE);
+pub fn bytes(directory: &StateDirectory) -> Option<u64> {
+    let path = directory.dir.join(DATABASE);
     let length = |path: &Path| quiet::facts(path).ok().map(|facts| facts.length);
     let log = length(&beside(&path, "-wal")).unwrap_or(0);
     length(&path).map(|length| length.saturating_add(log))
 }
 
 /// How many files wait to be saved, and the first directory that has any.
-pub fn waiting(place: &StateDirectory) -> io::Result<(usize, Option<PathBuf>)> {
+pub fn waiting(directory: &StateDirectory) -> io::Result<(usize, Option<PathBuf>)> {
     let (mut count, mut first) = (0, None);
-    for dir in place.pending.iter().cloned() {
+    for dir in directory.pending.iter().cloned() {
         let here = names(&dir)?.iter().filter(|name| *name != RUN_LOCK).count();
         count += here;
         if here > 0 {
@@ -52,12 +52,12 @@ pub fn waiting(place: &StateDirectory) -> io::Result<(usize, Option<PathBuf>)> {
 /// The running garbage collection: the process that locks the state directory, as the kernel lists locks (on
 /// btrfs it lists them under another device than `stat` gives, and none is found). It
 /// is not tried, since another run may want it at that moment.
-pub fn run_under_way(place: &StateDirectory) -> io::Result<Option<StateLockHolder>> {
-    let Ok(facts) = std::fs::metadata(&place.dir) else { return Ok(None) };
+pub fn run_under_way(directory: &StateDirectory) -> io::Result<Option<StateLockHolder>> {
+    let Ok(facts) = std::fs::metadata(&directory.dir) else { return Ok(None) };
     let text = std::fs::read_to_string("/proc/locks")?;
     let Some(pid) = locked_by(&text, facts.dev(), facts.ino()) else { return Ok(None) };
     let signed =
-        File::open(place.dir.join(RUN_LOCK)).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
+        File::open(directory.dir.join(RUN_LOCK)).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
     // The name in the file may be that of an earlier run.
     Ok(Some(match signed.pid == pid {
         true => signed,
@@ -107,13 +107,13 @@ mod tests {
     #[test]
     fn a_run_is_seen_and_not_disturbed() {
         let dir = tempfile::tempdir().unwrap();
-        let place = StateDirectory::local(&dir.path().join("state"));
-        assert!(run_under_way(&place).unwrap().is_none());
-        let lock = RunLock::acquire(&place.dir).unwrap();
-        assert_eq!(run_under_way(&place).unwrap().unwrap().pid, Some(std::process::id()));
+        let directory = StateDirectory::local(&dir.path().join("state"));
+        assert!(run_under_way(&directory).unwrap().is_none());
+        let lock = RunLock::acquire(&directory.dir).unwrap();
+        assert_eq!(run_under_way(&directory).unwrap().unwrap().pid, Some(std::process::id()));
         drop(lock);
-        assert!(run_under_way(&place).unwrap().is_none());
-        assert_eq!(waiting(&place).unwrap(), (0, None));
-        assert!(quarantined(&place.dir).unwrap().is_empty());
+        assert!(run_under_way(&directory).unwrap().is_none());
+        assert_eq!(waiting(&directory).unwrap(), (0, None));
+        assert!(quarantined(&directory.dir).unwrap().is_empty());
     }
 }

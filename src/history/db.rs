@@ -34,7 +34,7 @@ pub enum Access {
 pub struct Records {
     // Closed before `lock` is dropped.
     connection: Connection,
-    place: StateDirectory,
+    directory: StateDirectory,
     patience: Duration,
     /// The right to write to the file that the connection has open; `None`: it is a copy in memory.
     lock: Option<StateLock>,
@@ -52,7 +52,7 @@ pub struct Opened {
 }
 
 impl Records {
-    /// Opens the records at `place`, whatever state they are in.
+    /// Opens the records at `directory`, whatever state they are in.
     ///
     /// For reading, they are copied into memory with their log: that blocks nobody, is
     /// blocked by nobody, needs no space and no permission to write (SQLite's own way of
@@ -65,51 +65,51 @@ impl Records {
     ///
     /// # Errors
     /// Only [`Error::Newer`], and what SQLite says about a database in memory.
-    pub fn open(place: &StateDirectory, access: Access, patience: Duration) -> Result<Opened, Error> {
-        match &place.unresolved {
-            Some((std::io::ErrorKind::NotFound, _)) => return Self::without(place, patience, Vec::new()),
+    pub fn open(directory: &StateDirectory, access: Access, patience: Duration) -> Result<Opened, Error> {
+        match &directory.unresolved {
+            Some((std::io::ErrorKind::NotFound, _)) => return Self::without(directory, patience, Vec::new()),
             Some((_, cause)) => {
-                let degraded = Degraded::NotReadable { path: place.dir.clone(), cause: cause.clone() };
-                return Self::without(place, patience, vec![degraded]);
+                let degraded = Degraded::NotReadable { path: directory.dir.clone(), cause: cause.clone() };
+                return Self::without(directory, patience, vec![degraded]);
             }
             None => {}
         }
         // A dead node's disk is looked at as it is.
-        if !place.foreign
-            && let Err(error) = trusted(&place.dir)
+        if !directory.foreign
+            && let Err(error) = trusted(&directory.dir)
         {
-            let degraded = Degraded::NotReadable { path: place.dir.clone(), cause: error.to_string() };
-            return Self::without(place, patience, vec![degraded]);
+            let degraded = Degraded::NotReadable { path: directory.dir.clone(), cause: error.to_string() };
+            return Self::without(directory, patience, vec![degraded]);
         }
-        if access == Access::Read || place.foreign {
-            return Self::copied(place, patience, Vec::new());
+        if access == Access::Read || directory.foreign {
+            return Self::copied(directory, patience, Vec::new());
         }
         // Looked at before anything is touched, a lock file included.
-        refuse_newer(place)?;
-        match Self::for_writing(place, access == Access::Mend, patience, None) {
+        refuse_newer(directory)?;
+        match Self::for_writing(directory, access == Access::Mend, patience, None) {
             Ok(opened) => Ok(opened),
-            Err(Error::Degraded(degraded)) => Self::copied(place, patience, vec![*degraded]),
+            Err(Error::Degraded(degraded)) => Self::copied(directory, patience, vec![*degraded]),
             Err(error) => Err(error),
         }
     }
 
-    /// Opens the database at `place` for writing; what hinders that is an error, and no copy of
+    /// Opens the database at `directory` for writing; what hinders that is an error, and no copy of
     /// it is made. For who writes a little and often, and has another place for it. `left` is what
     /// [`Self::leave`] returned: as long as that holds, nobody else has written, and nothing is checked.
     pub(super) fn open_to_write(
-        place: &StateDirectory,
+        directory: &StateDirectory,
         patience: Duration,
         left: Option<&Stamp>,
     ) -> Result<Opened, Error> {
-        let not_readable = |cause: String| Degraded::NotReadable { path: place.dir.clone(), cause };
-        if let Some((_, cause)) = &place.unresolved {
+        let not_readable = |cause: String| Degraded::NotReadable { path: directory.dir.clone(), cause };
+        if let Some((_, cause)) = &directory.unresolved {
             return Err(not_readable(cause.clone()).into());
         }
-        trusted(&place.dir).map_err(|error| not_readable(error.to_string()))?;
+        trusted(&directory.dir).map_err(|error| not_readable(error.to_string()))?;
         if left.is_none() {
-            refuse_newer(place)?;
+            refuse_newer(directory)?;
         }
-        Self::for_writing(place, false, patience, left)
+        Self::for_writing(directory, false, patience, left)
     }
 
     /// From now on waits for no disk: what is written stays in the log, also when the database is closed,
@@ -117,15 +117,15 @@ impl Records {
     /// last of it.
     pub(super) fn defer_sync(&self) -> rusqlite::Result<()> {
         self.connection.pragma_update(None, "synchronous", "NORMAL")?;
-        let long = Stamp::of(&self.place.dir).is_some_and(|now| now.log_bytes() > LONG_LOG);
+        let long = Stamp::of(&self.directory.dir).is_some_and(|now| now.log_bytes() > LONG_LOG);
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !long).map(drop)
     }
 
     /// Closes the database, and returns what its files are like then.
     pub(super) fn leave(self) -> Option<Stamp> {
-        let Self { connection, place, lock, .. } = self;
+        let Self { connection, directory, lock, .. } = self;
         drop(connection);
-        let left = Stamp::of(&place.dir);
+        let left = Stamp::of(&directory.dir);
         drop(lock);
         left
     }
@@ -165,7 +165,7 @@ impl Records {
         // Closed first: the copy is to see what closing moves from the log into the file.
         self.connection = Connection::open_in_memory()?;
         self.lock = None;
-        let opened = Self::copied(&self.place, self.patience, Vec::new())?;
+        let opened = Self::copied(&self.directory, self.patience, Vec::new())?;
         *self = opened.records;
         Ok(opened.degraded)
     }
@@ -181,8 +181,8 @@ impl Records {
         // Quarantined unchanged, with its log.
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
-        let renewed = renew(&self.place.dir, judged(&self.place.dir, damage)).and_then(|renewed| {
-            connect(&self.place, Check::Schema, self.patience).map(|connection| (renewed, connection))
+        let renewed = renew(&self.directory.dir, judged(&self.directory.dir, damage)).and_then(|renewed| {
+            connect(&self.directory, Check::Schema, self.patience).map(|connection| (renewed, connection))
         });
         match renewed {
             Ok((renewed, connection)) => {
@@ -191,7 +191,7 @@ impl Records {
                 Ok(renewed)
             }
             Err(error) => {
-                *self = Self::copied(&self.place, self.patience, Vec::new())?.records;
+                *self = Self::copied(&self.directory, self.patience, Vec::new())?.records;
                 Err(error)
             }
         }
@@ -199,7 +199,7 @@ impl Records {
 
     fn judge(&self, error: rusqlite::Error) -> Error {
         if self.is_kept()
-            && let Some(degraded) = Degraded::from_sqlite(&self.place.dir.join(DATABASE), &error)
+            && let Some(degraded) = Degraded::from_sqlite(&self.directory.dir.join(DATABASE), &error)
         {
             return degraded.into();
         }
@@ -207,26 +207,26 @@ impl Records {
     }
 
     fn for_writing(
-        place: &StateDirectory,
+        directory: &StateDirectory,
         doubt: bool,
         patience: Duration,
         left: Option<&Stamp>,
     ) -> Result<Opened, Error> {
-        let dir = &place.dir;
+        let dir = &directory.dir;
         make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
         let lock = StateLock::for_writing(dir, patience).map_err(Degraded::from_lock)?;
         let mut degraded = Vec::new();
         let connected = if left.is_some() && left == Stamp::of(dir).as_ref() {
-            connect(place, Check::Nothing, patience)
+            connect(directory, Check::Nothing, patience)
         } else {
             match files::look(dir).map_err(|error| Degraded::from_io(dir, &error))? {
                 DatabaseFile::Missing => {
                     quarantine::create(dir)?;
-                    connect(place, Check::Schema, patience)
+                    connect(directory, Check::Schema, patience)
                 }
                 DatabaseFile::Database { version, unclosed } => {
-                    refuse(place, version)?;
-                    connect(place, Check::of(dir, unclosed || doubt), patience)
+                    refuse(directory, version)?;
+                    connect(directory, Check::of(dir, unclosed || doubt), patience)
                 }
                 DatabaseFile::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
             }
@@ -234,47 +234,51 @@ impl Records {
         let connection = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
-                connect(place, Check::Schema, patience)?
+                connect(directory, Check::Schema, patience)?
             }
             other => other?,
         };
-        let records = Self { connection, place: place.clone(), patience, lock: Some(lock) };
+        let records = Self { connection, directory: directory.clone(), patience, lock: Some(lock) };
         Ok(Opened { records, found: true, degraded })
     }
 
     fn copied(
-        place: &StateDirectory,
+        directory: &StateDirectory,
         patience: Duration,
         mut degraded: Vec<Degraded>,
     ) -> Result<Opened, Error> {
-        refuse_newer(place)?;
-        let path = place.dir.join(DATABASE);
+        refuse_newer(directory)?;
+        let path = directory.dir.join(DATABASE);
         let content = match files::copy(&path) {
             Ok(Some(content)) => content,
-            Ok(None) => return Self::without(place, patience, degraded),
+            Ok(None) => return Self::without(directory, patience, degraded),
             Err(error) => {
-                note(&mut degraded, Degraded::from_reading(&place.dir, &error));
-                return Self::without(place, patience, degraded);
+                note(&mut degraded, Degraded::from_reading(&directory.dir, &error));
+                return Self::without(directory, patience, degraded);
             }
         };
         match in_memory(&content) {
             Ok(connection) => {
-                let records = Self { connection, place: place.clone(), patience, lock: None };
+                let records = Self { connection, directory: directory.clone(), patience, lock: None };
                 Ok(Opened { records, found: true, degraded })
             }
             Err(why) => {
                 note(&mut degraded, Degraded::corrupt(&path, why));
-                Self::without(place, patience, degraded)
+                Self::without(directory, patience, degraded)
             }
         }
     }
 
     /// Empty records in memory.
-    fn without(place: &StateDirectory, patience: Duration, degraded: Vec<Degraded>) -> Result<Opened, Error> {
+    fn without(
+        directory: &StateDirectory,
+        patience: Duration,
+        degraded: Vec<Degraded>,
+    ) -> Result<Opened, Error> {
         let mut connection = Connection::open_in_memory()?;
         configure(&connection)?;
         schema::fill(&mut connection)?;
-        let records = Self { connection, place: place.clone(), patience, lock: None };
+        let records = Self { connection, directory: directory.clone(), patience, lock: None };
         Ok(Opened { records, found: false, degraded })
     }
 }

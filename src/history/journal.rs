@@ -31,7 +31,7 @@ const SHORT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 #[must_use = "a run without an end looks killed"]
 pub struct Journal {
-    place: StateDirectory,
+    directory: StateDirectory,
     queue: Queue,
     record: RunRecord,
     /// The database has everything before this position, as far as we know.
@@ -66,10 +66,10 @@ pub struct JournalEnd {
 impl Journal {
     /// Begins the record of a run. Nothing is written before [`Self::begins`], the first event
     /// or the end: a run with nothing to do writes once.
-    pub fn begin(place: &StateDirectory, start: Start) -> Self {
+    pub fn begin(directory: &StateDirectory, start: Start) -> Self {
         Self {
-            queue: Queue::of(place),
-            place: place.clone(),
+            queue: Queue::of(directory),
+            directory: directory.clone(),
             record: RunRecord::of(start),
             from: 0,
             left: None,
@@ -209,7 +209,7 @@ impl Journal {
     /// database now.
     fn save(&mut self, patience: Duration) -> bool {
         self.pins = None;
-        if self.place.foreign {
+        if self.directory.foreign {
             return false;
         }
         if !self.waits {
@@ -234,7 +234,7 @@ impl Journal {
 
     /// Opens the database, writes what waits and what is new, and closes it again.
     fn write(&mut self, patience: Duration) -> Result<(), Degraded> {
-        let path = self.place.dir.join(DATABASE);
+        let path = self.directory.dir.join(DATABASE);
         let unsaved = |error| match error {
             Error::Degraded(why) => *why,
             Error::Newer { path, found, known } => Degraded::Newer { path, found, known },
@@ -242,7 +242,7 @@ impl Journal {
             Error::Sqlite(error) => Degraded::Io { path: path.clone(), cause: error.to_string() },
         };
         let mut opened =
-            Records::open_to_write(&self.place, patience, self.left.take().as_ref()).map_err(&unsaved)?;
+            Records::open_to_write(&self.directory, patience, self.left.take().as_ref()).map_err(&unsaved)?;
         opened.degraded.drain(..).for_each(|why| self.report(why));
         // The file of what waits is removed once it is saved, so then that has to be on the disk.
         let (waiting, mut warnings) = self.queue.all();

@@ -41,4 +41,4 @@ pub use health::{Degraded, Error};
 pub use lock::{LockError, RunLock, StateLock, StateLockHolder};
 pub use pending::{Pending, Queue, SaveWarning};
 pub use save::{Saved, apply_waiting, save};
-pub use state_directory::{Caller, SYSTEM, StateDirectory, place};
+pub use state_directory::{Caller, SYSTEM, StateDirectory, state_directory};

@@ -53,15 +53,15 @@ pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
 }
 
 /// Fails where a newer layersweep made the database; what else is wrong shows later.
-pub(super) fn refuse_newer(place: &StateDirectory) -> Result<(), Error> {
-    match files::look(&place.dir) {
-        Ok(DatabaseFile::Database { version, .. }) => refuse(place, version),
+pub(super) fn refuse_newer(directory: &StateDirectory) -> Result<(), Error> {
+    match files::look(&directory.dir) {
+        Ok(DatabaseFile::Database { version, .. }) => refuse(directory, version),
         _ => Ok(()),
     }
 }
 
-pub(super) fn refuse(place: &StateDirectory, found: u32) -> Result<(), Error> {
-    let (path, known) = (place.dir.join(DATABASE), schema::newest());
+pub(super) fn refuse(directory: &StateDirectory, found: u32) -> Result<(), Error> {
+    let (path, known) = (directory.dir.join(DATABASE), schema::newest());
     if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
 }
 
@@ -91,14 +91,18 @@ impl Check {
     }
 }
 
-/// Opens the database at `place` for writing; the caller holds the lock. A program that is not ours
+/// Opens the database at `directory` for writing; the caller holds the lock. A program that is not ours
 /// and holds the file is waited for as long as `patience`.
-pub(super) fn connect(place: &StateDirectory, check: Check, patience: Duration) -> Result<Connection, Error> {
-    let path = place.dir.join(DATABASE);
-    let opened = open_existing(place, check, patience);
+pub(super) fn connect(
+    directory: &StateDirectory,
+    check: Check,
+    patience: Duration,
+) -> Result<Connection, Error> {
+    let path = directory.dir.join(DATABASE);
+    let opened = open_existing(directory, check, patience);
     opened.map_err(|error| match error {
         Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
-            Some(degraded) => judged(&place.dir, degraded).into(),
+            Some(degraded) => judged(&directory.dir, degraded).into(),
             // Not for lack of soundness: what it holds is worth more than a new beginning.
             None => Degraded::NotUpgraded { path, cause: error.to_string() }.into(),
         },
@@ -106,8 +110,8 @@ pub(super) fn connect(place: &StateDirectory, check: Check, patience: Duration) 
     })
 }
 
-fn open_existing(place: &StateDirectory, check: Check, patience: Duration) -> Result<Connection, Error> {
-    let dir = &place.dir;
+fn open_existing(directory: &StateDirectory, check: Check, patience: Duration) -> Result<Connection, Error> {
+    let dir = &directory.dir;
     let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
     // SQLite is to follow no symlink in place of the database, so the way there has none.
     let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
@@ -136,7 +140,7 @@ fn open_existing(place: &StateDirectory, check: Check, patience: Duration) -> Re
         connection.pragma_update(None, "journal_mode", "WAL")?;
         schema::migrate(&mut connection)?;
         // Checked again through SQLite: no writer came in between.
-        refuse(place, schema::version(&connection)?)?;
+        refuse(directory, schema::version(&connection)?)?;
         if let Some(missing) = schema::missing(&connection)? {
             return Err(Degraded::corrupt(&path, format!("{missing} is missing")).into());
         }

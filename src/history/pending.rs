@@ -115,10 +115,10 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The directories of `place`, the best first; none on the disk of another system.
+    /// The directories of `directory`, the best first; none on the disk of another system.
     #[must_use]
-    pub fn of(place: &StateDirectory) -> Self {
-        Self { dirs: if place.foreign { Vec::new() } else { place.pending.clone() } }
+    pub fn of(directory: &StateDirectory) -> Self {
+        Self { dirs: if directory.foreign { Vec::new() } else { directory.pending.clone() } }
     }
 
     /// Keeps `item`, in place of what was kept of its run before. Says where, what was dropped for

@@ -55,13 +55,13 @@ impl Caller {
     }
 }
 
-/// The place of the records: `state_dir`, or the caller's default. Both are taken inside
+/// The directory of the records: `state_dir`, or the caller's default. Both are taken inside
 /// `sysroot`, where nothing is ever written.
 ///
 /// What cannot be saved goes to `pending` in the state directory, where it survives a reboot,
 /// or else to a directory of the running system: `/run/layersweep/pending/<hash>`.
 #[must_use]
-pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> StateDirectory {
+pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> StateDirectory {
     let Some(dir) = state_dir.map(Path::to_path_buf).or_else(|| default_dir(caller)) else {
         let cause = "this user has no home directory; name one with --state-dir DIR".to_owned();
         let unresolved = Some((io::ErrorKind::PermissionDenied, cause));
@@ -80,7 +80,7 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> St
         };
         return StateDirectory { dir, pending: Vec::new(), foreign: true, unresolved };
     }
-    let mut place = StateDirectory::local(&dir);
+    let mut directory = StateDirectory::local(&dir);
     let hash: String =
         Sha256::digest(dir.as_os_str().as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // In /tmp anybody may have made a directory before us.
@@ -88,8 +88,8 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> St
         _ if caller.uid == 0 => Some(PathBuf::from("/run/layersweep")),
         runtime => runtime.map(|runtime| runtime.join("layersweep")),
     };
-    place.pending.extend(runtime.map(|dir| dir.join(PENDING).join(hash)));
-    place
+    directory.pending.extend(runtime.map(|dir| dir.join(PENDING).join(hash)));
+    directory
 }
 
 const PENDING: &str = "pending";
@@ -161,21 +161,24 @@ mod tests {
         let root =
             Caller { home: Some("/root".into()), xdg_state_home: Some("/x".into()), ..Caller::default() };
         let user = Caller { uid: 1000, home: Some("/home/u".into()), ..Caller::default() };
-        let dir = |caller: &Caller| place(&live, None, caller).dir;
+        let dir = |caller: &Caller| state_directory(&live, None, caller).dir;
         assert_eq!(dir(&root), Path::new("/var/lib/layersweep"));
         assert_eq!(dir(&user), Path::new("/home/u/.local/state/layersweep"));
         let xdg = Caller { xdg_state_home: Some("/state".into()), ..user.clone() };
         assert_eq!(dir(&xdg), Path::new("/state/layersweep"));
         let relative = Caller { xdg_state_home: Some("state".into()), ..user.clone() };
         assert_eq!(dir(&relative), Path::new("/home/u/.local/state/layersweep"));
-        let named = place(&live, Some(Path::new("/srv/state")), &root);
+        let named = state_directory(&live, Some(Path::new("/srv/state")), &root);
         assert_eq!(named.dir, Path::new("/srv/state"));
         assert_eq!(named.pending[0], Path::new("/srv/state/pending"));
         assert!(named.pending[1].starts_with("/run/layersweep/pending"), "{named:?}");
-        let other = place(&live, Some(Path::new("/srv/other")), &root);
+        let other = state_directory(&live, Some(Path::new("/srv/other")), &root);
         assert_ne!(named.pending[1], other.pending[1], "two state directories do not share one");
         let runtime = Caller { xdg_runtime_dir: Some("/run/user/1000".into()), ..user };
-        assert!(place(&live, None, &runtime).pending[1].starts_with("/run/user/1000/layersweep/pending"));
+        assert!(
+            state_directory(&live, None, &runtime).pending[1]
+                .starts_with("/run/user/1000/layersweep/pending")
+        );
     }
 
     #[test]
@@ -183,14 +186,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("var/lib/layersweep")).unwrap();
         let sysroot = Sysroot::at(dir.path());
-        let found = place(&sysroot, None, &Caller::default());
+        let found = state_directory(&sysroot, None, &Caller::default());
         let inside = dir.path().canonicalize().unwrap().join("var/lib/layersweep");
         assert_eq!(
             found,
             StateDirectory { dir: inside, pending: Vec::new(), foreign: true, unresolved: None }
         );
         std::fs::remove_dir(dir.path().join("var/lib/layersweep")).unwrap();
-        let missing = place(&sysroot, None, &Caller::default());
+        let missing = state_directory(&sysroot, None, &Caller::default());
         assert!(matches!(missing.unresolved, Some((io::ErrorKind::NotFound, _))), "{missing:?}");
     }
 

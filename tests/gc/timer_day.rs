@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use crate::support;
-use layersweep::history::{Caller, place};
+use layersweep::history::{Caller, state_directory};
 use layersweep::sys::sysroot::Sysroot;
 use rusqlite::Connection;
 use serde_json::Value;
@@ -301,7 +301,7 @@ fn a_day_of_timers_leaves_nothing_but_its_records() {
         assert_eq!(names(&day.path(name)), Vec::<String>::new(), "{name}");
     }
     assert_eq!(names(&day.store.runroot()), runroot);
-    let pending = place(&Sysroot::live(), Some(&day.path("state")), &Caller::present()).pending;
+    let pending = state_directory(&Sysroot::live(), Some(&day.path("state")), &Caller::present()).pending;
     assert!(pending.iter().all(|dir| !dir.exists()), "{pending:?}");
     let state = bytes(&day.path("state"));
     assert!(state < STATE_BYTES, "{state} bytes");

@@ -34,13 +34,13 @@ const RUNS: usize = 200;
 
 impl Examination<'_> {
     pub(super) fn state(&mut self, scan: Option<&Scan>) {
-        let place = database::place(self.request);
+        let directory = database::state_directory(self.request);
         // What is examined is what scans of this user write.
         if let Some(choice) = user_records::choose(self.request, true) {
-            self.checks.push(Check::note(DIRECTORY, self.shown(&place.dir), choice.note));
+            self.checks.push(Check::note(DIRECTORY, self.shown(&directory.dir), choice.note));
         }
-        self.directory(&place, scan);
-        let open = self.database(&place);
+        self.directory(&directory, scan);
+        let open = self.database(&directory);
         if let Some(open) = &open {
             self.runs(open);
         }
@@ -49,13 +49,13 @@ impl Examination<'_> {
         }
         self.clock(open.as_ref());
         if let Some(scan) = scan {
-            self.reserve_file(&place, scan);
+            self.reserve_file(&directory, scan);
         }
     }
 
-    fn directory(&mut self, place: &StateDirectory, scan: Option<&Scan>) {
-        let object = self.shown(&place.dir);
-        if let Some((kind, why)) = &place.unresolved {
+    fn directory(&mut self, directory: &StateDirectory, scan: Option<&Scan>) {
+        let object = self.shown(&directory.dir);
+        if let Some((kind, why)) = &directory.unresolved {
             match kind {
                 std::io::ErrorKind::NotFound => {
                     self.note(DIRECTORY, object, "it does not exist");
@@ -64,7 +64,7 @@ impl Examination<'_> {
             }
             return;
         }
-        match std::fs::metadata(&place.dir) {
+        match std::fs::metadata(&directory.dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let message = "it does not exist yet; the first scan creates it";
                 return self.note(DIRECTORY, object, message);
@@ -76,10 +76,10 @@ impl Examination<'_> {
             }
             Ok(_) => {}
         }
-        if place.foreign {
+        if directory.foreign {
             return self.ok(DIRECTORY, object, "it exists");
         }
-        if let Err(error) = rustix::fs::access(&place.dir, rustix::fs::Access::WRITE_OK) {
+        if let Err(error) = rustix::fs::access(&directory.dir, rustix::fs::Access::WRITE_OK) {
             let message = format!("not writable ({}): scans are not recorded", error);
             self.error(
                 DIRECTORY,
@@ -88,7 +88,7 @@ impl Examination<'_> {
                 "run as root or its owner, or mount it writable; another one (--state-dir) has no pins and no history",
             );
         }
-        self.room(&place.dir, object, scan);
+        self.room(&directory.dir, object, scan);
     }
 
     fn room(&mut self, dir: &Path, object: String, scan: Option<&Scan>) {
@@ -127,8 +127,8 @@ impl Examination<'_> {
         }
     }
 
-    fn database(&mut self, place: &StateDirectory) -> Option<Database> {
-        let object = self.shown(&place.dir.join(DATABASE));
+    fn database(&mut self, directory: &StateDirectory) -> Option<Database> {
+        let object = self.shown(&directory.dir.join(DATABASE));
         let open = match Database::open(self.request, Access::Read) {
             Ok(opened) => opened,
             Err(failure) => {
@@ -150,7 +150,8 @@ impl Examination<'_> {
             // That it is sound was found when it was opened.
             match open.read(checkup::schema) {
                 Ok(schema) => {
-                    let length = std::fs::metadata(place.dir.join(DATABASE)).map_or(0, |facts| facts.len());
+                    let length =
+                        std::fs::metadata(directory.dir.join(DATABASE)).map_or(0, |facts| facts.len());
                     let message = format!("sound, schema {schema}, {}", bytes(length));
                     self.ok(RECORDS, object.clone(), message);
                 }
@@ -163,7 +164,7 @@ impl Examination<'_> {
             };
             self.note(RECORDS, object.clone(), message);
         }
-        match checkup::quarantined(&place.dir) {
+        match checkup::quarantined(&directory.dir) {
             Ok(aside) => {
                 for path in aside {
                     let object = self.shown(&path);
@@ -177,8 +178,8 @@ impl Examination<'_> {
             }
             Err(error) => self.unread(RECORDS, object.clone(), &error),
         }
-        if !place.foreign {
-            self.waiting(place, &object);
+        if !directory.foreign {
+            self.waiting(directory, &object);
         }
         Some(open)
     }
@@ -190,8 +191,8 @@ impl Examination<'_> {
     }
 
     /// It is only counted: whoever reads it sets aside what is no scan.
-    fn waiting(&mut self, place: &StateDirectory, object: &str) {
-        match checkup::waiting(place) {
+    fn waiting(&mut self, directory: &StateDirectory, object: &str) {
+        match checkup::waiting(directory) {
             Ok((0, _)) => {}
             Ok((count, first)) => self.warning(
                 "unsaved",
@@ -201,10 +202,10 @@ impl Examination<'_> {
             ),
             Err(error) => self.unread("unsaved", object, &error),
         }
-        match checkup::run_under_way(place) {
+        match checkup::run_under_way(directory) {
             Ok(None) => {}
             Ok(Some(holder)) => {
-                let object = place.dir.display().to_string();
+                let object = directory.dir.display().to_string();
                 self.note("run", object, format!("{holder} is deleting now"));
             }
             Err(error) => self.unread("run", "/proc/locks", &error),
@@ -216,7 +217,7 @@ impl Examination<'_> {
         let runs = match open.read(|connection| runs::list(connection, &query)) {
             Ok((runs, _)) => runs,
             Err(failure) => {
-                let object = self.shown(&open.place.dir.join(DATABASE));
+                let object = self.shown(&open.directory.dir.join(DATABASE));
                 return self.records_failed(object, &failure);
             }
         };
@@ -328,8 +329,8 @@ impl Examination<'_> {
     }
 
     /// Room that a deletion on a full disk can have.
-    fn reserve_file(&mut self, place: &StateDirectory, scan: &Scan) {
-        for reserve_file in reserve::of_all(scan, place) {
+    fn reserve_file(&mut self, directory: &StateDirectory, scan: &Scan) {
+        for reserve_file in reserve::of_all(scan, directory) {
             let object = reserve_file.path().display().to_string();
             if reserve_file.is_ready() {
                 let message = format!("{} reserved for a full disk", bytes(reserve_file.taken_bytes()));

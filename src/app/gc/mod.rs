@@ -155,7 +155,7 @@ impl<'a> Gc<'a> {
             }
         }
         let mut deleter = self.take_deleter()?;
-        let missing = reserve::missing(&planned.scanned.scan, &planned.scanned.state.place);
+        let missing = reserve::missing(&planned.scanned.scan, &planned.scanned.state.directory);
         let result = self.carry_out(&mut deleter, planned);
         if let Deleter::Cri(remover) = &deleter {
             // Again, where it was used up and there is room now.

@@ -69,7 +69,7 @@ impl Gc<'_> {
         let scanned = self.scan()?;
         self.check_records(&scanned)?;
         let reserve = if self.via == Via::Direct { ReserveFiles::Make } else { ReserveFiles::Use };
-        let dir = &scanned.state.place.dir;
+        let dir = &scanned.state.directory.dir;
         let editors = Editors::of(&scanned.scan, dir, reserve, request.trust_pid_namespace);
         if let Deleter::Direct(owners) = deleter {
             store_editing::check_namespace(request)?;
@@ -156,7 +156,7 @@ impl Gc<'_> {
                 .hint("see the warning above; `layersweep scan` quarantines a damaged database"));
         }
         if scanned.state.is_new {
-            let dir = scanned.state.place.dir.display();
+            let dir = scanned.state.directory.dir.display();
             self.command_run.observer.note(&format!(
                 "no records in {dir} yet: nothing is pinned, and image ages come from the disk alone"
             ));

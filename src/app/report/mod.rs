@@ -163,7 +163,7 @@ pub fn report(
 fn unread(database: &Database) -> Option<String> {
     let degraded = || database.degraded.first().map(ToString::to_string);
     let why = database.newer.clone().or_else(degraded).unwrap_or_default();
-    database.unreadable.then(|| format!("{} ({why})", database.place.dir.display()))
+    database.unreadable.then(|| format!("{} ({why})", database.directory.dir.display()))
 }
 
 fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error> {

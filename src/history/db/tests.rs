@@ -407,12 +407,12 @@ proptest! {
             std::fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
         }
         let before = std::fs::read(&path).unwrap();
-        let place = StateDirectory::local(dir.path());
-        if let Ok(reader) = Records::open(&place, Access::Read, Duration::ZERO) {
+        let directory = StateDirectory::local(dir.path());
+        if let Ok(reader) = Records::open(&directory, Access::Read, Duration::ZERO) {
             let _ = reader.records.read(|connection| Ok(content_or_error(connection)));
         }
         prop_assert!(std::fs::read(&path).unwrap() == before);
-        match Records::open(&place, Access::Write, Duration::ZERO) {
+        match Records::open(&directory, Access::Write, Duration::ZERO) {
             Ok(mut opened) => {
                 let quarantined = opened.degraded.iter().find_map(|degraded| match degraded {
                     Degraded::Corrupt { quarantined, .. } => quarantined.clone(),

@@ -144,9 +144,9 @@ fn rows_of(states: &[RunRecord]) -> Vec<Vec<Value>> {
 
 /// A journal that can write nowhere.
 fn nowhere() -> Journal {
-    let mut place = StateDirectory::local(std::path::Path::new("/nonexistent"));
-    place.foreign = true;
-    Journal::begin(&place, start())
+    let mut directory = StateDirectory::local(std::path::Path::new("/nonexistent"));
+    directory.foreign = true;
+    Journal::begin(&directory, start())
 }
 
 proptest! {
@@ -199,15 +199,15 @@ proptest! {
         ends in any::<Option<bool>>(),
     ) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let place = StateDirectory::local(dir.path());
-        let mut journal = Journal::begin(&place, start());
-        let nowhere = StateDirectory { pending: Vec::new(), ..place.clone() };
+        let directory = StateDirectory::local(dir.path());
+        let mut journal = Journal::begin(&directory, start());
+        let nowhere = StateDirectory { pending: Vec::new(), ..directory.clone() };
         journal.queue = Queue::of(&nowhere);
         let (mut saved, mut waits) = (None, false);
         for (happens, database, file) in story {
-            journal.place.unresolved =
+            journal.directory.unresolved =
                 (!database).then(|| (std::io::ErrorKind::PermissionDenied, "not now".into()));
-            journal.queue = Queue::of(if file { &place } else { &nowhere });
+            journal.queue = Queue::of(if file { &directory } else { &nowhere });
             journal.waits = false;
             if happens.to(&mut journal) && (database || file) {
                 // A file that cannot be reached stays, and is applied once more.
@@ -215,9 +215,9 @@ proptest! {
             }
         }
         if let Some(database) = ends {
-            journal.place.unresolved =
+            journal.directory.unresolved =
                 (!database).then(|| (std::io::ErrorKind::PermissionDenied, "not now".into()));
-            journal.queue = Queue::of(&place);
+            journal.queue = Queue::of(&directory);
             journal.record.end = Some(end());
             let record = journal.record.clone();
             let ended = journal.end(end());
@@ -239,27 +239,28 @@ proptest! {
         });
         let expected = expected.unwrap_or_default();
 
-        let mut copy = Records::open(&place, Access::Read, SHORT).unwrap().records;
-        let (ids, warnings) = apply_waiting(&mut copy, &Queue::of(&place)).unwrap();
+        let mut copy = Records::open(&directory, Access::Read, SHORT).unwrap().records;
+        let (ids, warnings) = apply_waiting(&mut copy, &Queue::of(&directory)).unwrap();
         prop_assert_eq!(warnings, []);
         prop_assert_eq!(ids.contains("the run"), waits);
         prop_assert_eq!(&copy.read(rows).unwrap(), &expected, "a reader sees it");
 
         let mut records = kept(dir.path());
         for _ in 0..2 {
-            prop_assert_eq!(catch_up(&mut records, &place).1, []);
+            prop_assert_eq!(catch_up(&mut records, &directory).1, []);
             prop_assert_eq!(&records.read(rows).unwrap(), &expected, "and the next run saves it");
         }
-        let left = std::fs::read_dir(&place.pending[0]).map_or(0, Iterator::count);
+        let left = std::fs::read_dir(&directory.pending[0]).map_or(0, Iterator::count);
         prop_assert_eq!(left, 0, "no file is left");
     }
 }
 
 /// Saves what waits, as the next command does; how many, and what there is to warn of.
-fn catch_up(records: &mut Records, place: &StateDirectory) -> (usize, Vec<SaveWarning>) {
+fn catch_up(records: &mut Records, directory: &StateDirectory) -> (usize, Vec<SaveWarning>) {
     let mut warnings = Vec::new();
     let ((), saved) =
-        save_with_waiting(records, &Queue::of(place), (&mut Vec::new(), &mut warnings), |_| Ok(())).unwrap();
+        save_with_waiting(records, &Queue::of(directory), (&mut Vec::new(), &mut warnings), |_| Ok(()))
+            .unwrap();
     (saved, warnings)
 }
 
@@ -267,19 +268,19 @@ fn catch_up(records: &mut Records, place: &StateDirectory) -> (usize, Vec<SaveWa
 #[test]
 fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let place = StateDirectory::local(dir.path());
-    let mut journal = Journal::begin(&place, start());
-    journal.place.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
+    let directory = StateDirectory::local(dir.path());
+    let mut journal = Journal::begin(&directory, start());
+    journal.directory.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
     for number in 0..200 {
         let position = journal.gone(deletion(number));
         journal.measured(position, Some(5), 0, None);
     }
     assert_eq!(journal.take_degraded().len(), 1, "said once");
-    let files: Vec<_> = std::fs::read_dir(&place.pending[0]).unwrap().map(Result::unwrap).collect();
+    let files: Vec<_> = std::fs::read_dir(&directory.pending[0]).unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 1);
     drop(journal);
     let mut records = kept(dir.path());
-    assert_eq!(catch_up(&mut records, &place), (1, vec![]));
+    assert_eq!(catch_up(&mut records, &directory), (1, vec![]));
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs[0].deletions.len(), 200);
     assert_eq!(runs[0].measured_bytes, Some(1000), "of a run that was killed, what its deletions gave");
@@ -288,12 +289,12 @@ fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
 #[test]
 fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
     let dir = tempfile::tempdir().unwrap();
-    let place = StateDirectory::local(&dir.path().join("state"));
-    let journal = Journal::begin(&place, start());
-    assert!(!place.dir.exists(), "nothing so far");
+    let directory = StateDirectory::local(&dir.path().join("state"));
+    let journal = Journal::begin(&directory, start());
+    assert!(!directory.dir.exists(), "nothing so far");
     let ended = journal.end(RunEnd::of(at(1), OutcomeKind::NotNeeded));
     assert_eq!(ended, JournalEnd { kept: true, degraded: vec![], warnings: vec![] });
-    let records = Records::open(&place, Access::Read, SHORT).unwrap().records;
+    let records = Records::open(&directory, Access::Read, SHORT).unwrap().records;
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs, []);
     assert_eq!(records.read(|from| runs::quiet(from, None)).unwrap().other_runs, 1);
@@ -302,8 +303,8 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
 #[test]
 fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_another_came() {
     let dir = tempfile::tempdir().unwrap();
-    let place = StateDirectory::local(dir.path());
-    let mut journal = Journal::begin(&place, start());
+    let directory = StateDirectory::local(dir.path());
+    let mut journal = Journal::begin(&directory, start());
     journal.begins(deletion(0), Vec::new());
     let shown = || {
         let records = Records::open(&StateDirectory::local(dir.path()), Access::Read, SHORT).unwrap().records;
@@ -313,10 +314,10 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
         runs.into_iter().map(|run| (run.start.command, run.ended.is_some(), run.killed)).collect::<Vec<_>>()
     };
     assert_eq!(shown(), [(Command::Gc, false, false)]);
-    let scan = Journal::begin(&place, Start::of(Command::Scan, at(60)));
+    let scan = Journal::begin(&directory, Start::of(Command::Scan, at(60)));
     assert!(scan.end(RunEnd::of(at(61), OutcomeKind::Done)).kept);
     assert_eq!(shown()[1], (Command::Gc, false, false), "a scan may run beside it");
-    let next = Journal::begin(&place, Start::of(Command::Rm, at(120)));
+    let next = Journal::begin(&directory, Start::of(Command::Rm, at(120)));
     assert!(next.end(RunEnd::of(at(121), OutcomeKind::NotNeeded)).kept);
     assert_eq!(shown()[2], (Command::Gc, false, true));
 }
@@ -365,9 +366,9 @@ fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
 fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     use runs::{Certainty, Confirmation};
     let dir = tempfile::tempdir().unwrap();
-    let place = StateDirectory::local(dir.path());
+    let directory = StateDirectory::local(dir.path());
     let id = |number: usize| deletion(number).id;
-    let mut journal = Journal::begin(&place, start());
+    let mut journal = Journal::begin(&directory, start());
     journal.begins(deletion(0), Vec::new());
     assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Unknown, false)]);
     journal.gone(deletion(0));
@@ -420,9 +421,9 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
 fn what_a_later_run_has_deleted_counts_once() {
     use runs::{Certainty, Confirmation};
     let dir = tempfile::tempdir().unwrap();
-    let place = StateDirectory::local(dir.path());
+    let directory = StateDirectory::local(dir.path());
     for (run, is_last) in [("first", false), ("second", false), ("third", true)] {
-        let mut journal = Journal::begin(&place, Start { run_id: run.into(), ..start() });
+        let mut journal = Journal::begin(&directory, Start { run_id: run.into(), ..start() });
         journal.begins(deletion(0), Vec::new());
         match is_last {
             true => drop(journal.gone(deletion(0))),
