@@ -93,8 +93,8 @@ pub(super) fn leaks(
     if !all && full.is_empty() {
         return Ok(None);
     }
-    let leak_request = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
-    let plan = plan_leaks(&scanned.scan, &leak_request, editors);
+    let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
+    let plan = plan_leaks(&scanned.scan, &leaks, editors);
     let plan = if all { plan } else { plan.to_make_room(inventory, &full) };
     if plan.order.is_empty() {
         return Ok(None);
@@ -111,10 +111,10 @@ pub(super) fn editors(request: &Request, scan: &Scan) -> Editors {
 }
 
 /// What is to become of each leak of a scan.
-pub(super) fn plan_leaks(scan: &Scan, leak_request: &LeakRequest, editors: &Editors) -> LeakPlan {
+pub(super) fn plan_leaks(scan: &Scan, leaks: &LeakRequest, editors: &Editors) -> LeakPlan {
     let stores = &scan.inventory.stores;
     let closed = |store: StoreIx| editors.store(&stores[store.get()]).err().map(str::to_owned);
-    leaks::plan(&scan.inventory, &scan.refs, leak_request, scan.taken_at, &closed)
+    leaks::plan(&scan.inventory, &scan.refs, leaks, scan.taken_at, &closed)
 }
 
 /// How many things were deleted or mended.

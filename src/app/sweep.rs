@@ -23,7 +23,7 @@ use crate::stores::Scan;
 #[derive(Clone, Debug)]
 pub struct SweepRequest<'a> {
     pub request: &'a Request,
-    pub leak_request: LeakRequest,
+    pub leaks: LeakRequest,
     /// Leaks that are proven safe to delete are deleted.
     pub delete: bool,
     /// Nothing is changed, only shown.
@@ -33,7 +33,7 @@ pub struct SweepRequest<'a> {
 impl SweepRequest<'_> {
     /// Whether it is to change anything.
     pub fn changes(&self) -> bool {
-        self.delete || !self.leak_request.repair.is_empty()
+        self.delete || !self.leaks.repair.is_empty()
     }
 }
 
@@ -42,7 +42,7 @@ impl SweepRequest<'_> {
 pub struct SweepResult {
     scanned: ScanResult,
     editors: Editors,
-    pub leak_request: LeakRequest,
+    pub leaks: LeakRequest,
     /// What is to become of each leak.
     pub plan: LeakPlan,
     /// The run; `None`: nothing was done.
@@ -115,15 +115,15 @@ impl<'a> Sweep<'a> {
     }
 
     fn planned(&self, scanned: ScanResult, resumed: Resumed) -> SweepResult {
-        let SweepRequest { request, leak_request, delete, .. } = &self.asked;
+        let SweepRequest { request, leaks, delete, .. } = &self.asked;
         let editors = store_editing::editors(request, &scanned.scan);
-        let mut plan = store_editing::plan_leaks(&scanned.scan, leak_request, &editors);
-        if !delete && !leak_request.repair.is_empty() {
+        let mut plan = store_editing::plan_leaks(&scanned.scan, leaks, &editors);
+        if !delete && !leaks.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
         }
         SweepResult {
             exit: scanned.exit(),
-            leak_request: leak_request.clone(),
+            leaks: leaks.clone(),
             plan,
             outcome: None,
             delete: *delete,
@@ -149,7 +149,7 @@ impl<'a> Sweep<'a> {
         let gauges = Gauges::open(inventory, None);
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
-        let mut done = leaks::run(&mut run, &steps, &planned.editors, self.asked.leak_request.min_age);
+        let mut done = leaks::run(&mut run, &steps, &planned.editors, self.asked.leaks.min_age);
         done.problems.extend(std::mem::take(&mut planned.unfinished));
         let unproven = unproven(inventory, &planned.editors);
         let is_unproven = !unproven.is_empty();

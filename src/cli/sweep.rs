@@ -14,11 +14,11 @@ use crate::policy::leaks::{Decision, LeakPlan, LeakRequest};
 use crate::report::{json, text};
 
 pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Error> {
-    let leak_request =
+    let leaks =
         LeakRequest { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
     // A dry run of nothing would tell nothing.
     let delete = own.delete || (own.dry_run && own.repair.is_empty());
-    let asked = SweepRequest { request: &global.request, leak_request, delete, dry_run: own.dry_run };
+    let asked = SweepRequest { request: &global.request, leaks, delete, dry_run: own.dry_run };
     let changes = asked.changes() && !own.dry_run;
     let asks = changes && ask::asks(global, if delete { "sweep --delete" } else { "sweep --repair" })?;
     let watcher = Watcher::new(global);
@@ -27,7 +27,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
         Err(refusal) if changes && refusal.exit == Exit::Refused && global.format == Format::Json => {
             let (asked, at) = (sweep.asked(), Timestamp::now());
             let document =
-                json::sweep_refused(sweep.run_id(), &asked.leak_request, asked.delete, &refusal.message, at);
+                json::sweep_refused(sweep.run_id(), &asked.leaks, asked.delete, &refusal.message, at);
             output::json(&document)?;
             Err(refusal)
         }

@@ -313,8 +313,8 @@ impl<'a> Gc<'a> {
         if plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak) {
             return Vec::new();
         }
-        let leak_request = LeakRequest { min_age: self.asked.config.leaks.min_age, ..LeakRequest::default() };
-        store_editing::plan_leaks(scan, &leak_request, editors).gains(&scan.inventory)
+        let leaks = LeakRequest { min_age: self.asked.config.leaks.min_age, ..LeakRequest::default() };
+        store_editing::plan_leaks(scan, &leaks, editors).gains(&scan.inventory)
     }
 
     fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {

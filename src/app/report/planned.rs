@@ -47,8 +47,8 @@ pub(super) fn plans(
             false => editors.store(store).err().map(str::to_owned),
         }
     };
-    let leak_request = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
-    let leaks = leaks::plan(&scan.inventory, &scan.refs, &leak_request, scan.taken_at, &closed);
+    let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
+    let leaks = leaks::plan(&scan.inventory, &scan.refs, &leaks, scan.taken_at, &closed);
     Ok(Plans { images, leaks, blind: scanned.state.is_unreadable, command: command(request, scan) })
 }
 

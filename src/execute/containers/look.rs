@@ -62,12 +62,8 @@ pub(super) struct CriSource<'a> {
 }
 
 impl<'a> CriSource<'a> {
-    pub(super) fn new(
-        asked: &'a Collection<'a>,
-        client: &'a Client,
-        runtime_store: &'a RuntimeStore,
-    ) -> Self {
-        Self { asked, client, runtime_store, ended: HashMap::new(), processes: None }
+    pub(super) fn new(asked: &'a Collection<'a>, client: &'a Client, store: &'a RuntimeStore) -> Self {
+        Self { asked, client, runtime_store: store, ended: HashMap::new(), processes: None }
     }
 
     pub(super) fn list(&mut self) -> Result<CriListing, PreconditionError> {

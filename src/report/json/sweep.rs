@@ -141,9 +141,9 @@ pub struct SpareDoc {
 
 /// Builds the document.
 pub fn sweep(facts: &SweepResult) -> SweepDoc {
-    let SweepResult { leak_request, plan, .. } = facts;
+    let SweepResult { leaks, plan, .. } = facts;
     let scan = facts.scan();
-    let acts = facts.delete || !leak_request.repair.is_empty();
+    let acts = facts.delete || !leaks.repair.is_empty();
     let mut document = SweepDoc {
         complete: scan.is_complete(),
         run_id: facts.run_id.clone(),
@@ -152,7 +152,7 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
         leaks: (0..plan.entries.len()).map(|at| finding(facts, at)).collect(),
         predicted_bytes: plan.predicted_bytes(),
         warnings: scan.inventory.findings.clone(),
-        ..asked(leak_request, facts.delete, scan.taken_at)
+        ..asked(leaks, facts.delete, scan.taken_at)
     };
     match &facts.outcome {
         Some(outcome) => add_outcome(&mut document, facts, outcome),
@@ -193,7 +193,7 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) 
 /// A run that was refused before it began.
 pub fn sweep_refused(
     run_id: &str,
-    leak_request: &LeakRequest,
+    leaks: &LeakRequest,
     delete: bool,
     message: &str,
     at: Timestamp,
@@ -202,21 +202,21 @@ pub fn sweep_refused(
         run_id: Some(run_id.to_owned()),
         errors: vec![Problem::new(None, Phase::Begin, message)],
         outcome: OutcomeKind::Refused,
-        ..asked(leak_request, delete, at)
+        ..asked(leaks, delete, at)
     }
 }
 
 /// What was asked for, and nothing found or done yet.
-fn asked(leak_request: &LeakRequest, delete: bool, at: Timestamp) -> SweepDoc {
+fn asked(leaks: &LeakRequest, delete: bool, at: Timestamp) -> SweepDoc {
     SweepDoc {
         header: Header::new("sweep", at),
         complete: false,
         run_id: None,
         dry_run: false,
         delete,
-        repair: leak_request.repair.clone(),
-        classes: leak_request.classes.clone(),
-        min_age_seconds: u64::try_from(leak_request.min_age.as_secs()).unwrap_or(0),
+        repair: leaks.repair.clone(),
+        classes: leaks.classes.clone(),
+        min_age_seconds: u64::try_from(leaks.min_age.as_secs()).unwrap_or(0),
         resumed: 0,
         leaks: Vec::new(),
         predicted_bytes: 0,
@@ -241,9 +241,9 @@ fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
         Decision::Delete(_) => ("delete", String::new()),
         Decision::Repair => ("repair", String::new()),
         Decision::Stay(stay @ KeepReason::NotRequested) => {
-            ("repair", reason(leak, stay, facts.leak_request.min_age))
+            ("repair", reason(leak, stay, facts.leaks.min_age))
         }
-        Decision::Stay(stay) => ("none", reason(leak, stay, facts.leak_request.min_age)),
+        Decision::Stay(stay) => ("none", reason(leak, stay, facts.leaks.min_age)),
     };
     let stay = match &entry.decision {
         Decision::Stay(stay) => Some(stay),

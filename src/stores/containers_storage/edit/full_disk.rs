@@ -91,8 +91,8 @@ impl Session<'_> {
     /// offered before is not any more. `tops` has the top layer of each image, and `group` tells the images
     /// (`quarantine_name::group_of`).
     pub(super) fn offer(&mut self, tops: &[Option<&str>], group: String, layers: &[LayerToDelete]) {
-        self.room_from_layers.offered = None;
-        self.room_from_layers.next = 0;
+        self.room.offered = None;
+        self.room.next = 0;
         if !self.editor.empties_layers_first() {
             return;
         }
@@ -111,14 +111,13 @@ impl Session<'_> {
             rest.clear();
         }
         let is_named = |layer: &&LayerToDelete| names_of(&layer.id, &group).next().is_some();
-        self.room_from_layers.offered =
-            Some(first.into_iter().chain(rest).filter(is_named).cloned().collect());
-        self.room_from_layers.group = group;
+        self.room.offered = Some(first.into_iter().chain(rest).filter(is_named).cloned().collect());
+        self.room.group = group;
     }
 
     /// Whether layers were emptied for want of room.
     pub(super) fn has_quarantined(&self) -> bool {
-        !self.room_from_layers.quarantined.is_empty()
+        !self.room.quarantined.is_empty()
     }
 
     /// Makes room on `filesystem` (`st_dev`), where a record file or its token found none (`fault`) and no reserve
@@ -135,16 +134,13 @@ impl Session<'_> {
         filesystem: Option<u64>,
         dir_index: usize,
     ) -> Result<(), Error> {
-        if !std::mem::replace(&mut self.room_from_layers.is_swept, true)
-            && self.remove_dead_temporary_records()?
-        {
+        if !std::mem::replace(&mut self.room.is_swept, true) && self.remove_dead_temporary_records()? {
             return Ok(());
         }
         // What is freed elsewhere is no room here.
-        let here = |dir_index: usize| {
-            self.directories[dir_index].layers.as_ref().filter(|layers| device(layers.fd()) == filesystem)
-        };
-        let RoomFromLayers { offered: Some(offered), next, .. } = &self.room_from_layers else {
+        let is_here = |layers: &&Directory| device(layers.fd()) == filesystem;
+        let here = |at: usize| self.directories[at].layers.as_ref().filter(is_here);
+        let RoomFromLayers { offered: Some(offered), next, .. } = &self.room else {
             return Err(fault.into());
         };
         let Some(at) = (*next..offered.len()).find(|at| here(offered[*at].dir_index).is_some()) else {
@@ -165,19 +161,16 @@ impl Session<'_> {
             self.prove_worth_losing(&layers, fault)?;
         }
         // Those of other filesystems keep their turn.
-        self.room_from_layers
-            .offered
-            .iter_mut()
-            .for_each(|all| all[self.room_from_layers.next..=at].rotate_right(1));
-        self.room_from_layers.next += 1;
+        self.room.offered.iter_mut().for_each(|all| all[self.room.next..=at].rotate_right(1));
+        self.room.next += 1;
         let before = free_bytes(&layers);
         let holds_bytes = self.quarantine_layer(&layers, &layer)?;
         self.remove_links(layer.dir_index, &layer.links)?;
-        for (dir_index, name) in self.room_from_layers.quarantined.clone() {
+        for (dir_index, name) in self.room.quarantined.clone() {
             self.empty(dir_index, &name)?;
         }
-        let patience = FREED_WITHIN.saturating_sub(self.room_from_layers.waited);
-        self.room_from_layers.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
+        let patience = FREED_WITHIN.saturating_sub(self.room.waited);
+        self.room.waited += await_bytes(&layers, before.saturating_add(holds_bytes), patience);
         Ok(())
     }
 
@@ -205,7 +198,7 @@ impl Session<'_> {
         }
         let needed = self.editor.needed_bytes(layers);
         let holds_bytes = holds(&layers.path().join(&layer.id), needed, &mut NamesSeen::new());
-        let renamed = quarantine(layers, &layer.id, &self.room_from_layers.group).and_then(|name| {
+        let renamed = quarantine(layers, &layer.id, &self.room.group).and_then(|name| {
             self.step("layer renamed");
             let Err(fault) = unlink_link(layers, &name) else { return Ok(name) };
             // Nothing of it was removed; where it cannot be renamed back now, the next run does.
@@ -214,7 +207,7 @@ impl Session<'_> {
         });
         match renamed {
             Ok(name) => {
-                self.room_from_layers.quarantined.push((layer.dir_index, name));
+                self.room.quarantined.push((layer.dir_index, name));
                 // The image is not whole any more, even where nothing is removed yet.
                 self.done.has_changed = true;
             }
@@ -231,7 +224,7 @@ impl Session<'_> {
 
     /// Whether another image was lost for room that did not come: not one more is.
     fn is_another_unfinished(&self) -> bool {
-        let offered = self.room_from_layers.offered.iter().flatten();
+        let offered = self.room.offered.iter().flatten();
         let is_offered = |begins: &str| offered.clone().any(|layer| layer.id.starts_with(begins));
         let is_lost = |(dir_index, name): &(usize, String)| {
             let layers = self.directories[*dir_index].layers.as_ref();
@@ -248,7 +241,7 @@ impl Session<'_> {
     fn hold_enough(&self, layers: &Directory, enough: u64) -> bool {
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
         let is_here = |other: &&Directory| device(other.fd()) == device(layers.fd());
-        self.room_from_layers.offered.iter().flatten().any(|layer| {
+        self.room.offered.iter().flatten().any(|layer| {
             let holder = self.directories[layer.dir_index].layers.as_ref().filter(is_here);
             let path = holder.map(|layers| layers.path().join(&layer.id));
             sum = sum.saturating_add(path.map_or(0, |path| holds(&path, enough, &mut seen)));
@@ -280,14 +273,14 @@ impl Session<'_> {
     /// Removes the empty directories of layers that have no record any more. Others stay: the sign of what is lost.
     pub(super) fn remove_quarantined(&mut self) {
         let is_lost = |(_, name): &(usize, String)| !matches!(self.lost_layer(name), Ok(None));
-        let quarantined = self.room_from_layers.quarantined.iter().cloned();
+        let quarantined = self.room.quarantined.iter().cloned();
         let (lost, done): (Vec<_>, Vec<_>) = quarantined.partition(is_lost);
         for (dir_index, name) in done {
             if let Some(layers) = &self.directories[dir_index].layers {
                 layers.remove_empty(&name);
             }
         }
-        self.room_from_layers.quarantined = lost;
-        self.room_from_layers.offered = None;
+        self.room.quarantined = lost;
+        self.room.offered = None;
     }
 }

@@ -66,8 +66,7 @@ impl Editor {
             let numbers: Vec<_> = intents.iter().map(|(_, intent)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)
         })?;
-        let quarantined =
-            quarantined.iter().map(|(dir_index, name)| Unfinished::Quarantined(*dir_index, name));
+        let quarantined = quarantined.iter().map(|(at, name)| Unfinished::Quarantined(*at, name));
         // One that cannot be finished does not stop the others.
         let mut failed = Ok(());
         for unfinished in quarantined.chain(intents.iter().map(Unfinished::Intended)) {
@@ -78,9 +77,7 @@ impl Editor {
             };
             session.has_older_intents = !intents.is_empty();
             let result = session.run(|session| match unfinished {
-                Unfinished::Quarantined(dir_index, name) => {
-                    session.finish_quarantined(dir_index, name, is_kept)
-                }
+                Unfinished::Quarantined(at, name) => session.finish_quarantined(at, name, is_kept),
                 Unfinished::Intended((_, intent)) => {
                     session.number.clone_from(&intent.temporary);
                     session.finish_intent(intent, is_kept)
@@ -273,7 +270,7 @@ impl Session<'_> {
             return Ok(());
         }
         self.empty(dir_index, name)?;
-        self.room_from_layers.quarantined.push((dir_index, name.to_owned()));
+        self.room.quarantined.push((dir_index, name.to_owned()));
         let images = self.images_on(std::slice::from_ref(&lost));
         if images.is_empty() {
             self.delete_lost_layers(&lost, group)?;

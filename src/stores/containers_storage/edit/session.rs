@@ -46,7 +46,7 @@ pub(super) struct Session<'e> {
     intent: Option<Intent>,
     /// It finishes the intents of killed runs, and writes none of its own: that would be obeyed for a week more.
     pub(super) has_older_intents: bool,
-    pub(super) room_from_layers: RoomFromLayers,
+    pub(super) room: RoomFromLayers,
     /// Of the temporary directory, known before it is created.
     pub(super) number: String,
     pub(super) outside: OutsideNeeds,
@@ -90,7 +90,7 @@ impl<'e> Session<'e> {
             evidence,
             intent: None,
             has_older_intents: false,
-            room_from_layers: RoomFromLayers::default(),
+            room: RoomFromLayers::default(),
             number,
             outside,
         }))
