@@ -64,8 +64,7 @@ impl Worker<'_, '_> {
             }
         }
         self.buffer = buffer;
-        self.walk.counters.add(here.unit, here.tally);
-        self.walk.counters.changed(here.unit, here.newest);
+        self.walk.counters.add(here.unit, here.tally, here.newest);
         let mut children = here.children;
         if !children.is_empty() {
             // They are taken from the end; the order of the directory is that of the disk.
@@ -126,8 +125,7 @@ impl Worker<'_, '_> {
             children: Vec::new(),
         };
         self.count(&mut here, name, stat);
-        self.walk.counters.add(here.unit, here.tally);
-        self.walk.counters.changed(here.unit, here.newest);
+        self.walk.counters.add(here.unit, here.tally, here.newest);
     }
 
     /// Whether a tree of its own counts the directory. The top of a root is that tree.

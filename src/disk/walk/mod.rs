@@ -106,7 +106,7 @@ impl Walk<'_> {
         let Findings { mut errors, mut mounts, mut inodes } = findings;
         let shared_inodes = links.finish(|settled| {
             if let Some(unit) = settled.unit {
-                counters.add(unit, settled.tally);
+                counters.add(unit, settled.tally, i64::MIN);
             }
             if let Some((device, inode)) = settled.outside.filter(|(device, _)| xfs.contains(&Some(*device)))
             {
