@@ -62,14 +62,11 @@ pub(super) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
                       used"
                 .to_owned(),
         };
-        Finding {
-            path: one.mount.clone(),
-            message: format!(
-                "too few inodes are free ({} of {}; {in_stores} are used by the stores), {then}",
-                one.inodes_free, one.inodes
-            ),
-            incomplete: false,
-        }
+        let message = format!(
+            "too few inodes are free ({} of {}; {in_stores} are used by the stores), {then}",
+            one.inodes_free, one.inodes
+        );
+        Finding::new(&one.mount, message)
     })
     .collect()
 }

@@ -140,7 +140,7 @@ impl Database {
 
 /// A finding about the database at `directory`.
 pub(super) fn finding(directory: &StateDirectory, message: String) -> Finding {
-    Finding { path: directory.dir.join(DATABASE), message, incomplete: false }
+    Finding::new(directory.dir.join(DATABASE), message)
 }
 
 /// Where the request says that the database is; inside the sysroot, if there is one.

@@ -118,27 +118,23 @@ pub(super) fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Fin
     let top = scan.sysroot.resolve(Path::new("/")).ok()?;
     let filesystem = other_usage::filesystem_of(scan, &top)?;
     let mount = &scan.inventory[filesystem].mount;
-    (*mount != top).then(|| Finding {
-        path: sysroot.to_path_buf(),
-        message: format!(
-            "nothing is mounted there: filesystem figures are those of {}, which has other users",
-            mount.display()
-        ),
-        incomplete: false,
-    })
+    let message = || {
+        let mount = mount.display();
+        format!("nothing is mounted there: filesystem figures are those of {mount}, which has other users")
+    };
+    (*mount != top).then(|| Finding::new(sysroot, message()))
 }
 
 /// What is wrong with the column of a filesystem whose parts are larger than it.
 pub(super) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Finding> {
-    (excess_bytes > 0).then(|| Finding {
-        path: filesystem.mount.clone(),
-        message: format!(
+    let message = || {
+        format!(
             "the measured data is {} larger than the usage the filesystem reports (compression, sharing, or \
              concurrent writes); each part is scaled down in proportion",
             bytes(excess_bytes)
-        ),
-        incomplete: false,
-    })
+        )
+    };
+    (excess_bytes > 0).then(|| Finding::new(&filesystem.mount, message()))
 }
 
 /// For people, as a sentence.

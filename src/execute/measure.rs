@@ -203,7 +203,7 @@ fn not_written_out(root: &Path, begun: io::Result<Syncing>, until: Instant) -> O
     let message = format!(
         "syncing its filesystem: {why}; the first deletions may be measured as freeing more than they do"
     );
-    Some(Finding { path: root.to_path_buf(), message, incomplete: false })
+    Some(Finding::new(root, message))
 }
 
 /// How long to wait for late frees.

@@ -58,6 +58,18 @@ pub struct Finding {
     pub incomplete: bool,
 }
 
+impl Finding {
+    /// One that leaves the figures right.
+    pub fn new(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into(), incomplete: false }
+    }
+
+    /// One that makes the figures lower bounds.
+    pub fn incomplete(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
+        Self { incomplete: true, ..Self::new(path, message) }
+    }
+}
+
 /// A path as text; bytes that are no UTF-8 become replacement characters.
 fn lossy<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())

@@ -131,7 +131,7 @@ impl Pulls {
 
     fn finding(&mut self, path: &Path, why: &str) {
         let message = format!("{why}; images that the kubelet is pulling may be unknown");
-        self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
+        self.findings.push(Finding::new(path, message));
     }
 }
 

@@ -171,7 +171,7 @@ impl Reader<'_> {
     }
 
     fn finding(&mut self, path: &Path, message: String) {
-        self.found.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
+        self.found.findings.push(Finding::new(path, message));
     }
 }
 

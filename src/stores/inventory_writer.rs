@@ -98,11 +98,8 @@ pub(super) fn mounts_below(
     all: impl FnOnce() -> Vec<PathBuf>,
 ) -> Vec<PathBuf> {
     namespaces::points_below(places).unwrap_or_else(|error| {
-        findings.push(Finding {
-            path: PathBuf::from("/proc/self/mountinfo"),
-            message: format!("cannot be read: {error}; treating everything as mounted"),
-            incomplete: false,
-        });
+        let message = format!("cannot be read: {error}; treating everything as mounted");
+        findings.push(Finding::new("/proc/self/mountinfo", message));
         all()
     })
 }

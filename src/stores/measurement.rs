@@ -16,7 +16,7 @@ use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 use rayon::prelude::*;
 
-use super::request::{Measure, ScanRequest, incomplete};
+use super::request::{Measure, ScanRequest};
 use super::store::{Store, UnitView};
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
@@ -388,9 +388,8 @@ impl Measurement {
 
     fn report_movers(&self, moved: &[PathBuf], findings: &mut Vec<Finding>) {
         for path in moved {
-            let message =
-                "kept changing while it was measured; the latest changes are not counted".to_owned();
-            findings.push(incomplete(path, message));
+            let message = "kept changing while it was measured; the latest changes are not counted";
+            findings.push(Finding::incomplete(path, message));
         }
     }
 
@@ -412,11 +411,11 @@ impl Measurement {
             let tree = trees.iter().find(|tree| tree.unit == slot);
             let path = tree.and_then(|tree| Some(roots.get(tree.root)?.join(&tree.path))).unwrap_or_default();
             let message = format!("{how}: a finished layer was modified");
-            findings.push(Finding { path, message, incomplete: false });
+            findings.push(Finding::new(path, message));
         }
         if more > 0 {
             let message = format!("{more} more finished layers changed since an earlier scan");
-            findings.push(Finding { path: PathBuf::new(), message, incomplete: false });
+            findings.push(Finding::new("", message));
         }
     }
 
@@ -426,7 +425,7 @@ impl Measurement {
         for (position, why) in &self.stale {
             let root = self.readings[*position].roots().into_iter().next().unwrap_or_default();
             let message = format!("changed while it was measured and cannot be reread: {why}");
-            findings.push(incomplete(&root, message));
+            findings.push(Finding::incomplete(root, message));
             stale.extend(&self.of_units[*position]);
         }
         // What vanished under the walk was deleted by its owner: that is not a fault, unless the
@@ -438,13 +437,13 @@ impl Measurement {
         let mut left = 0_usize;
         for (count, error) in faults.enumerate() {
             if count < MOST_ERRORS {
-                findings.push(incomplete(&error.path, error.message.clone()));
+                findings.push(Finding::incomplete(&error.path, &error.message));
             } else {
                 left += 1;
             }
         }
         if left > 0 {
-            findings.push(incomplete(Path::new(""), format!("{left} more files could not be read")));
+            findings.push(Finding::incomplete("", format!("{left} more files could not be read")));
         }
     }
 }

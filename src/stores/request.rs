@@ -149,8 +149,3 @@ fn below(sysroot: Option<&Path>) -> String {
 fn join(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
-
-/// A warning that sizes are lower bounds.
-pub(super) fn incomplete(path: &Path, message: String) -> Finding {
-    Finding { path: path.to_path_buf(), message, incomplete: true }
-}

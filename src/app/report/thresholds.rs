@@ -34,7 +34,7 @@ pub(super) fn impossible(config: &Config, scan: &Scan) -> Vec<Finding> {
     let finding = |(at, filesystem): (usize, &crate::model::Filesystem)| {
         let message = thresholds::impossible(&config.images.targets, filesystem.capacity_bytes)
             .filter(|_| has_images(scan, at.into()))?;
-        Some(Finding { path: filesystem.mount.clone(), message, incomplete: false })
+        Some(Finding::new(&filesystem.mount, message))
     };
     filesystems.filter_map(finding).collect()
 }

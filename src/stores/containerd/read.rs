@@ -71,13 +71,8 @@ pub fn read(places: &ContainerdPlaces, patience: ReadPatience, cache: &ReadCache
         }
     }
     if snapshot.consistency == Consistency::WriterActive {
-        snapshot.findings.push(Finding {
-            path: places.root.clone(),
-            message: "containerd kept writing; each database was read consistently, but nothing is reported \
-                      as missing"
-                .into(),
-            incomplete: false,
-        });
+        let message = "containerd kept writing; each database was read consistently, but nothing is reported as missing";
+        snapshot.findings.push(Finding::new(&places.root, message));
     }
     Ok(snapshot)
 }

@@ -265,14 +265,11 @@ impl Filler<'_> {
     /// Of another driver we know the records, but not where the bytes of each layer are.
     fn unmeasured_driver(&mut self) {
         let places = &self.snapshot.places;
-        self.writer.inventory.findings.push(Finding {
-            path: places.graphroot.join(&places.driver),
-            message: format!(
-                "layers of the {} driver are not measured individually; their bytes are counted as \
-                 other files",
-                places.driver
-            ),
-            incomplete: true,
-        });
+        let message = format!(
+            "layers of the {} driver are not measured individually; their bytes are counted as other files",
+            places.driver
+        );
+        let path = places.graphroot.join(&places.driver);
+        self.writer.inventory.findings.push(Finding::incomplete(path, message));
     }
 }

@@ -163,13 +163,9 @@ pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
         std::thread::sleep(PAUSE);
     };
     if snapshot.consistency == Consistency::WriterActive {
-        snapshot.findings.push(Finding {
-            path: places.graphroot.to_path_buf(),
-            message: "another program kept writing to the store; its records were read anyway, but \
-                      nothing is reported as a leak"
-                .into(),
-            incomplete: false,
-        });
+        let message = "another program kept writing to the store; its records were read anyway, but nothing is \
+                       reported as a leak";
+        snapshot.findings.push(Finding::new(&*places.graphroot, message));
     }
     if !blind.is_empty() {
         snapshot.consistency = snapshot.consistency.max(Consistency::WriterActive);
@@ -192,14 +188,13 @@ fn open_locks(places: &StorePlaces) -> (Vec<LockFile>, Vec<Finding>) {
         });
         match opened {
             Ok(found) => locks.extend(found),
-            Err(error) => findings.push(Finding {
-                message: format!(
-                    "cannot query the lock file: {error}; another program may be writing, so nothing \
-                     in this store is reported as reclaimable"
-                ),
-                path,
-                incomplete: false,
-            }),
+            Err(error) => {
+                let message = format!(
+                    "cannot query the lock file: {error}; another program may be writing, so nothing in this \
+                     store is reported as reclaimable"
+                );
+                findings.push(Finding::new(path, message));
+            }
         }
     }
     (locks, findings)
@@ -322,11 +317,8 @@ fn complete(snapshot: &mut Snapshot) {
     ];
     for (kind, ids) in repeated {
         for id in ids {
-            snapshot.findings.push(Finding {
-                path: snapshot.places.graphroot.to_path_buf(),
-                message: format!("{} {id} is recorded twice; the first record counts", kind.singular()),
-                incomplete: false,
-            });
+            let message = format!("{} {id} is recorded twice; the first record counts", kind.singular());
+            snapshot.findings.push(Finding::new(&*snapshot.places.graphroot, message));
             snapshot.repeated.push((kind, id));
         }
     }
@@ -413,7 +405,7 @@ impl Snapshot {
 
     fn damage(&mut self, path: &Path, message: &str) {
         self.consistency = Consistency::Damaged;
-        self.findings.push(Finding { path: path.to_path_buf(), message: message.into(), incomplete: true });
+        self.findings.push(Finding::incomplete(path, message));
     }
 
     fn note<T>(&mut self, path: &Path, parsed: Parsed<T>) -> Vec<T> {
@@ -552,14 +544,11 @@ pub fn validate(snapshot: &mut Snapshot) {
         let count = entries.filter(known).count();
         if count > 0 {
             snapshot.consistency = Consistency::Damaged;
-            snapshot.findings.push(Finding {
-                path: places.record_file(kind),
-                message: format!(
-                    "is empty or missing, though {} has {count} objects: what is in use is unknown",
-                    objects.display()
-                ),
-                incomplete: true,
-            });
+            let message = format!(
+                "is empty or missing, though {} has {count} objects: what is in use is unknown",
+                objects.display()
+            );
+            snapshot.findings.push(Finding::incomplete(places.record_file(kind), message));
         }
     }
 }

@@ -102,14 +102,13 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ContainerdRoots, Error> {
     }
     let discovery = config::discover(&request.sysroot);
     for (path, message) in discovery.problems {
-        found.findings.push(Finding { path, message, incomplete: false });
+        found.findings.push(Finding::new(path, message));
     }
     for config in discovery.roots {
         match found.store(request, &config) {
             Ok(_) => {}
             Err(Error::Unreadable { path, source }) => {
-                let message = format!("cannot be read: {source}");
-                found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
                 found.unreadable.get_or_insert(Error::Unreadable { path, source });
             }
             Err(error) => return Err(error),

@@ -68,7 +68,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         };
     let mut found = Graphroots { pins, unread_configs, ..Graphroots::default() };
     for (path, message) in problems {
-        found.findings.push(Finding { path, message, incomplete: false });
+        found.findings.push(Finding::new(path, message));
     }
     let asked = stores.len();
     let mut all = [stores, others].concat();
@@ -90,8 +90,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
                 found.unread.push(unread(request, store, at));
                 // Root's is nothing that a user misses.
                 if !is_of_root(request, &path, &source) {
-                    let message = format!("cannot be read: {source}");
-                    found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                    found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
                 }
                 found.unreadable.get_or_insert(Error::Unreadable { path, source });
             }
@@ -445,13 +444,9 @@ impl Graphroots {
             if blind {
                 let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
                 snapshot.consistency = Consistency::Damaged;
-                snapshot.findings.push(Finding {
-                    path: runroot.clone(),
-                    message: "the store is transient and this runroot does not exist: its containers are \
-                              unknown"
-                        .into(),
-                    incomplete: true,
-                });
+                let message =
+                    "the store is transient and this runroot does not exist: its containers are unknown";
+                snapshot.findings.push(Finding::incomplete(runroot, message));
             }
             self.stores.push(Graphroot::new(snapshot, origin.clone(), watch));
         }
@@ -467,11 +462,10 @@ impl Graphroots {
             StorePlaces { read_only, foreign, ..StorePlaces::new(graphroot.clone(), artifacts::DRIVER) };
         match Artifacts::find(&places, origin, request) {
             Ok(found) => self.artifacts.extend(found),
-            Err(error) => self.findings.push(Finding {
-                path: artifacts::directory(graphroot),
-                message: format!("cannot be read: {error}"),
-                incomplete: true,
-            }),
+            Err(error) => {
+                let message = format!("cannot be read: {error}");
+                self.findings.push(Finding::incomplete(artifacts::directory(graphroot), message));
+            }
         }
     }
 

@@ -58,7 +58,9 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Pr
                 within.extend(Within::new([&root]));
                 plan.add_outside(at, places, &within, &mut findings);
             }
-            Err(error) => findings.push(not_counted(&at.path, &format!("opening it: {error}"))),
+            Err(error) => {
+                findings.push(Finding::incomplete(&at.path, format!("opening it: {error}; not counted")));
+            }
         }
     }
     let options = WalkOptions {
@@ -73,8 +75,7 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Pr
     let measured = measure(&plan.roots, &plan.trees, &options);
     findings.extend(unread(&measured, &at.path, "not counted"));
     if measured.mounts.iter().any(|(_, path)| *path == at.path) {
-        let message = "a filesystem is mounted there: what it shows is not counted".to_owned();
-        findings.push(Finding { path: at.path.clone(), message, incomplete: false });
+        findings.push(Finding::new(&at.path, "a filesystem is mounted there: what it shows is not counted"));
     }
     let (inventory, outside) = divided(scan, measured, plan.outside);
     Below { refs: Refs::new(&inventory), inventory, outside, findings }
@@ -220,7 +221,10 @@ impl<'a> WalkPlan<'a> {
     ) {
         let entries = match within.list(&user.path) {
             Ok(entries) => entries,
-            Err(error) => return findings.push(not_counted(&user.path, &format!("listing it: {error}"))),
+            Err(error) => {
+                let message = format!("listing it: {error}; not counted");
+                return findings.push(Finding::incomplete(&user.path, message));
+            }
         };
         for entry in entries {
             let path = user.path.join(&entry.name);
@@ -276,12 +280,8 @@ pub(super) fn unread<'m>(
     /// More say nothing more.
     const MOST: usize = 10;
     let errors = measured.errors.iter().filter(|error| !error.vanished);
-    let finding = |path: &Path, message| Finding { path: path.to_path_buf(), message, incomplete: true };
     let more = errors.clone().count().saturating_sub(MOST);
-    let more = (more > 0).then(|| finding(top, format!("{more} more could not be read; {so}")));
-    errors.take(MOST).map(move |error| finding(&error.path, format!("{}; {so}", error.message))).chain(more)
-}
-
-fn not_counted(path: &Path, what: &str) -> Finding {
-    Finding { path: path.to_path_buf(), message: format!("{what}; not counted"), incomplete: true }
+    let more = (more > 0).then(|| Finding::incomplete(top, format!("{more} more could not be read; {so}")));
+    let listed = errors.take(MOST);
+    listed.map(move |error| Finding::incomplete(&error.path, format!("{}; {so}", error.message))).chain(more)
 }

@@ -78,7 +78,7 @@ fn of_filesystem(
         Err(error) => {
             let message =
                 format!("the mounts below it are unknown ({error}): its other users are counted as `other`");
-            all.findings.push(Finding { path: facts.mount.clone(), message, incomplete: true });
+            all.findings.push(Finding::incomplete(&facts.mount, message));
             return;
         }
     };
@@ -137,7 +137,7 @@ fn add(
         Ok(entries) => entries,
         Err(error) => {
             let message = format!("listing it: {error}; its contents are counted as `other`");
-            all.findings.push(Finding { path: unit.path, message, incomplete: true });
+            all.findings.push(Finding::incomplete(unit.path, message));
             return;
         }
     };
@@ -211,7 +211,7 @@ fn deleted_files(scan: &Scan, all: &mut OtherUsers) {
         Ok(files) => files,
         Err(error) => {
             let message = format!("cannot find deleted files that are held open: {error}");
-            return all.findings.push(Finding { path: "/proc".into(), message, incomplete: false });
+            return all.findings.push(Finding::new("/proc", message));
         }
     };
     let here = files.into_iter().filter(|file| file.bytes > 0);

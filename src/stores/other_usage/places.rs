@@ -52,7 +52,7 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
         let resolved = match found {
             Ok(resolved) => resolved,
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                findings.push(Finding { path, message: format!("{error}; not scanned"), incomplete: false });
+                findings.push(Finding::new(path, format!("{error}; not scanned")));
                 continue;
             }
             Err(_) => continue,

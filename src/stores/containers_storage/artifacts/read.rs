@@ -132,14 +132,10 @@ pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Layout> {
                 layout.consistency = layout.consistency.max(Consistency::WriterActive);
             }
             if let Err(error) = &before {
-                layout.findings.push(Finding {
-                    path: directory(&places.graphroot).join(LOCK),
-                    message: format!(
-                        "cannot query the lock file: {error}; nothing in this store is reported as \
-                         reclaimable"
-                    ),
-                    incomplete: false,
-                });
+                let message = format!(
+                    "cannot query the lock file: {error}; nothing in this store is reported as reclaimable"
+                );
+                layout.findings.push(Finding::new(directory(&places.graphroot).join(LOCK), message));
             }
             layout.signature = after.ok();
             return Ok(layout);
@@ -195,7 +191,7 @@ impl Layout {
 
     fn broken(&mut self, path: PathBuf, message: String) {
         self.consistency = Consistency::Damaged;
-        self.findings.push(Finding { path, message, incomplete: true });
+        self.findings.push(Finding::incomplete(path, message));
     }
 
     fn add(&mut self, what: ArtifactUnit, id: &str, below: PathBuf, scope: TreeScope) {

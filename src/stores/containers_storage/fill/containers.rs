@@ -121,11 +121,9 @@ impl Filler<'_> {
             Ok(found) => found.ids.iter().flat_map(|one| self.possible_images(images, one)).collect(),
             // It may use any image.
             Err(error) => {
-                self.writer.inventory.findings.push(Finding {
-                    path: directory.join("userdata/config.json"),
-                    message: format!("{error}; the image volumes of this container are unknown"),
-                    incomplete: true,
-                });
+                let message = format!("{error}; the image volumes of this container are unknown");
+                let path = directory.join("userdata/config.json");
+                self.writer.inventory.findings.push(Finding::incomplete(path, message));
                 self.writer.inventory.stores[self.writer.store.get()].consistency = Consistency::Damaged;
                 Vec::new()
             }

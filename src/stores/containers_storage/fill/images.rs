@@ -141,7 +141,7 @@ impl Filler<'_> {
                 Err(error) => {
                     let message = format!("{error}; the members of this manifest list are unknown");
                     let path = lists::manifest(&snapshot.places, list);
-                    self.writer.inventory.findings.push(Finding { path, message, incomplete: true });
+                    self.writer.inventory.findings.push(Finding::incomplete(path, message));
                     let store = self.writer.store;
                     self.writer.inventory[store].consistency = Consistency::Damaged;
                 }

@@ -138,13 +138,10 @@ impl Filler<'_> {
     fn engines(&mut self) {
         let snapshot = self.snapshot;
         if let Engine::Unreadable(why) = &snapshot.inspection.engine {
-            self.writer.inventory.findings.push(Finding {
-                path: snapshot.places.graphroot.to_path_buf(),
-                message: format!(
-                    "podman's database cannot be read: {why}; its containers may use any image in this store"
-                ),
-                incomplete: false,
-            });
+            let message = format!(
+                "podman's database cannot be read: {why}; its containers may use any image in this store"
+            );
+            self.writer.inventory.findings.push(Finding::new(&*snapshot.places.graphroot, message));
         }
         let all = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
         let without_config: HashSet<usize> = snapshot.inspection.without_config.iter().copied().collect();
