@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, params};
 
 use super::values::{self, micros, signed};
-use crate::disk::size_cache::{SizeCache, StoreSizes};
+use crate::disk::size_cache::{SETTLED_AFTER, SizeCache, StoreSizes};
 use crate::model::{StoreId, path_text};
 
 /// How long a store is kept that no scan meets any more.
@@ -21,7 +21,7 @@ const USED_EVERY: SignedDuration = SignedDuration::from_hours(24);
 /// # Errors
 /// What SQLite says. Rows that do not make sense are no error.
 pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<SizeCache> {
-    let mut cache = SizeCache { seed, ..SizeCache::default() };
+    let mut cache = SizeCache { seed, settled_after: SETTLED_AFTER, ..SizeCache::default() };
     let mut select = connection.prepare("SELECT kind, root, driver, sizes FROM layer_sizes")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {

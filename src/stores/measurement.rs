@@ -147,7 +147,7 @@ impl Measurement {
             self.walk(request, wanted, progress);
             moved = self.read_again(request);
         }
-        self.report_contradictions(request, findings);
+        self.report_modified(request, findings);
         // What merely went is no longer in the records either.
         if !self.assign().is_empty() {
             self.report_movers(&moved, findings);
@@ -169,12 +169,7 @@ impl Measurement {
     /// layers changed though nothing else showed it, nothing is taken of that store.
     fn walk_in_doubt(&mut self, request: &ScanRequest, wanted: MeasurementNeeds, progress: &Progress) {
         self.walk(request, wanted, progress);
-        loop {
-            let doubted = self.cached.doubted();
-            if doubted.is_empty() {
-                return;
-            }
-            self.cached.distrust(doubted);
+        while self.cached.distrust_differing() {
             self.forget();
             self.walk(request, wanted, progress);
         }
@@ -197,7 +192,7 @@ impl Measurement {
                 request.threads,
             );
             let mut inodes = Vec::new();
-            for (slot, size) in self.cached.take(&subjects, &stamps, wanted, started) {
+            for (slot, size) in self.cached.take(&subjects, &stamps, wanted) {
                 fresh.remove(&slot);
                 self.tallies[slot] = size.tally;
                 inodes.extend(inode_chunks::decode(&size.inodes, slot));
@@ -217,7 +212,7 @@ impl Measurement {
             progress: Some(progress),
         };
         let measured = disk::measure(&roots, &trees, &options);
-        self.cached.absorb(&measured, wanted, started, Timestamp::now());
+        self.cached.absorb(&measured, wanted, started);
         self.absorb(measured, &fresh);
     }
 
@@ -263,26 +258,14 @@ impl Measurement {
         let most = self.looked.iter().copied().max().unwrap_or(Extents::Off);
         self.looked.iter().any(|looked| *looked < most)
             || self.cached.looked_less_than(most)
-            || !self.cached.knows_outside(self.outside())
-    }
-
-    /// Who shares with somebody outside the trees that were walked together.
-    fn outside(&self) -> Fingerprint {
-        self.shares.outside(&|slot| {
-            let mut name = Fingerprinter::new("unit, 2");
-            name.bytes(&self.names[slot].0);
-            name.maybe(self.cached.stamp(slot).as_ref().map(|stamp| stamp.0.as_slice()));
-            name.finish()
-        })
+            || self.shares.has_outside()
     }
 
     /// What to leave for later scans, by store; `None` where nothing is wanted, and for a store as
     /// it was. Of a large store what this frees takes much memory.
     pub(super) fn leave(&mut self) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
-        let in_one_walk = self.looked.len() == 1 && self.cached.taken().next().is_none();
-        let outside = in_one_walk.then(|| self.outside());
         let alive: HashSet<usize> = self.of_units.iter().flatten().copied().collect();
-        std::mem::take(&mut self.cached).leave(&alive, outside)
+        std::mem::take(&mut self.cached).leave(&alive)
     }
 
     /// Slots of layers whose size an earlier scan measured.
@@ -394,20 +377,20 @@ impl Measurement {
     }
 
     /// Says which finished layers another process wrote to.
-    fn report_contradictions(&self, request: &ScanRequest, findings: &mut Vec<Finding>) {
-        let differs = self.cached.contradictions();
-        if differs.is_empty() {
+    fn report_modified(&self, request: &ScanRequest, findings: &mut Vec<Finding>) {
+        let modified = self.cached.modified();
+        if modified.is_empty() {
             return;
         }
-        let slots: HashSet<usize> = differs.iter().map(|(slot, _)| *slot).collect();
+        let slots: HashSet<usize> = modified.iter().map(|(slot, _)| *slot).collect();
         let roots = self.roots();
         let trees = trees(&self.readings, &self.of_units, &slots);
         // One that was replaced meanwhile is another layer.
         let stamps = stamp::gather(&roots, &self.within(), &trees, request.threads);
         let is_same = |slot: &usize| stamps.get(slot).copied() == self.cached.stamp(*slot);
-        let differs: Vec<_> = differs.into_iter().filter(|(slot, _)| is_same(slot)).collect();
-        let more = differs.len().saturating_sub(MOST_ERRORS);
-        for (slot, how) in differs.into_iter().take(MOST_ERRORS) {
+        let modified: Vec<_> = modified.into_iter().filter(|(slot, _)| is_same(slot)).collect();
+        let more = modified.len().saturating_sub(MOST_ERRORS);
+        for (slot, how) in modified.into_iter().take(MOST_ERRORS) {
             let tree = trees.iter().find(|tree| tree.unit == slot);
             let path = tree.and_then(|tree| Some(roots.get(tree.root)?.join(&tree.path))).unwrap_or_default();
             let message = format!("{how}: a finished layer was modified");

@@ -14,7 +14,7 @@ use layersweep::stores::Scan;
 use support::archive::{ImageSpec, LayerSpec};
 use support::containerd::{self, Rig};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::rescan::{Scanner, assert_same, rest, settled};
+use support::rescan::{Scanner, assert_same, rest};
 use support::store::{self, Store};
 
 /// Images `base`, `a`, `b` and `c`: nine layers of 30 to 60 files and one of 1.5 MB.
@@ -166,9 +166,10 @@ fn links_that_were_always_there(fs: Fs) {
     fs::hard_link(c1.join("diff/c1/big0"), loopfs.path().join("mine")).unwrap();
     loopfs.sync();
     let mut scanner = learned(&store);
-    let taken = (0..3).map(|_| layers(&same("the same links", &mut scanner)).0);
-    // Those that share are measured each time, and a sample.
-    assert_eq!(taken.max(), Some(5));
+    for _ in 0..3 {
+        let again = same("the same links", &mut scanner);
+        assert_eq!(layers(&again).0, 0, "the link outside may be that of a cached layer");
+    }
     fs::remove_file(loopfs.path().join("mine")).unwrap();
     store.podman(["rmi", &reference("b")]);
     loopfs.sync();
@@ -270,7 +271,7 @@ fn a_byte_below_diff_is_found_by_a_sample_or_by_full() {
     loopfs.sync();
     rest();
 
-    let full = scanner.scan(Some(settled(scanner.cache(0))), true);
+    let full = scanner.scan(Some(scanner.cache(0)), true);
     assert_same("full", &full, &scanner.alone());
     let told = |scan: &Scan| {
         let findings = &scan.inventory.findings;
@@ -351,7 +352,7 @@ fn a_disk_of_others_is_read_and_nothing_is_left() {
     // The same store, learned on the machine that it belongs to.
     let own = Scanner::of(&store);
     own.with_seed(1);
-    let again = scanner.scan(Some(settled(own.cache(2))), false);
+    let again = scanner.scan(Some(own.cache(2)), false);
     assert!(again.sizes.is_none() && layers(&again).0 >= 7, "{:?}", layers(&again));
     assert_same("from what is remembered", &again, &first);
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use layersweep::disk::Progress;
 use layersweep::disk::size_cache::SizeCache;
 use layersweep::history::sizes;
@@ -67,8 +67,7 @@ impl Scanner {
         self.scan(None, false)
     }
 
-    /// A scan after the others. Sizes count as settled: as if a minute had passed since
-    /// the layers were made. The sample is another one each time.
+    /// A scan after the others. The sample is another one each time.
     pub fn again(&mut self) -> Scan {
         self.seed += 1;
         self.with_seed(self.seed)
@@ -76,15 +75,16 @@ impl Scanner {
 
     /// The same, with a sample that the number chooses.
     pub fn with_seed(&self, seed: u64) -> Scan {
-        let scan = self.scan(Some(settled(self.cache(seed))), false);
+        let scan = self.scan(Some(self.cache(seed)), false);
         self.keep(&scan);
         scan
     }
 
-    /// What the scans so far left.
+    /// What the scans so far left. What is two seconds old counts as settled.
     pub fn cache(&self, seed: u64) -> SizeCache {
         let records = scan_records::open(self.state.path());
-        records.read(|connection| sizes::load(connection, seed)).expect("sizes are read")
+        let cache = records.read(|connection| sizes::load(connection, seed)).expect("sizes are read");
+        SizeCache { settled_after: SignedDuration::from_secs(2), ..cache }
     }
 
     /// A scan that leaves nothing.
@@ -103,15 +103,7 @@ impl Scanner {
     }
 }
 
-/// As if a minute had passed between the making of the layers and their measuring.
-pub fn settled(mut cache: SizeCache) -> SizeCache {
-    for size in cache.stores.values_mut().flat_map(|sizes| sizes.layers.values_mut()) {
-        size.settled = true;
-    }
-    cache
-}
-
-/// Waits until nothing is so new that it may still be changing.
+/// Waits until everything is settled.
 pub fn rest() {
     std::thread::sleep(Duration::from_millis(3100));
 }

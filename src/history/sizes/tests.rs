@@ -27,18 +27,16 @@ fn sizes(layers: u8) -> StoreSizes {
         stamp: Fingerprint([number; 16]),
         extents: Extents::Probe,
         inode_chunks: true,
-        measured_at: now(),
-        settled: true,
         tally: Tally { bytes: u64::from(number) * 4096, inodes: 60, ..Tally::default() },
         inodes: Box::default(),
     };
     let layers = (0..layers).map(|number| (Fingerprint([number; 16]), size(number)));
-    StoreSizes { layers: layers.collect(), outside: Fingerprint([9; 16]) }
+    StoreSizes { layers: layers.collect() }
 }
 
 fn expected(stores: &[(&str, u8)]) -> SizeCache {
     let stores = stores.iter().map(|(root, layers)| (a_store(root), sizes(*layers)));
-    SizeCache { stores: stores.collect(), seed: 7 }
+    SizeCache { stores: stores.collect(), seed: 7, settled_after: SETTLED_AFTER }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::disk::inode_chunks::encode_by_unit;
-use crate::disk::size_cache::{Age, CachedSize, Contradiction, SizeCache, StoreSizes};
+use crate::disk::size_cache::{CachedSize, SizeCache, StoreSizes};
 use crate::disk::{Extents, Fingerprint, Measured};
 use crate::model::StoreId;
 
@@ -37,6 +37,16 @@ pub(super) struct Cached {
     distrusted: HashSet<usize>,
     /// By slot.
     layers: HashMap<usize, Layer>,
+    differing: Vec<Differing>,
+}
+
+/// A measured layer that is not what an earlier scan found, though its stamp is.
+#[derive(Debug)]
+struct Differing {
+    slot: usize,
+    store: usize,
+    /// `None`: it shares extents now, for example after a deduplication.
+    how: Option<String>,
 }
 
 #[derive(Debug)]
@@ -53,18 +63,8 @@ enum SizeState {
     FromCache(Extents),
     /// It is being walked.
     Awaited,
-    Measured(Box<Outcome>),
-}
-
-/// What a walk says of a layer.
-#[derive(Debug)]
-struct Outcome {
-    size: CachedSize,
-    /// It has inodes or extents in common with somebody.
-    shares: bool,
-    /// Something of it could not be read, or something is mounted in it.
-    is_faulty: bool,
-    is_racy: bool,
+    /// `None`: it has to be measured each time.
+    Measured(Option<Box<CachedSize>>),
 }
 
 impl Cached {
@@ -77,16 +77,6 @@ impl Cached {
         self.cache.is_some()
     }
 
-    fn sizes(&self, store: usize) -> Option<&StoreSizes> {
-        self.cache.as_ref()?.stores.get(self.stores.get(store)?)
-    }
-
-    /// What an earlier scan found of the layer as it is now.
-    fn earlier(&self, layer: &Layer) -> Option<&CachedSize> {
-        let found = self.sizes(layer.store)?.layers.get(&layer.key);
-        found.filter(|size| size.stamp == layer.stamp)
-    }
-
     pub(super) fn stamp(&self, slot: usize) -> Option<Fingerprint> {
         self.layers.get(&slot).map(|layer| layer.stamp)
     }
@@ -94,11 +84,7 @@ impl Cached {
     /// Drops all that belongs to slots.
     pub(super) fn forget(&mut self) {
         self.layers.clear();
-    }
-
-    /// Takes nothing of these stores from now on.
-    pub(super) fn distrust(&mut self, stores: impl IntoIterator<Item = usize>) {
-        self.distrusted.extend(stores);
+        self.differing.clear();
     }
 
     /// Takes nothing at all from now on.
@@ -113,9 +99,8 @@ impl Cached {
         subjects: &[Subject],
         stamps: &HashMap<usize, Fingerprint>,
         wanted: MeasurementNeeds,
-        now: Timestamp,
     ) -> Vec<(usize, &CachedSize)> {
-        let Self { cache, stores, distrusted, layers } = self;
+        let Self { cache, stores, distrusted, layers, .. } = self;
         let known: Vec<_> = stores.iter().map(|store| cache.as_ref()?.stores.get(store)).collect();
         let mut usable = Vec::new();
         layers.reserve(subjects.len());
@@ -123,8 +108,7 @@ impl Cached {
             let Some(stamp) = stamp.or_else(|| stamps.get(&slot).copied()) else { continue };
             let earlier = known[store].filter(|_| !distrusted.contains(&store));
             let earlier = earlier.and_then(|sizes| sizes.layers.get(&key));
-            let is_usable =
-                |size: &&CachedSize| size.is_usable(stamp, wanted.extents, wanted.inode_chunks, now);
+            let is_usable = |size: &&CachedSize| size.is_usable(stamp, wanted.extents, wanted.inode_chunks);
             usable.extend(earlier.filter(is_usable).map(|size| (slot, size)));
             layers.insert(slot, Layer { store, key, stamp, state: SizeState::Awaited });
         }
@@ -140,65 +124,51 @@ impl Cached {
         usable
     }
 
-    /// Notes what a walk between two moments says of the layers that it was to measure.
-    pub(super) fn absorb(
-        &mut self,
-        measured: &Measured,
-        wanted: MeasurementNeeds,
-        started: Timestamp,
-        ended: Timestamp,
-    ) {
+    /// Notes what a walk says of the layers that it was to measure.
+    pub(super) fn absorb(&mut self, measured: &Measured, wanted: MeasurementNeeds, started: Timestamp) {
+        let Self { cache: Some(cache), stores, layers, differing, .. } = self else { return };
         let inodes = measured.shared_inodes.iter().flat_map(|group| group.units.iter().copied());
         let extents = measured.shared_extents.iter().flat_map(|group| group.counted.iter().map(|one| one.0));
         let sharing: HashSet<usize> = inodes.chain(extents).collect();
         let errors = measured.errors.iter().map(|error| error.unit);
         let faulty: HashSet<usize> = errors.chain(measured.mounts.iter().map(|mount| mount.0)).collect();
+        let settled_before = started.as_second().saturating_sub(cache.settled_after.as_secs());
         let is_awaited = |layer: &Layer| matches!(layer.state, SizeState::Awaited);
-        let mut held =
-            encode_by_unit(&measured.inodes, |slot| self.layers.get(&slot).is_some_and(is_awaited));
-        for (slot, layer) in self.layers.iter_mut().filter(|(_, layer)| is_awaited(layer)) {
-            let newest = measured.newest.get(*slot).copied().unwrap_or(i64::MIN);
-            let age = Age::of(newest, started, ended);
+        let mut held = encode_by_unit(&measured.inodes, |slot| layers.get(&slot).is_some_and(is_awaited));
+        for (slot, layer) in layers.iter_mut().filter(|(_, layer)| is_awaited(layer)) {
             let size = CachedSize {
                 stamp: layer.stamp,
                 extents: measured.extents,
                 inode_chunks: wanted.inode_chunks,
-                measured_at: started,
-                settled: age == Age::Settled,
                 tally: measured.units.get(*slot).copied().unwrap_or_default(),
                 inodes: held.remove(slot).unwrap_or_default(),
             };
-            layer.state = SizeState::Measured(Box::new(Outcome {
-                size,
-                shares: sharing.contains(slot),
-                is_faulty: faulty.contains(slot),
-                is_racy: age == Age::Racy,
-            }));
-        }
-    }
-
-    fn contradiction(&self, layer: &Layer) -> Option<Contradiction> {
-        match &layer.state {
             // A fault is reported as such.
-            SizeState::Measured(found) if !found.is_faulty => {
-                self.earlier(layer)?.contradiction(&found.size, found.shares)
+            let (shares, is_faulty) = (sharing.contains(slot), faulty.contains(slot));
+            let earlier =
+                cache.stores.get(&stores[layer.store]).and_then(|sizes| sizes.layers.get(&layer.key));
+            if let Some(earlier) = earlier.filter(|earlier| earlier.stamp == layer.stamp && !is_faulty) {
+                let how = earlier.difference(&size).filter(|_| !shares);
+                if shares || how.is_some() {
+                    differing.push(Differing { slot: *slot, store: layer.store, how });
+                }
             }
-            _ => None,
+            let is_settled = measured.newest.get(*slot).is_some_and(|newest| *newest < settled_before);
+            let stays = is_settled && !shares && !is_faulty && size.tally.inodes > 0;
+            layer.state = SizeState::Measured(stays.then(|| Box::new(size)));
         }
     }
 
-    /// Stores with a layer that was measured again and is not what an earlier scan found.
-    pub(super) fn doubted(&self) -> HashSet<usize> {
-        let trusted = self.layers.values().filter(|layer| !self.distrusted.contains(&layer.store));
-        trusted.filter(|layer| self.contradiction(layer).is_some()).map(|layer| layer.store).collect()
+    /// Takes nothing more of stores where a measured layer differs. Whether there is another one.
+    pub(super) fn distrust_differing(&mut self) -> bool {
+        let before = self.distrusted.len();
+        self.distrusted.extend(self.differing.iter().map(|one| one.store));
+        self.distrusted.len() > before
     }
 
     /// Layers that another process wrote to since an earlier scan, and what shows it.
-    pub(super) fn contradictions(&self) -> Vec<(usize, String)> {
-        let found = self.layers.iter().filter_map(|(slot, layer)| match self.contradiction(layer)? {
-            Contradiction::Differs(how) => Some((*slot, how)),
-            Contradiction::Shares => None,
-        });
+    pub(super) fn modified(&self) -> Vec<(usize, &str)> {
+        let found = self.differing.iter().filter_map(|one| Some((one.slot, one.how.as_deref()?)));
         let mut found: Vec<_> = found.collect();
         found.sort_unstable();
         found
@@ -216,19 +186,8 @@ impl Cached {
         self.layers.values().any(less)
     }
 
-    /// Whether that much was shared with somebody outside when all was last measured in one walk.
-    pub(super) fn knows_outside(&self, outside: Fingerprint) -> bool {
-        let is_known = |store| self.sizes(store).is_some_and(|sizes| sizes.outside == outside);
-        outside == Fingerprint::default() || (0..self.stores.len()).all(is_known)
-    }
-
-    /// What to leave of the `alive` slots, by store; `None` for a store as it was. `outside` is given
-    /// after a walk over everything.
-    pub(super) fn leave(
-        self,
-        alive: &HashSet<usize>,
-        outside: Option<Fingerprint>,
-    ) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
+    /// What to leave of the `alive` slots, by store; `None` for a store as it was.
+    pub(super) fn leave(self, alive: &HashSet<usize>) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
         let cache = self.cache?;
         // A layer without an outcome stays as it was: most stores do, and are not copied for that.
         let mut left: Vec<_> = self.stores.into_iter().map(|store| (store, Vec::new())).collect();
@@ -239,31 +198,22 @@ impl Cached {
             let before = || cache.stores.get(store)?.layers.get(&layer.key);
             let new = match layer.state {
                 SizeState::FromCache(_) => None,
-                SizeState::Awaited => continue,
-                SizeState::Measured(found) if found.shares || found.is_faulty || found.is_racy => continue,
-                SizeState::Measured(found)
-                    if before().is_some_and(|before| before.says_the_same(&found.size)) =>
-                {
-                    None
-                }
-                SizeState::Measured(found) if found.size.tally.inodes > 0 => Some(found),
-                SizeState::Measured(_) => continue,
+                SizeState::Awaited | SizeState::Measured(None) => continue,
+                SizeState::Measured(Some(size)) => (before() != Some(&*size)).then_some(size),
             };
             left.push((layer.key, new));
         }
         let changed = left.into_iter().map(|(store, layers)| {
             let before = cache.stores.get(&store);
-            let outside = outside.or(before.map(|before| before.outside)).unwrap_or_default();
             let is_same = before.is_some_and(|before| {
-                let stay = layers.iter().all(|(_, new)| new.is_none());
-                stay && before.layers.len() == layers.len() && before.outside == outside
+                layers.iter().all(|(_, new)| new.is_none()) && before.layers.len() == layers.len()
             });
             let sizes = || {
                 let layers = layers.into_iter().filter_map(|(key, new)| {
                     let known = || before?.layers.get(&key).cloned();
-                    Some((key, new.map(|found| found.size).or_else(known)?))
+                    Some((key, new.map(|size| *size).or_else(known)?))
                 });
-                StoreSizes { layers: layers.collect(), outside }
+                StoreSizes { layers: layers.collect() }
             };
             let changed = (!is_same).then(sizes);
             (store, changed)

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{ChunkGroup, InodeChunks};
-use crate::disk::{Fingerprint, Fingerprinter, SharedExtents, SharedInodes, Tally};
+use crate::disk::{SharedExtents, SharedInodes};
 use crate::model::{Inventory, Node, NodeIx, NodeKind, Size};
 
 /// What all walks of a scan found to be shared. Units are slots.
@@ -17,28 +17,9 @@ pub(in crate::stores) struct Shares {
 }
 
 impl Shares {
-    /// A fingerprint of what is shared with somebody outside the trees that were walked together,
-    /// by whom, and how much; that of nothing where nothing is. `name` tells a unit from all others.
-    pub(super) fn outside(&self, name: &dyn Fn(usize) -> Fingerprint) -> Fingerprint {
-        let inodes = self.inodes.iter().filter(|group| group.outside).map(|group| {
-            let Tally { bytes, apparent_bytes, inodes, .. } = group.tally;
-            let holders = group.units.iter().map(|slot| (name(*slot), 0));
-            of_group("inodes", holders.collect(), [bytes, apparent_bytes, inodes])
-        });
-        let extents = self.extents.iter().filter(|group| group.outside).map(|group| {
-            let holders = group.counted.iter().map(|(slot, counted)| (name(*slot), *counted));
-            of_group("extents", holders.collect(), [group.physical_bytes, 0, 0])
-        });
-        let mut groups: Vec<_> = inodes.chain(extents).collect();
-        if groups.is_empty() {
-            return Fingerprint::default();
-        }
-        groups.sort_unstable();
-        let mut all = Fingerprinter::new("shared with others, 2");
-        for group in groups {
-            all.bytes(&group.0);
-        }
-        all.finish()
+    /// Whether somebody outside the trees that were walked together shares something.
+    pub(super) fn has_outside(&self) -> bool {
+        self.inodes.iter().any(|group| group.outside) || self.extents.iter().any(|group| group.outside)
     }
 
     /// Adds what several units share as nodes of their own.
@@ -110,18 +91,6 @@ pub(super) fn share_chunks(chunks: &InodeChunks, inventory: &mut Inventory, node
             _ => add_shared(inventory, NodeKind::SharedInodeChunks, &holders, size, outside),
         }
     }
-}
-
-fn of_group(kind: &str, mut holders: Vec<(Fingerprint, u64)>, amounts: [u64; 3]) -> Fingerprint {
-    holders.sort_unstable();
-    let mut all = Fingerprinter::new(kind);
-    for (name, counted) in holders {
-        all.bytes(&name.0).number(counted);
-    }
-    for amount in amounts {
-        all.number(amount);
-    }
-    all.finish()
 }
 
 fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
