@@ -2,6 +2,7 @@
 //! all links were seen.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::extents::FileExtents;
@@ -10,10 +11,14 @@ use super::types::{SharedInodes, Tally};
 /// An inode of the machine: device and inode number.
 pub type InodeKey = (u64, u64);
 
+/// Locks, so that threads seldom wait for each other.
+const SHARDS: usize = 64;
+
 /// All inodes with further links that are still missing.
 #[derive(Debug)]
 pub struct Links {
-    inodes: Mutex<HashMap<InodeKey, LinkedInode>>,
+    shards: Box<[Mutex<HashMap<InodeKey, LinkedInode>>]>,
+    hasher: RandomState,
     /// Keep complete inodes to the end: their extents are still to come.
     keep_complete: bool,
     groups: Mutex<Groups>,
@@ -25,10 +30,16 @@ type Groups = HashMap<(Vec<usize>, bool), Tally>;
 struct LinkedInode {
     seen: u64,
     links: u64,
-    /// Ascending.
-    units: Vec<usize>,
+    units: Units,
     tally: Tally,
     extents: Option<(u64, FileExtents)>,
+}
+
+#[derive(Debug)]
+enum Units {
+    One(usize),
+    /// Ascending, at least two.
+    Several(Vec<usize>),
 }
 
 /// What a link turned out to be.
@@ -55,48 +66,77 @@ pub struct Settled {
     pub extents: Option<(u64, FileExtents)>,
 }
 
+impl Units {
+    fn add(&mut self, unit: usize) {
+        match self {
+            Self::One(first) if *first == unit => {}
+            Self::One(first) => {
+                *self = Self::Several(vec![unit.min(*first), unit.max(*first)]);
+            }
+            Self::Several(units) => {
+                if let Err(at) = units.binary_search(&unit) {
+                    units.insert(at, unit);
+                }
+            }
+        }
+    }
+
+    fn into_vec(self) -> Vec<usize> {
+        match self {
+            Self::One(unit) => vec![unit],
+            Self::Several(units) => units,
+        }
+    }
+}
+
 impl Links {
     /// With `keep_complete`, [`Self::see`] never answers [`Sight::Complete`] and
     /// [`Self::attach`] finds every inode; without, memory holds incomplete ones only.
     pub fn new(keep_complete: bool) -> Self {
-        Self { inodes: Mutex::default(), keep_complete, groups: Mutex::default() }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            keep_complete,
+            groups: Mutex::default(),
+        }
     }
 
     /// A link of the inode `key` was found in `unit`; the inode now has `links` links.
     pub fn see(&self, key: InodeKey, links: u64, unit: usize, tally: Tally) -> Sight {
-        let mut inodes = lock(&self.inodes);
-        let entry = inodes.entry(key).or_insert_with(|| LinkedInode {
+        let mut shard = self.shard(key);
+        let first = !shard.contains_key(&key);
+        let entry = shard.entry(key).or_insert_with(|| LinkedInode {
             seen: 0,
             links,
-            units: vec![unit],
+            units: Units::One(unit),
             tally,
             extents: None,
         });
         entry.seen += 1;
         entry.links = links;
-        if entry.seen == 1 {
+        entry.units.add(unit);
+        if first {
             return Sight::First;
-        }
-        if let Err(at) = entry.units.binary_search(&unit) {
-            entry.units.insert(at, unit);
         }
         if self.keep_complete || entry.seen < links {
             return Sight::Further;
         }
-        let Some(entry) = inodes.remove(&key) else {
+        let Some(entry) = shard.remove(&key) else {
             return Sight::Further;
         };
-        drop(inodes);
-        if entry.units.len() == 1 {
-            return Sight::Complete(entry.tally);
+        drop(shard);
+        match entry.units {
+            Units::One(_) => Sight::Complete(entry.tally),
+            units @ Units::Several(_) => {
+                self.group(units.into_vec(), false, entry.tally);
+                Sight::Further
+            }
         }
-        *lock(&self.groups).entry((entry.units, false)).or_default() += entry.tally;
-        Sight::Further
     }
 
     /// Remembers the shared extents of an inode that [`Self::see`] knows.
     pub fn attach(&self, key: InodeKey, filesystem: u64, extents: FileExtents) {
-        if let Some(entry) = lock(&self.inodes).get_mut(&key) {
+        if let Some(entry) = self.shard(key).get_mut(&key) {
             entry.extents = Some((filesystem, extents));
         }
     }
@@ -104,25 +144,39 @@ impl Links {
     /// Ends the walk: hands each remaining inode to `settle` and returns the shared ones,
     /// ascending by their units.
     pub fn finish(self, mut settle: impl FnMut(Settled)) -> Vec<SharedInodes> {
-        let mut groups = std::mem::take(&mut *lock(&self.groups));
-        for (key, LinkedInode { seen, links, units, tally, extents }) in
-            std::mem::take(&mut *lock(&self.inodes))
-        {
-            let outside = seen < links;
-            if let ([unit], false) = (units.as_slice(), outside) {
-                settle(Settled { unit: Some(*unit), outside: None, tally, extents });
-            } else {
-                *groups.entry((units, outside)).or_default() += tally;
-                let outside = outside.then_some(key);
-                settle(Settled { unit: None, outside, tally: Tally::default(), extents });
+        for shard in &self.shards {
+            let entries = std::mem::take(&mut *lock(shard));
+            for (key, entry) in entries {
+                let LinkedInode { seen, links, units, tally, extents } = entry;
+                match units {
+                    Units::One(unit) if seen >= links => {
+                        settle(Settled { unit: Some(unit), outside: None, tally, extents });
+                    }
+                    units => {
+                        self.group(units.into_vec(), seen < links, tally);
+                        let outside = (seen < links).then_some(key);
+                        settle(Settled { unit: None, outside, tally: Tally::default(), extents });
+                    }
+                }
             }
         }
+        let groups = self.groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut shared: Vec<SharedInodes> = groups
             .into_iter()
             .map(|((units, outside), tally)| SharedInodes { units, outside, tally })
             .collect();
         shared.sort_unstable_by(|a, b| (&a.units, a.outside).cmp(&(&b.units, b.outside)));
         shared
+    }
+
+    fn group(&self, units: Vec<usize>, outside: bool, tally: Tally) {
+        *lock(&self.groups).entry((units, outside)).or_default() += tally;
+    }
+
+    fn shard(&self, key: InodeKey) -> MutexGuard<'_, HashMap<InodeKey, LinkedInode>> {
+        #[allow(clippy::cast_possible_truncation)] // the low bits are all that is wanted
+        let at = self.hasher.hash_one(key) as usize % SHARDS;
+        lock(&self.shards[at])
     }
 }
 
@@ -161,7 +215,7 @@ mod tests {
         assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::First);
         assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::Further);
         assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::Complete(WEIGHT));
-        assert!(lock(&links.inodes).is_empty());
+        assert!(links.shard((1, 1)).is_empty());
         assert_eq!(finish(links), (vec![], vec![]));
     }
 
