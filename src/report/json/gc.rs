@@ -299,7 +299,7 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     }
 }
 
-fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
+pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
     let most = step.gains.iter().max_by_key(|gain| gain.size.frees_bytes);
     let Target { kind, id, names, .. } = &step.target;
     DeletedDoc {
@@ -320,7 +320,7 @@ fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
     }
 }
 
-fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
+pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
     DeletedDoc {
         measured_bytes: deletion.measured_bytes,
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),

@@ -1,14 +1,16 @@
 //! The document of `sweep`: every finding with what becomes of it, and what was done.
 
+use std::path::PathBuf;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::build::{leak as leak_doc, path};
+use super::gc::{DeletedDoc, deletion, step};
 use super::parts::{Header, LeakDoc};
 use crate::app::sweep::SweepResult;
-use crate::model::display::two_decimals;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
+use crate::model::plan::{Action, Phase, Problem, Target};
 use crate::model::{Finding, LeakClass};
 use crate::policy::leaks::{Decision, KeepReason, LeakRequest, command, is_for_a_person, reason};
 
@@ -47,9 +49,9 @@ pub struct SweepDoc {
     /// What was deleted, in order; for a dry run, what would be.
     pub deleted: Vec<SweptDoc>,
     /// What was repaired; for a dry run, what would be.
-    pub repaired: Vec<RepairedDoc>,
+    pub repaired: Vec<LeakObjectDoc>,
     /// What was to go and stays after all, since the proof right before its deletion failed.
-    pub kept: Vec<SpareDoc>,
+    pub kept: Vec<LeakObjectDoc>,
     /// What went wrong on the way.
     pub errors: Vec<Problem>,
     /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
@@ -83,60 +85,29 @@ pub struct SweepLeakDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SweptDoc {
-    /// `leak`.
-    pub kind: &'static str,
     /// Its class.
     pub class: LeakClass,
-    /// Its id or name.
-    pub id: String,
-    /// Where it lay.
-    pub path: String,
-    /// Root of its store.
-    pub store: String,
-    /// `leak`.
-    pub reason: &'static str,
-    /// Bytes predicted to be freed.
-    pub predicted_bytes: u64,
-    /// Bytes that did; null for a dry run. Negative where others wrote more meanwhile.
-    pub measured_bytes: Option<i64>,
-    /// The two differ by more than the filesystem's own noise.
-    pub differs: bool,
-    /// `measured_bytes` tells of others that wrote or deleted meanwhile, and not of this deletion: it is
-    /// negative, or far from the prediction (more than an eighth of it and 1 MiB) on a filesystem that also
-    /// moved without the deletion.
-    pub others_wrote: bool,
-    /// Percent used of its filesystem afterwards; null for a dry run.
-    pub usage_after_percent: Option<f64>,
-    /// When; null for a dry run.
-    pub at: Option<Timestamp>,
-}
-
-/// A finding that was repaired.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RepairedDoc {
-    /// Its class.
-    pub class: LeakClass,
-    /// The object's id.
-    pub id: String,
     /// Its path.
     pub path: String,
-    /// Root of its store.
-    pub store: String,
+    /// The deletion, as `gc` has it.
+    #[serde(flatten)]
+    pub deleted: DeletedDoc,
 }
 
-/// A finding that stays after all.
+/// A finding that was repaired, or that stays after all.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SpareDoc {
+pub struct LeakObjectDoc {
     /// Its class.
     pub class: LeakClass,
     /// Its id or name.
     pub id: String,
     /// Its path.
     pub path: String,
-    /// Why.
-    pub detail: String,
+    /// Root of its store.
+    pub store: String,
+    /// Why it stays; null for what was repaired.
+    pub detail: Option<String>,
 }
 
 /// Builds the document.
@@ -154,15 +125,16 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
         warnings: scan.inventory.findings.clone(),
         ..asked(leaks, facts.delete, scan.taken_at)
     };
+    let mounts: Vec<_> = scan.inventory.filesystems.iter().map(|one| one.mount.clone()).collect();
     match &facts.outcome {
-        Some(outcome) => add_outcome(&mut document, facts, outcome),
+        Some(outcome) => add_outcome(&mut document, facts, outcome, &mounts),
         None if acts => {
-            let inventory = &scan.inventory;
-            let steps = plan.steps(inventory);
+            let steps = plan.steps(&scan.inventory);
             let goes = steps.iter().filter(|step| step.action == Action::Delete && facts.delete);
-            document.deleted = goes.filter_map(swept).collect();
+            let goes = goes.filter_map(|one| swept(&one.target, step(one, &mounts)));
+            document.deleted = goes.collect();
             let repairs = steps.iter().filter(|step| step.action == Action::Repair);
-            document.repaired = repairs.filter_map(|step| repaired(&step.target)).collect();
+            document.repaired = repairs.filter_map(|step| object(&step.target, None)).collect();
             let nothing = document.deleted.is_empty() && document.repaired.is_empty();
             document.outcome = if nothing { OutcomeKind::NotNeeded } else { OutcomeKind::Done };
         }
@@ -171,21 +143,14 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
     document
 }
 
-fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) {
-    let done = outcome.deletions.iter().filter_map(|done| {
-        Some(SweptDoc {
-            measured_bytes: done.measured_bytes,
-            differs: done.is_off(),
-            others_wrote: done.is_of_others(),
-            usage_after_percent: done.usage_after_percent.map(two_decimals),
-            at: Some(done.at),
-            ..swept(&done.step)?
-        })
-    });
+fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome, mounts: &[PathBuf]) {
+    let done = outcome.deletions.iter();
+    let done = done.filter_map(|one| swept(&one.step.target, deletion(one, mounts)));
     document.deleted = done.collect();
-    document.repaired = outcome.repaired.iter().filter_map(repaired).collect();
+    document.repaired = outcome.repaired.iter().filter_map(|target| object(target, None)).collect();
     document.measured_bytes = facts.delete.then(|| outcome.measured_bytes());
-    document.kept = outcome.plan.kept.iter().filter_map(spare).collect();
+    let kept = outcome.plan.kept.iter();
+    document.kept = kept.filter_map(|kept| object(&kept.target, Some(kept.detail.clone()))).collect();
     document.errors.clone_from(&outcome.plan.problems);
     document.outcome = outcome.kind();
 }
@@ -260,32 +225,13 @@ fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
     }
 }
 
-fn swept(step: &Step) -> Option<SweptDoc> {
-    let leak = step.target.leak.as_ref()?;
-    Some(SweptDoc {
-        kind: step.target.kind.as_str(),
-        class: leak.class,
-        id: step.target.id.clone(),
-        path: path(&leak.path),
-        store: step.target.store_root(),
-        reason: step.cause.reason().as_str(),
-        predicted_bytes: step.predicted_bytes(),
-        measured_bytes: None,
-        differs: false,
-        others_wrote: false,
-        usage_after_percent: None,
-        at: None,
-    })
+fn swept(target: &Target, deleted: DeletedDoc) -> Option<SweptDoc> {
+    let leak = target.leak.as_ref()?;
+    Some(SweptDoc { class: leak.class, path: path(&leak.path), deleted })
 }
 
-fn repaired(target: &Target) -> Option<RepairedDoc> {
-    let LeakTarget { class, path: place } = target.leak.as_ref()?;
+fn object(target: &Target, detail: Option<String>) -> Option<LeakObjectDoc> {
+    let leak = target.leak.as_ref()?;
     let (id, store) = (target.id.clone(), target.store_root());
-    Some(RepairedDoc { class: *class, id, path: path(place), store })
-}
-
-fn spare(kept: &Kept) -> Option<SpareDoc> {
-    let LeakTarget { class, path: place } = kept.target.leak.as_ref()?;
-    let (id, detail) = (kept.target.id.clone(), kept.detail.clone());
-    Some(SpareDoc { class: *class, id, path: path(place), detail })
+    Some(LeakObjectDoc { class: leak.class, id, path: path(&leak.path), store, detail })
 }

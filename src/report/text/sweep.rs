@@ -137,6 +137,7 @@ fn task(one: &SweepLeakDoc, screen: &Screen) -> String {
 /// What a run did.
 fn done(document: &SweepDoc, screen: &Screen) -> String {
     let mut out = String::new();
+    let deleted = || document.deleted.iter().map(|one| &one.deleted);
     if !document.deleted.is_empty() {
         let mut table = Table::new(&["DELETED", "OBJECT", ">PREDICTED", ">MEASURED", ">USED", "WHERE"]);
         for one in &document.deleted {
@@ -149,7 +150,8 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         out.push_str(&format!("repaired: {} {}\n", one.class, safe(&one.id)));
     }
     for one in &document.kept {
-        out.push_str(&format!("kept: {} {}: {}\n", one.class, safe(&one.id), safe(&one.detail)));
+        let detail = safe(one.detail.as_deref().unwrap_or_default());
+        out.push_str(&format!("kept: {} {}: {detail}\n", one.class, safe(&one.id)));
     }
     for error in &document.errors {
         let id = error.id.as_deref().map(|id| format!("{} ", safe(id))).unwrap_or_default();
@@ -161,16 +163,15 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         out.push_str("There was nothing to delete.\n");
     }
     if !document.deleted.is_empty() {
-        let predicted =
-            document.deleted.iter().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
+        let predicted = deleted().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
         out.push_str(&format!(
             "\n{} deleted: predicted {}, measured {}\n",
             count(document.deleted.len(), "finding", "findings"),
             bytes(predicted),
-            measured(document.measured_bytes, document.deleted.iter().any(|one| one.others_wrote)),
+            measured(document.measured_bytes, deleted().any(|one| one.others_wrote)),
         ));
     }
-    if document.deleted.iter().any(|one| one.differs) {
+    if deleted().any(|one| one.differs) {
         out.push_str(DIFFERS);
     }
     let going = document.leaks.iter().filter(|one| one.action == "delete").count();
@@ -184,15 +185,15 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     out
 }
 
-fn row(one: &SweptDoc) -> Vec<String> {
-    let measured = measured(one.measured_bytes, one.others_wrote);
+fn row(SweptDoc { class, path, deleted }: &SweptDoc) -> Vec<String> {
+    let measured = measured(deleted.measured_bytes, deleted.others_wrote);
     vec![
-        one.class.to_string(),
-        short_id(&one.id),
-        bytes(one.predicted_bytes),
-        if one.differs { format!("! {measured}") } else { measured },
-        one.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.2}%")),
-        safe(&one.path),
+        class.to_string(),
+        short_id(&deleted.id),
+        bytes(deleted.predicted_bytes),
+        if deleted.differs { format!("! {measured}") } else { measured },
+        deleted.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.2}%")),
+        safe(path),
     ]
 }
 
