@@ -12,6 +12,7 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use serde::Serialize;
 
 use super::values::{damaged, json, micros, signed, time, unsigned};
 use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
@@ -203,11 +204,16 @@ pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<Compar
     let packed = packed.ok_or_else(|| damaged("a kept scan without a summary"))?;
     Ok(ComparedScan { id: scan.run_id.clone(), at: scan.at, summary: unpacked(&packed)? })
 }
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A scan that is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptScan {
     /// Its place in the order of scans.
+    #[serde(skip)]
     id: i64,
+    /// Its id.
     pub run_id: String,
+    /// When it began.
     pub at: Timestamp,
     /// Everything could be read.
     pub complete: bool,

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use serde::Serialize;
 
 pub use points::{Point, Range, Span, roll_up};
 
@@ -24,17 +25,23 @@ const KEEP_HOURS: SignedDuration = SignedDuration::from_hours(90 * 24);
 const KEEP_DAYS: SignedDuration = SignedDuration::from_hours(731 * 24);
 
 /// A filesystem that has a series.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KnownFilesystem {
     /// Row in the database.
+    #[serde(skip)]
     pub id: i64,
+    /// Where it was mounted.
     pub mount: String,
+    /// Its type.
     pub fstype: String,
     /// Its device when last seen.
     pub device: String,
-    /// Its size in bytes when last seen.
+    /// Its size when last seen.
     pub capacity_bytes: u64,
+    /// First reading ever.
     pub first_seen: Timestamp,
+    /// Last reading.
     pub last_seen: Timestamp,
 }
 

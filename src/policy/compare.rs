@@ -18,12 +18,14 @@ use crate::policy::plan::{Task, plan};
 const MOST_RUNS: usize = 100;
 
 /// Both policies on one filesystem.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Comparison {
+    #[serde(skip)]
     pub filesystem: FilesystemIx,
-    /// What it says before, in percent used, two decimals.
+    /// Percent used before, two decimals.
     pub usage_before_percent: f64,
-    /// What policy `kubelet` would do.
+    /// What the kubelet would do.
     pub kubelet: Prediction,
     /// What policy `exact` would do.
     pub exact: Prediction,

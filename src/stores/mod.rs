@@ -238,7 +238,7 @@ fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: 
     let layers = nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some());
     let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(at, _)| from_cache.contains(at));
     Effort {
-        seconds: started.elapsed().as_secs_f64(),
+        seconds: (started.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
         inodes: progress.inodes.load(std::sync::atomic::Ordering::Relaxed),
         measured_layers: measured.len(),
         cached_layers: cached.len(),

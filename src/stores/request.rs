@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::model::{Finding, LabelsOf};
 use crate::stores::containerd::ReadCache;
@@ -103,17 +104,18 @@ impl ScanRequest {
     }
 }
 
-/// How much work a scan was.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// How the scan was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "EffortDoc"))]
 pub struct Effort {
-    /// From start to end.
+    /// How long it took, to the millisecond.
     pub seconds: f64,
     /// Inodes examined.
     pub inodes: u64,
+    /// Layers whose size came from an earlier scan.
+    pub cached_layers: usize,
     /// Layers measured on the disk.
     pub measured_layers: usize,
-    /// Layers whose size came from the records of an earlier scan.
-    pub cached_layers: usize,
 }
 
 /// Why a scan has no result.

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
-    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc, SnapshotterDoc,
+    StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 use crate::model::display::two_decimals;
 use crate::model::refs::{self, Fair, Refs, Root, Standing};
@@ -282,15 +282,5 @@ pub fn totals(scan: &Scan) -> TotalsDoc {
         bytes: inside().map(|node| node.size.bytes).sum(),
         inodes: inside().map(|node| node.size.inodes).sum(),
         reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &stores).frees_bytes,
-    }
-}
-
-/// How the scan was done.
-pub fn effort(scan: &Scan) -> EffortDoc {
-    EffortDoc {
-        seconds: (scan.effort.seconds * 1000.0).round() / 1000.0,
-        inodes: scan.effort.inodes,
-        cached_layers: scan.effort.cached_layers,
-        measured_layers: scan.effort.measured_layers,
     }
 }

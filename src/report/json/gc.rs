@@ -16,7 +16,7 @@ use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, T
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
-use crate::policy::compare::{Comparison, Prediction};
+use crate::policy::compare::Comparison;
 
 /// `layersweep gc`, `layersweep rm`.
 #[derive(Clone, Debug, Serialize)]
@@ -181,12 +181,9 @@ pub struct KeptDoc {
 pub struct ComparisonDoc {
     /// Where it is mounted.
     pub mount: String,
-    /// Percent used before.
-    pub usage_before_percent: f64,
-    /// What the kubelet would do.
-    pub kubelet: Prediction,
-    /// What policy `exact` would do.
-    pub exact: Prediction,
+    /// What each would do.
+    #[serde(flatten)]
+    pub both: Comparison,
 }
 
 /// Builds the document.
@@ -256,12 +253,7 @@ fn kept(kept: &Kept) -> KeptDoc {
 }
 
 fn comparison(mounts: &[PathBuf], both: &Comparison) -> ComparisonDoc {
-    ComparisonDoc {
-        mount: mount(mounts, both.filesystem),
-        usage_before_percent: both.usage_before_percent,
-        kubelet: both.kubelet.clone(),
-        exact: both.exact.clone(),
-    }
+    ComparisonDoc { mount: mount(mounts, both.filesystem), both: both.clone() }
 }
 
 fn mount(mounts: &[PathBuf], at: FilesystemIx) -> String {

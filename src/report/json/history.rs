@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::parts::Header;
 use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
+use crate::history::kept_scans::KeptScan;
 use crate::history::runs::{Certainty, DeletionRow, Event, OutcomeKind, Quiet, RunError, RunRow};
-use crate::history::usage::{Point, Range, Series};
+use crate::history::usage::{KnownFilesystem, Point, Range, Series};
 use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
 use crate::model::plan::Trigger;
@@ -141,16 +142,9 @@ pub struct HistoryUsageDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SeriesDoc {
-    /// Where it was mounted.
-    pub mount: String,
-    /// Its device when last seen.
-    pub device: String,
-    /// Its type.
-    pub fstype: String,
-    /// First reading ever.
-    pub first_seen: Timestamp,
-    /// Last reading.
-    pub last_seen: Timestamp,
+    /// The filesystem.
+    #[serde(flatten)]
+    pub filesystem: KnownFilesystem,
     /// The oldest first.
     pub points: Vec<PointDoc>,
 }
@@ -173,32 +167,22 @@ pub struct HistoryScansDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptScanDoc {
-    /// Its id.
-    pub run_id: String,
-    /// What `diff` calls it besides: `last`, `last~1`.
+    /// What `diff` calls it besides its id: `last`, `last~1`.
     pub name: String,
-    /// When it began.
-    pub at: Timestamp,
-    /// Everything could be read.
-    pub complete: bool,
-    /// Allocated bytes of all stores.
-    pub bytes: u64,
+    /// The scan.
+    #[serde(flatten)]
+    pub scan: KeptScan,
 }
 
 /// The document of kept scans; they come the oldest first.
 pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
     let KeptScans { origin, scans: kept } = past;
     let name = |back: usize| if back == 0 { "last".into() } else { format!("last~{back}") };
-    let scans = kept.into_iter().rev().enumerate().map(|(back, scan)| KeptScanDoc {
-        run_id: scan.run_id,
-        name: name(back),
-        at: scan.at,
-        complete: scan.complete,
-        bytes: scan.bytes,
-    });
+    let scans = kept.into_iter().rev().enumerate();
+    let scans = scans.map(|(back, scan)| KeptScanDoc { name: name(back), scan });
     HistoryScansDoc {
         header: Header::new("history-scans", now),
-        scans: scans.filter(|scan| origin.since.is_none_or(|since| scan.at >= since)).collect(),
+        scans: scans.filter(|one| origin.since.is_none_or(|since| one.scan.at >= since)).collect(),
         origin,
     }
 }
@@ -254,14 +238,8 @@ pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
 /// The document of the usage series.
 pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
     let PastUsage { origin, series, runs: acts } = past;
-    let of = |series: Series| SeriesDoc {
-        mount: series.filesystem.mount,
-        device: series.filesystem.device,
-        fstype: series.filesystem.fstype,
-        first_seen: series.filesystem.first_seen,
-        last_seen: series.filesystem.last_seen,
-        points: series.points.iter().map(point).collect(),
-    };
+    let of =
+        |Series { filesystem, points }| SeriesDoc { filesystem, points: points.iter().map(point).collect() };
     HistoryUsageDoc {
         header: Header::new("history-usage", now),
         filesystems: series.into_iter().map(of).collect(),

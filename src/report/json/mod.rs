@@ -20,19 +20,20 @@ mod usage;
 use serde::Serialize;
 
 use crate::model::Finding;
+use crate::stores::Effort;
 
-pub use build::{container, effort, fair, filesystem, image, layer, leak, store, totals, usage_store};
+pub use build::{container, fair, filesystem, image, layer, leak, store, totals, usage_store};
 pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, gc};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, RunDoc, SeriesDoc, history,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc, history,
     history_scans, history_usage,
 };
 pub use omitted::OmittedDoc;
 pub use parts::{
-    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc,
+    BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc,
     OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
@@ -72,7 +73,7 @@ pub struct ScanDoc<L = Vec<LayerDoc>> {
     /// The whole column of fair shares.
     pub fair_bytes: BytesDoc,
     /// How it was measured.
-    pub scan: EffortDoc,
+    pub scan: Effort,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<Finding>,
 }

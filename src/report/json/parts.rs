@@ -381,17 +381,3 @@ pub struct TotalsDoc {
     /// Bytes freed if all unused images and reclaimable leaks were deleted together.
     pub reclaimable_bytes: u64,
 }
-
-/// How the scan was done.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct EffortDoc {
-    /// How long it took.
-    pub seconds: f64,
-    /// Inodes examined.
-    pub inodes: u64,
-    /// Layers whose size came from an earlier scan.
-    pub cached_layers: usize,
-    /// Layers measured on the disk.
-    pub measured_layers: usize,
-}

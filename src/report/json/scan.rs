@@ -2,8 +2,8 @@
 
 use super::omitted::Listed;
 use super::{
-    ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, effort, fair,
-    filesystem, layer, leak, store, totals,
+    ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, fair, filesystem,
+    layer, leak, store, totals,
 };
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
@@ -132,7 +132,7 @@ pub(super) fn scan_with<'a, L>(
         leaks: listed.leaks.into_iter().map(|at| leak(scan, at)).collect(),
         totals: totals(scan),
         fair_bytes: (&fair).into(),
-        scan: effort(scan),
+        scan: scan.effort,
         warnings: scan.inventory.findings.clone(),
     }
 }

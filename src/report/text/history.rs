@@ -10,7 +10,7 @@ use crate::history::runs::Quiet;
 use crate::model::OutcomeKind;
 use crate::model::display::count;
 use crate::report::json::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, RunDoc, SeriesDoc,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
 };
 
 /// Runs, the newest first, each with what it deleted.
@@ -196,14 +196,14 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen) -> String {
         out.push_str(&format!(
             "{} {} ({} on {})\n",
             bold("Filesystem"),
-            safe(&series.mount),
-            safe(&series.fstype),
-            safe(&series.device),
+            safe(&series.filesystem.mount),
+            safe(&series.filesystem.fstype),
+            safe(&series.filesystem.device),
         ));
         if series.points.is_empty() {
             out.push_str(&format!(
                 "No readings in this time; the last was {}.\n",
-                screen.time(series.last_seen)
+                screen.time(series.filesystem.last_seen)
             ));
         } else if screen.width.is_some() {
             out.push_str(&chart(series, document, screen));
@@ -229,12 +229,12 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
         };
     }
     let mut table = Table::new(&["TIME", "SCAN", "OR", ">STORES", ""]);
-    for scan in &document.scans {
+    for KeptScanDoc { name, scan } in &document.scans {
         let note = if scan.complete { "" } else { "incomplete" };
         table.row(vec![
             screen.time(scan.at),
             safe(&scan.run_id),
-            scan.name.clone(),
+            name.clone(),
             bytes(scan.bytes),
             note.into(),
         ]);
@@ -255,7 +255,7 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> Str
     let runs: Vec<_> = document
         .runs
         .iter()
-        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.mount))
+        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem.mount))
         .filter(|run| (from..=to).contains(&run.started_at))
         .collect();
     let marks: Vec<_> = runs.iter().map(|run| run.started_at).collect();

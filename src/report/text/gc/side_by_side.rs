@@ -1,13 +1,13 @@
 //! Both policies side by side, then the kubelet's runs one by one.
 
-use crate::policy::compare::{PredictedRun, Prediction};
+use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, GcDoc};
 use crate::report::text::format::{bytes, name_or_id, percent, safe};
 use crate::report::text::table::{Table, heading};
 
 /// A comparison, and what the rest of the document is then.
-pub(super) fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
-    let mut out = format!("{}: {} used", safe(&both.mount), percent(Some(both.usage_before_percent)));
+pub(super) fn side_by_side(document: &GcDoc, ComparisonDoc { mount, both }: &ComparisonDoc) -> String {
+    let mut out = format!("{}: {} used", safe(mount), percent(Some(both.usage_before_percent)));
     if let (Some(high), Some(low)) = (document.high_percent, document.low_percent) {
         out.push_str(&format!("; thresholds: high {high}%, low {low}%"));
     }
@@ -23,7 +23,7 @@ pub(super) fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
     out
 }
 
-fn totals(both: &ComparisonDoc) -> String {
+fn totals(both: &Comparison) -> String {
     let mut table = Table::new(&["", ">KUBELET", ">EXACT"]);
     let mut row = |what: &str, of: &dyn Fn(&Prediction) -> String| {
         table.row(vec![what.into(), of(&both.kubelet), of(&both.exact)]);
@@ -86,7 +86,7 @@ fn then(document: &GcDoc, kubelet: &Prediction) -> String {
 }
 
 /// What the kubelet would delete and we would not, even by its policy.
-fn spared(document: &GcDoc, both: &ComparisonDoc) -> String {
+fn spared(document: &GcDoc, both: &Comparison) -> String {
     let Some(first) = both.kubelet.runs.first() else { return String::new() };
     let goes = |id: &String| document.deleted.iter().any(|deleted| deleted.id == *id);
     let spared = first.deleted.iter().filter(|id| !goes(id));

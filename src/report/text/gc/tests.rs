@@ -3,8 +3,9 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use crate::history::runs::Event;
+use crate::model::FilesystemIx;
 use crate::model::plan::{Phase, Problem, Trigger};
-use crate::policy::compare::{PredictedRun, Prediction};
+use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, Header, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
@@ -253,13 +254,14 @@ fn prediction(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
 
 fn compared(kubelet: Prediction) -> GcDoc {
     let exact = prediction(&[(&["aa"], 100, 100, 68.0)], true);
+    let both = Comparison { filesystem: FilesystemIx::from(0), usage_before_percent: 77.0, kubelet, exact };
     GcDoc {
         dry_run: true,
         policy: "kubelet".into(),
         believed_bytes: Some(200 << 20),
         measured_bytes: None,
         outcome: OutcomeKind::NotReached,
-        comparison: vec![ComparisonDoc { mount: "/var".into(), usage_before_percent: 77.0, kubelet, exact }],
+        comparison: vec![ComparisonDoc { mount: "/var".into(), both }],
         ..document()
     }
 }
