@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
 use super::{
-    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, LayerDoc, OwnerDoc, RememberedDoc,
-    RuleDoc,
+    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, LayerDoc, RememberedDoc, RuleDoc,
+    ShareRowDoc,
 };
 use crate::app::path_usage::{Owned, Owner, Row};
 use crate::history::ages::ImageAge;
@@ -71,35 +71,24 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
 }
 
 fn below(scan: &Scan, owned: &Owned) -> BelowDoc {
-    let row = |row: &Row| {
-        let closing = |kind, label: &str, in_store, count| OwnerDoc {
-            kind,
-            label: label.to_owned(),
-            id: None,
-            store: None,
-            path: None,
-            in_store,
-            count,
-            bytes: row.bytes,
-        };
-        match &row.owner {
-            Owner::Image(at) => {
-                let image = &scan.inventory[*at];
-                let kind = if scan.inventory.is_artifact(*at) { "artifact" } else { "image" };
-                let label = image.names.first().map_or("<none>", String::as_str);
-                OwnerDoc {
-                    id: Some(image.id.to_string()),
-                    store: Some(path(&scan.inventory[image.store].root)),
-                    ..closing(kind, label, true, None)
-                }
+    let row = |row: &Row| match &row.owner {
+        Owner::Image(at) => {
+            let image = &scan.inventory[*at];
+            let kind = if scan.inventory.is_artifact(*at) { "artifact" } else { "image" };
+            let label = image.names.first().map_or("<none>", String::as_str);
+            ShareRowDoc {
+                id: Some(image.id.to_string()),
+                store: Some(path(&scan.inventory[image.store].root)),
+                in_store: true,
+                ..ShareRowDoc::new(kind, label, row.bytes)
             }
-            Owner::Store(kind, count) => closing(kind.as_str(), usage::label(*kind), true, *count),
-            Owner::Outside(part) => {
-                let doc = closing(part.kind.as_str(), &part.label, false, None);
-                OwnerDoc { path: part.path.clone(), ..doc }
-            }
-            Owner::Rest => closing("rest", "everything else", false, None),
         }
+        Owner::Store(kind, count) => {
+            let doc = ShareRowDoc::new(kind.as_str(), usage::label(*kind), row.bytes);
+            ShareRowDoc { in_store: true, count: *count, ..doc }
+        }
+        Owner::Outside(part) => ShareRowDoc::outside(part),
+        Owner::Rest => ShareRowDoc::new("rest", "everything else", row.bytes),
     };
     BelowDoc {
         path: owned.path.clone(),

@@ -28,13 +28,13 @@ pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, gc};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc, history,
-    history_scans, history_usage,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
+    history, history_scans, history_usage,
 };
 pub use omitted::OmittedDoc;
 pub use parts::{
-    BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc,
-    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc, OtherDoc,
+    RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinsDoc, pins};
@@ -43,7 +43,7 @@ pub use report::{Extent, ReportDoc, ReportFilesystemDoc, UsagePointDoc, UsageSer
 pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
 pub use sweep::{SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
-pub use usage::{GroupDoc, UsageDoc, UsageFilesystemDoc, usage};
+pub use usage::{GroupDoc, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
 
 /// `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]
@@ -168,35 +168,9 @@ pub struct BelowDoc {
     /// Allocated bytes, hard links once, as `du -x` counts them.
     pub bytes: u64,
     /// Each byte in one row: their `bytes` add up to `bytes`.
-    pub rows: Vec<OwnerDoc>,
+    pub rows: Vec<ShareRowDoc>,
     /// Where other filesystems are mounted below it, which are not counted.
     pub other_filesystems: Vec<String>,
-}
-
-/// Who holds bytes.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct OwnerDoc {
-    /// In a store: `image` or `artifact`, the largest first, then `containers_running`,
-    /// `containers_exited`, `containers_other` (created, or the disk does not tell), `leaks`, `metadata`,
-    /// `store_other`. In no store: the kinds of parts in `report`, for example `logs`, `directory`, the
-    /// largest first; the last row is `rest`.
-    pub kind: &'static str,
-    /// For people; of an image or directory its name.
-    pub label: String,
-    /// Id of an image.
-    pub id: Option<String>,
-    /// Root of an image's store.
-    pub store: Option<String>,
-    /// Its path, of what is in no store.
-    pub path: Option<String>,
-    /// Whether it is in a store.
-    pub in_store: bool,
-    /// Number of containers or leaks; null where they are not counted.
-    pub count: Option<usize>,
-    /// Its bytes. Those of layers are divided equally among the images and containers that use them, as
-    /// `fair_bytes` are.
-    pub bytes: u64,
 }
 
 /// A part of the difference between exclusive bytes and what a deletion frees.

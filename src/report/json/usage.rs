@@ -41,7 +41,7 @@ pub struct UsageFilesystemDoc {
     /// When it is full, where that can be said.
     pub forecast: Option<ForecastDoc>,
     /// Every used byte in one row: their `bytes` add up to `used_bytes`.
-    pub rows: Vec<UsageRowDoc>,
+    pub rows: Vec<ShareRowDoc>,
     /// Bytes freed if all unused images and artifacts and all reclaimable leaks were deleted together.
     pub reclaimable_bytes: u64,
     /// Used bytes that are in no store.
@@ -51,29 +51,55 @@ pub struct UsageFilesystemDoc {
     pub groups: Vec<GroupDoc>,
 }
 
-/// A row of a filesystem's column.
+/// A row of a column that adds up: what holds bytes of a filesystem, or of what is at a path.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct UsageRowDoc {
+pub struct ShareRowDoc {
     /// In a store: `images_in_use`, `images_pinned`, `images_unused`, `artifacts`, `snapshotter` (what
     /// images have in a snapshotter of containerd beside the usual one), `containers_running`,
     /// `containers_exited`, `containers_other` (created, or the disk does not tell), `leaks`, `metadata`,
-    /// `store_other`. In no store: the kinds of parts in `report`, for example `core-dumps`, `journal`,
-    /// `logs`, `directory`; the last row is `rest`.
+    /// `store_other`; in `explain`, `image` or `artifact` for one of these. In no store: the kinds of parts in
+    /// `report`, for example `core-dumps`, `journal`, `logs`, `directory`; the last row is `rest`.
     pub kind: &'static str,
-    /// For people; of a snapshotter or directory its name.
+    /// For people; of an image, snapshotter or directory its name.
     pub label: String,
+    /// Id of a single image.
+    pub id: Option<String>,
+    /// Root of its store.
+    pub store: Option<String>,
     /// Its path, of what is in no store and in one place.
     pub path: Option<String>,
     /// Whether it is in a store.
     pub in_store: bool,
     /// Number of objects; null where they are not counted.
     pub count: Option<usize>,
-    /// Bytes of the filesystem. Layers of images count with the first row of images that reaches them,
-    /// containers with their writable layers and own files.
+    /// Its bytes. In `usage`, layers of images count with the first row of images that reaches them, and
+    /// containers with their writable layers and own files; in `explain`, layers are divided equally among the
+    /// images and containers that use them, as `fair_bytes` are.
     pub bytes: u64,
-    /// Bytes freed if that part of the row that can be deleted were, and nothing else.
-    pub reclaimable_bytes: u64,
+    /// Bytes freed if that part of the row that can be deleted were, and nothing else; null in `explain`.
+    pub reclaimable_bytes: Option<u64>,
+}
+
+impl ShareRowDoc {
+    /// Of what is in no store and has no path.
+    pub(super) fn new(kind: &'static str, label: impl Into<String>, bytes: u64) -> Self {
+        Self {
+            kind,
+            label: label.into(),
+            id: None,
+            store: None,
+            path: None,
+            in_store: false,
+            count: None,
+            bytes,
+            reclaimable_bytes: None,
+        }
+    }
+
+    pub(super) fn outside(part: &Part) -> Self {
+        Self { path: part.path.clone(), ..Self::new(part.kind.as_str(), &*part.label, part.bytes) }
+    }
 }
 
 /// Images and containers of one group, or what no image or container reaches.
@@ -116,17 +142,10 @@ pub fn usage(usage: &Usage) -> UsageDoc {
 
 fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecast>) -> UsageFilesystemDoc {
     let in_stores = disk.lines.iter().map(in_store);
-    let outside = disk.outside.iter().map(outside);
-    let rest = UsageRowDoc {
-        kind: "rest",
-        label: "everything else, and overhead".into(),
-        path: None,
-        in_store: false,
-        count: None,
-        bytes: disk.rest_bytes,
-        reclaimable_bytes: 0,
-    };
-    let rows: Vec<_> = in_stores.chain(outside).chain([rest]).collect();
+    let rest = ShareRowDoc::new("rest", "everything else, and overhead", disk.rest_bytes);
+    let outside = disk.outside.iter().map(ShareRowDoc::outside).chain([rest]);
+    let outside = outside.map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
+    let rows: Vec<_> = in_stores.chain(outside).collect();
     UsageFilesystemDoc {
         filesystem: filesystem(facts),
         forecast: forecast.map(|forecast| ForecastDoc::new(facts, forecast)),
@@ -137,17 +156,15 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
     }
 }
 
-fn in_store(line: &Line) -> UsageRowDoc {
+fn in_store(line: &Line) -> ShareRowDoc {
     let label = label(line.kind);
+    let label = line.name.as_ref().map_or_else(|| label.to_owned(), |name| format!("{label} {name}"));
     let counted = !matches!(line.kind, LineKind::Metadata | LineKind::Other);
-    UsageRowDoc {
-        kind: line.kind.as_str(),
-        label: line.name.as_ref().map_or_else(|| label.to_owned(), |name| format!("{label} {name}")),
-        path: None,
+    ShareRowDoc {
         in_store: true,
         count: counted.then_some(line.count),
-        bytes: line.bytes,
-        reclaimable_bytes: line.reclaimable_bytes,
+        reclaimable_bytes: Some(line.reclaimable_bytes),
+        ..ShareRowDoc::new(line.kind.as_str(), label, line.bytes)
     }
 }
 
@@ -165,18 +182,6 @@ pub(super) fn label(kind: LineKind) -> &'static str {
         LineKind::Leaks => "Leaks",
         LineKind::Metadata => "Store metadata",
         LineKind::Other => "Other files in stores",
-    }
-}
-
-fn outside(part: &Part) -> UsageRowDoc {
-    UsageRowDoc {
-        kind: part.kind.as_str(),
-        label: part.label.clone(),
-        path: part.path.clone(),
-        in_store: false,
-        count: None,
-        bytes: part.bytes,
-        reclaimable_bytes: 0,
     }
 }
 

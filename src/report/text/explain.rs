@@ -13,7 +13,7 @@ use crate::history::ages::{AgeRule, Basis};
 use crate::model::EvidenceKind;
 use crate::model::display::count;
 use crate::report::json::{
-    BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, OwnerDoc, RememberedDoc, UserDoc,
+    BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, RememberedDoc, ShareRowDoc, UserDoc,
 };
 
 /// All that is known of one object.
@@ -81,14 +81,14 @@ fn fate(fate: &GcDecisionDoc) -> String {
 fn owners(below: &BelowDoc, screen: &Screen) -> String {
     /// More are summed: a store may have thousands.
     const IMAGES: usize = 20;
-    let is_image = |row: &&OwnerDoc| matches!(row.kind, "image" | "artifact");
+    let is_image = |row: &&ShareRowDoc| matches!(row.kind, "image" | "artifact");
     let more: Vec<_> = below.rows.iter().filter(is_image).skip(IMAGES).collect();
     let shown = below.rows.iter().filter(is_image).take(IMAGES);
     let rest = below.rows.iter().filter(|row| !is_image(row));
     let several: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
     let mut table = Table::new(&["OWNER", ">COUNT", ">SIZE"]);
     let dash = || "-".to_owned();
-    let row = |row: &OwnerDoc| {
+    let row = |row: &ShareRowDoc| {
         let label = match (row.kind, &row.id, &row.path) {
             ("image" | "artifact", Some(id), _) if row.label == "<none>" => {
                 format!("{} <none> {}", row.kind, short_id(id))

@@ -61,7 +61,7 @@ fn rows(filesystem: &UsageFilesystemDoc) -> String {
             if row.in_store { safe(&row.label) } else { format!("Not in any store: {}", safe(&row.label)) },
             row.count.map_or_else(dash, |count| count.to_string()),
             bytes(row.bytes),
-            if goes { bytes(row.reclaimable_bytes) } else { dash() },
+            row.reclaimable_bytes.filter(|_| goes).map_or_else(dash, bytes),
         ]);
     }
     table.row(vec![
