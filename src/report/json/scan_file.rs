@@ -17,20 +17,31 @@ struct File {
     generated_at: Timestamp,
     complete: bool,
     sysroot: Option<PathBuf>,
-    filesystems: Vec<FileFilesystem>,
+    filesystems: Vec<Row>,
     stores: Vec<FileStore>,
-    images: Vec<FileImage>,
-    layers: Vec<FileLayer>,
-    containers: Vec<FileContainer>,
-    leaks: Vec<FileLeak>,
+    images: Vec<Row>,
+    layers: Vec<Row>,
+    containers: Vec<Row>,
+    leaks: Vec<Row>,
 }
 
+/// A filesystem, image, layer, container or leak; each has some of these names, and none has two for the same.
 #[derive(Deserialize)]
-struct FileFilesystem {
-    mount: String,
-    fstype: String,
-    capacity_bytes: u64,
-    used_bytes: u64,
+struct Row {
+    #[serde(alias = "mount")]
+    id: String,
+    /// No filesystem has one.
+    #[serde(default)]
+    store: String,
+    #[serde(alias = "total_bytes", alias = "used_bytes")]
+    bytes: u64,
+    #[serde(default, alias = "exclusive_bytes", alias = "refcount", alias = "capacity_bytes")]
+    extra: u64,
+    /// Of an image.
+    #[serde(default)]
+    names: Vec<String>,
+    #[serde(default, alias = "kind", alias = "class", alias = "fstype")]
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -48,40 +59,6 @@ struct FileBytes {
     leaks: u64,
     metadata: u64,
     other: u64,
-}
-
-#[derive(Deserialize)]
-struct FileImage {
-    id: String,
-    names: Vec<String>,
-    store: String,
-    total_bytes: u64,
-    exclusive_bytes: u64,
-}
-
-#[derive(Deserialize)]
-struct FileLayer {
-    id: String,
-    store: String,
-    kind: String,
-    refcount: u64,
-    bytes: u64,
-}
-
-#[derive(Deserialize)]
-struct FileContainer {
-    id: String,
-    name: String,
-    store: String,
-    bytes: u64,
-}
-
-#[derive(Deserialize)]
-struct FileLeak {
-    class: String,
-    store: String,
-    id: String,
-    bytes: u64,
 }
 
 /// Reads a scan; `id` is what it is called. The report has a scan inside, which will do too.
@@ -147,10 +124,6 @@ fn summary(file: File) -> Result<ScanSummary, String> {
         known.extra = known.extra.max(entry.extra);
         known.name = entry.name;
     };
-    for one in file.filesystems {
-        let entry = SummaryEntry { bytes: one.used_bytes, extra: one.capacity_bytes, name: one.fstype };
-        add(&SummaryStore::default(), SummaryKind::Filesystem, own(one.mount), entry);
-    }
     // Objects name their store by its root alone.
     let mut places: BTreeMap<String, SummaryStore> = BTreeMap::new();
     for store in file.stores {
@@ -182,26 +155,22 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             .cloned()
             .unwrap_or_else(|| SummaryStore { root: own(root), ..SummaryStore::default() })
     };
-    for one in file.images {
-        let entry =
-            SummaryEntry { bytes: one.total_bytes, extra: one.exclusive_bytes, name: joined(&one.names) };
-        add(&place(one.store), SummaryKind::Image, one.id, entry);
-    }
-    for one in file.layers {
-        let entry = SummaryEntry { bytes: one.bytes, extra: one.refcount, name: one.kind };
-        add(&place(one.store), SummaryKind::Layer, one.id, entry);
-    }
-    for one in file.containers {
-        add(
-            &place(one.store),
-            SummaryKind::Container,
-            one.id,
-            SummaryEntry { bytes: one.bytes, extra: 0, name: one.name },
-        );
-    }
-    for one in file.leaks {
-        let entry = SummaryEntry { bytes: one.bytes, extra: 0, name: one.class.clone() };
-        add(&place(one.store), SummaryKind::Leak, leak_id(&one.class, &one.id), entry);
+    for (what, rows) in [
+        (SummaryKind::Filesystem, file.filesystems),
+        (SummaryKind::Image, file.images),
+        (SummaryKind::Layer, file.layers),
+        (SummaryKind::Container, file.containers),
+        (SummaryKind::Leak, file.leaks),
+    ] {
+        for row in rows {
+            let (id, name) = match what {
+                SummaryKind::Filesystem => (own(row.id), row.name),
+                SummaryKind::Image => (row.id, joined(&row.names)),
+                SummaryKind::Leak => (leak_id(&row.name, &row.id), row.name),
+                _ => (row.id, row.name),
+            };
+            add(&place(row.store), what, id, SummaryEntry { bytes: row.bytes, extra: row.extra, name });
+        }
     }
     Ok(ScanSummary { complete: file.complete, entries })
 }
