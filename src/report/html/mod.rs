@@ -5,27 +5,55 @@
 //! The whole document is in it once, as JSON on one line, so that a reader of a ticket can take it out.
 
 mod assets;
-mod plain;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use anstream::adapter::strip_str;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::tz::TimeZone;
 use serde::Serialize;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::report::text::acts_on_terminal;
+use crate::report::json::ReportDoc;
+use crate::report::text::{self, Screen, acts_on_terminal, safe};
 
-/// The page of a document of `layersweep report`, with its end of line.
+/// The page of a report, with its end of line.
 ///
 /// # Errors
 /// If the document cannot be written as JSON.
-pub fn page(document: &impl Serialize) -> serde_json::Result<String> {
+pub fn page(report: &ReportDoc) -> serde_json::Result<String> {
+    let at = report.header.generated_at;
+    let place = report.host.as_ref().or(report.sysroot.as_ref());
+    let place = place.map(|place| format!(" of {}", safe(place))).unwrap_or_default();
+    let title = format!("layersweep report{place}, {}", at.strftime("%Y-%m-%d"));
+    page_of(report, &title, &at.to_string(), &plain(report))
+}
+
+/// What the page says without its script: what to do, and the report as text.
+fn plain(report: &ReportDoc) -> String {
+    let advice = &report.verdict.advice;
+    let mut out = format!("{}: {}\n", advice.urgency, safe(&advice.headline));
+    for step in &advice.steps {
+        let command = step.command.as_ref().map(|command| format!("{command}: ")).unwrap_or_default();
+        out.push_str(&format!("- {}\n", safe(&format!("{command}{}", step.text))));
+    }
+    let screen = Screen { width: Some(100), unicode: true, zone: TimeZone::UTC };
+    format!("{out}\n{}", strip_str(&text::report(report, &screen)))
+}
+
+/// The page of any such document, with its title, its time and what it says without its script as plain text.
+///
+/// # Errors
+/// If the document cannot be written as JSON.
+pub fn page_of(
+    document: &impl Serialize,
+    title: &str,
+    generated: &str,
+    plain: &str,
+) -> serde_json::Result<String> {
     let json = serde_json::to_string(document)?;
-    // The page reads its document as its script does: by the names of the fields.
-    let read: Value = serde_json::from_str(&json)?;
     let (library, script) = (assets::LIBRARY, assets::script());
     let policy = format!(
         "default-src 'none'; script-src {} {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -36,9 +64,9 @@ pub fn page(document: &impl Serialize) -> serde_json::Result<String> {
     Ok(fill(assets::PAGE, |name| match name {
         "policy" => policy.as_str().into(),
         "version" => env!("CARGO_PKG_VERSION").into(),
-        "title" => plain::title(&read).into(),
-        "generated" => plain::generated(&read).into(),
-        "plain" => plain::summary(&read).into(),
+        "title" => escape(title).into(),
+        "generated" => escape(generated).into(),
+        "plain" => escape(plain).into(),
         "style" => assets::STYLE.into(),
         "document" => embeddable(&json).into(),
         "library" => library.into(),
@@ -50,6 +78,13 @@ pub fn page(document: &impl Serialize) -> serde_json::Result<String> {
 /// A source of the policy: the digest of an inline script or style.
 fn digest(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
+}
+
+/// Plain text as text of the page. What acts on a terminal is escaped as well, but for ends of lines.
+fn escape(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(safe).collect();
+    let text = lines.join("\n").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 /// JSON that ends no element and starts no comment, whatever its strings say, and that can be shown on a
