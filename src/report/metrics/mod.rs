@@ -7,7 +7,7 @@ mod textfile;
 
 use jiff::Timestamp;
 
-pub use exposition::{Exposition, Family, Type, Value};
+pub use exposition::{Exposition, Family, Type};
 pub use families::FAMILIES;
 pub use textfile::{FILE_NAME, WriteError, file, write};
 
@@ -49,7 +49,7 @@ pub fn text(facts: &MetricsData) -> String {
         add_last_run(&mut page, run);
     }
     let database = &facts.database;
-    page.add(family::DATABASE_OK, &[], database.ok);
+    page.add(family::DATABASE_OK, &[], u8::from(database.ok));
     for (family, number) in [
         (family::DATABASE_SIZE, database.bytes),
         (family::DATABASE_SET_ASIDE, database.set_aside),
@@ -75,8 +75,8 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
         .map_or_else(|| figures.mount.clone(), |filesystem| filesystem.mount.to_string_lossy().into_owned());
     page.add(family::STORE_INFO, &[is[0], is[1], store.key.kind().as_str(), &mount], 1);
     page.add(family::SCAN_TIMESTAMP, &is, seconds(store.scanned));
-    page.add(family::SCAN_DURATION, &is, (store.seconds * 1000.0).round() / 1000.0);
-    page.add(family::SCAN_COMPLETE, &is, figures.complete);
+    page.add(family::SCAN_DURATION, &is, store.seconds);
+    page.add(family::SCAN_COMPLETE, &is, u8::from(figures.complete));
     for (kind, bytes) in &figures.bytes {
         // A store of artifacts has no images.
         let kind = if is_of_artifacts && kind == "images" { ARTIFACTS } else { kind };
@@ -228,6 +228,21 @@ fn add_last_run(page: &mut Exposition, run: &LastRun) {
 /// The outcome of a run that has none.
 const UNFINISHED: &str = "unfinished";
 
-fn seconds(at: Timestamp) -> Value {
-    Value::Millis(at.as_millisecond())
+/// To the millisecond.
+fn seconds(at: Timestamp) -> f64 {
+    (at.as_duration().as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_to_the_millisecond() {
+        for (millis, text) in
+            [(1_772_366_400_007, "1772366400.007"), (1_772_366_400_000, "1772366400"), (-1, "-0.001")]
+        {
+            assert_eq!(seconds(Timestamp::from_millisecond(millis).unwrap()).to_string(), text);
+        }
+    }
 }
