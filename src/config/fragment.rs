@@ -128,22 +128,39 @@ pub enum Textfile {
     At(PathBuf),
 }
 
-/// How a type is written in a file: what it does not accept is an error that says what it wants.
+/// A value before it is known to be one of its key.
+#[derive(Clone, Copy)]
+pub(super) enum Raw<'a> {
+    Number(i64),
+    Text(&'a str),
+    Bool(bool),
+}
+
+impl<'a> Raw<'a> {
+    fn text(self) -> Option<&'a str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+}
+
+impl fmt::Display for Raw<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Bool(truth) => truth.fmt(f),
+        }
+    }
+}
+
+/// How a type is written in a file.
 pub(super) trait Written: Sized {
     /// The expected syntax, for error messages.
-    fn wanted() -> String;
+    const WANTED: &'static str;
+    /// Whether `"off"` may stand there as well.
+    const OR_OFF: bool = false;
 
-    fn of_number(number: i64) -> Result<Self, String> {
-        Err(format!("{number} is not {}", Self::wanted()))
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        Err(format!("{text:?} is not {}", Self::wanted()))
-    }
-
-    fn of_bool(truth: bool) -> Result<Self, String> {
-        Err(format!("{truth} is not {}", Self::wanted()))
-    }
+    /// `None` where `raw` is not what is wanted; an error says what else is wrong.
+    fn read(raw: Raw<'_>) -> Option<Result<Self, String>>;
 }
 
 /// A value as it stands in a file.
@@ -158,177 +175,99 @@ impl<'de, T: Written> Deserialize<'de> for Value<T> {
 
 struct Reading<T>(PhantomData<T>);
 
+fn read<T: Written, E: Error>(raw: Raw<'_>) -> Result<T, E> {
+    let read = T::read(raw).unwrap_or_else(|| Err(format!("{raw} is not {}", T::WANTED)));
+    read.map_err(E::custom)
+}
+
 impl<T: Written> Visitor<'_> for Reading<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&T::wanted())
+        f.write_str(T::WANTED)?;
+        f.write_str(if T::OR_OFF { ", or \"off\"" } else { "" })
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        T::of_number(number).map_err(E::custom)
+        read(Raw::Number(number))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        T::of_text(text).map_err(E::custom)
+        read(Raw::Text(text))
     }
 
     fn visit_bool<E: Error>(self, truth: bool) -> Result<T, E> {
-        T::of_bool(truth).map_err(E::custom)
+        read(Raw::Bool(truth))
     }
 }
 
 impl<T: Written> Written for Option<T> {
-    fn wanted() -> String {
-        format!("{}, or \"off\"", T::wanted())
-    }
+    const WANTED: &'static str = T::WANTED;
+    const OR_OFF: bool = true;
 
-    fn of_number(number: i64) -> Result<Self, String> {
-        T::of_number(number).map(Some)
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        if text == "off" { Ok(None) } else { T::of_text(text).map(Some) }
-    }
-
-    fn of_bool(truth: bool) -> Result<Self, String> {
-        T::of_bool(truth).map(Some)
-    }
-}
-
-impl Written for Percent {
-    fn wanted() -> String {
-        "a whole number from 0 to 100".into()
-    }
-
-    fn of_number(number: i64) -> Result<Self, String> {
-        let percent = u8::try_from(number).ok().filter(|percent| *percent <= 100);
-        percent.map(Self).ok_or_else(|| format!("{number} is not {}", Self::wanted()))
-    }
-}
-
-impl Written for Bytes {
-    fn wanted() -> String {
-        "a size like \"10GiB\"".into()
-    }
-
-    fn of_number(number: i64) -> Result<Self, String> {
-        number.try_into().map(Self).map_err(|_| format!("{number} is not {}", Self::wanted()))
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        values::size(text).map(Self)
-    }
-}
-
-impl Written for SignedDuration {
-    fn wanted() -> String {
-        "a duration like \"5m30s\"".into()
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        values::duration(text)
-    }
-}
-
-impl Written for usize {
-    fn wanted() -> String {
-        "a whole number".into()
-    }
-
-    fn of_number(number: i64) -> Result<Self, String> {
-        number.try_into().map_err(|_| format!("{number} is less than 0"))
-    }
-}
-
-impl Written for bool {
-    fn wanted() -> String {
-        "true or false".into()
-    }
-
-    fn of_bool(truth: bool) -> Result<Self, String> {
-        Ok(truth)
-    }
-}
-
-impl Written for PathBuf {
-    fn wanted() -> String {
-        "an absolute path".into()
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        let is_absolute = text.starts_with('/');
-        is_absolute.then(|| text.into()).ok_or_else(|| format!("{text:?} is not an absolute path"))
-    }
-}
-
-impl Written for Textfile {
-    fn wanted() -> String {
-        "\"auto\", \"off\" or an absolute path".into()
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            text if text.starts_with('/') => Ok(Self::At(text.into())),
-            text => Err(format!("{text:?} is not {}", Self::wanted())),
+    fn read(raw: Raw<'_>) -> Option<Result<Self, String>> {
+        match raw {
+            Raw::Text("off") => Some(Ok(None)),
+            raw => Some(T::read(raw)?.map(Some)),
         }
     }
 }
 
-impl Written for Endpoint {
-    fn wanted() -> String {
-        "a socket like \"unix:///run/crio/crio.sock\"".into()
-    }
+/// How each type is written: what is wanted, and how it is read.
+macro_rules! written {
+    ($($type:ty: $wanted:literal, $read:expr;)+) => {
+        $(impl Written for $type {
+            const WANTED: &'static str = $wanted;
 
-    fn of_text(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: crate::cri::BadEndpoint| error.to_string())
-    }
+            fn read(raw: Raw<'_>) -> Option<Result<Self, String>> {
+                let read: fn(Raw<'_>) -> Option<Result<Self, String>> = $read;
+                read(raw)
+            }
+        })+
+    };
 }
 
-impl Written for PolicyKind {
-    fn wanted() -> String {
-        "\"exact\" or \"kubelet\"".into()
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        let named = Self::ALL.iter().find(|policy| policy.as_str() == text);
-        named.copied().ok_or_else(|| format!("{text:?} is not {}", Self::wanted()))
-    }
-}
-
-impl Written for Via {
-    fn wanted() -> String {
-        "\"auto\", \"cri\" or \"direct\"".into()
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        let named = Self::ALL.iter().find(|via| via.as_str() == text);
-        named.copied().ok_or_else(|| format!("{text:?} is not {}", Self::wanted()))
-    }
-}
-
-impl Written for Pattern {
-    fn wanted() -> String {
-        "a pattern like \"quay.io/team/*\"".into()
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        Self::new(text).map_err(|error| format!("{text:?} is not a pattern: {error}"))
-    }
-}
-
-impl Written for Label {
-    fn wanted() -> String {
-        "a label like \"keep\" or \"tier=base\"".into()
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, Some(value.to_owned())),
-            None => (text, None),
-        };
-        if key.is_empty() { Err(format!("{text:?} names no label")) } else { Ok((key.to_owned(), value)) }
-    }
+written! {
+    Percent: "a whole number from 0 to 100", |raw| {
+        let Raw::Number(number) = raw else { return None };
+        Some(Ok(Self(u8::try_from(number).ok().filter(|percent| *percent <= 100)?)))
+    };
+    Bytes: "a size like \"10GiB\"", |raw| match raw {
+        Raw::Number(number) => Some(Ok(Self(number.try_into().ok()?))),
+        raw => Some(values::size(raw.text()?).map(Self)),
+    };
+    SignedDuration: "a duration like \"5m30s\"", |raw| Some(values::duration(raw.text()?));
+    usize: "a whole number", |raw| {
+        let Raw::Number(number) = raw else { return None };
+        Some(number.try_into().map_err(|_| format!("{number} is less than 0")))
+    };
+    bool: "true or false", |raw| if let Raw::Bool(truth) = raw { Some(Ok(truth)) } else { None };
+    PathBuf: "an absolute path", |raw| {
+        raw.text().filter(|text| text.starts_with('/')).map(|path| Ok(path.into()))
+    };
+    Textfile: "\"auto\", \"off\" or an absolute path", |raw| match raw.text()? {
+        "auto" => Some(Ok(Self::Auto)),
+        "off" => Some(Ok(Self::Off)),
+        _ => Some(PathBuf::read(raw)?.map(Self::At)),
+    };
+    Endpoint: "a socket like \"unix:///run/crio/crio.sock\"", |raw| {
+        Some(raw.text()?.parse().map_err(|error: crate::cri::BadEndpoint| error.to_string()))
+    };
+    PolicyKind: "\"exact\" or \"kubelet\"", |raw| {
+        let text = raw.text()?;
+        Self::ALL.iter().copied().find(|policy| policy.as_str() == text).map(Ok)
+    };
+    Via: "\"auto\", \"cri\" or \"direct\"", |raw| {
+        let text = raw.text()?;
+        Self::ALL.iter().copied().find(|via| via.as_str() == text).map(Ok)
+    };
+    Pattern: "a pattern like \"quay.io/team/*\"", |raw| {
+        let text = raw.text()?;
+        Some(Self::new(text).map_err(|error| format!("{text:?} is not a pattern: {error}")))
+    };
+    Label: "a label like \"keep\" or \"tier=base\"", |raw| {
+        let text = raw.text()?;
+        let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value.into())));
+        Some(if key.is_empty() { Err(format!("{text:?} names no label")) } else { Ok((key.into(), value)) })
+    };
 }
