@@ -2,7 +2,6 @@
 
 use super::args::Format;
 use super::global::Global;
-use super::watcher::Watcher;
 use super::{ask, output, stop, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::gc::{Gc, GcResult, Planned};
@@ -20,11 +19,10 @@ const ATTEMPTS: u32 = 5;
 pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> {
     let dry_run = asked.dry_run;
     let asks = !dry_run && ask::asks(global, asked.command().as_str())?;
-    let watcher = Watcher::new(global);
-    let mut gc = Gc::new(asked, &watcher);
+    let mut gc = Gc::new(asked, global);
     let mut attempt = 1;
     let done = loop {
-        match carry_out(global, &watcher, &mut gc, dry_run, asks) {
+        match carry_out(global, &mut gc, dry_run, asks) {
             // Nothing was deleted, and another plan may do. Its scan takes only what is new, and is fast.
             Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
                 tracing::info!("{error}; scanning again");
@@ -44,13 +42,7 @@ pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> 
     done
 }
 
-fn carry_out(
-    global: &Global,
-    watcher: &Watcher<'_>,
-    gc: &mut Gc<'_>,
-    dry_run: bool,
-    asks: bool,
-) -> Result<Exit, Error> {
+fn carry_out(global: &Global, gc: &mut Gc<'_>, dry_run: bool, asks: bool) -> Result<Exit, Error> {
     let planned = gc.plan(asks)?;
     if dry_run {
         return print(global, &planned.result);
@@ -68,7 +60,7 @@ fn carry_out(
         }
     }
     stop::listen()?;
-    let result = watcher.watch(|| gc.act(planned))?;
+    let result = global.watch(|| gc.act(planned))?;
     print(global, &result)
 }
 
@@ -80,7 +72,7 @@ fn print(global: &Global, result: &GcResult) -> Result<Exit, Error> {
     }
     let mut document = json::gc(result);
     if global.format == Format::Table && !terminal::is_one() {
-        // The watcher has logged them.
+        // They have been logged.
         document.events.clear();
     }
     output::result(global.format, &document, text::gc)?;

@@ -1,10 +1,13 @@
 //! What the global flags and the configuration say together.
 
+use std::cell::RefCell;
+
 use super::args::Format;
+use super::progress::Line;
 use crate::app::request::Request;
 
 /// What every command is given.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Global {
     pub(super) request: Request,
     pub(super) format: Format,
@@ -16,4 +19,6 @@ pub(super) struct Global {
     pub(super) config_named: bool,
     /// Another state directory than the configured one is named.
     pub(super) other_state: bool,
+    /// While something is being deleted.
+    pub(super) line: RefCell<Option<Line>>,
 }

@@ -34,7 +34,6 @@ mod sweep;
 mod terminal;
 mod usage;
 mod values;
-mod watcher;
 
 use std::process::ExitCode;
 

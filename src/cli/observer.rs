@@ -4,41 +4,79 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
+use super::args::Format;
 use super::global::Global;
-use super::{output, progress};
+use super::progress::{self, Line};
+use super::{output, terminal};
 use crate::app::error::{Error, Exit};
-use crate::app::observer::{Audience, Observer, Shown};
+use crate::app::observer::{Audience, Deleting, Observer, Shown};
 use crate::disk::Progress;
+use crate::history::runs::Event;
 use crate::model::Finding;
-use crate::report::text::safe;
+use crate::report::text::{bytes, safe};
 
 impl Observer for Global {
     fn note(&self, message: &str) {
         if !self.quiet {
-            say("note", message, "");
+            self.hidden(|| say("note", message, ""));
         }
     }
 
     fn warn(&self, audience: Audience, message: &str, hint: &str) {
         if self.hears(audience) {
-            say("warning", message, hint);
+            self.hidden(|| say("warning", message, hint));
         }
     }
 
     fn finding(&self, audience: Audience, finding: &Finding) {
         if self.hears(audience) {
-            warn_of(finding);
+            self.hidden(|| warn_of(finding));
         }
     }
 
     fn measuring(&self, progress: &Arc<Progress>) -> Shown {
-        progress::show(self, progress)
+        progress::show(self.has_progress() && self.format == Format::Table, progress)
+    }
+
+    fn deleting(&self, deleting: &Deleting<'_>) {
+        let Deleting { number, planned, target, freed_bytes } = deleting;
+        if let Some(line) = &*self.line.borrow() {
+            let (kind, name, freed) = (target.kind, safe(target.title()), bytes(*freed_bytes));
+            line.say(format!("deleting {number} of {planned}: {kind} {name}; {freed} freed so far"));
+        }
+    }
+
+    fn event(&self, event: &Event) {
+        // The table has them too: whoever reads that from a terminal need not be told twice.
+        if self.format != Format::Table || !terminal::is_one() {
+            self.hidden(|| tracing::warn!(event = event.reason, "{}", safe(&event.message)));
+        }
     }
 }
 
 impl Global {
     fn hears(&self, audience: Audience) -> bool {
         !self.quiet || audience == Audience::Always
+    }
+
+    fn has_progress(&self) -> bool {
+        !self.no_progress && !self.quiet
+    }
+
+    /// Shows the line about deletions while `act` runs.
+    pub(super) fn watch<T>(&self, act: impl FnOnce() -> T) -> T {
+        *self.line.borrow_mut() = Some(Line::new(self.has_progress()));
+        let done = act();
+        *self.line.borrow_mut() = None;
+        done
+    }
+
+    /// Writes to stderr, where the line is not in the way.
+    fn hidden(&self, write: impl FnOnce()) {
+        match &*self.line.borrow() {
+            Some(line) => line.hidden(write),
+            None => write(),
+        }
     }
 }
 

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::args::Format;
-use super::global::Global;
 use super::terminal;
 use crate::app::observer::Shown;
 use crate::disk::Progress;
@@ -20,8 +18,7 @@ const DELAY: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Shows how far a measurement is, until what is returned is dropped.
-pub(super) fn show(global: &Global, progress: &Arc<Progress>) -> Shown {
-    let wanted = !global.no_progress && !global.quiet && global.format == Format::Table;
+pub(super) fn show(wanted: bool, progress: &Arc<Progress>) -> Shown {
     if !wanted || !stderr().is_terminal() {
         return Shown::default();
     }
@@ -62,9 +59,8 @@ fn set_style(bar: &ProgressBar, template: &str) {
 pub(super) struct Line(Option<ProgressBar>);
 
 impl Line {
-    pub(super) fn new(global: &Global) -> Self {
-        let wanted = !global.no_progress && !global.quiet && stderr().is_terminal();
-        Self(wanted.then(|| {
+    pub(super) fn new(wanted: bool) -> Self {
+        Self((wanted && stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             set_style(&bar, "{spinner} {wide_msg}");
             bar.enable_steady_tick(TICK);
@@ -78,9 +74,7 @@ impl Line {
             bar.set_message(text);
         }
     }
-}
 
-impl Line {
     /// Lets something else be written to stderr.
     pub(super) fn hidden(&self, write: impl FnOnce()) {
         match &self.0 {

@@ -1,5 +1,6 @@
 //! The configuration that the files and the flags make together.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 
 use super::args::GlobalFlags;
@@ -92,5 +93,6 @@ fn global(flags: &GlobalFlags, config: &Config) -> Global {
         no_progress: flags.no_progress,
         config_named: flags.config.is_some(),
         other_state,
+        line: RefCell::default(),
     }
 }

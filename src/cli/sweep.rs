@@ -4,7 +4,6 @@ use jiff::Timestamp;
 
 use super::args::{Format, SweepArgs};
 use super::global::Global;
-use super::watcher::Watcher;
 use super::{ask, output, stop, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::sweep::{Sweep, SweepRequest, SweepResult};
@@ -21,9 +20,8 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
     let asked = SweepRequest { request: &global.request, leaks, delete, dry_run: own.dry_run };
     let changes = asked.changes() && !own.dry_run;
     let asks = changes && ask::asks(global, if delete { "sweep --delete" } else { "sweep --repair" })?;
-    let watcher = Watcher::new(global);
-    let mut sweep = Sweep::new(asked, &watcher)?;
-    match carry_out(global, &watcher, &mut sweep, asks) {
+    let mut sweep = Sweep::new(asked, global)?;
+    match carry_out(global, &mut sweep, asks) {
         Err(refusal) if changes && refusal.exit == Exit::Refused && global.format == Format::Json => {
             let (asked, at) = (sweep.asked(), Timestamp::now());
             let document =
@@ -35,12 +33,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
     }
 }
 
-fn carry_out(
-    global: &Global,
-    watcher: &Watcher<'_>,
-    sweep: &mut Sweep<'_>,
-    asks: bool,
-) -> Result<Exit, Error> {
+fn carry_out(global: &Global, sweep: &mut Sweep<'_>, asks: bool) -> Result<Exit, Error> {
     let planned = sweep.plan()?;
     if !sweep.asked().changes() || sweep.asked().dry_run {
         return print(global, &planned);
@@ -57,7 +50,7 @@ fn carry_out(
         }
     }
     stop::listen()?;
-    let result = watcher.watch(|| sweep.act(planned));
+    let result = global.watch(|| sweep.act(planned));
     print(global, &result)
 }
 
