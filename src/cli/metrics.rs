@@ -16,6 +16,7 @@ use crate::config::{Config, Textfile};
 use crate::policy::Targets;
 use crate::report::metrics::{self, WriteError};
 use crate::stores;
+use crate::sys::new_file::directory_of;
 
 /// Where node_exporter's textfile collector usually looks: its own documentation, and Debian.
 const DIRECTORIES: [&str; 2] =
@@ -152,8 +153,7 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
 /// What helps.
 fn remedy<E>(error: &WriteError<E>) -> String {
     let WriteError::Io { path, source } = error else { return String::new() };
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = dir.display();
+    let dir = directory_of(path).display();
     match source.kind() {
         io::ErrorKind::PermissionDenied => format!(
             "let root's group write there: chgrp root {dir} && chmod g+w {dir} (docs/metrics.md), \

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::app::error::Error;
+use crate::sys::new_file::directory_of;
 
 /// Why nothing is written to a file.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +63,7 @@ pub(super) fn check(path: &Path) -> Result<(), Unfit> {
 
 /// Whether a file lies in none of these directories, which need not exist.
 pub(super) fn outside<P: AsRef<Path>>(path: &Path, roots: impl IntoIterator<Item = P>) -> Result<(), Unfit> {
-    let Ok(directory) = fs::canonicalize(directory(path)) else { return Ok(()) };
+    let Ok(directory) = fs::canonicalize(directory_of(path)) else { return Ok(()) };
     for root in roots {
         if fs::canonicalize(&root).is_ok_and(|root| is_below(&directory, &root)) {
             return Err(Unfit::InStore(root.as_ref().into()));
@@ -77,14 +78,6 @@ pub(super) fn is_below(directory: &Path, top: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
     let Some(top_is) = identity(top) else { return false };
     directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(top_is))
-}
-
-/// The directory of a file.
-pub(super) fn directory(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }
 
 #[cfg(test)]

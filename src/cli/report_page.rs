@@ -1,15 +1,13 @@
 //! `report --html FILE`: the page goes to a file in one piece, or to stdout.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-
 use crate::app::error::Error;
-use crate::cli::outfile::{self, directory, is_below};
+use crate::cli::outfile::{self, is_below};
+use crate::sys::new_file::{directory_of, replace};
 
 /// A new page tells much of a node: it is not for everybody.
 const MODE: u32 = 0o640;
@@ -34,7 +32,7 @@ impl Target {
             Err(Error::usage(format!("--html {}: {what}", path.display())).hint(hint))
         };
         outfile::check(path).map_err(|unfit| unfit.of("--html", path))?;
-        let directory = match fs::canonicalize(directory(path)) {
+        let directory = match fs::canonicalize(directory_of(path)) {
             Ok(directory) => directory,
             Err(error) => return bad(&format!("its directory: {error}"), "create the directory first"),
         };
@@ -63,7 +61,7 @@ impl Target {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(page.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
             }
-            Self::File(path) => replace(path, page.as_bytes()).map_err(|error| {
+            Self::File(path) => replace(path, page.as_bytes(), MODE, true).map_err(|error| {
                 Error::failed(format!("writing the page {}: {error}", path.display()))
                     .hint("name a file on another filesystem, or `-` for standard output")
             }),
@@ -82,54 +80,6 @@ fn is_on_disk_of(directory: &Path, root: &Path) -> bool {
     let in_memory = || rustix::fs::statfs(root).is_ok_and(|facts| facts.f_type == TMPFS_MAGIC);
     let disk = device(root);
     disk.is_some() && disk == device(directory) && disk != device(Path::new("/")) && !in_memory()
-}
-
-/// Puts `content` in the place of `path`, through a new file beside it.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let name = format!(".layersweep-report-{:016x}.part", fastrand::u64(..));
-    let beside = directory(path).join(name);
-    let written = unnamed(&beside, content, path)
-        .or_else(|error| {
-            tracing::debug!(%error, "unnamed files are not supported here");
-            named(&beside, content, path)
-        })
-        .and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // What failed is told; a part that cannot be removed either says so by being there.
-        let _ = fs::remove_file(&beside);
-    }
-    written
-}
-
-/// Through a file that has no name while it is written: nothing stays behind when we are killed.
-fn unnamed(beside: &Path, content: &[u8], old: &Path) -> io::Result<()> {
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::open(directory(beside), flags, Mode::from_raw_mode(MODE))?);
-    fill(&mut file, content, old)?;
-    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(rustix::fs::linkat(CWD, open, CWD, beside, AtFlags::SYMLINK_FOLLOW)?)
-}
-
-/// Where the filesystem has no such files.
-fn named(beside: &Path, content: &[u8], old: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(beside)?;
-    fill(&mut file, content, old)
-}
-
-fn fill(file: &mut File, content: &[u8], old: &Path) -> io::Result<()> {
-    // A file that is written over keeps who may read it, and whose it is.
-    if let Some(facts) = fs::symlink_metadata(old).ok().filter(fs::Metadata::is_file) {
-        let now = file.metadata()?;
-        if (now.uid(), now.gid()) != (facts.uid(), facts.gid())
-            && let Err(error) = fchown(&*file, Some(facts.uid()), Some(facts.gid()))
-        {
-            // Only root may give files away.
-            tracing::info!(%error, path = %old.display(), "the page's owner could not be restored");
-        }
-        file.set_permissions(facts.permissions())?;
-    }
-    file.write_all(content)?;
-    file.sync_all()
 }
 
 #[cfg(test)]
@@ -173,18 +123,6 @@ mod tests {
         assert_eq!(fs::read_to_string(at("fresh.html")).unwrap(), "fresh");
         assert_eq!(fs::metadata(at("fresh.html")).unwrap().permissions().mode() & 0o027, 0);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no part is left");
-    }
-
-    #[test]
-    fn both_ways_of_writing_give_the_same() {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, write) in [("unnamed", unnamed as fn(&Path, &[u8], &Path) -> _), ("named", named)] {
-            let part = dir.path().join(name);
-            let written: io::Result<()> = write(&part, b"page", &dir.path().join("none"));
-            written.unwrap();
-            assert_eq!(fs::read_to_string(&part).unwrap(), "page", "{name}");
-            assert_eq!(fs::metadata(&part).unwrap().mode() & 0o027, 0, "{name}");
-        }
     }
 
     #[test]

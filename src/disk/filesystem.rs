@@ -12,6 +12,7 @@ use crate::disk::inode_chunks::ChunkRule;
 use crate::model::Filesystem;
 use crate::sys::beneath::mount_id;
 use crate::sys::mounts::{self, Mount};
+use crate::sys::new_file::directory_of;
 use crate::sys::{btrfs, xfs};
 
 /// Bytes of an XFS inode where the filesystem does not tell; mkfs's default.
@@ -187,8 +188,7 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
         Ok(fd) => Ok(fd),
         // A file: the directory that holds it, unless the file is a mount of its own.
         Err(error) => {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let fd = open(parent.unwrap_or(Path::new("."))).map_err(|_| error)?;
+            let fd = open(directory_of(path)).map_err(|_| error)?;
             let on = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
             let file = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
             if on(fd.as_fd())? == on(file.as_fd())? { Ok(fd) } else { Err(error.into()) }

@@ -12,6 +12,7 @@ pub mod helper;
 pub mod ioprio;
 pub mod mounts;
 pub mod namespaces;
+pub mod new_file;
 mod patience;
 pub mod processes;
 pub mod quiet;

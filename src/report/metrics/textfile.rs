@@ -1,16 +1,12 @@
 //! Writing metrics where node_exporter's textfile collector reads them: the file is whole or not
 //! there, and never older than what it replaces.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
-use rustix::io::Errno;
-
 use crate::history::{LockError, StateLock};
+use crate::sys::new_file;
 
 /// Name of the file where only a directory is named. The collector reads what ends in `.prom`.
 pub const FILE_NAME: &str = "layersweep.prom";
@@ -19,7 +15,7 @@ pub const FILE_NAME: &str = "layersweep.prom";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Readable for node_exporter, whoever it runs as.
-const MODE: Mode = Mode::from_raw_mode(0o644);
+const MODE: u32 = 0o644;
 
 /// Why the metrics were not written.
 #[derive(Debug, thiserror::Error)]
@@ -61,66 +57,11 @@ pub fn write<E>(
 ) -> Result<PathBuf, WriteError<E>> {
     let path = file(path);
     let failed = |source: io::Error| WriteError::Io { path: path.clone(), source };
-    let (dir, name) = open_parent(&path).map_err(failed)?;
     let held = |error: LockError| failed(io::Error::new(io::ErrorKind::WouldBlock, error));
     let _lock = StateLock::for_metrics(state_dir, PATIENCE).map_err(held)?;
     let content = content().map_err(WriteError::Content)?;
-    replace(&dir, &name, content.as_bytes()).map_err(failed)?;
+    new_file::replace(&path, content.as_bytes(), MODE, false).map_err(failed)?;
     Ok(path)
-}
-
-/// The directory, held open so that nobody can put another one in its place, and the name in it.
-fn open_parent(path: &Path) -> io::Result<(OwnedFd, String)> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let name =
-        name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file"))?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    Ok((rustix::fs::openat(CWD, parent, flags, Mode::empty())?, name.to_owned()))
-}
-
-/// Refuses to put a file in the place of a device, a socket or a symlink.
-fn only_a_file(dir: &OwnedFd, name: &str) -> io::Result<()> {
-    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(facts) if FileType::from_raw_mode(facts.st_mode).is_file() => Ok(()),
-        Ok(_) => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a regular file"))
-        }
-        Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn replace(dir: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
-    only_a_file(dir, name)?;
-    // Not `.prom` at its end: the collector is not to read it.
-    let unfinished = format!(".{name}.unfinished");
-    // Left by a run that was killed: nobody else writes it while we hold the lock.
-    match rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        // Whatever keeps it, making it says it better.
-        Err(error) => tracing::debug!("removing {unfinished}: {error}"),
-    }
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mut file = File::from(rustix::fs::openat(dir, &unfinished, flags, MODE)?);
-    let written = (|| {
-        file.write_all(content)?;
-        // Whatever the umask has taken away.
-        rustix::fs::fchmod(&file, MODE)?;
-        file.sync_all()?;
-        rustix::fs::renameat(dir, &unfinished, dir, name)?;
-        Ok(())
-    })();
-    if written.is_err() {
-        // The first error is the one that says why.
-        let _ = rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty());
-        return written;
-    }
-    // After a power cut the next run writes it anew.
-    if let Err(error) = rustix::fs::fsync(dir) {
-        tracing::debug!("syncing the directory of {name}: {error}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -154,8 +95,6 @@ mod tests {
         let state = state.path();
         let path = dir.path().join("x.prom");
         assert_eq!(write(&path, state, say("one\n")).unwrap(), path);
-        // What a killed run left, and what somebody has planted, are in nobody's way.
-        std::fs::write(dir.path().join(".x.prom.unfinished"), "half").unwrap();
         write(&path, state, say("two\n")).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o644);
@@ -170,10 +109,6 @@ mod tests {
         let state = state.path();
         let (path, other) = (dir.path().join("x.prom"), dir.path().join("other"));
         std::fs::write(&other, "mine").unwrap();
-        std::os::unix::fs::symlink(&other, dir.path().join(".x.prom.unfinished")).unwrap();
-        write(&path, state, say("new")).unwrap();
-        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
-        std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         let error = write(&path, state, say("new")).unwrap_err().to_string();
         assert!(error.contains("not a regular file"), "{error}");
@@ -194,9 +129,6 @@ mod tests {
         write(&path, state, say("one")).unwrap();
         let error = write(&path, state, || Err::<String, _>("no")).unwrap_err();
         assert!(matches!(error, WriteError::Content("no")));
-        std::fs::create_dir(dir.path().join(".x.prom.unfinished")).unwrap();
-        let error = write(&path, state, say("two")).unwrap_err().to_string();
-        assert!(error.contains("x.prom: "), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
         let missing = dir.path().join("none/x.prom");
         let error = write(&missing, state, say("x")).unwrap_err().to_string();
@@ -209,7 +141,7 @@ mod tests {
     fn only_our_own_lock_counts() {
         let (dir, state) = dirs();
         let (path, state) = (dir.path().join("x.prom"), state.path());
-        let theirs = File::open(dir.path()).unwrap();
+        let theirs = std::fs::File::open(dir.path()).unwrap();
         fs2::FileExt::lock_exclusive(&theirs).unwrap();
         write(&path, state, say("one")).unwrap();
         let mode = state.join("metrics.lock").metadata().unwrap().permissions().mode();
