@@ -71,19 +71,10 @@ impl Exposition {
     }
 }
 
-/// A label's value between its quotes. It may be anybody's text, so what acts on a terminal is written
-/// out first.
+/// A label's value between its quotes. It may be anybody's text, so what acts on a terminal, an end of line too, is
+/// written out first.
 fn escaped(value: &str) -> String {
-    let mut text = String::with_capacity(value.len());
-    for c in safe(value).chars() {
-        match c {
-            '\\' => text.push_str("\\\\"),
-            '"' => text.push_str("\\\""),
-            '\n' => text.push_str("\\n"),
-            c => text.push(c),
-        }
-    }
-    text
+    safe(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]
