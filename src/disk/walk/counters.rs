@@ -1,8 +1,9 @@
 //! Counters that all threads add to, once per directory.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
+use super::links::lock;
 use super::types::{Progress, Tally};
 
 /// One tally a unit, and the progress that others watch.
@@ -23,7 +24,7 @@ impl<'a> Counters<'a> {
     /// Adds what a directory holds, which changed as late as `newest`.
     pub fn add(&self, unit: usize, tally: Tally, newest: i64) {
         if let Some(unit) = self.units.get(unit) {
-            let mut unit = unit.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unit = lock(unit);
             unit.0 += tally;
             unit.1 = unit.1.max(newest);
         }
@@ -35,7 +36,9 @@ impl<'a> Counters<'a> {
 
     /// The tallies and the latest changes, by unit number.
     pub fn into_tallies(self) -> (Vec<Tally>, Vec<i64>) {
-        self.units.into_iter().map(|unit| unit.into_inner().unwrap_or_else(PoisonError::into_inner)).unzip()
+        let newest = self.units.iter().map(|unit| lock(unit).1).collect();
+        // Collected in place: a second list shows in the memory that a large store takes.
+        (self.units.into_iter().map(|unit| lock(&unit).0).collect(), newest)
     }
 
     /// Takes from the progress what a walk has added that starts again.
