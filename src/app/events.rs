@@ -3,7 +3,7 @@
 use crate::history::runs::Event;
 use crate::model::display::bytes;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, PassEnd};
+use crate::model::plan::{Cause, FilesystemPlan, PassEnd};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured};
 use crate::policy::kubelet::{CollectorReport, KubeletEvent};
 
@@ -51,12 +51,7 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             events.push(event(KubeletEvent::InvalidDiskCapacity, format!("{mount}: {invalid}")));
         }
         if plan.end == PassEnd::NotReached {
-            let is_here = |one: &&Deletion| {
-                let gain = one.step.gains.first().map(|gain| gain.filesystem);
-                one.step.filesystem.or(gain) == Some(plan.filesystem)
-            };
-            let here = outcome.deletions.iter().filter(is_here);
-            let freed = here.filter_map(|one| one.measured_bytes).sum();
+            let freed = freed_for_space(plan, &outcome.deletions);
             let wanted = match plan.wanted {
                 BytesAndInodes { bytes: size, inodes: 0 } => bytes(size),
                 BytesAndInodes { bytes: 0, inodes } => format!("{inodes} inodes"),
@@ -67,14 +62,39 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
                 false => "not all that could go was deleted (see the errors)",
             };
             let message = format!(
-                "{mount}: wanted to free {wanted}, but freed {}{}: {why}",
+                "{mount}: wanted to free {wanted}, but freed {}{}{}: {why}",
                 was_freed(freed),
-                freed_inodes(plan).map_or_else(String::new, |freed| format!(" and {freed} inodes"))
+                freed_inodes(plan).map_or_else(String::new, |freed| format!(" and {freed} inodes")),
+                written_meanwhile(plan, freed)
             );
             events.push(event(KubeletEvent::FreeDiskSpaceFailed, message));
         }
     }
     events
+}
+
+/// Bytes that the deletions freed which count towards [`FilesystemPlan::wanted`]: containers, leaks and images beyond
+/// their age went before that was known.
+fn freed_for_space(plan: &FilesystemPlan, deletions: &[Deletion]) -> i64 {
+    let counts =
+        |one: &&Deletion| one.step.cause == Cause::Space && one.step.filesystem == Some(plan.filesystem);
+    deletions.iter().filter(counts).filter_map(|one| one.measured_bytes).sum()
+}
+
+/// Why as many bytes as were wanted were not enough, where others wrote while they were freed.
+fn written_meanwhile(plan: &FilesystemPlan, freed: i64) -> String {
+    let available = |space: &Option<Measured>| {
+        let space = space.as_ref()?.as_ref().ok()?;
+        i64::try_from(space.available_bytes).ok()?.checked_sub_unsigned(space.owed_bytes)
+    };
+    let gained = available(&plan.after).zip(available(&plan.before)).map(|(after, before)| after - before);
+    let is_enough =
+        plan.wanted.bytes > 0 && u64::try_from(freed).is_ok_and(|freed| freed >= plan.wanted.bytes);
+    let written = gained.map_or(0, |gained| freed - gained);
+    match is_enough && written > 0 {
+        true => format!(" while {} were written", bytes(written.unsigned_abs())),
+        false => String::new(),
+    }
 }
 
 /// Inodes that are free now and were not, where some were wanted.
@@ -94,7 +114,59 @@ fn was_freed(measured_bytes: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::was_freed;
+    use super::*;
+    use crate::model::Plan;
+    use crate::model::plan::{Step, Target, TargetKind};
+    use crate::model::space::Space;
+
+    /// A container goes first, then an image: what is wanted is what the container left.
+    #[test]
+    fn what_was_freed_counts_from_where_what_is_wanted_does() {
+        let space = |mebibytes: u64| {
+            let available_bytes = mebibytes << 20;
+            Some(Ok(Space {
+                capacity_bytes: 1 << 30,
+                available_bytes,
+                owed_bytes: 0,
+                inodes: 0,
+                inodes_free: 0,
+            }))
+        };
+        let deletion = |cause, mebibytes: i64| {
+            let (kind, id, names) = (TargetKind::Image, "a".to_owned(), Vec::new());
+            let target = Target { kind, store: None, id, names, leak: None };
+            Deletion {
+                step: Step { filesystem: Some(0.into()), ..Step::new(target, cause) },
+                at: jiff::Timestamp::UNIX_EPOCH,
+                measured_bytes: Some(mebibytes << 20),
+                beside_bytes: 0,
+                byproduct_bytes: 0,
+                usage_after_percent: None,
+            }
+        };
+        for (freed, after, expected) in [
+            (50, 150, "wanted to free 140.0 MiB, but freed 50.0 MiB: "),
+            (150, 230, "wanted to free 140.0 MiB, but freed 150.0 MiB while 20.0 MiB were written: "),
+        ] {
+            let filesystem = FilesystemPlan {
+                before: space(100),
+                after: space(after),
+                wanted: BytesAndInodes { bytes: 140 << 20, inodes: 0 },
+                end: PassEnd::NotReached,
+                ..FilesystemPlan::new(0.into())
+            };
+            let outcome = Outcome {
+                plan: Plan { filesystems: vec![filesystem], ..Plan::default() },
+                deletions: vec![deletion(Cause::PodGone, 100), deletion(Cause::Space, freed)],
+                repaired: Vec::new(),
+                before: Vec::new(),
+                after: Vec::new(),
+                stopped: None,
+            };
+            let message = &by_us(&outcome)[0].message;
+            assert!(message.contains(expected), "{message}");
+        }
+    }
 
     #[test]
     fn nothing_less_than_nothing_is_freed() {
