@@ -97,6 +97,33 @@ fn a_kubelet_that_was_moved_has_both_its_places() {
     }
 }
 
+/// One file in a directory of a directory fills the disk: that is named, not what holds it and the store.
+#[test]
+fn what_fills_a_directory_is_named_itself() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 320 * MIB);
+    let root = disk.path();
+    small::still(&root.join("var/lib/containers/storage")).unmount();
+    write(&root.join("var/lib/app/data/fill"), 30);
+    write(&root.join("var/lib/other"), 4);
+    // Two that are as large: neither is it.
+    write(&root.join("srv/a/1"), 5);
+    write(&root.join("srv/b/2"), 5);
+    disk.sync();
+    let report = self::report(&["--sysroot"], root);
+    let of = parts(&report);
+    for (path, mib) in [("/var/lib/app/data/fill", 30), ("/var", 4), ("/srv", 10)] {
+        assert!(is_about(of("directory", path), mib), "{path}: {}", of("directory", path));
+    }
+    let usage = program::layersweep(["usage", "--format", "json", "--sysroot", root.to_str().unwrap()]);
+    let usage = usage.expect_no_crash().expect_code(0).json();
+    let rows = list(&usage["filesystems"][0], "/rows");
+    let is_named = |row: &Value| row["path"].as_str().is_some_and(|path| path.ends_with("/app/data/fill"));
+    assert!(rows.iter().any(is_named), "{rows:#?}");
+}
+
 fn users(fs: Fs) {
     let disk = LoopFs::new(fs, 320 * MIB);
     let root = disk.path();

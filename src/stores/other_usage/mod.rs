@@ -1,25 +1,29 @@
 //! Other users of the stores' filesystems: logs, the journal, volumes of pods, temporary files,
-//! and everything else by its top-level directory. Read-only; never crosses a mount.
+//! and everything else by its top-level directory, or what in it holds nearly all. Read-only; never crosses a mount.
 //!
 //! Stores are measured by the scan and left out here. Files with hard links or shared extents
 //! both in a store and outside count with the store only, so that no byte counts twice.
 
 mod below;
 mod big;
+mod narrow;
 mod places;
+mod sizes;
 mod types;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::Scan;
-use crate::disk::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
+use crate::disk::{Extents, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, Backing, DeletedFile};
+use crate::sys::quiet::Within;
 use crate::sys::{mounts, quiet};
 
 pub use below::{Below, OutsideUse, below};
 pub use places::filesystem_of;
+use sizes::{bytes_by_unit, tree};
 use types::KnownUse;
 pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare};
 
@@ -110,6 +114,10 @@ fn of_filesystem(
     all.findings.extend(below::unread(&measured, &facts.mount, "counted as `other`"));
     let bytes = bytes_by_unit(&measured, units.len());
     gather(at, units, &bytes, all);
+    if let Ok(top) = scan.sysroot.open(&scan.sysroot.display(&facts.mount)) {
+        let options = WalkOptions { progress: None, ..options };
+        narrow::narrow(at, (&Within::new([&top]), &mounted), &roots, &options, all);
+    }
 }
 
 /// How many inodes of a filesystem are in use, besides those of the stores; `None` where it has no fixed
@@ -154,33 +162,6 @@ fn add(
             _ => Unit { pod: Some(places::pod_name(&entry.name)), path, ..unit.clone() },
         });
     }
-}
-
-fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree<'static> {
-    Tree { root, path: path.into(), unit, scope }
-}
-
-/// Bytes of each unit: inodes and extents that several share count once, with the first of them;
-/// those also shared outside of all units (with a store) are not counted here.
-fn bytes_by_unit(measured: &Measured, units: usize) -> Vec<u64> {
-    let mut bytes: Vec<u64> = measured.units.iter().map(|tally| tally.bytes).collect();
-    bytes.resize(units, 0);
-    for shared in measured.shared_inodes.iter().filter(|shared| !shared.outside) {
-        if let Some(first) = shared.units.first().and_then(|first| bytes.get_mut(*first)) {
-            *first += shared.tally.bytes;
-        }
-    }
-    for shared in &measured.shared_extents {
-        let mut stays = if shared.outside { 0 } else { shared.physical_bytes };
-        for (unit, counted) in &shared.counted {
-            let keeps = stays.min(*counted);
-            stays -= keeps;
-            if let Some(bytes) = bytes.get_mut(*unit) {
-                *bytes = bytes.saturating_sub(counted - keeps);
-            }
-        }
-    }
-    bytes
 }
 
 fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut OtherUsers) {

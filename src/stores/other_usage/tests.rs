@@ -1,7 +1,7 @@
 use std::ffi::OsStr;
 
 use super::*;
-use crate::disk::{SharedExtents, SharedInodes, Tally};
+use crate::disk::{Measured, SharedExtents, SharedInodes, Tally};
 
 fn tally(bytes: u64) -> Tally {
     Tally { bytes, ..Tally::default() }

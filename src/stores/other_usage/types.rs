@@ -25,7 +25,7 @@ pub enum OtherUserKind {
     Snapshotter,
     /// Files without a name that a process holds open.
     DeletedOpen,
-    /// Anything else, by its top-level directory.
+    /// Anything else, by its top-level directory, or by what holds nearly all of that.
     Directory,
 }
 
