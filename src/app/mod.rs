@@ -4,6 +4,7 @@
 mod by_hand;
 pub mod completion;
 mod containers;
+mod crio;
 pub mod database;
 pub mod diagnosis;
 pub mod diff;

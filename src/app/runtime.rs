@@ -1,5 +1,6 @@
 //! The runtime that deletions go through.
 
+use super::crio;
 use super::error::Error;
 use super::request::Request;
 use crate::cri::discover::{self, Answers, Candidate};
@@ -59,11 +60,18 @@ fn refused(message: impl Into<String>, remedy: &str) -> Error {
 /// What helps, and what works without a runtime.
 fn or_direct(remedy: &str) -> String {
     let direct = "use --via direct if the runtime cannot run";
-    if remedy.is_empty() { direct.to_owned() } else { format!("{remedy}; {direct}") }
+    match remedy {
+        "" => direct.to_owned(),
+        named if named.contains("--via direct") => named.to_owned(),
+        remedy => format!("{remedy}; {direct}"),
+    }
 }
 
 /// What to do about a runtime that cannot be used.
 pub fn hint(problem: &CriProblem) -> String {
+    if let Some(first) = crio::before_start_for(problem) {
+        return first.to_owned();
+    }
     match problem {
         CriProblem::NotRunning(_) => "start the runtime, or name its socket with --cri-endpoint",
         CriProblem::NotListening => "start the runtime",
@@ -104,7 +112,8 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
             Err(refused(format!("several container runtimes answer: {}", names.join(", ")), name_it))
         }
         Which::None if unanswered.is_empty() => {
-            Err(refused("no container runtime found: none of the usual CRI sockets exists", NAME_IT))
+            let remedy = crio::before_start().unwrap_or(NAME_IT);
+            Err(refused("no container runtime found: none of the usual CRI sockets exists", remedy))
         }
         Which::None => {
             let what = |(candidate, error): &(Candidate, CriError)| format!("{error} ({})", candidate.origin);

@@ -385,6 +385,11 @@ fn a_running_service_sees_it_at_once() {
 /// `--via auto`, which is the default, on a node whose own store is found: `node_files` makes the rest of it
 /// in a mount namespace with an empty `/run`.
 fn auto(down: &Down, node_files: &str, words: &[&str]) -> Run {
+    auto_in(&[], down, node_files, words)
+}
+
+/// The same in more namespaces.
+fn auto_in(namespaces: &[&str], down: &Down, node_files: &str, words: &[&str]) -> Run {
     let conf = down.store.scratch().join("node-storage.conf");
     let text = format!(
         "[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = {:?}\n",
@@ -395,6 +400,7 @@ fn auto(down: &Down, node_files: &str, words: &[&str]) -> Run {
     let script = format!("{NOBODYS_NODE}; {node_files}\nexec \"$@\"");
     let mut command = Command::new("unshare");
     program::hermetic(&mut command);
+    command.args(namespaces);
     command.args(["--mount", "--propagation", "private", "sh", "-ec", &script, "sh"]);
     command.arg(env!("CARGO_BIN_EXE_layersweep")).args(words).arg("--state-dir").arg(&down.state);
     command.args(["-y", "--format", "json"]).env("CONTAINERS_STORAGE_CONF", conf);
@@ -483,4 +489,52 @@ fn auto_deletes_nothing_behind_the_owner_of_a_store() {
     refused(auto(&down, "", &AUTO));
     let direct = auto(&down, "", &[&AUTO[..], &["--via", "direct", "--dry-run"]].concat()).expect_code(4);
     assert_eq!(node::document(direct)["via"], "direct");
+}
+
+/// After an unclean stop CRI-O wipes a store that it cannot repair, so nobody is told to start it first.
+#[test]
+fn cri_o_is_not_to_be_started_before_there_is_room() {
+    let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
+    let crio = |files: &str| {
+        let conf = "clean_shutdown_file = \"/run/crio/clean.shutdown\"";
+        format!("mkdir /etc/crio; printf '[crio]\\n{conf}\\n' > /etc/crio/crio.conf; cd /run/crio; {files}")
+    };
+    let crictl = "echo runtime-endpoint: unix:///run/crio/crio.sock > /etc/crictl.yaml";
+    let start = "start the runtime";
+    let with_room = "start CRI-O while there is room, as now: ";
+    let first = "free space with `layersweep ";
+    // That is said to whoever deletes and to whoever asks what is wrong.
+    let assert_said = |files: &str, expected: &str, is_error: bool| {
+        let node = format!("{crictl}; {}", crio(files));
+        let refused = auto(&down, &node, &AUTO).expect_code(5);
+        let hint = refused.stderr.lines().find_map(|line| line.strip_prefix("hint: ")).unwrap();
+        assert!(hint.starts_with(expected), "{files}: {refused:?}");
+        // A CRI-O of the machine's is not this node's.
+        let alone = ["--pid", "--fork", "--mount-proc"];
+        let doctor = auto_in(&alone, &down, &node, &["doctor"]).json();
+        let checks =
+            |name: &'static str| list(&doctor, "/checks").iter().filter(move |one| one["name"] == name);
+        assert!(
+            checks("socket").all(|one| text(one, "/remedy").starts_with(expected)),
+            "{files}: {doctor:#}"
+        );
+        let wipes = checks("crio-start").any(|one| one["status"] == "error");
+        assert_eq!(wipes, is_error, "{files}: {doctor:#}");
+    };
+    let clean = "touch clean.shutdown.supported clean.shutdown";
+    assert_said("true", start, false);
+    assert_said(clean, start, false);
+    let unclean = "touch clean.shutdown.supported";
+    assert_said(unclean, with_room, true);
+    // Nothing names a socket.
+    let refused = auto(&down, &crio(unclean), &AUTO).expect_code(5);
+    assert!(refused.stderr.contains(&format!("hint: {with_room}")), "{refused:?}");
+    down.fill();
+    assert_said(clean, first, false);
+    assert_said(unclean, first, true);
+    // That works, and then CRI-O can be started.
+    let room = ["gc", "--via", "direct", "--min-age", "0s", "--high", "90", "--low", "83"];
+    node::document(auto(&down, &crio(clean), &room).expect_code(0));
+    assert_said(clean, start, false);
+    assert_said(unclean, with_room, true);
 }

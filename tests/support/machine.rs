@@ -25,7 +25,7 @@ pub fn require_checkout_elsewhere() {
 }
 
 /// What is empty for tests, where the machine has it.
-const DIRECTORIES: [&str; 27] = [
+const DIRECTORIES: [&str; 28] = [
     "/etc/containerd",
     "/etc/containers",
     "/etc/crio",
@@ -44,6 +44,7 @@ const DIRECTORIES: [&str; 27] = [
     "/run/layersweep",
     "/var/lib/containerd",
     "/var/lib/containers",
+    "/var/lib/crio",
     "/var/lib/docker",
     "/var/lib/k0s",
     "/var/lib/kubelet",

@@ -12,6 +12,7 @@ mod timers;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::crio;
 use super::error::Error;
 use super::request::Request;
 use crate::config::{Config, ConfigProblem};
@@ -20,7 +21,7 @@ use crate::model::Consistency;
 use crate::model::display::shell_word;
 use crate::node::kubelet::Kubelet;
 use crate::node::static_pods;
-use crate::stores::containers_storage::config::crio_start;
+use crate::stores::containers_storage::config::{CrioStart, crio_start};
 use crate::stores::{self, Measure, Scan};
 use crate::sys::processes::Processes;
 
@@ -216,13 +217,41 @@ impl Examination<'_> {
     /// What CRI-O does to its store when it starts.
     fn crio(&mut self, processes: Option<&Processes>) {
         const NAME: &str = "crio-start";
+        let sysroot = &self.stores.sysroot;
         // Its configuration may be left over, or come with a package of podman.
         let is_installed = || CRIO.iter().any(|path| Path::new(path).exists());
         let runs = processes.is_some_and(|processes| processes.running(&["crio"]).is_some());
-        if !self.is_foreign() && !runs && !is_installed() {
-            return;
+        let has_run = runs || crio::has_run(sysroot);
+        let start = match crio_start(sysroot) {
+            Some(start) if has_run || self.is_foreign() || is_installed() => start,
+            None if has_run => CrioStart::default(),
+            _ => return,
+        };
+        if let Some(file) = crio::clean_shutdown_file(&start).filter(|_| !self.is_foreign()) {
+            // In a namespace of processes the socket alone shows that it runs.
+            let answers = self.checks.iter().any(|one| one.name == "socket" && one.status == Status::Ok);
+            let is_down = processes.is_some() && !runs && !answers;
+            if is_down && crio::was_unclean(sysroot, &file) {
+                let message = "CRI-O's last stop was unclean (this file is missing): its next start checks the \
+                     store, and wipes it if the repair fails (as on a full disk)";
+                self.error(
+                    NAME,
+                    file.display().to_string(),
+                    message,
+                    crio::before_start().unwrap_or_default(),
+                );
+            }
+            if let Some(root) = crio::full_store(sysroot).filter(|_| runs) {
+                let message = "CRI-O runs, and its disk is full: a stop counts as unclean, and the next start \
+                     wipes the store if it cannot repair it";
+                self.error(
+                    NAME,
+                    self.shown(&root),
+                    message,
+                    format!("do not restart CRI-O before space is freed: {}", crio::WHILE_IT_RUNS),
+                );
+            }
         }
-        let Some(start) = crio_start(&self.stores.sysroot) else { return };
         let source = |set: &Option<(bool, PathBuf)>| {
             set.as_ref().map_or_else(|| "CRI-O's default".to_owned(), |(_, file)| file.display().to_string())
         };

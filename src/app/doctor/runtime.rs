@@ -2,6 +2,7 @@
 
 use super::examination::Examination;
 use super::examination::{Check, Status};
+use crate::app::crio;
 use crate::app::runtime::{choose, hint};
 use crate::app::via;
 use crate::config::Via;
@@ -58,7 +59,8 @@ impl Examination<'_> {
             let remedy = match (status, hint(&error.problem)) {
                 (Status::Note, _) => String::new(),
                 (_, hint) if hint.is_empty() => {
-                    "start the runtime, or fix the file that names the socket".into()
+                    let usual = "start the runtime, or fix the file that names the socket";
+                    crio::before_start().unwrap_or(usual).into()
                 }
                 (_, hint) => hint,
             };
