@@ -1,14 +1,15 @@
 //! What a person can free where no deletion of ours can begin.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::crio;
 use super::outside;
 use super::request::Request;
-use crate::config::Config;
+use crate::config::{Config, Via};
 use crate::disk::Progress;
 use crate::model::display::{bytes, shell_word};
 use crate::model::space::lacks_inodes;
-use crate::model::{Filesystem, FilesystemIx, Finding, Plan};
+use crate::model::{Filesystem, FilesystemIx, Finding, Plan, StoreKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
 use crate::sys::root::Root;
@@ -16,8 +17,9 @@ use crate::sys::root::Root;
 /// What holds less helps nobody.
 const LEAST: u64 = 1 << 20;
 
-/// Adds the best thing to delete by hand to the problem of a plan that has ended for want of space.
-pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan) {
+/// Adds the best thing to delete by hand to the problem of a plan that has ended for want of space, and what works
+/// without that, where a runtime (`via`) could not write to a store that we can edit.
+pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan, via: Via) {
     let Some(problem) = plan.problems.iter_mut().find(|problem| problem.no_space) else {
         return;
     };
@@ -38,9 +40,21 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
         others
             .other_users
             .retain(|one| inventory.stores.iter().all(|store| !one.path.starts_with(&store.root)));
-        best(&others, &is_of_root).unwrap_or_else(|| "nothing beside the stores takes a MiB there".into())
+        let mut kept: Vec<_> = inventory.stores.iter().map(|store| store.root.clone()).collect();
+        kept.extend(scan.areas.iter().flatten().cloned());
+        let places = outside::known(request, config, scan, None).places;
+        kept.extend(places.data_directories().map(Path::to_path_buf));
+        best(&others, &is_of_root, &kept)
+            .unwrap_or_else(|| "nothing beside the stores takes a MiB there".into())
     };
-    problem.hint = Some(format!("free space by hand and run this again: {what}"));
+    let by_hand = format!("free space by hand and run this again: {what}");
+    let can_be_edited = inventory.stores.iter().any(|store| {
+        store.kind == StoreKind::ContainersStorage && !store.read_only && store.filesystem == fullest
+    });
+    problem.hint = Some(match via == Via::Cri && can_be_edited {
+        true => format!("{}; or {by_hand}", crio::WHILE_IT_RUNS),
+        false => by_hand,
+    });
 }
 
 /// Whether there is a filesystem whose images have to go by inodes, since bytes are free: warnings for a run
@@ -82,15 +96,15 @@ fn is_of_root(file: &Path) -> bool {
 }
 
 /// The command for the largest of what can be spared as a rule, however large something else is: a deletion
-/// needs little to begin. Else what holds the most.
-fn best(others: &OtherUsers, is_of_root: &dyn Fn(&Path) -> bool) -> Option<String> {
+/// needs little to begin. Else what holds the most. `kept`: the directories of stores and of the kubelet.
+fn best(others: &OtherUsers, is_of_root: &dyn Fn(&Path) -> bool, kept: &[PathBuf]) -> Option<String> {
     use OtherUserKind::{CoreDumps, DeletedOpen, Directory, Journal, KubeletVolumes, Logs, PodLogs, VarTmp};
     let largest = |kinds: &[OtherUserKind]| {
         let of_kind = others.other_users.iter().filter(|one| kinds.contains(&one.kind) && one.bytes >= LEAST);
         of_kind.max_by_key(|one| one.bytes)
     };
     if let Some(spared) = largest(&[CoreDumps, Journal, VarTmp]) {
-        return Some(command(spared, is_of_root));
+        return Some(command(spared, is_of_root, kept));
     }
     if let Some(log) = others.logs.first().filter(|log| log.bytes >= LEAST) {
         let path = shell_word(&log.path.to_string_lossy());
@@ -100,16 +114,22 @@ fn best(others: &OtherUsers, is_of_root: &dyn Fn(&Path) -> bool) -> Option<Strin
             false => format!("look at {path} ({size}), in a directory that others can change"),
         });
     }
-    largest(&[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory]).map(|user| command(user, is_of_root))
+    let largest = largest(&[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory]);
+    largest.map(|user| command(user, is_of_root, kept))
 }
 
-fn command(user: &OtherUser, is_of_root: &dyn Fn(&Path) -> bool) -> String {
+fn command(user: &OtherUser, is_of_root: &dyn Fn(&Path) -> bool, kept: &[PathBuf]) -> String {
+    let is_kept = || kept.iter().any(|kept| kept.starts_with(&user.path) || user.path.starts_with(kept));
     let (path, size) = (shell_word(&user.path.to_string_lossy()), bytes(user.bytes));
     match user.kind {
         OtherUserKind::Journal => format!("journalctl --vacuum-size=16M ({path}, {size})"),
         OtherUserKind::DeletedOpen => {
             let holder = user.holder.as_deref().unwrap_or("the process");
             format!("restart {holder}, which holds the deleted file {path} ({size})")
+        }
+        // Some of it is not for a person to delete.
+        OtherUserKind::Directory | OtherUserKind::KubeletVolumes if is_kept() => {
+            format!("`layersweep explain {path}` shows what takes {size} there")
         }
         _ if is_of_root(&user.path) && user.path.symlink_metadata().is_ok_and(|facts| facts.is_file()) => {
             format!("rm {path} ({size}), if nobody needs it")
@@ -133,9 +153,21 @@ mod tests {
             holder: Some("mysqld (pid 7)".into()),
         };
         let mut others = OtherUsers::default();
-        let best = |others: &OtherUsers| super::best(others, &|path| !path.starts_with("/home"));
+        let kept = ["/var/lib/containers/storage".into(), "/var/lib/kubelet".into()];
+        let best = |others: &OtherUsers| super::best(others, &|path| !path.starts_with("/home"), &kept);
         assert_eq!(best(&others), None);
-        others.other_users.push(user(OtherUserKind::Directory, "/home", 900));
+        for (kind, path) in [
+            (OtherUserKind::Directory, "/var/lib"),
+            (OtherUserKind::KubeletVolumes, "/var/lib/kubelet/pods"),
+            (OtherUserKind::Directory, "/var/lib/kubelet/plugins"),
+        ] {
+            others.other_users = vec![user(kind, path, 800)];
+            assert_eq!(
+                best(&others).unwrap(),
+                format!("`layersweep explain {path}` shows what takes 800.0 MiB there")
+            );
+        }
+        others.other_users = vec![user(OtherUserKind::Directory, "/home", 900)];
         assert_eq!(best(&others).unwrap(), "delete what is not needed in /home (900.0 MiB)");
         others.other_users.push(user(OtherUserKind::DeletedOpen, "/srv/undo", 1000));
         assert!(best(&others).unwrap().starts_with("restart mysqld (pid 7)"));

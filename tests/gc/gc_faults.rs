@@ -66,6 +66,12 @@ fn a_disk_that_is_full_to_the_last_byte() {
             assert_eq!((gone.len(), errors.len()), (0, 1), "{fs:?}: {document:#}");
             let full = |error: &Value| text(error, "/message").contains("no space left on device");
             assert!(errors.iter().all(full), "{fs:?}: {document:#}");
+            // What works where the runtime cannot is named first.
+            let hint = text(&errors[0], "/hint");
+            assert!(
+                hint.starts_with("run `layersweep gc --via direct --while-runtime-runs -y`"),
+                "{fs:?}: {hint}"
+            );
         }
         assert!(run.took < Duration::from_secs(30), "{fs:?}: no waiting for what has failed: {:?}", run.took);
         // With room again, everything that waited is in the database, once.

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use super::{Gc, GcResult, Planned, refuse_part, refused_plan, without};
 use crate::app::by_hand;
+use crate::app::crio;
 use crate::app::error::Error;
 use crate::app::events::events;
 use crate::app::policy_context::NodeContext;
@@ -16,7 +17,7 @@ use crate::execute::measure::SettlePatience;
 use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images, untag};
 use crate::model::OutcomeKind;
 use crate::model::display::two_decimals;
-use crate::model::plan::{Phase, Plan};
+use crate::model::plan::{Phase, Plan, Problem};
 use crate::policy::kubelet::CollectorReport;
 use crate::policy::space::Targets;
 use crate::stores::Scan;
@@ -62,7 +63,10 @@ impl Gc<'_> {
             plan.problems.extend(resumed.problems.iter().cloned());
             plan.outcome = OutcomeKind::Failed;
         }
-        by_hand::advise(&mut plan, self.asked.request, config, &scan);
+        by_hand::advise(&mut plan, self.asked.request, config, &scan, self.via);
+        if let Deleter::Cri(remover) = deleter {
+            ask_again(&mut plan, &remover.client().endpoint().to_string());
+        }
         let outcome = run.finish(plan, before);
         let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed;
         let events = events(&outcome, kubelet.as_ref(), failed_before);
@@ -158,6 +162,17 @@ fn usage_before(result: &GcResult) -> Option<f64> {
     let at = result.plan.shown()?.filesystem;
     let space = result.before.get(at.get())?.as_ref().ok()?;
     Some(two_decimals(space.used_percent()))
+}
+
+/// Adds what to do to each problem that a runtime made which stopped answering.
+fn ask_again(plan: &mut Plan, socket: &str) {
+    let by_runtime = |problem: &&mut Problem| {
+        problem.phase == Phase::Prove && problem.hint.is_none() && problem.message.contains(socket)
+    };
+    for problem in plan.problems.iter_mut().filter(by_runtime) {
+        let again = "run this again when the runtime answers";
+        problem.hint = Some(crio::before_start().unwrap_or(again).to_owned());
+    }
 }
 
 /// What bars a store is reported once, and of no single leak.

@@ -54,7 +54,7 @@ impl Gc<'_> {
             scanned.scan.inventory.findings.extend(warnings);
         }
         if self.asked.dry_run {
-            by_hand::advise(plan, self.asked.request, config, &scanned.scan);
+            by_hand::advise(plan, self.asked.request, config, &scanned.scan, self.via);
             result.outside = self.outside(plan, &scanned.scan, editors);
         }
         result.findings = self.findings(scanned);
