@@ -19,6 +19,10 @@ const ATTEMPTS: u32 = 5;
 pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> {
     let dry_run = asked.dry_run;
     let asks = !dry_run && ask::asks(global, asked.command().as_str())?;
+    if !dry_run && !asks {
+        // From the start: what is waited for first, the lock or the runtime, may never come.
+        stop::listen()?;
+    }
     let mut gc = Gc::new(asked, global);
     let mut attempt = 1;
     let done = loop {
@@ -31,15 +35,20 @@ pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> 
             done => break done,
         }
     };
-    if let Err(refusal) = &done
-        && refusal.exit == Exit::Refused
-    {
-        let refused = gc.refused(refusal);
-        if global.format == Format::Json {
-            output::json(&json::gc(&refused))?;
+    match done {
+        Err(refusal) if refusal.exit == Exit::Refused => {
+            let refusal = match is_asked() {
+                true => Error::failed("stopped by a signal before anything was deleted"),
+                false => refusal,
+            };
+            let refused = gc.refused(&refusal);
+            if global.format == Format::Json {
+                output::json(&json::gc(&refused))?;
+            }
+            Err(refusal)
         }
+        done => done,
     }
-    done
 }
 
 fn carry_out(global: &Global, gc: &mut Gc<'_>, dry_run: bool, asks: bool) -> Result<Exit, Error> {

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use crate::support;
 use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, assert_exact, assert_recorded, deleted, events, kept, name, rule};
-use cri_server::{Behaviour, Listing, Removal};
+use cri_server::{Behaviour, Broken, Listing, Removal};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use support::loopfs::Fs;
 use support::node;
-use support::program::{Run, list, number, text};
+use support::program::{self, Run, list, number, text};
+use support::running::Running;
 
 /// Everything that nothing protects is to go, and still it is not enough.
 const ALL: [&str; 5] = ["gc", "--high", "1", "--low", "0"];
@@ -42,7 +43,9 @@ fn a_runtime_that_dies_ends_the_run_and_the_next_one_goes_on() {
         let done = if dies == Removal::DieAfter { 3 } else { 2 };
         assert_eq!(deleted(&broken), names(0..done), "{broken:#}");
         assert_exact(&broken);
-        assert!(!list(&broken, "/errors").is_empty());
+        let asks_again = |error: &Value| text(error, "/hint").contains("when the runtime answers");
+        let unproven = |error: &&Value| error["step"] == "prove";
+        assert!(list(&broken, "/errors").iter().find(unproven).is_some_and(asks_again), "{broken:#}");
         assert!(events(&broken).is_empty(), "the first failure in a row: {broken:#}");
         assert_eq!(node.names(), names(done..8));
         assert_recorded(&node.history()[0], &broken);
@@ -171,6 +174,30 @@ fn a_signal_does_not_wait_for_a_runtime_that_never_answers() {
     assert_eq!(document["outcome"], "failed");
     assert_eq!(deleted(&document), names([0]));
     assert_recorded(&node.history()[0], &document);
+}
+
+/// It hangs before anything could be asked of it.
+#[test]
+fn a_signal_does_not_wait_for_a_runtime_that_cannot_be_connected_to() {
+    let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
+    let silent = Broken::silent();
+    for (at, words) in [&ALL[..], &["rm", &name(0)]].into_iter().enumerate() {
+        let mut command = program::command();
+        command.args(words).args(["--cri-endpoint", &format!("unix://{}", silent.socket().display())]);
+        command.arg("--graphroot").arg(node.store.root()).arg("--runroot").arg(node.store.runroot());
+        command.arg("--state-dir").arg(&node.state);
+        let running = Running::start(&mut command);
+        std::thread::sleep(Duration::from_secs(1));
+        running.signal(Signal::SIGTERM);
+        let signalled = Instant::now();
+        let run = running.end().expect_no_crash().expect_code(1);
+        assert!(signalled.elapsed() < Duration::from_secs(2), "{:?}", signalled.elapsed());
+        assert!(run.stderr.contains("stopped by a signal before anything was deleted"), "{run:?}");
+        let history = node.history();
+        assert_eq!(history.len(), at + 1, "{history:#?}");
+        assert!(text(&history[0], "/errors/0/message").contains("stopped by a signal"), "{history:#?}");
+    }
+    assert_eq!(node.names(), names(0..7));
 }
 
 #[test]
