@@ -26,9 +26,10 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         let mut cells = vec![called, short_id(&image.id), age(image.created_at, now)];
         if remembered {
             cells.push(age(image.first_detected, now));
-            cells.push(match image.use_count {
-                Some(0) => "never".into(),
-                _ => age(image.last_used, now),
+            // A container that was gone before a scan saw it leaves a time, but is not counted.
+            cells.push(match (image.last_used, image.use_count) {
+                (None, Some(0)) => "never".into(),
+                (last_used, _) => age(last_used, now),
             });
         }
         cells.extend([
@@ -148,6 +149,19 @@ mod tests {
             BytesDoc { images: 650 << 20, containers: 0, leaks: 0, metadata: 0, other: 0, total: 650 << 20 };
         let shown = anstream::adapter::strip_str(&images(given, &fair, now, &screen)).to_string();
         shown.lines().take(given.len() + 1).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_use_without_a_counted_container_has_a_time() {
+        let mut used = image("quay.io/a:1");
+        used.first_detected = "2026-11-10T12:00:00Z".parse().ok();
+        used.use_count = Some(0);
+        let mut never = used.clone();
+        never.names = vec!["quay.io/b:1".into()];
+        used.last_used = "2026-11-21T11:00:00Z".parse().ok();
+        let shown = lines(&[used, never], None);
+        assert!(shown[1].contains("60m") && !shown[1].contains("never"), "{shown:#?}");
+        assert!(shown[2].contains("never"), "{shown:#?}");
     }
 
     #[test]
