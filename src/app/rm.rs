@@ -3,6 +3,7 @@
 use super::error::Error;
 use crate::execute::untag::Untag;
 use crate::model::ImageIx;
+use crate::model::reference::repository;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
@@ -52,9 +53,20 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
     Ok(named)
 }
 
-/// A runtime knows no way to take a name alone.
-pub(super) fn refuse_untags(scan: &Scan, untags: &[Untag]) -> Result<(), Error> {
-    let Some(first) = untags.first() else { return Ok(()) };
+/// A runtime knows no way to take a name alone. A name by digest says no more than a tag of the same repository, and
+/// goes with it.
+pub(super) fn for_runtime(scan: &Scan, named: &mut Requested) -> Result<(), Error> {
+    let has_other = |untag: &mut Untag| {
+        let repositories: Vec<_> = untag.names.iter().map(|name| repository(name)).collect();
+        let stays = |name: &String| {
+            let goes_along = || name.contains('@') && repositories.contains(&repository(name));
+            !untag.names.contains(name) && !goes_along()
+        };
+        scan.inventory[untag.image].names.iter().any(stays)
+    };
+    let whole = named.untags.extract_if(.., |untag| !has_other(untag));
+    named.images.extend(whole.map(|untag| untag.image));
+    let Some(first) = named.untags.first() else { return Ok(()) };
     let mut others = scan.inventory[first.image].names.clone();
     others.retain(|name| !first.names.contains(name));
     Err(Error::refused(format!(

@@ -54,6 +54,34 @@ fn images_are_removed_by_every_kind_of_name() {
     assert_eq!(deleted(&real), names([4]));
 }
 
+/// A pull by digest, after one by tag, adds a name to the image.
+#[test]
+fn a_tag_takes_the_names_by_digest_of_its_repository_with_it() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    let file = node.store.record("images.json");
+    let add = |image: &str, name: &dyn Fn(&str) -> String| {
+        let mut records: Vec<serde_json::Value> =
+            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let record = records.iter_mut().find(|record| record["names"][0] == image).unwrap();
+        let digest = text(record, "/digest").to_owned();
+        record["names"].as_array_mut().unwrap().insert(0, name(&digest).into());
+        std::fs::write(&file, serde_json::to_vec(&records).unwrap()).unwrap();
+    };
+    let of = |image: &str, digest: &str| format!("{}@{digest}", image.split(':').next().unwrap());
+    add(&name(0), &|digest| of(&name(0), digest));
+    add(&name(1), &|digest| format!("reg.local/another@{digest}"));
+    // What is shown is the tag.
+    let images = node.json(0, &["images"]);
+    assert!(list(&images, "/images").iter().any(|one| one["names"][0] == name(0).as_str()), "{images:#}");
+    let refused = node.run(&["rm", &name(1)]).expect_code(5);
+    assert!(refused.stderr.contains("has other names"), "{refused:?}");
+    let done = node.json(0, &["rm", &name(0)]);
+    assert_eq!(list(&done, "/deleted/0/names").len(), 2, "{done:#}");
+    assert_exact(&done);
+    assert!(!node.names().contains(&name(0)));
+}
+
 #[test]
 fn what_is_unknown_or_kept_is_said_and_stays() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };

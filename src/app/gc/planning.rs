@@ -104,7 +104,7 @@ impl Gc<'_> {
         };
         let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
-        let named = match selection {
+        let mut named = match selection {
             Selection::Gc { .. } => Requested::default(),
             Selection::Rm { references, all_tags } => {
                 rm::named(&scanned.scan, references, *all_tags).map_err(|error| match resumed.objects > 0 {
@@ -117,7 +117,7 @@ impl Gc<'_> {
             }
         };
         if self.via == Via::Cri {
-            rm::refuse_untags(&scanned.scan, &named.untags)?;
+            rm::for_runtime(&scanned.scan, &mut named)?;
         }
         let containers = match containers {
             Some(one) => {

@@ -107,11 +107,14 @@ impl Filler<'_> {
                 layer_ids[node.get()].get_or_insert_with(id).clone()
             });
             let layers = layers.collect();
+            let mut names = record.names.clone();
+            // The first one is shown. A pull by digest adds a name in front of the tag (container-libs, `storage/store.go`).
+            names.sort_by_key(|name| name.contains('@'));
             ids.insert(record.id.clone(), ImageIx::from(self.writer.inventory.images.len()));
             self.writer.inventory.images.push(Image {
                 id: record.id.as_str().into(),
                 store: self.writer.store,
-                names: record.names.clone(),
+                names,
                 digests: record.digests.clone(),
                 created: record.created,
                 evidence: births.next().unwrap_or_default(),
