@@ -237,6 +237,7 @@ impl CriRemover {
                 let known = |at: ImageIx| {
                     let mut users = inventory.containers.iter().filter(|one| one.uses(at));
                     users.any(|one| one.id == container.id || one.id == container.sandbox_id)
+                        || inventory.uses_of(at).any(|one| one.container.as_ref() == Some(&container.id))
                 };
                 // By a name without a digest, which may have moved on since: then what is
                 // mounted is left without a name.

@@ -194,6 +194,8 @@ pub struct Use {
     /// The user, for messages: `the podman container web in the store
     /// /home/a/.local/share/containers/storage`.
     pub by: String,
+    /// The id of a container whose volumes a runtime lists as well.
+    pub container: Option<String>,
     /// The images that it names.
     pub images: Vec<ImageIx>,
     /// The nodes that it cannot do without.

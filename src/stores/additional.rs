@@ -255,5 +255,11 @@ fn use_of(
         need.layers.iter().filter_map(|id| additional_store.ids.layer(inventory, id)).collect();
     let by = format!("{} in the store {}", need.by, borrower.root.display());
     let is_listed = borrower.at.is_some();
-    (!(images.is_empty() && holds.is_empty())).then_some(Use { by, images, holds, is_listed })
+    (!(images.is_empty() && holds.is_empty())).then_some(Use {
+        by,
+        container: None,
+        images,
+        holds,
+        is_listed,
+    })
 }

@@ -7,6 +7,7 @@ use crate::support;
 use crate::support::cri_server;
 use cri_server::Removal;
 use cri_server::gc_node::{GcNode, assert_exact, deleted, name, rule};
+use serde_json::json;
 use support::artifacts::{Artifacts, content};
 use support::loopfs::{Fs, MIB};
 use support::program::{list, number, text, texts};
@@ -51,6 +52,28 @@ fn an_artifact_is_removed_by_name_and_measured() {
     assert_eq!(artifacts.list().len(), 1);
     let kept = list(&done, "/kept").iter().find(|kept| text(kept, "/id") == unnamed).unwrap();
     assert_eq!(text(kept, "/rule"), "out-of-reach", "{kept:#}");
+}
+
+/// A container's own records tell of it, and the runtime tells the same.
+#[test]
+fn a_container_that_has_an_artifact_as_a_volume_is_told_once() {
+    let Some((node, _, id)) = node() else { return };
+    let container = node.json(0, &["scan"])["containers"].clone();
+    let container = container.as_array().unwrap().iter().find(|one| one["owner"] == "cri-o").unwrap().clone();
+    let container = text(&container, "/id").to_owned();
+    let userdata = node.store.root().join("overlay-containers").join(&container).join("userdata");
+    std::fs::create_dir_all(&userdata).unwrap();
+    let volumes = json!([{"container_path": "/model", "image": {"image": id}}]).to_string();
+    let config = json!({"annotations": {"io.kubernetes.cri-o.Volumes": volumes}});
+    std::fs::write(userdata.join("config.json"), config.to_string()).unwrap();
+    node.server.behave(|behaviour| behaviour.image_volumes = vec![(container.clone(), id.clone())]);
+    let kept = node.json(5, &["rm", MODEL, "--all-tags"]);
+    assert_eq!(rule(&kept, MODEL), "in-use");
+    let detail = text(&list(&kept, "/kept")[0], "/detail");
+    assert_eq!(detail, format!("used by the cri-o container {container}, which has it as a volume"));
+    let shown = node.run(&["explain", MODEL]).expect_code(0).stdout;
+    assert!(shown.contains("\n  the cri-o container") && !shown.contains("elsewhere"), "{shown}");
+    assert!(!shown.contains("created -"), "{shown}");
 }
 
 /// The runtime says that it is gone, and it is there: nothing is claimed for it.

@@ -182,9 +182,13 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     for digest in &image.digests {
         out.push_str(&format!("  digest  {}\n", safe(digest)));
     }
+    // An artifact has no time of its making.
+    let created = match image.created_at {
+        None => String::new(),
+        at => format!("created {} ago; ", age(at, document.header.generated_at)),
+    };
     out.push_str(&format!(
-        "  created {} ago; total {}, shared {}, exclusive {}, fair share {}; listed as {}\n",
-        age(image.created_at, document.header.generated_at),
+        "  {created}total {}, shared {}, exclusive {}, fair share {}; listed as {}\n",
         bytes(image.total_bytes),
         bytes(image.shared_bytes),
         bytes(image.exclusive_bytes),
@@ -272,8 +276,13 @@ fn held_by(users: &[UserDoc]) -> String {
     const MOST: usize = 20;
     let mut out = format!("\n{}", heading("Held by"));
     for user in users.iter().take(MOST) {
-        let owner = user.owner.map_or_else(String::new, |owner| format!(" ({owner})"));
-        out.push_str(&format!("  {} {}  {}{owner}\n", user.kind, safe(&user.name), short_id(&user.id)));
+        let name = safe(&user.name);
+        out.push_str(&match (user.kind, user.owner) {
+            // In words.
+            ("elsewhere", _) => format!("  {name}\n"),
+            (kind, Some(owner)) => format!("  {kind} {name}  {} ({owner})\n", short_id(&user.id)),
+            (kind, None) => format!("  {kind} {name}  {}\n", short_id(&user.id)),
+        });
     }
     if users.len() > MOST {
         out.push_str(&format!("  and {} more\n", users.len() - MOST));

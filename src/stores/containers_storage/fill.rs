@@ -150,7 +150,7 @@ pub(super) fn fill(
         };
         let holds: Vec<_> = need.layers.iter().filter_map(|one| ids.layer(inventory, one)).collect();
         if !(images.is_empty() && holds.is_empty()) {
-            inventory.uses.push(Use { by: need.by, images, holds, is_listed: false });
+            inventory.uses.push(Use { by: need.by, container: None, images, holds, is_listed: false });
         }
     }
     inventory.findings.extend(snapshot.findings.iter().cloned());

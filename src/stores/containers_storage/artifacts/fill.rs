@@ -160,23 +160,29 @@ impl<'a> Filler<'a> {
             let means = artifacts.filter(|(_, artifact)| user.means(artifact)).map(|(at, _)| at);
             let means: Vec<_> = means.collect();
             used.extend(means.iter().copied());
-            self.used(user.by, first, &means);
+            self.used(user.by, user.container, first, &means);
         }
         for (digest, at) in std::mem::take(&mut self.mounted) {
             let artifacts = self.layout.artifacts.iter().enumerate();
             let holding = artifacts.filter(|(_, artifact)| artifact.reach.blobs.contains(&digest));
             let holding: Vec<_> = holding.map(|(at, _)| at).collect();
             if !holding.iter().any(|at| used.contains(at)) {
-                self.used(format!("the mount at {}", at.display()), first, &holding);
+                self.used(format!("the mount at {}", at.display()), None, first, &holding);
             }
             self.mounted.insert(digest, at);
         }
     }
 
-    fn used(&mut self, by: String, first: usize, artifacts: &[usize]) {
+    fn used(&mut self, by: String, container: Option<String>, first: usize, artifacts: &[usize]) {
         let images: Vec<_> = artifacts.iter().map(|at| ImageIx::from(first + at)).collect();
         if !images.is_empty() {
-            self.writer.inventory.uses.push(Use { by, images, holds: Vec::new(), is_listed: true });
+            self.writer.inventory.uses.push(Use {
+                by,
+                container,
+                images,
+                holds: Vec::new(),
+                is_listed: true,
+            });
         }
     }
 

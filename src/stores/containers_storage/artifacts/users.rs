@@ -15,10 +15,12 @@ use crate::stores::containers_storage::records::is_id;
 use crate::sys::quiet::{FileKind, Within};
 
 /// A container that has volumes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeUse {
     /// Who, for messages.
     pub(crate) by: String,
+    /// Its id, where it is CRI-O's.
+    pub(crate) container: Option<String>,
     /// What it calls the artifact: an id, a digest or a name. `None`: it is unknown, and may be
     /// any.
     pub(crate) reference: Option<String>,
@@ -44,7 +46,10 @@ pub(crate) fn of(places: &StorePlaces) -> Vec<VolumeUse> {
     let mut found = of_crio(&within, &places.graphroot);
     match engine::read(places) {
         Engine::Unreadable(why) => {
-            found.push(VolumeUse { by: format!("possibly a podman container ({why})"), reference: None });
+            found.push(VolumeUse {
+                by: format!("possibly a podman container ({why})"),
+                ..VolumeUse::default()
+            });
         }
         engine => found.extend(engine.containers().flat_map(|(_, container)| of_podman(container))),
     }
@@ -54,6 +59,7 @@ pub(crate) fn of(places: &StorePlaces) -> Vec<VolumeUse> {
 fn of_podman(container: &PodmanContainer) -> impl Iterator<Item = VolumeUse> {
     container.artifact_volumes.iter().map(|source| VolumeUse {
         by: format!("podman container {}, which has it as a volume", container.name),
+        container: None,
         reference: Some(source.clone()),
     })
 }
@@ -69,7 +75,7 @@ fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
         let records = graphroot.join(&entry.name);
         let containers = within.list(&records).unwrap_or_else(|error| {
             let by = format!("a container of {}, which cannot be listed ({error})", records.display());
-            found.push(VolumeUse { by, reference: None });
+            found.push(VolumeUse { by, ..VolumeUse::default() });
             Vec::new()
         });
         for id in containers.iter().filter_map(|one| one.name.to_str()).filter(|name| is_id(name)) {
@@ -84,11 +90,13 @@ fn of_container(id: &str, volumes: io::Result<ImageVolumes>) -> Vec<VolumeUse> {
         Ok(volumes) => volumes,
         Err(error) => {
             let by = format!("the container {id}, whose volumes are unknown ({error})");
-            return vec![VolumeUse { by, reference: None }];
+            return vec![VolumeUse { by, container: Some(id.to_owned()), reference: None }];
         }
     };
     let by = format!("the cri-o container {}, which has it as a volume", name.as_deref().unwrap_or(id));
-    ids.into_iter().map(|id| VolumeUse { by: by.clone(), reference: Some(id) }).collect()
+    let container = Some(id.to_owned());
+    let of = |id| VolumeUse { by: by.clone(), container: container.clone(), reference: Some(id) };
+    ids.into_iter().map(of).collect()
 }
 
 #[cfg(test)]
@@ -135,9 +143,9 @@ mod tests {
             ("ba".repeat(32), false),
             ("b".into(), false),
         ] {
-            let by = VolumeUse { by: String::new(), reference: Some(reference.clone()) };
+            let by = VolumeUse { reference: Some(reference.clone()), ..VolumeUse::default() };
             assert_eq!(by.means_one_of(&digest, &names), expected, "{reference}");
         }
-        assert!(VolumeUse { by: String::new(), reference: None }.means_one_of(&digest, &[]));
+        assert!(VolumeUse::default().means_one_of(&digest, &[]));
     }
 }
