@@ -205,7 +205,7 @@ classes! {
     VarTmp, "vartmp", ContainersStorage, Reclaim, TEMPORARY;
     VolumeOrphan, "volume-orphan", ContainersStorage, Report, ByHand("check whether its data is needed, then remove the directory");
     LeakedMount, "leaked-mount", ContainersStorage, Keep, ByHand("umount it");
-    CrioImageVolume, "crio-image-volume", ContainersStorage, Report, ByHand("podman image unmount, if nobody needs it");
+    CrioImageVolume, "crio-image-volume", ContainersStorage, Report, ByHand("crictl rmi, if nobody needs it");
     StaleMountpoints, "stale-mountpoints", ContainersStorage, Repair, ByHand("restart the engine, or the node");
     ExternalContainer, "external-container", ContainersStorage, Report, ByHand("buildah rm");
     UnknownToPodman, "unknown-to-podman", ContainersStorage, Report, ByHand("podman rm --force, or podman container rm --storage");

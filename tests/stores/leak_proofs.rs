@@ -171,7 +171,7 @@ fn mounts_that_the_library_does_not_know_and_the_reverse() {
     // Mounted by the library, and recorded.
     let merged = PathBuf::from(store.podman(["mount", "web"]).trim());
     assert_eq!(leaks(&store), [] as [Value; 0]);
-    assert_eq!(text(&store.json("scan"), "/containers/0/state"), "running");
+    assert_eq!(text(&store.json("scan"), "/containers/0/state"), "created", "podman's database says so");
     // Unmounted behind its back.
     store::succeed(Command::new("umount").arg("-l").arg(&merged));
     let found = leaks(&store);
@@ -181,19 +181,151 @@ fn mounts_that_the_library_does_not_know_and_the_reverse() {
     store.unmount();
     assert_eq!(leaks(&store), [] as [Value; 0]);
     // Mounted behind its back, in a mount namespace of its own.
-    let layer = merged.parent().unwrap();
-    let hold = format!(
-        "mkdir -p {0}/merged && mount --bind {0}/diff {0}/merged && echo up && exec cat",
-        layer.display()
-    );
-    let mut private = Command::new("unshare");
-    private.args(["--mount", "sh", "-c", &hold]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut private = Process(private.spawn().unwrap());
-    let mut up = [0; 2];
-    std::io::Read::read_exact(private.0.stdout.as_mut().unwrap(), &mut up).unwrap();
+    let mount =
+        |layer: &Path| format!("mkdir -p {0}/merged && mount --bind {0}/diff {0}/merged", layer.display());
+    {
+        let _private = in_private(&mount(merged.parent().unwrap()));
+        assert_eq!(leaks(&store), [] as [Value; 0], "the container may start");
+    }
+    let image = store.json("scan")["images"][0].clone();
+    let layer = store.root().join("overlay").join(text(&image, "/layers/0"));
+    let _private = in_private(&mount(&layer));
     let found = leaks(&store);
     assert_eq!(said(&found), [("leaked-mount", "keep")], "{found:#?}");
     assert_eq!(Path::new(text(&found[0], "/path")), layer.join("merged"));
+}
+
+/// A process in a mount namespace of its own, in which `mount` was done.
+fn in_private(mount: &str) -> Process {
+    let mut private = Command::new("unshare");
+    private.args(["--mount", "sh", "-c", &format!("{mount} && echo up && exec cat")]);
+    let mut private = Process(private.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut up = [0; 2];
+    std::io::Read::read_exact(private.0.stdout.as_mut().unwrap(), &mut up).unwrap();
+    private
+}
+
+/// What CRI-O makes of a container or sandbox; its id and its `userdata`.
+fn crio_container(store: &Store, name: &str, is_sandbox: bool) -> (String, PathBuf) {
+    let metadata = json!({"pod-name": "pod", "pod-id": "0f8a", "pod": is_sandbox, "name": name,
+        "image-name": small::name("base")});
+    let metadata = metadata.to_string();
+    let words = ["create-container", "--metadata", &metadata, "--name", name, &small::name("base")];
+    let id = store.storage(words).split_whitespace().next().unwrap().to_owned();
+    let userdata = store.root().join("overlay-containers").join(&id).join("userdata");
+    fs::create_dir_all(&userdata).unwrap();
+    fs::write(userdata.join("config.json"), "{}").unwrap();
+    (id, userdata)
+}
+
+/// A library before 1.45 (podman 4.3's) does not know `volatile-layers.json`, and writes `mountpoints.json` anew without
+/// CRI-O's containers.
+#[test]
+fn a_mount_of_a_container_that_another_library_forgot_is_no_leak() {
+    let Some((_dir, store)) = bed() else { return };
+    let (id, userdata) = crio_container(&store, "served", false);
+    let merged = PathBuf::from(store.storage(["mount", "served"]).trim());
+    fs::write(store.runroot().join("overlay-layers/mountpoints.json"), "[]").unwrap();
+    let state = || {
+        let scan = store.json("scan");
+        let all = list(&scan, "/containers");
+        text(all.iter().find(|one| one["id"] == id.as_str()).unwrap(), "/state").to_owned()
+    };
+    let leaked = &[("leaked-mount", "keep")][..];
+    let process = || Process::start(Command::new("sleep").arg("600").current_dir(&merged));
+    for (recorded, has_process, shown, expected) in [
+        ("running", false, "running", &[][..]),
+        ("created", false, "created", &[]),
+        ("stopped", true, "running", &[]),
+        ("stopped", false, "running", leaked),
+        ("", true, "running", &[]),
+        ("", false, "running", leaked),
+    ] {
+        fs::write(userdata.join("state.json"), json!({"status": recorded}).to_string()).unwrap();
+        let _process = has_process.then(process);
+        let found = leaks(&store);
+        assert_eq!(said(&found), expected, "{recorded:?} {has_process}: {found:#?}");
+        assert_eq!(state(), shown, "{recorded:?}");
+        let images = store.json("images");
+        let base =
+            list(&images, "/images").iter().find(|one| one["names"][0] == small::name("base").as_str());
+        assert_eq!(base.unwrap()["in_use"], true, "{recorded:?}");
+    }
+    store::succeed(Command::new("umount").arg(&merged));
+    // Its sandbox has no process of its own, and is ready until its state says otherwise.
+    let (_, userdata) = crio_container(&store, "pod", true);
+    let merged = PathBuf::from(store.storage(["mount", "pod"]).trim());
+    fs::write(store.runroot().join("overlay-layers/mountpoints.json"), "[]").unwrap();
+    assert_eq!(leaks(&store), [] as [Value; 0], "ready");
+    fs::write(userdata.join("state.json"), r#"{"status":"stopped"}"#).unwrap();
+    assert_eq!(said(&leaks(&store)), leaked);
+    store::succeed(Command::new("umount").arg(&merged));
+    store.unmount();
+}
+
+/// The library mounts layers of an imagestore below the runroot, and a container may have a layer only as its own `/`.
+#[test]
+fn what_is_mounted_outside_of_the_store_is_not_stale() {
+    let Some((_dir, store)) = bed() else { return };
+    let scan = store.json("scan");
+    let image =
+        list(&scan, "/images").iter().find(|one| one["names"][0] == small::name("other").as_str()).unwrap();
+    let (id, top) = (text(image, "/id"), text(image, "/layers/0"));
+    let layer = store.root().join("overlay").join(top);
+    let merged = store.runroot().join("overlay").join(top).join("merged");
+    fs::create_dir_all(&merged).unwrap();
+    let count = |path: &Path| {
+        let entry = json!([{"id": top, "path": path, "count": 1}]).to_string();
+        fs::create_dir_all(store.runroot().join("overlay-layers")).unwrap();
+        fs::write(store.runroot().join("overlay-layers/mountpoints.json"), entry).unwrap();
+    };
+    count(&merged);
+    assert_eq!(said(&leaks(&store)), [("stale-mountpoints", "repair")], "nothing is mounted");
+    let (_, userdata) = crio_container(&store, "served", false);
+    let volumes = |ids: Value| {
+        let volumes = json!([{"container_path": "/model", "image": {"image": ids}}]).to_string();
+        let config = json!({"annotations": {"io.kubernetes.cri-o.Volumes": volumes}});
+        fs::write(userdata.join("config.json"), config.to_string()).unwrap();
+    };
+    {
+        let _mount = Mounted::bind(&layer.join("diff"), &merged);
+        volumes(json!(id));
+        assert_eq!(leaks(&store), [] as [Value; 0], "a volume");
+        volumes(json!(""));
+        let found = leaks(&store);
+        assert_eq!(said(&found), [("crio-image-volume", "report")], "{found:#?}");
+        assert!(evidence(&found).contains("CRI-O unmounts it when it removes the image"), "{found:#?}");
+        fs::write(store.runroot().join("overlay-layers/mountpoints.json"), "[]").unwrap();
+        assert_eq!(said(&leaks(&store)), [("leaked-mount", "keep")]);
+        volumes(json!(id));
+        assert_eq!(leaks(&store), [] as [Value; 0], "forgotten, but a volume");
+    }
+    count(&layer.join("merged"));
+    let link = fs::read_to_string(layer.join("link")).unwrap();
+    let (upper, lower) = (layer.join("diff"), store.root().join("overlay/l").join(link));
+    let elsewhere = store.scratch().join("elsewhere");
+    for name in ["upper", "work"] {
+        fs::create_dir_all(elsewhere.join(name)).unwrap();
+    }
+    let empty = elsewhere.join("work");
+    for (what, options) in [
+        (
+            "upper",
+            format!(
+                "lowerdir={},upperdir={},workdir={}",
+                empty.display(),
+                upper.display(),
+                layer.join("work").display()
+            ),
+        ),
+        ("lower", format!("lowerdir={}:{}", lower.display(), empty.display())),
+    ] {
+        fs::create_dir_all(layer.join("work")).unwrap();
+        let mount = format!("mount -t overlay overlay -o {options} {}", elsewhere.join("upper").display());
+        let _private = in_private(&mount);
+        assert_eq!(leaks(&store), [] as [Value; 0], "{what}");
+    }
+    assert_eq!(said(&leaks(&store)), [("stale-mountpoints", "repair")]);
 }
 
 #[test]

@@ -146,6 +146,10 @@ fn image_that_crio_left_mounted_is_told() {
     let told: Vec<_> = found.iter().map(|leak| (text(leak, "/class"), text(leak, "/id"))).collect();
     assert_eq!(told, [("crio-image-volume", other.as_str())]);
     assert_eq!(text(&found[0], "/verdict"), "report");
+    assert!(
+        text(&found[0], "/evidence").contains("CRI-O unmounts it when it removes the image"),
+        "{found:#?}"
+    );
     node.store.podman(["image", "unmount", &small::name("other")]);
     assert_eq!(leaks(&node), &[] as &[Value]);
     node.store.unmount();

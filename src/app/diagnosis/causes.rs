@@ -201,6 +201,10 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         }
         let (kind, state) = match (container.state, foreign) {
             (ContainerState::Exited, _) => (CauseKind::DeadContainer, "exited"),
+            // The kubelet is about to start it, or just has.
+            (ContainerState::Created, false) if container.owner == Owner::CriO => {
+                (CauseKind::Container, "created")
+            }
             (ContainerState::Created, _) => (CauseKind::DeadContainer, "created, never started"),
             (ContainerState::Running, false) => (CauseKind::Container, "running"),
             (ContainerState::Unknown, false) => (CauseKind::Container, "state unknown, may be running"),

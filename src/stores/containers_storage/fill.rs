@@ -17,7 +17,9 @@ use super::snapshot::Snapshot;
 use super::units::{FilesOfLayer, StorageUnit, Unit};
 use crate::disk::Tally;
 use crate::model::reference::may_be;
-use crate::model::{Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, PinReason, Size, Use};
+use crate::model::{
+    ContainerState, Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, PinReason, Size, Use,
+};
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::sys::processes::Processes;
 use crate::sys::quiet::Within;
@@ -103,6 +105,7 @@ pub(super) fn fill(
         containers: vec![None; snapshot.containers.len()],
         contents: HashMap::new(),
         files,
+        recorded_states: Vec::with_capacity(snapshot.containers.len()),
         mounted,
         orphans: Vec::new(),
         short_names: Vec::new(),
@@ -172,6 +175,8 @@ struct Filler<'a> {
     contents: HashMap<usize, u64>,
     /// By position of the layer.
     files: &'a [FilesOfLayer],
+    /// By position of the container: what its engine noted, whatever is mounted.
+    recorded_states: Vec<ContainerState>,
     mounted: Option<Vec<Mounted>>,
     orphans: Vec<(Orphan, Unit, NodeIx)>,
     short_names: Vec<NodeIx>,

@@ -55,13 +55,16 @@ impl Filler<'_> {
                 self.broken(judged, &record.id, metadata, record.created);
             }
             let origin = owner::origin(&self.within, record, &directory);
-            let state = match (mounted, self.state_by_podman(&record.id)) {
+            let by_podman = self.state_by_podman(&record.id).filter(|_| origin.owner == Owner::Podman);
+            let recorded = by_podman.unwrap_or(origin.state);
+            self.recorded_states.push(recorded);
+            let state = match (mounted, recorded) {
+                // CRI-O mounts the root filesystem when it creates a container.
+                (_, ContainerState::Created) => ContainerState::Created,
                 (true, _) => ContainerState::Running,
                 // A database that says "running" may be of before the last boot.
-                (false, Some(state)) if origin.owner == Owner::Podman && state != ContainerState::Running => {
-                    state
-                }
-                (false, _) => origin.state,
+                (false, ContainerState::Running) if by_podman.is_some() => ContainerState::Unknown,
+                (false, recorded) => recorded,
             };
             let volumes = match origin.owner {
                 Owner::CriO => self.image_volumes(images, &directory),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
+use crate::model::{Consistency, ContainerState, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
@@ -182,8 +182,8 @@ impl Filler<'_> {
         let Some(mounted) = self.mounted.take() else { return };
         let places = &self.snapshot.places;
         let mut by_layer: HashMap<String, PathBuf> = HashMap::new();
-        for area in places.areas() {
-            let driver = places.layer_directories(area);
+        for root in places.areas().chain(&places.runroots) {
+            let driver = places.layer_directories(root);
             for mount in self.writer.mounts {
                 let first = mount.strip_prefix(&driver).ok().and_then(|below| below.components().next());
                 let id = first.and_then(|part| part.as_os_str().to_str()).filter(|id| is_id(id));
@@ -194,7 +194,10 @@ impl Filler<'_> {
         }
         let recorded: HashSet<&str> = mounted.iter().map(|one| one.layer.as_str()).collect();
         // In another mount namespace another store may lie at the same path, as in a container that runs podman.
-        let is_leaked = |id: &str| self.snapshot.layer_at(OsStr::new(id)).is_some() && !recorded.contains(id);
+        let is_leaked = |id: &str| {
+            let is_ours = self.snapshot.layer_at(OsStr::new(id)).is_some();
+            is_ours && !recorded.contains(id) && !self.may_be_mounted_for_a_container(id)
+        };
         let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| is_leaked(id)).collect();
         leaked.sort_unstable();
         for (id, path) in leaked {
@@ -209,7 +212,7 @@ impl Filler<'_> {
             // Another graphroot may have the same runroot.
             let ours = self.snapshot.layer_at(OsStr::new(&entry.layer)).is_some()
                 || places.areas().any(|area| entry.path.starts_with(area));
-            if !is_merged || !ours || by_layer.contains_key(&entry.layer) {
+            if !is_merged || !ours || entry.is_mounted || by_layer.contains_key(&entry.layer) {
                 continue;
             }
             let of = |evidence: String| Judgement::of(LeakClass::StaleMountpoints, evidence);
@@ -228,28 +231,54 @@ impl Filler<'_> {
         }
     }
 
+    /// Whether a container may be using this layer, as its root filesystem or as a volume. `mountpoints.json` does not
+    /// tell: a library that does not know a record (before 1.45 the volatile ones, which are CRI-O's) drops its entry.
+    fn may_be_mounted_for_a_container(&self, layer: &str) -> bool {
+        let path = || self.find_layer(layer).map(|node| self.writer.inventory[node].path.as_path());
+        let records = self.snapshot.containers.iter();
+        let first = self.writer.inventory.containers.len() - records.len();
+        let own = &self.writer.inventory.containers[first..];
+        let is_alive = records.zip(&self.recorded_states).zip(own).any(|((record, state), container)| {
+            let is_it = record.layer.as_deref() == Some(layer);
+            is_it
+                && match state {
+                    ContainerState::Created | ContainerState::Running => true,
+                    // Without an infra container it has no process.
+                    ContainerState::Unknown if container.sandbox => true,
+                    ContainerState::Exited | ContainerState::Unknown => {
+                        !matches!(self.presence(&record.id, path(), &[]), UseByProcess::Nobody { .. })
+                    }
+                }
+        });
+        let mut images = self.snapshot.images.iter().filter(|image| image.layer.as_deref() == Some(layer));
+        is_alive || images.any(|image| self.is_volume(&image.id))
+    }
+
+    /// Whether a container of this store has the image mounted as a volume.
+    fn is_volume(&self, id: &str) -> bool {
+        let named = |image: &ImageIx| self.writer.inventory[*image].id == id;
+        let store = self.writer.store;
+        let mut containers = self.writer.inventory.containers.iter().filter(|one| one.store == store);
+        containers.any(|container| container.volumes.iter().any(named))
+    }
+
     /// Mounted layers that are an image's, on a node of CRI-O, none of whose containers has that image as
-    /// a volume. CRI-O unmounts an image neither when its container ends nor when that is removed.
+    /// a volume. CRI-O unmounts an image neither when its container ends nor when that is removed, but when the image is.
     fn unused_volumes(&mut self, mounted: &[&str], paths: &HashMap<String, PathBuf>) {
         let store = self.writer.store;
-        let containers =
-            || self.writer.inventory.containers.iter().filter(|container| container.store == store);
-        if !containers().any(|container| container.owner == Owner::CriO) {
+        let containers = &self.writer.inventory.containers;
+        if !containers.iter().any(|one| one.store == store && one.owner == Owner::CriO) {
             return;
         }
-        let is_used = |id: &str| {
-            let named = |image: &ImageIx| self.writer.inventory[*image].id == id;
-            containers().any(|container| container.volumes.iter().any(named))
-        };
         let images = &self.snapshot.images;
         let unused = images.iter().filter_map(|image| {
             let layer = image.layer.as_deref().filter(|layer| mounted.contains(layer))?;
-            let is_used = images.iter().any(|other| other.layer == image.layer && is_used(&other.id));
+            let is_used = images.iter().any(|other| other.layer == image.layer && self.is_volume(&other.id));
             (!is_used).then_some((&image.id, paths.get(layer)?))
         });
         for (id, path) in unused.collect::<Vec<_>>() {
-            let evidence = "the image is mounted, but no CRI-O container has it as a volume: the image cannot \
-                            be deleted until it is unmounted";
+            let evidence = "the image is mounted, but no CRI-O container has it as a volume: CRI-O unmounts it when it \
+                            removes the image; without CRI-O it has to be unmounted first";
             self.note(Judgement::of(LeakClass::CrioImageVolume, evidence), id, path, None);
         }
     }

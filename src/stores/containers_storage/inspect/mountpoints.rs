@@ -10,8 +10,9 @@ use serde::Deserialize;
 
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::StorePlaces;
-use crate::sys::namespaces;
+use crate::sys::namespaces::Mounts;
 use crate::sys::quiet::{InodeFacts, Within, if_present};
+use crate::sys::root::Root;
 
 /// A mount of every layer of a node that runs a thousand containers fits many times.
 pub(crate) const MOST_BYTES: u64 = 64 << 20;
@@ -32,6 +33,10 @@ pub(crate) struct Mounted {
     /// The file that says so.
     #[serde(skip)]
     pub(crate) file: PathBuf,
+    /// Whether it is mounted there, or an overlay anywhere has the layer as upper or lower directory; only of
+    /// [`MountTables`].
+    #[serde(skip)]
+    pub(crate) is_mounted: bool,
 }
 
 /// What the library says and what the kernel says, at one moment.
@@ -39,7 +44,7 @@ pub(crate) struct Mounted {
 pub(crate) struct MountTables {
     /// Entries with a count above 0; `None` where the library keeps no such file.
     pub(crate) recorded: Option<Vec<Mounted>>,
-    /// Mount points below the store, of all mount namespaces that we may look into.
+    /// Mount points below the store and its runroots, of all mount namespaces that we may look into.
     pub(crate) mounts: Vec<PathBuf>,
 }
 
@@ -93,8 +98,13 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
             tables.recorded.get_or_insert_default().extend(entries);
         }
     }
-    let areas: Vec<_> = places.areas().map(|root| root.to_path_buf()).collect();
-    tables.mounts = namespaces::points_below(&areas)?;
+    // The library mounts layers of an imagestore below the runroot (container-libs, `drivers/overlay/overlay.go`, `get`).
+    let directories: Vec<_> = places.areas().chain(&places.runroots).map(|root| root.to_path_buf()).collect();
+    let mounts = Mounts::read(&directories)?;
+    for entry in tables.recorded.iter_mut().flatten() {
+        entry.is_mounted = is_mounted(places, &within, &mounts, entry);
+    }
+    tables.mounts = mounts.points_below();
     for file in &files {
         let lock = LockFile::open(&within, &file.with_file_name("mountpoints.lock"))?;
         if lock.is_some_and(|lock| lock.has_writer().unwrap_or(true)) {
@@ -102,6 +112,16 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
         }
     }
     Ok((identities()? == before).then_some(tables))
+}
+
+/// A container's own mount namespace may have the layer as `/` alone.
+fn is_mounted(places: &StorePlaces, within: &Within, mounts: &Mounts, entry: &Mounted) -> bool {
+    let link = |area: &Root| {
+        let link = within.read(&places.layer_directories(area).join(&entry.layer).join("link"), 4096);
+        link.ok().and_then(|text| String::from_utf8(text).ok())
+    };
+    mounts.user(&entry.path, &[&entry.layer]).is_some()
+        || places.areas().filter_map(link).any(|link| mounts.user(&entry.path, &[link.trim()]).is_some())
 }
 
 /// The entries with a count above 0.
