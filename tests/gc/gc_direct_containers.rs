@@ -259,6 +259,56 @@ fn what_is_proven_dead_goes_and_frees_its_image() {
     down.podman_works();
 }
 
+/// Of a sandbox without an infra container CRI-O keeps the state below the runroot.
+#[test]
+fn a_stopped_sandbox_without_an_infra_container_goes() {
+    let Some((down, server)) = node() else { return };
+    drop(server);
+    let without_infra = |sandbox: &str, annotation: &str, state: Option<&str>| {
+        fs::remove_file(down.userdata(sandbox, "state.json")).unwrap();
+        let file = down.userdata(sandbox, "config.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        config["annotations"][annotation] = json!("true");
+        fs::write(file, config.to_string()).unwrap();
+        let run = down.store.runroot().join("overlay-containers").join(sandbox).join("userdata");
+        fs::create_dir_all(&run).unwrap();
+        if let Some(state) = state {
+            fs::write(run.join("state.json"), json!({"status": state}).to_string()).unwrap();
+        }
+    };
+    let sandbox = |pod: &str, annotation: &str, state: Option<&str>| {
+        let Pod { sandbox, .. } = down.pod(GONE, pod, 0, "stopped");
+        without_infra(&sandbox, annotation, state);
+        sandbox
+    };
+    // Of the pod that runs, too, and its container alone shows that the kubelet's directories are this node's.
+    for id in down.containers() {
+        fs::write(down.userdata(&id, "state.json"), "{").unwrap();
+    }
+    let running = down.pod(RUNNING, "running", 1, "running");
+    without_infra(&running.sandbox, "spoofed.crio.io", Some(""));
+    let stopped = sandbox("stopped", "spoofed.crio.io", Some("stopped"));
+    let older = sandbox("older", "io.kubernetes.cri-o.Spoofed", Some("stopped"));
+    let unsure = [
+        sandbox("ready", "spoofed.crio.io", Some("")),
+        sandbox("rebooted", "spoofed.crio.io", None),
+        // That is not where CRI-O keeps its state.
+        sandbox("with-infra", "x", Some("stopped")),
+    ];
+    let torn = sandbox("torn", "spoofed.crio.io", Some("stopped"));
+    fs::write(down.userdata(&torn, "state.json"), "{").unwrap();
+    let done = down.json(0, &CONTAINERS);
+    let mut gone = ids(&done);
+    gone.sort_unstable();
+    let mut expected = [stopped.as_str(), older.as_str()];
+    expected.sort_unstable();
+    assert_eq!(gone, expected, "{done:#}");
+    for id in unsure.iter().chain([&torn, &running.sandbox]) {
+        assert_eq!(rule(&done, id), "state-unknown", "{done:#}");
+    }
+    down.podman_works();
+}
+
 /// The image that only a dead container used goes in the same run.
 #[test]
 fn an_image_goes_after_its_container() {

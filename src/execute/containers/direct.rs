@@ -51,8 +51,10 @@ pub(super) struct DiskListing {
     others: Vec<Kept>,
     /// Name of each pod, by uid.
     pod_names: HashMap<String, String>,
-    /// Pods that run, by CRI-O's last word.
+    /// Pods whose sandbox runs, by CRI-O's last word.
     running: Vec<String>,
+    /// Those with a container that runs. Of a sandbox without an infra container nothing says that it runs.
+    with_running_container: Vec<String>,
 }
 
 impl ContainerSource for DiskSource<'_> {
@@ -228,6 +230,9 @@ impl<'a> DiskSource<'a> {
             });
             return;
         }
+        if one.state == ContainerState::Running && !pod_uid.is_empty() {
+            seen.with_running_container.push(pod_uid.clone());
+        }
         seen.listing.containers.push(Container {
             id: one.id.to_string(),
             pod: pod_uid,
@@ -259,7 +264,8 @@ impl<'a> DiskSource<'a> {
     fn pods(&self, seen: &DiskListing) -> Result<Pods, String> {
         let Collection { request, places, .. } = *self.asked;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
-        known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| with_causes(&error))?;
+        let running = if seen.running.is_empty() { &seen.with_running_container } else { &seen.running };
+        known.vouch(running.iter().map(String::as_str)).map_err(|error| with_causes(&error))?;
         let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));
         Ok(Pods { gone: gone.map(|(uid, _)| uid.clone()).collect(), unknown: None })
     }

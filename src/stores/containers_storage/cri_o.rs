@@ -18,6 +18,8 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// Annotations of CRI-O (cri-o `internal/annotations`).
 const VOLUMES: &str = "io.kubernetes.cri-o.Volumes";
+/// Its present and its former name (cri-o `pkg/annotations/v2`).
+const WITHOUT_INFRA: [&str; 2] = ["spoofed.crio.io", "io.kubernetes.cri-o.Spoofed"];
 const METADATA: &str = "io.kubernetes.cri-o.Metadata";
 const LABELS: &str = "io.kubernetes.cri-o.Labels";
 
@@ -92,6 +94,16 @@ pub struct ImageVolumes {
 pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<ImageVolumes> {
     let config = if_present(within.read(&directory.join("userdata/config.json"), MAX_BYTES))?;
     config.map_or_else(|| Ok(ImageVolumes::default()), |config| volumes_of(&config))
+}
+
+/// Whether the sandbox whose directory is `directory` was created without an infra container.
+///
+/// # Errors
+/// When the configuration cannot be read or understood.
+pub(super) fn is_without_infra(within: &Within, directory: &Path) -> io::Result<bool> {
+    let config = within.read(&directory.join("userdata/config.json"), MAX_BYTES)?;
+    let Config { annotations } = serde_json::from_slice(&config)?;
+    Ok(WITHOUT_INFRA.iter().any(|name| annotations.get(*name).and_then(Value::as_str) == Some("true")))
 }
 
 fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {

@@ -4,12 +4,19 @@
 //! container but no pod; buildah writes no metadata but keeps `userdata/buildah.json`
 //! (container-libs `storage`, cri-o `internal/storage/runtime.go`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::cri_o;
 use super::records::ContainerRecord;
 use super::records::lenient::{Object, Truth};
 use crate::model::{ContainerState, Owner};
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{Within, if_present};
+
+/// In the directory of a container.
+const STATE: &str = "userdata/state.json";
+
+/// A runtime state file has a few kB.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// What the disk says of a container beyond its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,13 +35,11 @@ pub(super) struct ContainerOrigin {
 pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> ContainerOrigin {
     let text = record.metadata.as_deref().unwrap_or_default();
     let metadata = Object::of(text.as_bytes());
-    let userdata = directory.join("userdata");
-    let has_buildah_file = within.facts(&userdata.join("buildah.json")).is_ok();
+    let has_buildah_file = within.facts(&directory.join("userdata/buildah.json")).is_ok();
     let owner = owner(&metadata, has_buildah_file);
     let state = match owner {
-        // 16 MiB: a runtime state file has a few kB.
         Owner::CriO => within
-            .read(&userdata.join("state.json"), 16 << 20)
+            .read(&directory.join(STATE), MAX_BYTES)
             .map_or(ContainerState::Unknown, |text| state_of(&text)),
         _ => ContainerState::Unknown,
     };
@@ -45,6 +50,27 @@ pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path
         sandbox_id: text_of(&metadata, "pod-id").filter(|_| owner == Owner::CriO),
         namespace: text_of(&metadata, "namespace").filter(|_| owner == Owner::CriO),
         name: name(record, &metadata),
+    }
+}
+
+/// The state of a sandbox of CRI-O whose directory is `directory`, and that was created without an infra
+/// container (`drop_infra_ctr`, the default). Only of such a one CRI-O keeps the state below the runroot (cri-o
+/// `internal/oci/container.go`, `NewSpoofedContainer`), at one of `in_runroots`. It says "stopped" when all
+/// containers of the sandbox have been stopped, and nothing else after that: a sandbox is never started again.
+pub(super) fn state_without_infra(
+    within: &Within,
+    directory: &Path,
+    in_runroots: &[PathBuf],
+) -> ContainerState {
+    let has_none = matches!(if_present(within.facts(&directory.join(STATE))), Ok(None));
+    if !has_none || !cri_o::is_without_infra(within, directory).unwrap_or(false) {
+        return ContainerState::Unknown;
+    }
+    let mut states = in_runroots.iter().filter_map(|run| within.read(&run.join(STATE), MAX_BYTES).ok());
+    // Of several runroots nobody knows which one is CRI-O's.
+    match (states.next(), states.next()) {
+        (Some(text), None) => state_of(&text),
+        _ => ContainerState::Unknown,
     }
 }
 

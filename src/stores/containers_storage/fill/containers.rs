@@ -56,7 +56,16 @@ impl Filler<'_> {
             }
             let origin = owner::origin(&self.within, record, &directory);
             let by_podman = self.state_by_podman(&record.id).filter(|_| origin.owner == Owner::Podman);
-            let recorded = by_podman.unwrap_or(origin.state);
+            let recorded = by_podman.unwrap_or_else(|| match origin.state {
+                ContainerState::Unknown if origin.sandbox => {
+                    let runroots = snapshot.places.runroots.iter();
+                    let records =
+                        runroots.map(|root| snapshot.places.records_dir(root, RecordKind::Containers));
+                    let in_runroots: Vec<_> = records.map(|records| records.join(&record.id)).collect();
+                    owner::state_without_infra(&self.within, &directory, &in_runroots)
+                }
+                state => state,
+            });
             self.recorded_states.push(recorded);
             let state = match (mounted, recorded) {
                 // CRI-O mounts the root filesystem when it creates a container.
