@@ -54,6 +54,8 @@ pub struct SweepResult {
     /// What was finished of a run that was killed.
     pub resumed: usize,
     unfinished: Vec<Problem>,
+    /// What a killed run began is finished first, once that is agreed to.
+    pub is_unfinished: bool,
     pub exit: Exit,
 }
 
@@ -89,32 +91,34 @@ impl<'a> Sweep<'a> {
         &self.asked
     }
 
-    /// Scans and plans. Before a run that changes something, what killed runs began is finished.
+    /// Scans and plans. Before a run that changes something, what killed runs began is finished: here, or where
+    /// somebody is asked (`asks`) by [`Self::act`].
     ///
     /// # Errors
     /// When nothing can be planned, or another run holds the lock.
-    pub fn plan(&mut self) -> Result<SweepResult, Error> {
+    pub fn plan(&mut self, asks: bool) -> Result<SweepResult, Error> {
         let request = self.asked.request;
         if !self.asked.changes() || self.asked.dry_run {
             let scanned = scan::scan(request, self.run.observer)?;
-            return Ok(self.planned(scanned, Resumed::default()));
+            return Ok(self.planned(scanned, Resumed::default(), false));
         }
         self.run.lock(request)?;
         store_editing::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
         let editors = store_editing::editors(request, &scanned.scan);
-        let resumed = match scanned.state.was_unreadable {
-            // Nor are intents obeyed that lie beside records that cannot be read.
-            true => Resumed::default(),
-            false => store_editing::resume(&editors, &scanned.state.pins),
+        // Intents beside records that cannot be read are not carried out.
+        let may_finish = !scanned.state.was_unreadable;
+        let resumed = match may_finish && !asks {
+            true => store_editing::resume(&editors, &scanned.state.pins),
+            false => Resumed::default(),
         };
         if resumed.objects > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
         }
-        Ok(self.planned(scanned, resumed))
+        Ok(self.planned(scanned, resumed, may_finish && asks && editors.are_unfinished()))
     }
 
-    fn planned(&self, scanned: ScanResult, resumed: Resumed) -> SweepResult {
+    fn planned(&self, scanned: ScanResult, resumed: Resumed, is_unfinished: bool) -> SweepResult {
         let SweepRequest { request, leaks, delete, .. } = &self.asked;
         let editors = store_editing::editors(request, &scanned.scan);
         let mut plan = store_editing::plan_leaks(&scanned.scan, leaks, &editors);
@@ -131,6 +135,7 @@ impl<'a> Sweep<'a> {
             run_id: (self.asked.changes() && !self.asked.dry_run).then(|| self.run.id.clone()),
             resumed: resumed.objects,
             unfinished: resumed.problems,
+            is_unfinished,
             scanned,
             editors,
         }
@@ -138,6 +143,10 @@ impl<'a> Sweep<'a> {
 
     /// Carries it out.
     pub fn act(&self, mut planned: SweepResult) -> SweepResult {
+        if planned.is_unfinished {
+            let resumed = store_editing::resume(&planned.editors, &planned.scanned.state.pins);
+            (planned.resumed, planned.unfinished) = (resumed.objects, resumed.problems);
+        }
         let steps = planned.plan.steps(&planned.scanned.scan.inventory);
         let not_written_out = self.run.write_out(&planned.scanned.scan.inventory, &steps);
         planned.scanned.scan.inventory.findings.extend(not_written_out);

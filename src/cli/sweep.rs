@@ -34,14 +34,14 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
 }
 
 fn carry_out(global: &Global, sweep: &mut Sweep<'_>, asks: bool) -> Result<Exit, Error> {
-    let planned = sweep.plan()?;
+    let planned = sweep.plan(asks)?;
     if !sweep.asked().changes() || sweep.asked().dry_run {
         return print(global, &planned);
     }
-    if asks && !planned.plan.order.is_empty() {
+    if asks && (planned.is_unfinished || !planned.plan.order.is_empty()) {
         // Not to stdout, which holds the result alone.
         output::on_stderr(&text::sweep(&json::sweep(&planned), &terminal::screen()))?;
-        if !ask::confirm(&question(&planned.plan))? {
+        if !ask::confirm(&question(&planned))? {
             match global.format {
                 Format::Json => output::json(&json::sweep(&planned))?,
                 Format::Table => output::text("Nothing was deleted.\n")?,
@@ -64,7 +64,15 @@ fn print(global: &Global, result: &SweepResult) -> Result<Exit, Error> {
     Ok(result.exit)
 }
 
-fn question(plan: &LeakPlan) -> String {
+fn question(planned: &SweepResult) -> String {
+    match (planned.is_unfinished, planned.plan.order.is_empty()) {
+        (true, true) => "Finish the interrupted deletion?".to_owned(),
+        (true, false) => format!("Finish the interrupted deletion, then: {}", question_of(&planned.plan)),
+        (false, _) => question_of(&planned.plan),
+    }
+}
+
+fn question_of(plan: &LeakPlan) -> String {
     let repairs = plan.turns().filter(|entry| entry.decision == Decision::Repair).count();
     let going = plan.order.len() - repairs;
     let bytes = text::bytes(plan.predicted_bytes());

@@ -200,7 +200,10 @@ fn a_container_on_a_lost_image_is_told() {
         let errors = list(&document, "/errors");
         assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "resume"), "{document:#}");
         let message = text(&errors[0], "/message");
-        assert!(message.contains(&target) && message.contains("has lost a layer"), "{message}");
+        assert!(
+            message.contains(&target) && message.contains("an interrupted deletion removed a layer"),
+            "{message}"
+        );
     }
     disk.store.podman(["rm", "came"]);
     disk.store.unmount();
@@ -386,9 +389,8 @@ fn nothing_is_finished_before_the_answer() {
     disk.killed(std::slice::from_ref(&target));
     let is_there = || disk.ids().contains(&target);
     // `meanwhile` is done between question and answer.
-    let gc = |meanwhile: &str, answer: &str| {
+    let ask = |flags: &str, meanwhile: &str, answer: &str| {
         let mut words = vec![env!("CARGO_BIN_EXE_layersweep").to_owned()];
-        let flags = "gc --via direct --high 99 --low 98 --min-age 0s --no-progress --color never";
         words.extend(flags.split(' ').map(str::to_owned));
         for (flag, path) in [
             ("graphroot", store.root().to_path_buf()),
@@ -406,10 +408,14 @@ fn nothing_is_finished_before_the_answer() {
         command.args(["-c", &format!("({input}) | script -qefc \"$1\" \"$0\"")]);
         program::run(command.arg(told.path()).arg(words.join(" "))).expect_no_crash()
     };
-    let no = gc(":", "n");
-    assert!(no.stdout.contains("Finish the interrupted deletion? [y/N]"), "{no:?}");
-    assert!(no.stdout.contains("Nothing was deleted."), "{no:?}");
-    assert!(is_there());
+    let flags = "gc --via direct --high 99 --low 98 --min-age 0s --no-progress --color never";
+    let gc = |meanwhile: &str, answer: &str| ask(flags, meanwhile, answer);
+    for flags in [flags, "sweep --delete --no-progress --color never"] {
+        let no = ask(flags, ":", "n");
+        assert!(no.stdout.contains("Finish the interrupted deletion? [y/N]"), "{no:?}");
+        assert!(no.stdout.contains("Nothing was deleted."), "{no:?}");
+        assert!(is_there(), "{no:?}");
+    }
     // What was pinned in between is unknown.
     let database = disk.state().join("layersweep.db");
     let path = database.display();
@@ -426,7 +432,10 @@ fn nothing_is_finished_before_the_answer() {
     // The second time nothing is left to do but to tell it.
     for _ in 0..2 {
         let kept = gc(":", "y");
-        assert!(kept.code == 1 && kept.stdout.contains("has lost a layer"), "{kept:?}");
+        assert!(
+            kept.code == 1 && kept.stdout.contains("an interrupted deletion removed a layer"),
+            "{kept:?}"
+        );
     }
     pin("remove");
     let yes = gc(":", "y");

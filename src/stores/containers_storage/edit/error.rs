@@ -295,7 +295,8 @@ pub enum Refusal {
     AnotherUnfinished { to_free: BytesAndInodes },
     /// A killed run had begun to delete it, and it stays.
     #[error(
-        "image {id} has lost a layer in a killed deletion, and is kept: {why}; remove it and pull it again"
+        "image {id} is unusable since an interrupted deletion removed a layer, and is kept: {why}; remove it and pull it \
+         again"
     )]
     Lost {
         /// Its id; those of several, separated by commas.

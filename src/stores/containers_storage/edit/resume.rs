@@ -318,7 +318,7 @@ impl Session<'_> {
     ) -> Result<Option<Refusal>, Error> {
         let (kept, to_delete): (Vec<_>, Vec<_>) =
             images.iter().partition(|image| is_kept(&image.id, &image.names, &image.digests));
-        let mut why = "it was pinned, or came, since".to_owned();
+        let mut why = "it was pinned or pulled since".to_owned();
         let mut stay: Vec<_> = kept.into_iter().map(|image| image.id.clone()).collect();
         let planned = |image: &&ImageRecord| PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
         let planned: Vec<_> = to_delete.iter().map(planned).collect();
