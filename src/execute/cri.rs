@@ -106,7 +106,7 @@ impl CriRemover {
     }
 
     /// Removes by the runtime's id; once more where giving up the reserve file made room.
-    fn remove_one(&mut self, Handle { id, runtime_handler }: &Handle) -> Result<(), CriError> {
+    fn remove_one(&self, Handle { id, runtime_handler }: &Handle) -> Result<(), CriError> {
         // Only an artifact's handle has one.
         let is_reference = id.contains('@');
         let remove = |client: &Client| match is_reference {
@@ -118,7 +118,7 @@ impl CriRemover {
         if !error.is_no_space() {
             return result;
         }
-        let Some(reserve_file) = self.reserve_file.take() else { return result };
+        let Some(reserve_file) = &self.reserve_file else { return result };
         match reserve_file.release() {
             Ok(true) => {
                 tracing::info!("{error}; releasing the reserve file {}", reserve_file.path().display());
