@@ -23,13 +23,13 @@ impl Planner<'_> {
     /// Puts the images that make the room at the top of the order, where they have to be chosen (again). Where there are
     /// none, says why nothing in the store can be deleted.
     pub(super) fn put_first(&mut self, measured: &[Measured]) {
-        let unjudged = self.first.unjudged();
-        if unjudged.is_empty() {
+        let undecided = self.first.undecided();
+        if undecided.is_empty() {
             return;
         }
-        for full in unjudged {
-            let chosen = self.judge_first(full, measured);
-            self.first.judged(full.store, chosen);
+        for full in undecided {
+            let chosen = self.choose_first(full, measured);
+            self.first.decided(full.store, chosen);
         }
         self.begin_again();
     }
@@ -45,7 +45,7 @@ impl Planner<'_> {
     }
 
     /// The images that make the room; else why none do.
-    fn judge_first(&self, full: FullFilesystem, measured: &[Measured]) -> Result<Vec<ImageIx>, String> {
+    fn choose_first(&self, full: FullFilesystem, measured: &[Measured]) -> Result<Vec<ImageIx>, String> {
         let candidates = self.candidates_for_room(full.store, measured);
         let by_layer = self.by_layer(full.store);
         self.choose(&candidates, &by_layer, full).map_err(|largest| {
@@ -61,7 +61,7 @@ impl Planner<'_> {
         first.is_some_and(|(_, images)| !images.iter().all(|at| self.is_aged(*at)))
     }
 
-    /// The space pass is over: old images that waited for younger ones to make room are judged alone. Returns whether there
+    /// The space pass is over: old images that waited for younger ones to make room are considered alone. Returns whether there
     /// are any.
     pub(super) fn put_aged_first(&mut self, measured: &[Measured]) -> bool {
         let is_left = self.order.iter().any(|at| self.is_aged(*at) && self.awaits_younger(*at));

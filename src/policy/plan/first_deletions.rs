@@ -11,17 +11,18 @@ use crate::policy::input::{FullFilesystem, Input};
 ///
 /// A store that is not in here is `Free`: any deletion can begin.
 ///
-/// | a store is | `judged` | `stayed` | `made_no_room` | `bar` | `removed` on its full filesystem |
+/// | a store is | `decided` | `stayed` | `made_no_room` | `bar` | `removed` on its full filesystem |
 /// |---|---|---|---|---|---|
-/// | Free | | | Unjudged | | |
-/// | Unjudged | MakesRoom, Impossible | | the image waits | | Free |
-/// | MakesRoom | | Unjudged | the image waits | | Free |
+/// | Free | | | Undecided | | |
+/// | Undecided | MakesRoom, Impossible | | the image waits | | Free |
+/// | MakesRoom | | Undecided | the image waits | | Free |
 /// | Impossible | | | the image waits | Barred, its images wait | Free |
 /// | Barred | | | | | Free |
 ///
-/// Impossible is not judged anew when something stays: what stays makes no room for others. What waits is tried again
+/// Impossible is not decided anew when something stays: what stays makes no room for others. What waits is tried again
 /// once its store is Free, and is chosen with no others before. It does not wait where more turned out to be needed than
-/// was known: then the images are chosen anew.
+/// was known: then the images are chosen anew. `Planner::answer` calls `stayed` for whatever was not deleted, before
+/// `made_no_room` too: a store that was MakesRoom is Undecided by then.
 #[derive(Debug, Default)]
 pub(super) struct FirstDeletions {
     stores: BTreeMap<StoreIx, FirstDeletion>,
@@ -40,7 +41,7 @@ struct FirstDeletion {
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     /// Which images make the room has to be chosen (again).
-    Unjudged,
+    Undecided,
     /// These do, before anything is written.
     MakesRoom(Vec<ImageIx>),
     /// None do; why.
@@ -52,7 +53,7 @@ enum State {
 
 impl FirstDeletion {
     fn of(full: FullFilesystem) -> Self {
-        Self { full, state: State::Unjudged, waiting: Vec::new() }
+        Self { full, state: State::Undecided, waiting: Vec::new() }
     }
 }
 
@@ -76,9 +77,9 @@ impl FirstDeletions {
     }
 
     /// The stores for which it has to be chosen what makes the room.
-    pub(super) fn unjudged(&self) -> Vec<FullFilesystem> {
-        let unjudged = self.stores.values().filter(|one| one.state == State::Unjudged);
-        unjudged.map(|one| one.full).collect()
+    pub(super) fn undecided(&self) -> Vec<FullFilesystem> {
+        let undecided = self.stores.values().filter(|one| one.state == State::Undecided);
+        undecided.map(|one| one.full).collect()
     }
 
     /// The images that make the room in a store, and what has to be freed.
@@ -95,8 +96,8 @@ impl FirstDeletions {
     }
 
     /// Which images make the room was chosen; `Err`: why none do.
-    pub(super) fn judged(&mut self, store: StoreIx, chosen: Result<Vec<ImageIx>, String>) {
-        if let Some(one) = self.stores.get_mut(&store).filter(|one| one.state == State::Unjudged) {
+    pub(super) fn decided(&mut self, store: StoreIx, chosen: Result<Vec<ImageIx>, String>) {
+        if let Some(one) = self.stores.get_mut(&store).filter(|one| one.state == State::Undecided) {
             one.state = chosen.map_or_else(State::Impossible, State::MakesRoom);
         }
     }
@@ -105,7 +106,7 @@ impl FirstDeletions {
     /// no image goes by space any more, which may have been why it was chosen.
     pub(super) fn stayed(&mut self) {
         for one in self.stores.values_mut().filter(|one| matches!(one.state, State::MakesRoom(_))) {
-            one.state = State::Unjudged;
+            one.state = State::Undecided;
         }
     }
 
@@ -181,8 +182,8 @@ mod tests {
     fn in_state(state: &str) -> FirstDeletions {
         let mut all = FirstDeletions::of(std::iter::once(full(0, 1)).filter(|_| state != "Free"));
         match state {
-            "MakesRoom" => all.judged(0.into(), Ok(vec![3.into()])),
-            "Impossible" | "Barred" => all.judged(0.into(), Err("too little".into())),
+            "MakesRoom" => all.decided(0.into(), Ok(vec![3.into()])),
+            "Impossible" | "Barred" => all.decided(0.into(), Err("too little".into())),
             _ => {}
         }
         if state == "Barred" {
@@ -195,7 +196,7 @@ mod tests {
     fn state_of(all: &FirstDeletions) -> &'static str {
         match all.stores.get(&0.into()).map(|one| &one.state) {
             None => "Free",
-            Some(State::Unjudged) => "Unjudged",
+            Some(State::Undecided) => "Undecided",
             Some(State::MakesRoom(_)) => "MakesRoom",
             Some(State::Impossible(_)) => "Impossible",
             Some(State::Barred(_)) => "Barred",
@@ -206,16 +207,16 @@ mod tests {
     #[test]
     fn every_state_and_event() {
         let rows = [
-            ("Free", ["Free", "Free", "Free", "Unjudged", "Free", "Free"]),
-            ("Unjudged", ["MakesRoom", "Impossible", "Unjudged", "Unjudged", "Unjudged", "Free"]),
-            ("MakesRoom", ["MakesRoom", "MakesRoom", "Unjudged", "Unjudged", "MakesRoom", "Free"]),
+            ("Free", ["Free", "Free", "Free", "Undecided", "Free", "Free"]),
+            ("Undecided", ["MakesRoom", "Impossible", "Undecided", "Undecided", "Undecided", "Free"]),
+            ("MakesRoom", ["MakesRoom", "MakesRoom", "Undecided", "Undecided", "MakesRoom", "Free"]),
             ("Impossible", ["Impossible", "Impossible", "Impossible", "Impossible", "Barred", "Free"]),
             ("Barred", ["Barred", "Barred", "Barred", "Barred", "Barred", "Free"]),
         ];
         for (from, expected) in rows {
             let events: [fn(&mut FirstDeletions); 6] = [
-                |all| all.judged(0.into(), Ok(vec![4.into()])),
-                |all| all.judged(0.into(), Err("too little".into())),
+                |all| all.decided(0.into(), Ok(vec![4.into()])),
+                |all| all.decided(0.into(), Err("too little".into())),
                 FirstDeletions::stayed,
                 |all| {
                     all.stayed();
@@ -235,7 +236,7 @@ mod tests {
                 let barred: Vec<_> = all.barred().collect();
                 let expected = [(1.into(), "too little")];
                 assert_eq!((state_of(&all), &barred[..]), (from, &expected[..usize::from(from == "Barred")]));
-                assert_eq!(all.unjudged().len(), usize::from(from == "Unjudged"));
+                assert_eq!(all.undecided().len(), usize::from(from == "Undecided"));
                 assert_eq!(all.is_chosen(3.into()), from == "MakesRoom");
                 assert_eq!(all.makes_room(0.into()).is_some(), from == "MakesRoom");
             }
@@ -247,10 +248,10 @@ mod tests {
     fn what_waits_is_tried_again() {
         let why = Failure::from("too little");
         let mut all = FirstDeletions::of([full(0, 1), full(0, 0), full(1, 1)].into_iter());
-        assert_eq!(all.unjudged(), [full(0, 1), full(1, 1)], "one a store");
-        all.judged(0.into(), Ok(vec![3.into()]));
+        assert_eq!(all.undecided(), [full(0, 1), full(1, 1)], "one a store");
+        all.decided(0.into(), Ok(vec![3.into()]));
         assert!(all.made_no_room(full(0, 1), 7.into(), &why));
-        all.judged(0.into(), Ok(vec![4.into()]));
+        all.decided(0.into(), Ok(vec![4.into()]));
         all.stayed();
         assert_eq!(all.still_waits(), Some(&(7.into(), why.clone())));
         assert_eq!(all.removed(1.into(), vec![5.into()]), Some(vec![7.into()]));
@@ -258,14 +259,14 @@ mod tests {
         assert_eq!(all.went_along, [5.into()]);
         // Where none was known to be needed, or less, it may have enough with others.
         assert!(!all.made_no_room(full(0, 1), 7.into(), &why));
-        assert_eq!(all.unjudged(), [full(0, 1)]);
+        assert_eq!(all.undecided(), [full(0, 1)]);
         for (bytes, inodes, known, waits) in
             [(50, 0, (60, 0), true), (50, 4, (60, 4), false), (70, 2, (70, 4), false)]
         {
             let of =
                 |(bytes, inodes)| FullFilesystem { to_free: BytesAndInodes { bytes, inodes }, ..full(0, 1) };
             assert_eq!(all.made_no_room(of((bytes, inodes)), 7.into(), &why), waits, "{bytes} {inodes}");
-            assert_eq!(all.unjudged(), [of(known)]);
+            assert_eq!(all.undecided(), [of(known)]);
         }
         // So do those of a store that was barred.
         let mut all = in_state("Barred");

@@ -97,8 +97,8 @@ impl<'a> Planner<'a> {
         let is_request = named.is_some();
         let order = named.unwrap_or_else(|| order(&input, &states));
         let rank = ranks(&order, states.len());
-        let judged = judged_filesystems(&input);
-        let filesystems = judged.into_iter().map(FilesystemPlan::new).collect();
+        let reachable = reachable_filesystems(&input);
+        let filesystems = reachable.into_iter().map(FilesystemPlan::new).collect();
         Self {
             input,
             live: input.refs.live(),
@@ -310,7 +310,7 @@ impl<'a> Planner<'a> {
             return;
         }
         for plan in self.filesystems.iter_mut().filter(|plan| plan.end == PassEnd::Open) {
-            match judge(&self.input, plan, measured) {
+            match check_filesystem(&self.input, plan, measured) {
                 Ok(space) if self.input.policy.targets.wanted(plan.started, &space).is_nothing() => {
                     plan.end = if plan.wanted.is_nothing() { PassEnd::NotNeeded } else { PassEnd::Reached };
                 }
@@ -391,7 +391,7 @@ impl<'a> Planner<'a> {
                 self.leave();
                 continue;
             }
-            let space = match judge(&self.input, plan, measured) {
+            let space = match check_filesystem(&self.input, plan, measured) {
                 Ok(space) => space,
                 Err(invalid) => {
                     plan.end = PassEnd::Invalid;
@@ -413,7 +413,7 @@ impl<'a> Planner<'a> {
             let open = |at: ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
             let found = pass.next(&self.input, &self.live, (&self.turns, &self.rank), open, wanted);
             match found {
-                // Kept by now: those that were to go with it are judged anew.
+                // Kept by now: those that were to go with it are considered anew.
                 Some((at, _)) if !open(at) => {
                     pass.answered(&self.input, &self.live, &self.rank, at, false);
                 }
@@ -534,7 +534,11 @@ pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
 
 /// Looks at the numbers of a filesystem, and starts the targets that they start. A target stays
 /// started until the filesystem is left, so that a run is carried to its end.
-fn judge(input: &Input<'_>, plan: &mut FilesystemPlan, measured: &[Measured]) -> Result<Space, InvalidStats> {
+fn check_filesystem(
+    input: &Input<'_>,
+    plan: &mut FilesystemPlan,
+    measured: &[Measured],
+) -> Result<Space, InvalidStats> {
     let space = measured.get(plan.filesystem.get()).cloned();
     let space = space.unwrap_or(Err(InvalidStats::Missing(Stat::All)));
     if plan.before.is_none() {
@@ -587,26 +591,26 @@ fn idle(input: &Input<'_>, at: ImageIx) -> Option<SignedDuration> {
 /// The filesystems on which something could be deleted: those of the images that the backend can delete,
 /// whether or not a rule keeps them. The others stay as full as they are whatever is done, and every run
 /// would miss its threshold. Where no image is in reach: that of the first store.
-fn judged_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
+fn reachable_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
     let inventory = input.inventory;
-    let mut judged = Vec::new();
+    let mut reachable = Vec::new();
     for (at, image) in inventory.images.iter().enumerate() {
         let store = &inventory[image.store];
         let at = ImageIx::from(at);
         if store.read_only || input.known(at).is_some_and(|known| known.out_of_reach.is_some()) {
             continue;
         }
-        judged.push(store.filesystem);
+        reachable.push(store.filesystem);
         let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory[*node]);
         // It may build on what lies in an additional store.
         let ours = nodes.filter(|node| !inventory[node.store].read_only);
-        judged.extend(ours.map(|node| node.filesystem));
-        judged.sort_unstable();
-        judged.dedup();
+        reachable.extend(ours.map(|node| node.filesystem));
+        reachable.sort_unstable();
+        reachable.dedup();
     }
-    if judged.is_empty() {
+    if reachable.is_empty() {
         let ours = inventory.stores.iter().find(|store| !store.read_only);
-        judged.extend(ours.map(|store| store.filesystem));
+        reachable.extend(ours.map(|store| store.filesystem));
     }
-    judged
+    reachable
 }
