@@ -149,8 +149,8 @@ impl RunLock {
         Self::acquire_once(state_dir)
     }
 
-    /// Whether no run but one of this process is under way. Takes the lock for a glance, without a
-    /// name.
+    /// Whether no other process's run is under way: it is also true where this process holds the lock. Takes it for a
+    /// moment, without leaving a name.
     #[must_use]
     pub fn is_free(state_dir: &Path) -> bool {
         let Ok(directory) = File::open(state_dir) else { return false };

@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use super::editor::Editor;
 use crate::sys::clock;
 
-/// Nobody has killed more runs than this.
-const MOST_INTENTS: usize = 1000;
+/// So many intents are read at most, should somebody fill the directory.
+const MAX_INTENTS: usize = 1000;
 
-/// Later than this a sweep has finished what was begun, and layers of the same ids may have come.
-const OBEYED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// An older intent is discarded: a sweep has finished what was begun, and layers of the same ids may have been pulled.
+const INTENT_MAX_AGE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// An intent is a few kilobytes.
 const LONGEST_INTENT: u64 = 1 << 20;
@@ -65,14 +65,14 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    /// Why it is not obeyed any more, if so.
+    /// Why it is discarded, if so.
     fn stale(&self, editor: &Editor, boot_id: &str) -> Option<&'static str> {
         let (device, inode) = editor.places.graphroot.identity();
         // The numbers of some devices are others after a reboot.
         if self.store.1 != inode || (self.boot_id == boot_id && self.store.0 != device) {
             return Some("it belongs to another store at the same path");
         }
-        (editor.present().age(self.at) > OBEYED_FOR).then_some("it is too old")
+        (editor.present().age(self.at) > INTENT_MAX_AGE).then_some("it is too old")
     }
 }
 
@@ -130,7 +130,7 @@ impl Editor {
         }
     }
 
-    /// The intents of killed runs on this store, and why those are not obeyed that are not.
+    /// The intents of killed runs on this store; of those to be discarded, why.
     pub(super) fn intents(&self) -> Vec<(PathBuf, Result<Intent, &'static str>)> {
         let Some(directory) = &self.options.intents else { return Vec::new() };
         let paths = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -138,7 +138,7 @@ impl Editor {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             name.starts_with("intent-") && path.extension().is_some_and(|extension| extension == "json")
         };
-        let mut paths = paths.filter(named).take(MOST_INTENTS).peekable();
+        let mut paths = paths.filter(named).take(MAX_INTENTS).peekable();
         if paths.peek().is_none() {
             return Vec::new();
         }

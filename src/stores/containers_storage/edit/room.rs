@@ -21,17 +21,17 @@ use super::to_delete::LayerToDelete;
 use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};
 use crate::sys::{btrfs, stop, users, xfs};
 
-/// What a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
+/// Bytes that a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
 /// file while as much is free as a new chunk of inodes and the trees above might take.
-const BESIDE: u64 = 64 << 10;
-const BESIDE_ON_XFS: u64 = 512 << 10;
+const WRITE_OVERHEAD: u64 = 64 << 10;
+const WRITE_OVERHEAD_ON_XFS: u64 = 512 << 10;
 
 /// `f_bfree` has blocks that not even root gets: ext4 keeps up to so many clusters for itself.
-const KEPT: u64 = 4096;
+const EXT4_RESERVED_BLOCKS: u64 = 4096;
 
 /// How many times what is needed is freed first. An image is lost for it, so it has to be enough: some of what files hold
 /// stays with the filesystem (its own metadata, blocks that are freed later), and others write on the disk as well.
-const TIMES: u64 = 2;
+const ROOM_FACTOR: u64 = 2;
 
 /// What is freed may be usable only after the filesystem's next commit, or by work in the background. So
 /// long a session waits for that in all, with the locks held.
@@ -98,15 +98,15 @@ impl Editor {
         let lacks_bytes = lacks_bytes(directory, &space, self.needed_bytes(directory));
         let lacks_inodes = lacks_inodes(space.f_files, space.f_ffree);
         BytesAndInodes {
-            bytes: if lacks_bytes { TIMES * self.needed_bytes(directory) } else { 0 },
-            inodes: if lacks_inodes { TIMES * NEEDED_INODES } else { 0 },
+            bytes: if lacks_bytes { ROOM_FACTOR * self.needed_bytes(directory) } else { 0 },
+            inodes: if lacks_inodes { ROOM_FACTOR * NEEDED_INODES } else { 0 },
         }
     }
 
     /// The same where a record file found no room: it is bytes that are short if the filesystem says that nothing is.
     pub(super) fn to_free_after_fault(&self, directory: &Directory) -> BytesAndInodes {
         let to_free = self.to_free(directory);
-        let bytes = || BytesAndInodes { bytes: TIMES * self.needed_bytes(directory), inodes: 0 };
+        let bytes = || BytesAndInodes { bytes: ROOM_FACTOR * self.needed_bytes(directory), inodes: 0 };
         if to_free.is_nothing() { bytes() } else { to_free }
     }
 
@@ -116,7 +116,7 @@ impl Editor {
         let areas = self.places.areas().filter(|area| Some(area.identity().0) == device);
         let largest = areas.map(|area| largest_record_file(&self.places, area)).max().unwrap_or(0);
         let is_xfs = xfs::is_xfs(directory.fd()).unwrap_or(false);
-        largest + if is_xfs { BESIDE_ON_XFS } else { BESIDE }
+        largest + if is_xfs { WRITE_OVERHEAD_ON_XFS } else { WRITE_OVERHEAD }
     }
 }
 
@@ -128,7 +128,7 @@ fn lacks_bytes(directory: &Directory, space: &StatVfs, needed: u64) -> bool {
         && rustix::process::geteuid().is_root()
         && users::is_first_user_namespace();
     bytes(space.f_bavail) < needed
-        && !(is_for_root && bytes(space.f_bfree) >= needed.saturating_add(bytes(KEPT)))
+        && !(is_for_root && bytes(space.f_bfree) >= needed.saturating_add(bytes(EXT4_RESERVED_BLOCKS)))
 }
 
 /// Inodes with several names, and how many of these were seen.

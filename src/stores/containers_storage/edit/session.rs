@@ -125,7 +125,7 @@ impl<'e> Session<'e> {
                 .ok();
         }
         self.intent.iter().for_each(|intent| self.editor.write_intent(intent));
-        self.step("proven");
+        self.step("intent recorded");
     }
 
     /// What tells the layer from one with the same id that comes later.
@@ -171,8 +171,9 @@ impl<'e> Session<'e> {
             && !self.records.layers.iter().any(|layer| layer.incomplete)
     }
 
-    /// Rewrites a record file: token, file, token. Where there is no room for it, tries again as long as some can be
-    /// made: by the reserve file, then as [`super::full_disk`] says.
+    /// Rewrites a record file: token, file, token. Where there is no room for it, tries again with the reserve file
+    /// released, then without what dead processes have left of record files, then with each of the image's own layers
+    /// emptied ([`Self::make_room`]). The first time there is room the intent is written once more.
     pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
         let at = &self.records.files[file];
         let (kind, content, name) = (at.kind, at.table.to_bytes(), at.name.clone());
