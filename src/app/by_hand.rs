@@ -45,7 +45,7 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
         let places = outside::known(request, config, scan, None).places;
         kept.extend(places.data_directories().map(Path::to_path_buf));
         best(&others, &is_of_root, &kept)
-            .unwrap_or_else(|| "nothing beside the stores takes a MiB there".into())
+            .unwrap_or_else(|| "no file or directory outside of the stores takes 1 MiB or more".into())
     };
     let by_hand = format!("free space by hand and run this again: {what}");
     let can_be_edited = inventory.stores.iter().any(|store| {

@@ -131,7 +131,7 @@ impl Down {
     }
 }
 
-/// From 0 bytes free to the low mark, with nothing but the reserve file of an earlier run.
+/// From 0 bytes free to the low threshold, with nothing but the reserve file of an earlier run.
 fn from_zero(fs: Fs, bytes: u64) {
     let Some(down) = Down::new(fs, bytes) else { return };
     // A run with nothing to do leaves the reserve file, and no scan takes it for anybody else's.

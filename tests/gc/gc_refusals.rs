@@ -109,7 +109,7 @@ fn a_listing_that_may_be_partial_deletes_nothing() {
     assert_refused(&node, &GC, &["none of the 6 images", "partial"], None);
     assert_eq!(node.removals(), 0);
     // What the runtime leaves out is out of its reach, as with containerd, which lists no image whose
-    // manifest is gone. The others go, and nothing is proven wrong by it: the low mark is not reached.
+    // manifest is gone. The others go, and nothing is proven wrong by it: the low threshold is not reached.
     node.server.behave(|behaviour| behaviour.unlisted = vec![name(0), name(1)]);
     let document = node.json(4, &GC);
     assert_eq!(document["outcome"], "not_reached", "{document:#}");

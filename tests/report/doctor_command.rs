@@ -99,10 +99,10 @@ fn thresholds_of_all_kinds() {
         (&[(CONFIG, "imageGCHighThresholdPercent: 75\nimageGCLowThresholdPercent: 70\n")], order, "ok"),
         (
             &[(CONFIG, "imageGCHighThresholdPercent: 75\nimageGCLowThresholdPercent: 70\n")],
-            "our-marks",
+            "our-thresholds",
             "warning",
         ),
-        (&[(CONFIG, "{\"evictionHard\": {\"imagefs.available\": \"30%\"}}")], "our-marks", "error"),
+        (&[(CONFIG, "{\"evictionHard\": {\"imagefs.available\": \"30%\"}}")], "our-thresholds", "error"),
         (
             &[(CONFIG, "evictionHard: {imagefs.available: 5%, nodefs.available: 5%}\n")],
             "kubelet-eviction",
@@ -126,7 +126,7 @@ fn thresholds_of_all_kinds() {
                 "etc/systemd/system/kubelet.service",
                 "ExecStart=/usr/bin/kubelet \\\n --eviction-hard=imagefs.available<40%% \\\n -v 2\n",
             )],
-            "our-marks",
+            "our-thresholds",
             "error",
         ),
         (
@@ -142,7 +142,7 @@ fn thresholds_of_all_kinds() {
             "kubelet-files",
             "warning",
         ),
-        (&[(CONFIG, "a: b\n"), (OURS, "[images]\nhigh_percent = 90\n")], "our-marks", "error"),
+        (&[(CONFIG, "a: b\n"), (OURS, "[images]\nhigh_percent = 90\n")], "our-thresholds", "error"),
         (&[(CONFIG, "a: b\n"), (OURS, "[containers]\nenabled = true\n")], "container-gc", "warning"),
         (
             &[

@@ -246,7 +246,7 @@ fn lower_ours(below: f64) -> String {
 
 /// Our thresholds against both.
 fn our_bytes(kubelet: &KubeletThresholds, ours: &Policy, disk: &Disk) -> Check {
-    const NAME: &str = "our-marks";
+    const NAME: &str = "our-thresholds";
     let check = |status, message: String, remedy: String| {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
     };

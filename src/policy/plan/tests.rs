@@ -707,7 +707,7 @@ fn a_run_that_is_ended_says_so() {
         (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], OutcomeKind::NotReached)
     );
 
-    // In the space pass, before and behind the low mark; in the age pass.
+    // In the space pass, before and behind the low threshold; in the age pass.
     let ended = |world: &World, available: u64| {
         world.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);

@@ -342,7 +342,7 @@ fn believed(document: &GcDoc) -> String {
 fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
     match (document.header.kind, outcome) {
         ("rm", OutcomeKind::Reached) => "Done",
-        ("rm", OutcomeKind::NotReached) => "NOT all done",
+        ("rm", OutcomeKind::NotReached) => "Some named images were kept",
         (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",
         (_, OutcomeKind::Reached) => "Low threshold reached",
         (_, OutcomeKind::NotReached) => "Low threshold NOT reached",

@@ -53,7 +53,7 @@ impl Node {
 }
 
 /// Every listed size has the shared base in it, so that the kubelet believes 10 MiB of each image
-/// and gets 6: it stops short of the low mark and is content.
+/// and gets 6: it stops short of the low threshold and is content.
 #[test]
 fn it_believes_listed_sizes_and_stops_short() {
     let Some(node) = Node::new(Fs::Ext4) else { return };

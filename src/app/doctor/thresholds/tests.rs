@@ -102,15 +102,15 @@ fn our_marks_against_both() {
         ("evictionHard: {imagefs.available: 0%}\nimageGCHighThresholdPercent: 100", used(99), Ok),
     ] {
         let checks = found(text, ours, disk());
-        assert_eq!(status(&checks, "our-marks"), Some(expected), "{text:?} {ours:?}: {checks:?}");
+        assert_eq!(status(&checks, "our-thresholds"), Some(expected), "{text:?} {ours:?}: {checks:?}");
     }
     let checks = found("", used(90), disk());
-    let check = checks.iter().find(|check| check.name == "our-marks").unwrap();
+    let check = checks.iter().find(|check| check.name == "our-thresholds").unwrap();
     // Five below the first of all thresholds.
     assert_eq!(check.remedy, "set images.high_percent to 79 or less");
     // A filesystem that tells no size still has percentages.
     let sizeless = Disk { capacity_bytes: 0, ..disk() };
-    assert_eq!(status(&found("", floor(1), sizeless), "our-marks"), Some(Warning));
+    assert_eq!(status(&found("", floor(1), sizeless), "our-thresholds"), Some(Warning));
 }
 
 #[test]

@@ -144,7 +144,7 @@ proptest! {
         });
         prop_assert_eq!(&run, &plan);
 
-        // Nothing went by space after its filesystem had come to its low mark, and each started
+        // Nothing went by space after its filesystem had come to its low threshold, and each started
         // one came there if that could be.
         let marks = world.policy.targets.used.unwrap();
         let candidates: Vec<_> = all_images(&world).filter(|at| !must_stay(&world, *at)).collect();

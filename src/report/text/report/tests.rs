@@ -56,7 +56,7 @@ fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
     let lines: Vec<_> = drawn.lines().collect();
     assert_eq!(lines[0], format!("  {}{}d{}", "a".repeat(25), "b".repeat(25), ".".repeat(49)));
     assert_eq!(lines[1].find('^'), Some(52));
-    assert_eq!(lines[1].matches('^').count(), 2, "low marks are not drawn, equal ones once");
+    assert_eq!(lines[1].matches('^').count(), 2, "low thresholds are not drawn, equal ones once");
     assert_eq!(lines[2], "  ^ 50% gc; 75% kubelet's image GC, hard eviction (nodefs.available)");
     for width in [40, 80, 200] {
         for unicode in [true, false] {
