@@ -1,6 +1,6 @@
-//! What is done to the stores' own files before images are deleted, by whatever way that is: what killed runs began is
-//! finished, and leaks are planned. And what all need for that: the check that a store's owner is away, and the editors
-//! of a scan's stores.
+//! What comes before images when we work on the disk ourselves: the owner must be away, what killed runs began is
+//! finished, and on a full disk leaks make room to begin with. And what all need for that: the editors of a scan's
+//! stores, and the plan of its leaks.
 
 use super::database;
 use super::error::Error;
@@ -131,12 +131,6 @@ pub(super) struct Resumed {
     pub(super) objects: usize,
     /// What could not be finished.
     pub(super) problems: Vec<Problem>,
-}
-
-impl Resumed {
-    pub(super) fn has_acted(&self) -> bool {
-        self.objects > 0 || !self.problems.is_empty()
-    }
 }
 
 /// Finishes what killed runs began. What is pinned by now stays.

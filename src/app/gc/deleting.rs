@@ -49,7 +49,7 @@ impl Gc<'_> {
         let (mut plan, kubelet, policy, targets) = match deleted {
             Ok((plan, report)) => (plan, report, result.policy, result.targets),
             // What was deleted before is gone all the same, and that is reported.
-            Err(error) if earlier_parts.iter().any(has_acted) || resumed.has_acted() => {
+            Err(error) if earlier_parts.iter().any(has_acted) => {
                 (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
             }
             Err(error) => return Err(error.into()),
@@ -90,9 +90,8 @@ impl Gc<'_> {
         })
     }
 
-    /// Deletes leaks, then containers and logs, all of which is added to `earlier_parts`, then images, then names.
-    /// On a full disk containers go after the images (`containers_last`): deleting one takes room for a record file, which
-    /// the images make. So does taking away a name.
+    /// Deletes leaks first, then containers and logs, all of which is added to `earlier_parts`, then images, and
+    /// names last: for those a full disk has to have room already, and for containers as well.
     fn delete(
         &self,
         run: &mut Run<'_>,
