@@ -9,7 +9,7 @@ use crate::stores::Scan;
 use crate::stores::containers_storage::edit::ReserveFile;
 
 /// In our state directory, where that lies beside containerd's root.
-pub(super) fn of(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
+pub(super) fn make_for_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
     // The stores of podman and CRI-O have reserve files of their own.
     if store.store_type != StoreKind::Containerd {
         return None;

@@ -7,6 +7,7 @@ use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
 use super::request::Request;
 use super::scan::ScanResult;
+use super::state::pins_now;
 use crate::config::{Config, Via};
 use crate::execute::editors::{Editors, ReserveFiles};
 use crate::execute::owner::{Owners, Presence};
@@ -131,6 +132,24 @@ pub(super) struct Resumed {
     pub(super) objects: usize,
     /// What could not be finished.
     pub(super) problems: Vec<Problem>,
+}
+
+/// Finishes what killed runs began, by whatever way images are deleted now. The keep-list is read again.
+pub(super) fn finish_killed_runs(request: &Request, editors: &Editors) -> Resumed {
+    if check_namespace(request).is_err() {
+        if editors.are_unfinished() {
+            tracing::warn!(
+                "not all processes are visible, so an interrupted run is not finished now (hostPID: true)"
+            );
+        }
+        return Resumed::default();
+    }
+    // A person may have pinned something while being asked.
+    let Some(pins) = pins_now(request) else {
+        tracing::warn!("the keep-list cannot be read, so an interrupted run is not finished now");
+        return Resumed::default();
+    };
+    resume(editors, &pins)
 }
 
 /// Finishes what killed runs began. What is pinned by now stays.

@@ -144,7 +144,7 @@ impl<'a> Sweep<'a> {
     /// Carries it out.
     pub fn act(&self, mut planned: SweepResult) -> SweepResult {
         if planned.is_unfinished {
-            let resumed = store_editing::resume(&planned.editors, &planned.scanned.state.pins);
+            let resumed = store_editing::finish_killed_runs(self.asked.request, &planned.editors);
             (planned.resumed, planned.unfinished) = (resumed.objects, resumed.problems);
         }
         let steps = planned.plan.steps(&planned.scanned.scan.inventory);

@@ -55,7 +55,8 @@ impl Deleter {
         };
         let remover = CriRemover::new(client)?;
         let directory = database::state_directory(request);
-        let reserve = (!dry_run).then(|| reserve::of(&directory, remover.runtime_store())).flatten();
+        let reserve =
+            (!dry_run).then(|| reserve::make_for_runtime(&directory, remover.runtime_store())).flatten();
         Ok(Self::Cri(Box::new(remover.with_reserve_file(reserve))))
     }
 

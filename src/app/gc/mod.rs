@@ -14,12 +14,11 @@ use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
 use super::outside::{self, Outside};
 use super::recorder;
-use super::request::Request;
 use super::reserve;
 use super::rm::Requested;
 use super::run::CommandRun;
 use super::scan::ScanResult;
-use super::state::{Purpose, State, pins_now, read_clocks};
+use super::state::{Purpose, State, read_clocks};
 use super::store_editing::{self, Resumed};
 use super::via::Deleter;
 use crate::config::{Config, Via};
@@ -148,7 +147,7 @@ impl<'a> Gc<'a> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
         if !was_locked {
-            planned.resumed = resumed(self.asked.request, &planned.editors);
+            planned.resumed = store_editing::finish_killed_runs(self.asked.request, &planned.editors);
             self.resumed += planned.resumed.objects;
             if planned.resumed.objects > 0 {
                 return Err(PreconditionError::stale("an interrupted run was finished first").into());
@@ -364,22 +363,4 @@ fn refuse_part(plan: &mut Plan, why: Option<&str>) {
         outcome: OutcomeKind::Refused,
         ..Plan::default()
     });
-}
-
-/// Finishes what killed runs began, whoever deletes images now.
-fn resumed(request: &Request, editors: &Editors) -> Resumed {
-    if store_editing::check_namespace(request).is_err() {
-        if editors.are_unfinished() {
-            tracing::warn!(
-                "not all processes are visible, so an interrupted run is not finished now (hostPID: true)"
-            );
-        }
-        return Resumed::default();
-    }
-    // A person may have pinned something while being asked.
-    let Some(pins) = pins_now(request) else {
-        tracing::warn!("the keep-list cannot be read, so an interrupted run is not finished now");
-        return Resumed::default();
-    };
-    store_editing::resume(editors, &pins)
 }

@@ -1,6 +1,6 @@
 //! The plan of a run: scan, containers and leaks first, then images as they will be found after those.
 
-use super::{Gc, Planned, refuse_part, resumed, without};
+use super::{Gc, Planned, refuse_part, without};
 use crate::app::by_hand;
 use crate::app::containers::Containers;
 use crate::app::error::Error;
@@ -77,7 +77,7 @@ impl Gc<'_> {
         }
         // Where somebody is asked, not before the answer.
         let resumed = match self.command_run.is_locked() {
-            true => resumed(request, &editors),
+            true => store_editing::finish_killed_runs(request, &editors),
             false => Resumed::default(),
         };
         let scanned = if resumed.objects > 0 { self.scan()? } else { scanned };
