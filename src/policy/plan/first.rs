@@ -66,7 +66,7 @@ impl Planner<'_> {
     pub(super) fn put_aged_first(&mut self, measured: &[Measured]) -> bool {
         let is_left = self.order.iter().any(|at| self.is_aged(*at) && self.awaits_younger(*at));
         if is_left {
-            self.first.stayed();
+            self.first.choose_anew();
             self.put_first(measured);
         }
         is_left

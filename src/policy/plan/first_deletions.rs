@@ -11,7 +11,7 @@ use crate::policy::input::{FullFilesystem, Input};
 ///
 /// A store that is not in here is `Free`: any deletion can begin.
 ///
-/// | a store is | `decided` | `stayed` | `made_no_room` | `bar` | `removed` on its full filesystem |
+/// | a store is | `decided` | `choose_anew` | `made_no_room` | `bar` | `removed` on its full filesystem |
 /// |---|---|---|---|---|---|
 /// | Free | | | Undecided | | |
 /// | Undecided | MakesRoom, Impossible | | the image waits | | Free |
@@ -21,7 +21,7 @@ use crate::policy::input::{FullFilesystem, Input};
 ///
 /// Impossible is not decided anew when something stays: what stays makes no room for others. What waits is tried again
 /// once its store is Free, and is chosen with no others before. It does not wait where more turned out to be needed than
-/// was known: then the images are chosen anew. `Planner::answer` calls `stayed` for whatever was not deleted, before
+/// was known: then the images are chosen anew. `Planner::answer` calls `choose_anew` for whatever was not deleted, before
 /// `made_no_room` too: a store that was MakesRoom is Undecided by then.
 #[derive(Debug, Default)]
 pub(super) struct FirstDeletions {
@@ -104,7 +104,7 @@ impl FirstDeletions {
 
     /// An image was not deleted, or not by us: one that was to make room, or that shares layers with those that were. Or
     /// no image goes by space any more, which may have been why it was chosen.
-    pub(super) fn stayed(&mut self) {
+    pub(super) fn choose_anew(&mut self) {
         for one in self.stores.values_mut().filter(|one| matches!(one.state, State::MakesRoom(_))) {
             one.state = State::Undecided;
         }
@@ -217,9 +217,9 @@ mod tests {
             let events: [fn(&mut FirstDeletions); 6] = [
                 |all| all.decided(0.into(), Ok(vec![4.into()])),
                 |all| all.decided(0.into(), Err("too little".into())),
-                FirstDeletions::stayed,
+                FirstDeletions::choose_anew,
                 |all| {
-                    all.stayed();
+                    all.choose_anew();
                     all.made_no_room(full(0, 1), 7.into(), &"too little".into());
                 },
                 |all| drop(all.bar(0.into(), std::iter::empty())),
@@ -252,7 +252,7 @@ mod tests {
         all.decided(0.into(), Ok(vec![3.into()]));
         assert!(all.made_no_room(full(0, 1), 7.into(), &why));
         all.decided(0.into(), Ok(vec![4.into()]));
-        all.stayed();
+        all.choose_anew();
         assert_eq!(all.still_waits(), Some(&(7.into(), why.clone())));
         assert_eq!(all.removed(1.into(), vec![5.into()]), Some(vec![7.into()]));
         assert_eq!(all.still_waits(), None);

@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
         let Some((at, step)) = self.pending.take() else { return };
         let is_gone = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
         if !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried) {
-            self.first.stayed();
+            self.first.choose_anew();
         }
         match answer {
             StepOutcome::Removed => {
@@ -237,7 +237,7 @@ impl<'a> Planner<'a> {
         {
             let detail = rules::needed_by(&user.by);
             self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
-            self.first.stayed();
+            self.first.choose_anew();
         }
     }
 

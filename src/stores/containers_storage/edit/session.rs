@@ -173,7 +173,8 @@ impl<'e> Session<'e> {
 
     /// Rewrites a record file: token, file, token. Where there is no room for it, tries again with the reserve file
     /// released, then without what dead processes have left of record files, then with each of the image's own layers
-    /// emptied ([`Self::make_room`]). The first time there is room the intent is written once more.
+    /// emptied ([`Self::make_room`]). Each retry
+    /// writes the intent again first: there may have been no room for it either.
     pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
         let at = &self.records.files[file];
         let (kind, content, name) = (at.kind, at.table.to_bytes(), at.name.clone());
