@@ -237,8 +237,8 @@ impl Session<'_> {
         self.editor.quarantined().map_or(true, |all| all.iter().filter(is_another).any(is_lost))
     }
 
-    /// Whether the layers that were offered hold `enough` bytes on this filesystem. Inodes are
-    /// not counted: a layer has four of its own (its directory, `diff`, `link` and the name in `l`), which is what is needed.
+    /// Whether the layers that were offered hold `enough` bytes on this filesystem. Inodes are not counted: emptying
+    /// a layer frees at least those of `diff`, `work`, `merged`, `link` and its name in `l`, more than are needed.
     fn hold_enough(&self, layers: &Directory, enough: u64) -> bool {
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
         let is_here = |other: &&Directory| device(other.fd()) == device(layers.fd());
