@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use layersweep::disk::size_cache::SETTLED_AFTER;
 use rustix::fs::Advice;
 
 use crate::process::must;
@@ -69,6 +70,8 @@ impl Image {
         self.detach()?;
         fs::rename(&partial, &self.file)?;
         println!("made the graphroot in {:.0} s", begin.elapsed().as_secs_f64());
+        // No scan keeps the size of what changed in the last minute.
+        std::thread::sleep(SETTLED_AFTER.unsigned_abs());
         self.attach()
     }
 
