@@ -10,6 +10,7 @@ mod lenders;
 mod node_volumes;
 mod podman_agrees;
 mod read_only_proof;
+mod read_only_stores;
 mod scan_faults;
 mod scan_kill;
 mod scan_records;
