@@ -16,6 +16,7 @@ mod scan_kill;
 mod scan_records;
 mod settling;
 mod storage_163;
+mod stray_files;
 mod store_config;
 mod store_config_podman;
 mod traps;
