@@ -1,6 +1,7 @@
 //! What the kubelet would tell its node of a run, in its terms.
 
 use crate::history::runs::Event;
+use crate::model::FilesystemIx;
 use crate::model::display::bytes;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{Cause, FilesystemPlan, PassEnd};
@@ -51,7 +52,8 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
             events.push(event(KubeletEvent::InvalidDiskCapacity, format!("{mount}: {invalid}")));
         }
         if plan.end == PassEnd::NotReached {
-            let freed = freed_for_space(plan, &outcome.deletions);
+            let freed = freed_on(plan.filesystem, &outcome.deletions, |cause| cause == Cause::Space);
+            let earlier = freed_on(plan.filesystem, &outcome.deletions, |cause| cause != Cause::Space);
             let wanted = match plan.wanted {
                 BytesAndInodes { bytes: size, inodes: 0 } => bytes(size),
                 BytesAndInodes { bytes: 0, inodes } => format!("{inodes} inodes"),
@@ -62,10 +64,15 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
                 false => "not all that could go was deleted (see the errors)",
             };
             let message = format!(
-                "{mount}: wanted to free {wanted}, but freed {}{}{}: {why}",
+                "{mount}: {}wanted to free {wanted}, but freed {}{}{}{}: {why}",
+                if earlier > 0 { "for space, the run still " } else { "" },
                 was_freed(freed),
                 freed_inodes(plan).map_or_else(String::new, |freed| format!(" and {freed} inodes")),
-                written_meanwhile(plan, freed)
+                written_meanwhile(plan, freed),
+                match earlier {
+                    1.. => format!(", after {} for other reasons", bytes(earlier.unsigned_abs())),
+                    _ => String::new(),
+                }
             );
             events.push(event(KubeletEvent::FreeDiskSpaceFailed, message));
         }
@@ -73,12 +80,11 @@ fn by_us(outcome: &Outcome) -> Vec<Event> {
     events
 }
 
-/// Bytes that the deletions freed which count towards [`FilesystemPlan::wanted`]: containers, leaks and images beyond
-/// their age went before that was known.
-fn freed_for_space(plan: &FilesystemPlan, deletions: &[Deletion]) -> i64 {
-    let counts =
-        |one: &&Deletion| one.step.cause == Cause::Space && one.step.filesystem == Some(plan.filesystem);
-    deletions.iter().filter(counts).filter_map(|one| one.measured_bytes).sum()
+/// Bytes that deletions for a cause freed on a filesystem. Those for space count towards [`FilesystemPlan::wanted`];
+/// containers, leaks and images beyond their age went before that was known.
+fn freed_on(filesystem: FilesystemIx, deletions: &[Deletion], is_cause: fn(Cause) -> bool) -> i64 {
+    let counts = deletions.iter().filter(|one| is_cause(one.step.cause));
+    counts.filter_map(|one| one.measured_on(filesystem)).fold(0, i64::saturating_add)
 }
 
 /// Why as many bytes as were wanted were not enough, where others wrote while they were freed.
@@ -116,6 +122,7 @@ fn was_freed(measured_bytes: i64) -> String {
 mod tests {
     use super::*;
     use crate::model::Plan;
+    use crate::model::outcome::FreedOn;
     use crate::model::plan::{Step, Target, TargetKind};
     use crate::model::space::Space;
 
@@ -140,13 +147,28 @@ mod tests {
                 at: jiff::Timestamp::UNIX_EPOCH,
                 measured_bytes: Some(mebibytes << 20),
                 beside_bytes: 0,
+                freed: vec![FreedOn {
+                    filesystem: 0.into(),
+                    bytes: mebibytes << 20,
+                    usage_after_percent: None,
+                }],
                 byproduct_bytes: 0,
                 usage_after_percent: None,
             }
         };
         for (freed, after, expected) in [
-            (50, 150, "wanted to free 140.0 MiB, but freed 50.0 MiB: "),
-            (150, 230, "wanted to free 140.0 MiB, but freed 150.0 MiB while 20.0 MiB were written: "),
+            (
+                50,
+                150,
+                "for space, the run still wanted to free 140.0 MiB, but freed 50.0 MiB, after 100.0 MiB for other \
+                 reasons: ",
+            ),
+            (
+                150,
+                230,
+                "wanted to free 140.0 MiB, but freed 150.0 MiB while 20.0 MiB were written, after 100.0 MiB for other \
+                 reasons: ",
+            ),
         ] {
             let filesystem = FilesystemPlan {
                 before: space(100),

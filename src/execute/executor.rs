@@ -14,7 +14,7 @@ use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Room, SettleEnd, SettlePatience};
 use crate::execute::remover::{PreconditionError, RemovalAnswer};
 use crate::history::pins::Pins;
-use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
+use crate::model::outcome::{Deletion, FreedOn, Outcome, Stopped, tolerance};
 use crate::model::plan::{
     Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
 };
@@ -443,6 +443,7 @@ impl<'a> Run<'a> {
         let mut beside_bytes = *moved_bytes;
         let mut ended = SettleEnd::Came;
         let mut usage = None;
+        let mut freed = Vec::new();
         for (on, room, own_before) in before {
             let (Some(gauge), Some(room)) = (self.gauges.of(*on), room) else {
                 tracing::warn!("a filesystem cannot be measured; what is freed there is not counted");
@@ -457,7 +458,19 @@ impl<'a> Run<'a> {
                     if settled.why != SettleEnd::Came {
                         ended = settled.why;
                     }
-                    usage = usage.or(settled.room.space().ok());
+                    let space = settled.room.space().ok();
+                    usage = usage.or(space);
+                    freed.extend(on.map(|on| {
+                        let predicted = i64::try_from(step.predicted_on(on)).unwrap_or(i64::MAX);
+                        let on_top = u64::try_from(here.saturating_sub(predicted)).unwrap_or(0);
+                        let byproduct =
+                            i64::try_from(bytes_on(byproduct, on).min(on_top)).unwrap_or(i64::MAX);
+                        FreedOn {
+                            filesystem: on,
+                            bytes: here.saturating_sub(byproduct),
+                            usage_after_percent: space.map(|space| space.used_percent()),
+                        }
+                    }));
                 }
                 Err(error) => tracing::warn!("measuring {}: {error}", gauge.path().display()),
             }
@@ -473,9 +486,13 @@ impl<'a> Run<'a> {
         let byproduct_bytes = expected.min(on_top);
         let measured =
             total.map(|total| total.saturating_sub(i64::try_from(byproduct_bytes).unwrap_or(i64::MAX)));
+        if ended == SettleEnd::Signal {
+            freed.clear();
+        }
         Deletion {
             step,
             at,
+            freed,
             // What had come when a signal ended the waiting says little.
             measured_bytes: measured.filter(|_| ended != SettleEnd::Signal),
             beside_bytes,

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::FilesystemIx;
 pub use super::outcome_kind::OutcomeKind;
 use super::plan::{Failure, Plan, Problem, Step, Target};
 use super::space::Measured;
@@ -54,9 +55,28 @@ pub struct Deletion {
     pub byproduct_bytes: u64,
     /// Percent used of the filesystem that it was done for, else of the first that gave something.
     pub usage_after_percent: Option<f64>,
+    /// [`Self::measured_bytes`] by filesystem, without logs. Empty where they are `None`.
+    #[serde(default)]
+    pub freed: Vec<FreedOn>,
+}
+
+/// What a deletion freed on one filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FreedOn {
+    pub filesystem: FilesystemIx,
+    /// Bytes; negative where others wrote more meanwhile.
+    pub bytes: i64,
+    /// Percent used afterwards.
+    pub usage_after_percent: Option<f64>,
 }
 
 impl Deletion {
+    /// Bytes freed on one filesystem, where that was measured.
+    #[must_use]
+    pub fn measured_on(&self, filesystem: FilesystemIx) -> Option<i64> {
+        self.freed.iter().find(|freed| freed.filesystem == filesystem).map(|freed| freed.bytes)
+    }
+
     /// What was freed differs from what was predicted by more than a filesystem's own noise.
     #[must_use]
     pub fn is_off(&self) -> bool {
