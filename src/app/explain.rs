@@ -7,6 +7,7 @@ use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::path_usage::{self, Owned};
 use super::policy_context;
+use super::reach::Reach;
 use super::request::Request;
 use super::runtime;
 use super::scan::{self, Also, ScanResult};
@@ -45,6 +46,8 @@ pub struct ImageExplanation {
     pub rulings: Vec<Ruling>,
     /// What a collection would do.
     pub plan: Plan,
+    /// What deletes images here.
+    pub reach: Reach,
 }
 
 /// Explains what `reference` means.
@@ -57,7 +60,7 @@ pub fn explain(
     config: &Config,
     reference: &str,
 ) -> Result<Explanation, Error> {
-    let (result, subject, owned) = match lookup::is_path(reference) {
+    let (mut result, subject, owned) = match lookup::is_path(reference) {
         false => {
             let result = scan::scan_with(request, observer, Purpose::Look, false, Also::labels(config))?;
             let subject = lookup::look_up(&result.scan, reference)?;
@@ -77,8 +80,10 @@ pub fn explain(
     let image = match subject {
         Some(Subject::Image(at)) => {
             let lives = result.state.lives(&result.scan, at)?;
-            let (rulings, plan) = policy_context::judge(request, observer, config, &result, at)?;
-            Some(ImageExplanation { lives, rulings, plan })
+            let reach = Reach::find(request, config, &mut result);
+            let (rulings, plan) =
+                policy_context::judge(request, observer, config, (&result, &reach.facts), at)?;
+            Some(ImageExplanation { lives, rulings, plan, reach })
         }
         _ => None,
     };

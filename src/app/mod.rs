@@ -25,6 +25,7 @@ pub mod paths;
 pub mod pins;
 pub mod policy_context;
 pub mod protect;
+pub mod reach;
 mod recorder;
 pub mod report;
 pub mod request;

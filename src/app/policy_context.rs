@@ -11,12 +11,10 @@ use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::protect::FromNode;
 use super::request::Request;
-use super::runtime;
 use super::scan::ScanResult;
 use super::state::{self, State};
-use super::store_editing;
-use crate::config::{Config, Via};
-use crate::execute::{FactsOf, PolicyContext};
+use crate::config::Config;
+use crate::execute::{FactsOf, PolicyContext, RemoverFacts};
 use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
@@ -24,9 +22,8 @@ use crate::model::rules::Ruling;
 use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
-use crate::policy::{Ages, ExternalFacts, FullFilesystem, Input, Task};
-use crate::stores::containers_storage::edit::Editor;
-use crate::stores::{self, Scan};
+use crate::policy::{Ages, ExternalFacts, Input, Task};
+use crate::stores;
 
 /// The records, and the configuration beside them.
 #[derive(Debug)]
@@ -130,8 +127,7 @@ fn unknown_names(unreadable: &Unreadable) -> String {
     format!("{} may name it: {}", unreadable.names, with_causes(unreadable))
 }
 
-/// What every rule says of one image of a scan, and what a collection would do by what the disk
-/// and the records say. No runtime is asked.
+/// What every rule says of one image of a scan, and what a collection would do.
 ///
 /// # Errors
 /// When the database or the stores' configuration cannot be read.
@@ -139,13 +135,13 @@ pub fn judge(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    scanned: &ScanResult,
+    (scanned, facts): (&ScanResult, &RemoverFacts),
     at: ImageIx,
 ) -> Result<(Vec<Ruling>, Plan), Error> {
-    planned(request, observer, config, scanned, |input, plan| (Judge::new(input).rulings(at), plan))
+    planned(request, observer, config, (scanned, facts), |input, plan| (Judge::new(input).rulings(at), plan))
 }
 
-/// What a collection would do by what the disk and the records say. No runtime is asked.
+/// What a collection would do.
 ///
 /// # Errors
 /// As [`judge`].
@@ -153,7 +149,7 @@ pub fn plan(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    scanned: &ScanResult,
+    scanned: (&ScanResult, &RemoverFacts),
 ) -> Result<Plan, Error> {
     planned(request, observer, config, scanned, |_, plan| plan)
 }
@@ -162,7 +158,7 @@ fn planned<T>(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    scanned: &ScanResult,
+    (scanned, facts): (&ScanResult, &RemoverFacts),
     then: impl FnOnce(Input<'_>, Plan) -> T,
 ) -> Result<T, Error> {
     let scan = &scanned.scan;
@@ -173,37 +169,24 @@ fn planned<T>(
     let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
-    let full_filesystems = full_filesystems(request, &config, scan);
     // Our keep-list is in the inventory already.
-    let known: Vec<_> = context
+    let mut known: Vec<_> = context
         .back_offs_of(inventory)
         .map(|back_off| ExternalFacts { back_off, pinned_by: unknown.clone(), ..ExternalFacts::default() })
         .collect();
+    known.iter_mut().zip(&facts.known).for_each(|(known, more)| known.add(more.clone()));
     let input = Input {
         inventory,
         refs: &scan.refs,
         ages: &ages,
         known: &known,
-        full_filesystems: &full_filesystems,
+        full_filesystems: &facts.full_filesystems,
         policy: &config.images,
         now: scanned.ages.now,
         scanned: scanned.state.scanned,
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
-}
-
-/// Where the first image has to free what its deletion needs, if we do it ourselves.
-fn full_filesystems(request: &Request, config: &Config, scan: &Scan) -> Vec<FullFilesystem> {
-    let is_direct = match config.via {
-        Via::Cri => false,
-        Via::Direct => true,
-        Via::Auto => !runtime::is_seen(request, scan),
-    };
-    if scan.sysroot.is_foreign() || !is_direct {
-        return Vec::new();
-    }
-    store_editing::editors(request, scan).full_filesystems(&scan.inventory, Editor::empties_layers_first)
 }
 
 fn ages_of(age: &ImageAge) -> Ages {

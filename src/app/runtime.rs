@@ -20,6 +20,9 @@ pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
     request.cri_endpoint.as_ref().map(parsed).transpose()
 }
 
+/// What works without a runtime.
+const DIRECT: &str = "use --via direct if the runtime cannot run";
+
 /// What helps where there is none to be seen.
 const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock";
 
@@ -59,11 +62,20 @@ fn refused(message: impl Into<String>, remedy: &str) -> Error {
 
 /// What helps, and what works without a runtime.
 fn or_direct(remedy: &str) -> String {
-    let direct = "use --via direct if the runtime cannot run";
     match remedy {
-        "" => direct.to_owned(),
+        "" => DIRECT.to_owned(),
         named if named.contains("--via direct") => named.to_owned(),
-        remedy => format!("{remedy}; {direct}"),
+        remedy => format!("{remedy}; {DIRECT}"),
+    }
+}
+
+/// The error of a node where nothing can be deleted without a runtime.
+pub(super) fn without_direct(error: Error) -> Error {
+    let remedy = error.hint.as_deref().and_then(|hint| hint.strip_suffix(DIRECT));
+    match remedy.map(|remedy| remedy.trim_end_matches("; ").to_owned()) {
+        Some(remedy) if remedy.is_empty() => error.hint("start the runtime"),
+        Some(remedy) => error.hint(remedy),
+        None => error,
     }
 }
 

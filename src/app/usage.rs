@@ -5,8 +5,9 @@ use super::error::{Error, Exit};
 use super::forecast;
 use super::observer::Observer;
 use super::outside;
+use super::reach;
 use super::request::Request;
-use super::scan::{self, ScanResult};
+use super::scan::ScanResult;
 use crate::config::Config;
 use crate::model::refs::{self, By, Fair, Group, Line};
 use crate::model::{FilesystemIx, Finding};
@@ -28,6 +29,8 @@ pub struct Usage {
     pub by: Option<By>,
     /// What could not be read outside of the stores.
     pub findings: Vec<Finding>,
+    /// Why `gc` could delete nothing now.
+    pub refused: Option<String>,
 }
 
 /// What uses one filesystem. Its lines, or in their place its groups and what no image or container reaches,
@@ -77,7 +80,7 @@ pub fn usage(
     config: &Config,
     by: Option<By>,
 ) -> Result<Usage, Error> {
-    let result = scan::scan(request, observer)?;
+    let (result, reach) = reach::scan(request, observer, config)?;
     let scan = &result.scan;
     let other_users = outside::measure(request, observer, config, scan, Some(MOST_INODES));
     let disks = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from).map(|at| {
@@ -107,7 +110,7 @@ pub fn usage(
     let excess = filled.filter_map(|(filesystem, disk)| outside::excess(filesystem, disk.excess_bytes));
     let findings = unread.chain(excess).chain(outside::part_of_a_filesystem(request, scan)).collect();
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
-    Ok(Usage { disks, forecasts, by, findings, result })
+    Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
 }
 
 /// The fair column, made to fit as the lines are.

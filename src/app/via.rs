@@ -1,6 +1,7 @@
 //! Who deletes. Where `auto` leaves it open: the runtime that answers; we ourselves where no
 //! runtime owns the stores; nobody where the owning runtime should answer and does not.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::database;
@@ -41,11 +42,24 @@ impl Deleter {
     /// # Errors
     /// When the runtime that should delete does not answer.
     pub(super) fn choose(asked: &GcRequest<'_>) -> Result<Self, Error> {
+        Self::with(asked, &Options::default(), None)
+    }
+
+    /// As [`Self::choose`], for a command that only reads: it waits less. `inventory` is what it has read.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub(super) fn for_reading(asked: &GcRequest<'_>, inventory: &Inventory) -> Result<Self, Error> {
+        Self::with(asked, &Options::default().probing(), Some(inventory))
+    }
+
+    fn with(asked: &GcRequest<'_>, options: &Options, inventory: Option<&Inventory>) -> Result<Self, Error> {
         let GcRequest { request, config, while_runtime_runs, dry_run, .. } = asked;
         // A signal does not wait for a listing that may never come.
-        let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
+        let options = Options { cancel: Some(Arc::clone(flag())), ..options.clone() };
         let client = match config.via {
-            Via::Auto => choose(request, &options)?,
+            Via::Auto => choose(request, &options, inventory)
+                .map_err(|error| without_direct(error, request, inventory))?,
             Via::Cri => Some(runtime::connect(request, &options)?),
             Via::Direct => None,
         };
@@ -113,7 +127,11 @@ fn decide(runtime: Runtime, stores: &[(StoreKind, bool)]) -> Option<Via> {
 ///
 /// # Errors
 /// The owner of a store should answer and does not, or nothing tells which of several runtimes it is.
-fn choose(request: &Request, options: &Options) -> Result<Option<Client>, Error> {
+fn choose(
+    request: &Request,
+    options: &Options,
+    inventory: Option<&Inventory>,
+) -> Result<Option<Client>, Error> {
     if request.cri_endpoint.is_some() {
         return runtime::connect(request, options).map(Some);
     }
@@ -127,8 +145,10 @@ fn choose(request: &Request, options: &Options) -> Result<Option<Client>, Error>
     };
     let stores = match runtime {
         Runtime::Absent => {
-            let asked = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
-            let inventory = stores::run(&asked, &Progress::default())?.inventory;
+            let inventory = match inventory {
+                Some(inventory) => Cow::Borrowed(inventory),
+                None => Cow::Owned(records(request)?),
+            };
             if is_named && Owners::new(None, false, options).absent(&inventory).is_err() {
                 return Err(runtime::unnamed());
             }
@@ -141,6 +161,24 @@ fn choose(request: &Request, options: &Options) -> Result<Option<Client>, Error>
         None if is_named => Err(runtime::unnamed()),
         _ => runtime::choose(answers).map(Some),
     }
+}
+
+/// No remedy that does not work: on a node without a store of containers/storage nothing can be edited.
+fn without_direct(error: Error, request: &Request, inventory: Option<&Inventory>) -> Error {
+    let can_be_edited = |inventory: &Inventory| {
+        inventory.stores.iter().any(|store| store.kind == StoreKind::ContainersStorage)
+    };
+    let is_direct_possible = match inventory {
+        Some(inventory) => can_be_edited(inventory),
+        None => records(request).map_or(true, |inventory| can_be_edited(&inventory)),
+    };
+    if is_direct_possible { error } else { runtime::without_direct(error) }
+}
+
+/// What the stores' records say now.
+fn records(request: &Request) -> Result<Inventory, Error> {
+    let asked = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
+    Ok(stores::run(&asked, &Progress::default())?.inventory)
 }
 
 /// Whether a runtime should answer on this node.

@@ -142,6 +142,7 @@ mod tests {
             fair_bytes: exclusive,
             frees_bytes: exclusive,
             listed_bytes: None,
+            out_of_reach: None,
         }
     }
 

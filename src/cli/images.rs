@@ -5,12 +5,13 @@ use super::global::Global;
 use super::{filter, output, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::observer::Observer as _;
-use crate::app::scan;
+use crate::app::reach;
+use crate::config::Config;
 use crate::report::json;
 use crate::report::text;
 
-pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
-    let result = scan::scan(&global.request, global)?;
+pub(super) fn run(global: &Global, config: &Config, own: &ImagesArgs) -> Result<Exit, Error> {
+    let (result, _) = reach::scan(&global.request, global, config)?;
     let scan = &result.scan;
     let now = scan.taken_at;
     let all = scan.inventory.images.len();

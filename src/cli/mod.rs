@@ -87,7 +87,7 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Completions(_) | Command::Man(_) | Command::Doctor => Ok(Exit::Done),
         Command::Scan(own) => scan::run(&global, own),
         Command::Usage(own) => usage::run(&global, &config, own),
-        Command::Images(own) => images::run(&global, own),
+        Command::Images(own) => images::run(&global, &config, own),
         Command::Layers(own) => layers::run(&global, own),
         Command::Explain(own) => explain::run(&global, &config, own),
         Command::Sweep(own) => sweep::run(&global, &config, own),

@@ -42,7 +42,8 @@ impl Options {
     #[must_use]
     pub fn probing(&self) -> Self {
         let short = Duration::from_secs(5);
-        Self { connecting: Duration::ZERO, asking: self.asking.min(short), ..self.clone() }
+        let listing = self.listing.min(4 * short);
+        Self { connecting: Duration::ZERO, asking: self.asking.min(short), listing, ..self.clone() }
     }
 
     pub(super) fn is_cancelled(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::model::plan::{self, Failure, Gain};
 use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Image, ImageIx, Inventory};
+use crate::model::{Image, ImageIx, Inventory, in_namespace};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 use crate::stores::containers_storage::edit::ReserveFile;
@@ -176,11 +176,11 @@ impl CriRemover {
         let mut facts = vec![ExternalFacts::default(); inventory.images.len()];
         for (image, facts) in inventory.images.iter().zip(&mut facts) {
             if !stores.writes_to(image.store) {
-                facts.out_of_reach = Some(format!("it is not in the store of {}", self.client.endpoint()));
+                facts.out_of_reach = Some(format!("not in the store of {}", self.client.endpoint()));
             }
         }
         for at in &found.foreign {
-            facts[at.get()].out_of_reach = Some("it is in another namespace than the runtime's".into());
+            facts[at.get()].out_of_reach = inventory[*at].id.namespace().map(in_namespace);
         }
         for at in found.unknown.iter().chain(&found.unlisted_artifacts) {
             facts[at.get()].out_of_reach =

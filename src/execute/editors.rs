@@ -104,6 +104,14 @@ impl Editors {
         }
     }
 
+    /// Why a store can be edited by its user alone, if so.
+    #[must_use]
+    pub fn needs_its_user(&self, store: &Store) -> Option<String> {
+        let id = StoreId::of(store);
+        let editor = self.stores.iter().find(|(known, _)| *known == id).map(|(_, editor)| editor)?;
+        editor.as_ref().err().filter(|closed| closed.by_its_user).map(|closed| closed.why.clone())
+    }
+
     /// Some store can be edited by its user alone.
     #[must_use]
     pub fn need_their_user(&self) -> bool {

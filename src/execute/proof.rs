@@ -1,7 +1,7 @@
 //! Proof right before a deletion: the current records of the store and listings of the runtime, without
 //! measuring sizes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -56,15 +56,30 @@ impl std::fmt::Debug for ProofContext<'_> {
 }
 
 /// What a remover knows about the images of a measured scan, besides the disk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RemoverFacts {
-    known: Vec<ExternalFacts>,
+    /// One entry an image; beyond its end nothing is known.
+    pub known: Vec<ExternalFacts>,
     /// What the runtime lists; `None`: there is none.
     pub(super) listing: Option<Listing>,
-    pub(super) full_filesystems: Vec<FullFilesystem>,
+    /// Where the first image of a store has to free itself what its deletion needs to begin.
+    pub full_filesystems: Vec<FullFilesystem>,
 }
 
 impl RemoverFacts {
+    /// Facts without a remover.
+    #[must_use]
+    pub fn of(known: Vec<ExternalFacts>) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// Why images cannot be deleted, of those that cannot.
+    #[must_use]
+    pub fn out_of_reach(&self) -> BTreeMap<ImageIx, String> {
+        let known = self.known.iter().enumerate();
+        known.filter_map(|(at, known)| Some((at.into(), known.out_of_reach.clone()?))).collect()
+    }
+
     /// Asks when a run begins. Measuring takes long, and on a busy node something is
     /// always being created or deleted: then disk and runtime show different moments. A look at the
     /// records alone takes milliseconds, so the runtime is asked about that one. What has come since

@@ -98,7 +98,7 @@ impl ImageMatch {
                     at.iter().for_each(|at| seen[*at] = true);
                     found.known.push((ix, at.clone()));
                 }
-                None if is_of_other_namespace(&image.id) => found.foreign.push(ix),
+                None if image.id.namespace().is_some() => found.foreign.push(ix),
                 None if inventory.is_artifact(ix) => found.unlisted_artifacts.push(ix),
                 None => found.unknown.push(ix),
             }
@@ -143,11 +143,6 @@ pub fn unseen_container(
     let sandboxes = sandboxes.iter().map(|one| ("sandbox", &one.id));
     let (what, id) = containers.chain(sandboxes).find(|(_, id)| !on_disk.contains(id.as_str()))?;
     Some(format!("the runtime has {what} {id}, which the scan has not seen: the scan is stale"))
-}
-
-/// Outside containerd's `k8s.io` our ids begin with the namespace.
-fn is_of_other_namespace(id: &str) -> bool {
-    id.contains('/')
 }
 
 /// An artifact's id is the digest of its manifest, which that of an image can never be: an

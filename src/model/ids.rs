@@ -100,6 +100,15 @@ id!(
     /// Of an image in its store: for almost every image the hex digest of its configuration.
     ImageId
 );
+
+impl ImageId {
+    /// The namespace of containerd, where it is not CRI's: outside `k8s.io` our ids begin with it.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.split_once('/').map(|(namespace, _)| namespace)
+    }
+}
+
 id!(
     /// Of a layer of containers/storage, a snapshot or a blob in its store.
     LayerId

@@ -1,5 +1,6 @@
 //! Everything that one scan found.
 
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::Image;
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
-use super::store::{Store, StoreId, StoreKind, UnreadUser};
+use super::store::{Consistency, Store, StoreId, StoreKind, UnreadUser};
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,11 @@ pub struct Inventory {
     pub anchored: Vec<NodeIx>,
     /// Stores whose images another store may use, where not all containers of that store are known.
     pub unread_users: Vec<UnreadUser>,
+    /// Why `gc` cannot delete an image here, as a clause without its subject, where the command has asked
+    /// what deletes here. Images in other namespaces of containerd are out of reach without being in it.
+    pub out_of_reach: BTreeMap<ImageIx, String>,
+    /// Stores of containers/storage whose leaks `sweep` cannot delete, where the command has asked.
+    pub closed_stores: Vec<StoreIx>,
     /// What uses images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,
     /// What could not be read or does not fit together; `scan` prints them as warnings.
@@ -68,6 +74,12 @@ impl Finding {
     pub fn incomplete(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self { incomplete: true, ..Self::new(path, message) }
     }
+}
+
+/// Why an image of another namespace of containerd than CRI's is out of reach.
+#[must_use]
+pub fn in_namespace(namespace: &str) -> String {
+    format!("in containerd's namespace {namespace}, not CRI's")
 }
 
 /// A path as text; bytes that are no UTF-8 become replacement characters.
@@ -101,6 +113,22 @@ table!(ContainerIx, containers, Container);
 table!(LeakIx, leaks, Leak);
 
 impl Inventory {
+    /// Why layersweep cannot delete an image here, whatever the policy says: the backend does not reach it, or
+    /// the records do not prove that it is unused. A clause without its subject.
+    #[must_use]
+    pub fn obstacle(&self, at: ImageIx) -> Option<String> {
+        let image = &self[at];
+        if self[image.store].consistency == Consistency::Damaged {
+            return Some("the records of its store could not be read in full".into());
+        }
+        if let Some(user) = self.unread_users.iter().find(|user| user.store == image.store) {
+            let path = user.path.display();
+            return Some(format!("another store may use it: {path} could not be read in full"));
+        }
+        let namespace = || image.id.namespace().map(in_namespace);
+        self.out_of_reach.get(&at).cloned().or_else(namespace)
+    }
+
     /// Where its filesystems are mounted.
     #[must_use]
     pub fn mounts(&self) -> Vec<PathBuf> {

@@ -17,8 +17,8 @@ pub use column::{Column, Line, LineKind, column, fit, size_on_disk};
 pub use fair::{Fair, fair, size_in_store};
 pub use groups::{By, Group, GroupKind, groups};
 pub use summary::{
-    Breakdown, Row, RowKind, Snapshotter, Standing, breakdown, reclaimable, rows, second_snapshotter,
-    snapshotters, spare_what_is_reached, standing,
+    Breakdown, Row, RowKind, Snapshotter, Standing, breakdown, is_deletable, reclaimable, rows,
+    second_snapshotter, snapshotters, spare_what_is_reached, standing,
 };
 
 /// Something that keeps nodes on the disk and can itself be deleted.
@@ -60,21 +60,6 @@ pub struct RootSizes {
     /// Of that, what only it reaches. `exclusive.frees_bytes` is what the filesystem is
     /// expected to free if it alone is deleted now.
     pub exclusive: Size,
-}
-
-impl RootSizes {
-    /// Adds a node with `others` holders outside of the set. A read-only store itself is one of its nodes' holders:
-    /// nothing frees them, and what only one image reaches is still exclusive to that image.
-    fn add(&mut self, inventory: &Inventory, node: NodeIx, others: u32) {
-        let node = &inventory[node];
-        let read_only = inventory[node.store].read_only;
-        self.total += node.size;
-        match others {
-            0 => self.exclusive += node.size,
-            1 if read_only => self.exclusive += Size { frees_bytes: 0, ..node.size },
-            _ => self.shared += node.size,
-        }
-    }
 }
 
 impl Refs {
@@ -212,7 +197,13 @@ impl Refs {
     pub fn sizes(&self, inventory: &Inventory, root: Root) -> RootSizes {
         let mut sizes = RootSizes::default();
         for node in self.reach(root) {
-            sizes.add(inventory, *node, self.holders[node.get()] - 1);
+            let size = inventory[*node].size;
+            sizes.total += size;
+            if self.holders[node.get()] == 1 {
+                sizes.exclusive += size;
+            } else {
+                sizes.shared += size;
+            }
         }
         sizes
     }
@@ -231,8 +222,13 @@ impl Refs {
             }
         }
         let mut sizes = RootSizes::default();
-        for (at, inside) in inside.iter().enumerate().filter(|(_, inside)| **inside > 0) {
-            sizes.add(inventory, at.into(), self.holders[at] - inside);
+        for (at, node) in inventory.nodes.iter().enumerate().filter(|(at, _)| inside[*at] > 0) {
+            sizes.total += node.size;
+            if inside[at] == self.holders[at] {
+                sizes.exclusive += node.size;
+            } else {
+                sizes.shared += node.size;
+            }
         }
         sizes
     }

@@ -19,6 +19,7 @@ use support::containerd_node::{ContainerdNode, full, image, long_ago};
 use support::gc_document::{assert_exact, deleted, rule};
 use support::loopfs::{Fs, MIB};
 use support::program::{self, list, number, text, texts};
+use support::promises;
 use support::reserve_file::{self, used_percent};
 
 const SIZE: u64 = 320 * MIB;
@@ -144,9 +145,21 @@ fn tells_why_what_goes_is_not_what_comes_free(node: &ContainerdNode) {
 fn collects(fs: Fs) {
     let Some(node) = everything(fs) else { return };
     tells_why_what_goes_is_not_what_comes_free(&node);
+    promises_what_it_plans(&node);
     removes_nothing_by_name_that_is_kept(&node);
     ends_at_the_low_mark(&node);
     keeps_what_must_stay_whatever_is_missing(&node);
+}
+
+/// `foreign` is in another namespace than CRI's.
+fn promises_what_it_plans(node: &ContainerdNode) {
+    let config = node.rig.scratch().join("promises.toml");
+    std::fs::write(&config, "[images]\nmin_age = \"0s\"\nhigh_percent = 2\nlow_percent = 1\n").unwrap();
+    let config = config.to_string_lossy();
+    let dry = promises::assert_kept_by_plan(|words| {
+        support::node::document(node.run(&[words, &["--config", &config, "--format", "json"]].concat()))
+    });
+    assert_eq!(rule(&dry, &full("foreign")), "out-of-reach");
 }
 
 fn removes_nothing_by_name_that_is_kept(node: &ContainerdNode) {

@@ -9,6 +9,7 @@ use crate::support::cri_server;
 use cri_server::gc_node::{GcNode, IN_USE, assert_exact, deleted, name, rule};
 use support::loopfs::{Fs, MIB};
 use support::program::{list, number, text};
+use support::promises;
 use support::store::Store;
 
 fn inodes_used_percent(node: &GcNode) -> f64 {
@@ -104,8 +105,14 @@ fn two_stores_on_one_filesystem() {
         label: "podmans".into(),
     }]);
     node.age();
-    node.fill(80.0);
     let root = other.root().to_string_lossy().into_owned();
+    let config = node.config("[images]\nmin_age = \"0s\"\nhigh_percent = 1\nlow_percent = 0\n");
+    let dry = promises::assert_kept_by_plan(|words| {
+        let flags = ["--graphroot", &root, "--config", &config, "--format", "json"];
+        support::node::document(node.run(&[words, &flags].concat()))
+    });
+    assert_eq!(rule(&dry, "reg.local/podmans:1"), "out-of-reach");
+    node.fill(80.0);
     let real = node.json(4, &["gc", "--high", "1", "--low", "0", "--min-age", "0s", "--graphroot", &root]);
     assert_eq!(list(&real, "/filesystems").len(), 1, "they are judged together");
     assert_eq!(deleted(&real).len(), 7);

@@ -94,7 +94,7 @@ impl ContainerdNode {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program::command();
         command.args(words).arg("--containerd-root").arg(self.root()).arg("--state-dir").arg(&self.state);
-        if ["gc", "rm"].contains(&words[0]) {
+        if ["gc", "rm", "usage", "images", "explain", "report"].contains(&words[0]) {
             command.args(["--cri-endpoint", &format!("unix://{}", self.rig.socket().display())]);
         }
         command

@@ -25,6 +25,7 @@ pub mod packages;
 pub mod past;
 pub mod pods;
 pub mod program;
+pub mod promises;
 pub mod report_document;
 pub mod rescan;
 pub mod reserve_file;

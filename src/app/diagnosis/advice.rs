@@ -124,12 +124,12 @@ fn urgency(disk: &Disk) -> (Urgency, String) {
 
 /// What we delete without a decision.
 fn safe(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
-    let Planned { command, gc, sweep, .. } = disk.planned;
+    let Planned { command, gc, sweep, .. } = &disk.planned;
     let when = if foreign { "once the node runs again, it " } else { "" };
     let mut freed = 0_u64;
     let mut commands = [
-        (command, gc, "deletes unused images"),
-        ("layersweep sweep --delete", sweep, "deletes leaks that are proven unused"),
+        (*command, *gc, "deletes unused images"),
+        ("layersweep sweep --delete", *sweep, "deletes leaks that are proven unused"),
     ];
     commands.sort_by_key(|(_, back, _)| std::cmp::Reverse(back.bytes));
     commands

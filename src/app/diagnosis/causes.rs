@@ -1,5 +1,6 @@
 //! What fills the disks, each with its bytes: what a person would look for first.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +10,7 @@ use crate::history::ages::InventoryAges;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
-    Consistency, ContainerState, FilesystemIx, ImageIx, LeakClass, LeakIx, NodeKind, Owner, PinReason,
+    Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, LeakIx, NodeKind, Owner, PinReason,
     StoreKind, Verdict,
 };
 use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
@@ -49,6 +50,7 @@ pub fn causes(context: &Context<'_>) -> Vec<Cause> {
     for at in 0..context.scan.inventory.filesystems.len() {
         let at = FilesystemIx::from(at);
         causes.extend(unused_images(context, at));
+        most(&mut causes, out_of_reach(context, at));
         most(&mut causes, pinned_images(context, at));
         most(&mut causes, containers(context, at));
         most(&mut causes, leaks(context, at));
@@ -119,12 +121,59 @@ fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
     let images = (0..inventory.images.len()).map(ImageIx::from);
     images
         .filter(|at| {
-            let store = &inventory.stores[inventory.images[at.get()].store.get()];
             // In a store with damaged records what looks unused may be in use.
-            store.consistency != Consistency::Damaged
+            inventory.obstacle(*at).is_none()
                 && refs::standing(inventory, &context.scan.refs, *at) == standing
         })
         .collect()
+}
+
+/// Unused images that layersweep cannot delete here, by reason.
+fn out_of_reach(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.scan.inventory;
+    let mut by_reason: BTreeMap<String, Vec<ImageIx>> = BTreeMap::new();
+    for image in (0..inventory.images.len()).map(ImageIx::from) {
+        if refs::standing(inventory, &context.scan.refs, image) == Standing::Unused
+            && let Some(obstacle) = inventory.obstacle(image)
+        {
+            by_reason.entry(obstacle).or_default().push(image);
+        }
+    }
+    let causes = by_reason.into_iter().filter_map(|(obstacle, images)| {
+        let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
+        let bytes = context.frees(at, &roots);
+        let count = display::count(images.len(), "unused image", "unused images");
+        (bytes >= LEAST).then(|| Cause {
+            title: "images out of reach".into(),
+            remedy: remedy_out_of_reach(inventory, images[0]),
+            ..context.cause(
+                at,
+                CauseKind::ImagesOutOfReach,
+                bytes,
+                format!("{count} out of reach: {obstacle}"),
+            )
+        })
+    });
+    causes.collect()
+}
+
+/// What deletes images that are out of reach for the reason that `image` is.
+fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
+    let image = &inventory[image];
+    let store = &inventory[image.store];
+    match (store.kind, image.id.namespace()) {
+        _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
+        (StoreKind::Containerd, Some("moby")) => "delete them with `docker image rm`".into(),
+        (StoreKind::Containerd, Some(namespace)) => {
+            format!("delete them with the program that uses the namespace {namespace}")
+        }
+        (StoreKind::Containerd, None) => String::new(),
+        (StoreKind::ContainersStorage, _) if inventory.closed_stores.contains(&image.store) => String::new(),
+        (StoreKind::ContainersStorage, _) => {
+            let root = shell_word(&store.root.to_string_lossy());
+            format!("`layersweep gc --via direct --graphroot {root}` deletes them by policy")
+        }
+    }
 }
 
 fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
@@ -136,7 +185,7 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
         |image: &&ImageIx| inventory.stores[inventory.images[image.get()].store.get()].filesystem == at;
     let count = unused.iter().filter(is_here).count();
     let text = format!("{} that no container uses", display::count(count, "image", "images"));
-    let Planned { command, gc, none, .. } = context.planned[at.get()];
+    let Planned { command, gc, none, .. } = &context.planned[at.get()];
     let remedy = match gc.is_nothing() {
         true => format!("`{command}` deletes none of them now: {none}"),
         false => format!("`{command}` deletes them by policy, least recently used first"),
@@ -302,11 +351,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 (Action::Operator, "needs manual inspection; see docs/leaks.md".to_owned())
             }
         };
-        let name = match class {
-            // It is in no store, and its name alone does not tell where.
-            LeakClass::VarTmp => format!("{class} {}", context.inside(&leak.path)),
-            _ => format!("{class} {}", short_id(&leak.id)),
-        };
+        let name = format!("{class} {}", short_id(&leak.id));
         found.push(Cause {
             title: format!("leak {name}"),
             remedy,
@@ -414,19 +459,9 @@ fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause
     let used = context.scan.inventory.filesystems[at.get()].used_bytes;
     let parts = context.divided.get(at.get()).map_or(&[][..], |divided| &divided.parts);
     let logs = named.iter().filter(|cause| cause.at == at && cause.kind == CauseKind::Log);
-    // What tools of the stores have left there is told of as a leak.
-    let nodes = context.scan.inventory.nodes.iter();
-    let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == at);
-    let leaks: Vec<_> = nodes.map(|node| (context.inside(&node.path), node.size.bytes)).collect();
-    let of_leaks = leaks.iter().map(|(path, bytes)| (path.as_str(), *bytes));
-    let named = logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))).chain(of_leaks);
-    let left = besides(parts, named);
-    let is_leak = |part: &Part| {
-        let path = part.path.as_ref().map(Path::new);
-        path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)))
-    };
+    let left = besides(parts, logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))));
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
-    let others = parts.iter().zip(left).filter(|(part, _)| kinds.contains(&part.kind) && !is_leak(part));
+    let others = parts.iter().zip(left).filter(|(part, _)| kinds.contains(&part.kind));
     others
         .filter(|(_, bytes)| *bytes >= (used / 20).max(LEAST))
         .map(|(part, bytes)| {

@@ -25,7 +25,7 @@ use crate::policy::thresholds::{Counted, DiskThreshold};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PartDoc"))]
 pub struct Part {
-    /// `images` (in use), `images-pinned`, `images-unused`, `containers`, `leaks`, `metadata`,
+    /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not to be deleted here), `images-unused`, `containers`, `leaks`, `metadata`,
     /// `store-other`, `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`,
     /// `swap`, `deleted-open`, `directory` (another top-level directory of at least 1 %) or `other`.
     pub kind: PartKind,
@@ -49,6 +49,8 @@ pub enum PartKind {
     Images,
     /// Of the rest, what images reach that are pinned.
     ImagesPinned,
+    /// Of the rest, what unused images reach that layersweep cannot delete here.
+    ImagesOutOfReach,
     /// Of the rest, what unused images reach.
     ImagesUnused,
     /// What only containers reach.
@@ -79,9 +81,10 @@ pub enum PartKind {
 
 impl PartKind {
     /// Those of the stores.
-    const OF_STORES: [Self; 7] = [
+    const OF_STORES: [Self; 8] = [
         Self::Images,
         Self::ImagesPinned,
+        Self::ImagesOutOfReach,
         Self::ImagesUnused,
         Self::Containers,
         Self::Leaks,
@@ -94,6 +97,7 @@ impl PartKind {
         match self {
             Self::Images => ["images", "images in use", "images in use"],
             Self::ImagesPinned => ["images-pinned", "images pinned, not in use", "pinned images"],
+            Self::ImagesOutOfReach => ["images-out-of-reach", "images out of reach", "images out of reach"],
             Self::ImagesUnused => ["images-unused", "images not in use", "unused images"],
             Self::Containers => ["containers", "containers", "containers' own layers"],
             Self::Leaks => ["leaks", "leaks", "leaks"],
@@ -143,6 +147,8 @@ names! {
         Container = "container",
         /// A log file.
         Log = "log",
+        /// Unused images that layersweep cannot delete here, by reason.
+        ImagesOutOfReach = "images-out-of-reach",
         /// All images that nothing keeps.
         UnusedImages = "unused-images",
         /// The journal of systemd.
@@ -164,7 +170,7 @@ names! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CauseDoc"))]
 pub struct Cause {
-    /// `leak`, `pinned-image`, `dead-container`, `container`, `log`, `unused-images`, `journal`,
+    /// `leak`, `pinned-image`, `dead-container`, `container`, `log`, `images-out-of-reach`, `unused-images`, `journal`,
     /// `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
     pub kind: CauseKind,
     /// A name for it, in a few words.
@@ -216,14 +222,14 @@ pub struct Disk {
 }
 
 /// What layersweep would free on a filesystem now under the configured policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
     pub command: &'static str,
     /// What it frees, of images.
     pub gc: BytesAndInodes,
     /// Where that is nothing: why, as a clause.
-    pub none: &'static str,
+    pub none: String,
     /// What `layersweep sweep --delete` frees.
     pub sweep: BytesAndInodes,
 }

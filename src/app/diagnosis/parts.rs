@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::app::diagnosis::{Part, PartKind};
-use crate::model::refs::{self, Refs, Root, Standing, size_on_disk, standing};
+use crate::model::refs::{self, Refs, Root, Standing, is_deletable, size_on_disk, standing};
 use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
@@ -95,7 +95,10 @@ fn of_stores(
         _ if inventory.stores[facts.store.get()].read_only => PartKind::Images,
         Standing::InUse | Standing::ReadOnly => PartKind::Images,
         Standing::Pinned => PartKind::ImagesPinned,
-        Standing::Unused => PartKind::ImagesUnused,
+        Standing::Unused if is_deletable(inventory, refs, Root::Image(image.into())) => {
+            PartKind::ImagesUnused
+        }
+        Standing::Unused => PartKind::ImagesOutOfReach,
     };
     let of_images: Vec<_> = inventory.images.iter().enumerate().map(of_image).collect();
     let of_root = |root: Root| match root {

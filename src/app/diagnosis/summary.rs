@@ -157,7 +157,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let theirs: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Operator).collect();
     let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
     let when = if foreign { "once the node runs again, " } else { "" };
-    let Planned { command, gc, none, sweep } = disk.planned;
+    let Planned { command, gc, none, sweep } = &disk.planned;
     let goes = [
         (format!("`{command}` (unused images"), gc),
         ("`layersweep sweep --delete` (leaks".to_owned(), sweep),
@@ -246,7 +246,7 @@ pub(super) fn after(disk: &Disk, back: u64) -> Option<f64> {
 
 /// One thing, not a sum of many.
 fn is_single(kind: CauseKind) -> bool {
-    !matches!(kind, CauseKind::UnusedImages | CauseKind::Other)
+    !matches!(kind, CauseKind::UnusedImages | CauseKind::ImagesOutOfReach | CauseKind::Other)
 }
 
 #[allow(clippy::cast_precision_loss)] // shown with one decimal at most

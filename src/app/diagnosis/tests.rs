@@ -37,7 +37,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         planned: Planned {
             command: "layersweep gc",
             gc: BytesAndInodes::default(),
-            none: "the disk is below its thresholds",
+            none: "the disk is below its thresholds".into(),
             sweep: BytesAndInodes::default(),
         },
     }

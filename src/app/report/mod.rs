@@ -94,13 +94,13 @@ pub fn report(
     config: &Config,
     since: Timestamp,
 ) -> Result<Report, Error> {
-    let result = scan::scan_with(request, observer, Purpose::Report, false, Also::labels(config))?;
+    let mut result = scan::scan_with(request, observer, Purpose::Report, false, Also::labels(config))?;
+    let plans = planned::plans(request, observer, config, &mut result)?;
     let scan = &result.scan;
     let other_users = outside::measure(request, observer, config, scan, None);
     let inventory = &scan.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = all().map(|at| diagnosis::divide(scan, &other_users, at)).collect();
-    let plans = planned::plans(request, observer, config, &result)?;
     let planned: Vec<_> = all().map(|at| plans.on(&result, at)).collect();
     let context = diagnosis::Context {
         scan,

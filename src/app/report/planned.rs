@@ -5,8 +5,8 @@ use crate::app::diagnosis::Planned;
 use crate::app::error::Error;
 use crate::app::observer::Observer;
 use crate::app::policy_context;
+use crate::app::reach::Reach;
 use crate::app::request::Request;
-use crate::app::runtime;
 use crate::app::scan::ScanResult;
 use crate::app::store_editing;
 use crate::config::Config;
@@ -16,15 +16,14 @@ use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, LeakRequest};
-use crate::stores::Scan;
 
 /// Both plans.
 #[derive(Debug)]
 pub(super) struct Plans {
     images: Plan,
     pub(super) leaks: leaks::LeakPlan,
-    /// Our records cannot be read.
-    blind: bool,
+    /// Why a run could not begin now.
+    refused: Option<String>,
     /// What deletes images here.
     command: &'static str,
 }
@@ -34,10 +33,11 @@ pub(super) fn plans(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    scanned: &ScanResult,
+    scanned: &mut ScanResult,
 ) -> Result<Plans, Error> {
+    let reach = Reach::find(request, config, scanned);
     let scan = &scanned.scan;
-    let images = policy_context::plan(request, observer, config, scanned)?;
+    let images = policy_context::plan(request, observer, config, (scanned, &reach.facts))?;
     let editors = store_editing::editors(request, scan);
     let closed = |store: StoreIx| {
         let store = &scan.inventory[store];
@@ -49,27 +49,24 @@ pub(super) fn plans(
     };
     let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
     let leaks = leaks::plan(&scan.inventory, &scan.refs, &leaks, scan.taken_at, &closed);
-    Ok(Plans { images, leaks, blind: scanned.state.is_unreadable, command: command(request, scan) })
-}
-
-/// What deletes images from these stores: where no runtime has a socket, we do it ourselves, if we can.
-fn command(request: &Request, scan: &Scan) -> &'static str {
-    // Of a node that does not run nobody knows which sockets it will have.
-    let by_runtime = scan.sysroot.is_foreign() || runtime::is_seen(request, scan);
-    if by_runtime { "layersweep gc" } else { "layersweep gc --via direct" }
+    let refused = match scanned.state.is_unreadable {
+        true => Some("its records cannot be read".to_owned()),
+        false => reach.refused(),
+    };
+    Ok(Plans { images, leaks, refused, command: reach.command })
 }
 
 impl Plans {
     /// What is freed on one filesystem.
     pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
-        let gc = match self.blind {
-            true => BytesAndInodes::default(),
-            false => freed_on(at, self.images.steps.iter().flat_map(|step| &step.gains)),
+        let gc = match self.refused {
+            Some(_) => BytesAndInodes::default(),
+            None => freed_on(at, self.images.steps.iter().flat_map(|step| &step.gains)),
         };
         let sweep = freed_on(at, &self.leaks.gains(&scanned.scan.inventory));
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
         let none = match judged.map(|plan| plan.end) {
-            _ if self.blind => "its records cannot be read",
+            _ if self.refused.is_some() => self.refused.as_deref().unwrap_or_default(),
             Some(PassEnd::NotNeeded) | None => "the disk is below its thresholds",
             Some(PassEnd::Invalid) => "the disk's figures or its thresholds are invalid",
             Some(_) if self.images.kept.iter().any(|kept| kept.rule == Rule::MinAge) => {
@@ -79,6 +76,6 @@ impl Plans {
                 "all images are protected; see `layersweep explain IMAGE`"
             }
         };
-        Planned { command: self.command, gc, none, sweep }
+        Planned { command: self.command, gc, none: none.to_owned(), sweep }
     }
 }

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Refs, Root, Standing, roots_of, second_snapshotter, standing};
+use super::{Refs, Root, Standing, is_deletable, roots_of, second_snapshotter, standing};
 use crate::model::names::names;
-use crate::model::{
-    Consistency, ContainerState, FilesystemIx, Inventory, NodeIx, NodeKind, StoreIx, Verdict,
-};
+use crate::model::{Consistency, ContainerState, FilesystemIx, Inventory, NodeIx, NodeKind, StoreIx};
 
 names! {
     /// What a line counts. Of those that reach a byte, the first has it.
@@ -15,6 +13,8 @@ names! {
         ImagesInUse = "images_in_use",
         /// Images that nothing uses, but configuration or a read-only store keeps.
         ImagesPinned = "images_pinned",
+        /// Images that nothing uses, but layersweep cannot delete here.
+        ImagesOutOfReach = "images_out_of_reach",
         /// Images that nothing keeps.
         ImagesUnused = "images_unused",
         /// OCI artifacts.
@@ -50,7 +50,8 @@ impl LineKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub kind: LineKind,
-    /// Name of the snapshotter, of [`LineKind::Snapshotter`].
+    /// Name of the snapshotter, of [`LineKind::Snapshotter`]; why it cannot be deleted, of
+    /// [`LineKind::ImagesOutOfReach`].
     pub name: Option<String>,
     /// How many objects.
     pub count: usize,
@@ -63,7 +64,7 @@ pub struct Line {
 /// What the stores hold on a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// One of each kind, in order; of snapshotters one a name.
+    /// One of each kind, in order; of snapshotters and images out of reach one a name.
     pub lines: Vec<Line>,
     /// What deleting all unused images and artifacts and all reclaimable leaks would free.
     pub reclaimable_bytes: u64,
@@ -94,10 +95,19 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
     let mut counts = [0_usize; LineKind::ALL.len()];
     let mut deletable: BTreeMap<LineKind, Vec<Root>> = BTreeMap::new();
     let mut kinds = vec![LineKind::Other; refs.reach.len()];
+    // By their names, the lines of second snapshotters and of images out of reach.
+    let mut named: BTreeMap<(LineKind, String), (usize, u64)> = BTreeMap::new();
+    let mut obstacles: BTreeMap<Root, String> = BTreeMap::new();
     for root in roots {
         let (kind, can_go) = kind_of(inventory, refs, root);
         kinds[refs.position(root)] = kind;
-        if filesystem_of(inventory, root) == at {
+        let is_here = filesystem_of(inventory, root) == at;
+        if let (LineKind::ImagesOutOfReach, Root::Image(image)) = (kind, root)
+            && let Some(obstacle) = inventory.obstacle(image)
+        {
+            named.entry((kind, obstacle.clone())).or_default().0 += usize::from(is_here);
+            obstacles.insert(root, obstacle);
+        } else if is_here {
             counts[kind as usize] += 1;
         }
         if can_go {
@@ -108,42 +118,43 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
         let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).min();
         match inventory[node].kind {
             NodeKind::StoreMetadata | NodeKind::StoreRecords => LineKind::Metadata,
-            // Several images hold it, so that each of them may be deleted, but not all. In a read-only store all stay.
-            _ if !inventory[inventory[node].store].read_only
-                && refs.use_of(inventory, node).is_some()
-                && held != Some(LineKind::Artifacts) =>
-            {
+            // Several images hold it, so that each of them may be deleted, but not all.
+            _ if refs.use_of(inventory, node).is_some() && held != Some(LineKind::Artifacts) => {
                 LineKind::ImagesInUse
             }
             _ => held.unwrap_or(LineKind::Other),
         }
     };
     let mut sums = [0_u64; LineKind::ALL.len()];
-    let mut second: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
-    for (node, bytes) in size_on_disk(inventory, at).into_iter().enumerate() {
-        let kind = kind_of_node(node.into());
-        let node = &inventory.nodes[node];
+    for (position, bytes) in size_on_disk(inventory, at).into_iter().enumerate() {
+        let kind = kind_of_node(position.into());
+        let node = &inventory.nodes[position];
         let copy = second_snapshotter(inventory, node).filter(|_| kind <= LineKind::ImagesUnused);
-        match copy.filter(|_| node.filesystem == at) {
+        let sum = match copy.filter(|_| node.filesystem == at) {
             Some(name) => {
-                let sum = second.entry(name).or_default();
-                sum.0 += 1;
-                sum.1 = sum.1.saturating_add(bytes);
+                let line = named.entry((LineKind::Snapshotter, name.to_owned())).or_default();
+                line.0 += 1;
+                &mut line.1
             }
-            None => sums[kind as usize] = sums[kind as usize].saturating_add(bytes),
-        }
+            None if kind == LineKind::ImagesOutOfReach => {
+                let obstacle = refs.reached_by(position.into()).find_map(|root| obstacles.get(&root));
+                &mut named.entry((kind, obstacle.cloned().unwrap_or_default())).or_default().1
+            }
+            None => &mut sums[kind as usize],
+        };
+        *sum = sum.saturating_add(bytes);
     }
-    let mut lines = Vec::with_capacity(LineKind::ALL.len() + second.len());
+    let mut lines = Vec::with_capacity(LineKind::ALL.len() + named.len());
     for kind in LineKind::ALL.iter().copied() {
-        if kind == LineKind::Snapshotter {
-            let copies = second.iter().map(|(name, (count, bytes))| Line {
+        if matches!(kind, LineKind::Snapshotter | LineKind::ImagesOutOfReach) {
+            let of_kind = named.iter().filter(|((of, _), _)| *of == kind);
+            lines.extend(of_kind.map(|((_, name), (count, bytes))| Line {
                 kind,
-                name: Some((*name).to_owned()),
+                name: Some(name.clone()),
                 count: *count,
                 bytes: *bytes,
                 reclaimable_bytes: 0,
-            });
-            lines.extend(copies);
+            }));
             continue;
         }
         let deletable = deletable.get(&kind).map_or(0, |roots| frees(inventory, refs, roots, at));
@@ -155,30 +166,27 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
     Column { lines, reclaimable_bytes: frees(inventory, refs, &unused, at) }
 }
 
-/// The line of a root, and whether it could be deleted. In a store with damaged records an image that
-/// looks unused may be in use.
+/// The line of a root, and whether it could be deleted.
 fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
-    let sound = |store: StoreIx| inventory[store].consistency != Consistency::Damaged;
     match root {
         Root::Image(at) => {
-            let standing = standing(inventory, refs, at);
-            let kind = match standing {
+            let is_deletable = is_deletable(inventory, refs, root);
+            let kind = match standing(inventory, refs, at) {
                 _ if inventory.is_artifact(at) => LineKind::Artifacts,
                 Standing::InUse => LineKind::ImagesInUse,
                 Standing::Pinned | Standing::ReadOnly => LineKind::ImagesPinned,
-                Standing::Unused => LineKind::ImagesUnused,
+                Standing::Unused if is_deletable => LineKind::ImagesUnused,
+                Standing::Unused => LineKind::ImagesOutOfReach,
             };
-            (kind, standing == Standing::Unused && sound(inventory[at].store))
+            (kind, is_deletable)
         }
         Root::Container(at) => {
             let container = &inventory[at];
             let kind = LineKind::of_container(container.state);
-            (kind, kind == LineKind::ContainersExited && sound(container.store))
+            let is_sound = inventory[container.store].consistency != Consistency::Damaged;
+            (kind, kind == LineKind::ContainersExited && is_sound)
         }
-        Root::Leak(at) => {
-            let leak = &inventory[at];
-            (LineKind::Leaks, leak.verdict == Verdict::Reclaim && sound(leak.store))
-        }
+        Root::Leak(_) => (LineKind::Leaks, is_deletable(inventory, refs, root)),
     }
 }
 
@@ -257,6 +265,17 @@ mod tests {
         inventory.uses = vec![Use { holds: vec![3.into()], ..Use::default() }];
         let lines = of(&inventory);
         assert!(lines.contains(&(LineKind::ImagesInUse, 1, 1604, 0)), "{lines:?}");
+        let shared = |lines: &[(LineKind, usize, u64, u64)]| {
+            let unused = lines.iter().find(|line| line.0 == LineKind::ImagesUnused);
+            unused.map_or((0, 0), |line| (line.1, line.3))
+        };
+        let before = shared(&lines);
+        inventory.out_of_reach.insert(2.into(), "in another store".into());
+        let out_of_reach = of(&inventory);
+        assert_eq!(shared(&out_of_reach).0 + 1, before.0, "{out_of_reach:?}");
+        assert!(
+            out_of_reach.iter().any(|line| (line.0, line.1, line.3) == (LineKind::ImagesOutOfReach, 1, 0))
+        );
         inventory.stores[0].consistency = Consistency::Damaged;
         assert!(of(&inventory).iter().all(|line| line.3 == 0), "damaged records prove nothing");
     }

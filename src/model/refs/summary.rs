@@ -38,6 +38,24 @@ pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     }
 }
 
+/// Whether layersweep can delete an image or leak: nothing keeps it, and it is in reach. Policy and age are not
+/// asked. A container is the runtime's.
+#[must_use]
+pub fn is_deletable(inventory: &Inventory, refs: &Refs, root: Root) -> bool {
+    match root {
+        Root::Image(at) => {
+            standing(inventory, refs, at) == Standing::Unused && inventory.obstacle(at).is_none()
+        }
+        Root::Container(_) => false,
+        Root::Leak(at) => {
+            let Leak { verdict, store, .. } = inventory[at];
+            verdict == Verdict::Reclaim
+                && inventory[store].consistency != Consistency::Damaged
+                && !inventory.closed_stores.contains(&store)
+        }
+    }
+}
+
 /// A store's bytes, each counted once, without temporary files outside of the store: a node counts as
 /// the images' if any image reaches it, else as the containers', else as the leaks'. The sum is what
 /// `du` says of the store.
@@ -101,6 +119,8 @@ names! {
         ImagesInUse = "images_in_use",
         /// Images that nothing uses but configuration (or a read-only store) keeps.
         ImagesPinned = "images_pinned",
+        /// Images that nothing uses, but layersweep cannot delete here.
+        ImagesOutOfReach = "images_out_of_reach",
         /// Images that nothing keeps.
         ImagesUnused = "images_unused",
         /// What images have in a snapshotter beside the store's usual one.
@@ -137,6 +157,7 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     let mut sets: Vec<(RowKind, Vec<Root>)> = [
         RowKind::ImagesInUse,
         RowKind::ImagesPinned,
+        RowKind::ImagesOutOfReach,
         RowKind::ImagesUnused,
         RowKind::Containers,
         RowKind::LeaksReclaimable,
@@ -262,7 +283,8 @@ fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> RowKind {
         Root::Image(at) => match standing(inventory, refs, at) {
             Standing::InUse => RowKind::ImagesInUse,
             Standing::Pinned | Standing::ReadOnly => RowKind::ImagesPinned,
-            Standing::Unused => RowKind::ImagesUnused,
+            Standing::Unused if is_deletable(inventory, refs, root) => RowKind::ImagesUnused,
+            Standing::Unused => RowKind::ImagesOutOfReach,
         },
         Root::Container(_) => RowKind::Containers,
         Root::Leak(at) => match inventory[at].verdict {
@@ -293,16 +315,12 @@ fn without(
     sizes
 }
 
-/// Everything in `stores` that could be deleted at once: unused images, and leaks whose
-/// verdict is reclaim. In a store with damaged records an image that looks unused may be in
-/// use, so nothing there counts.
+/// Everything in `stores` that could be deleted at once: unused images in reach, and leaks whose
+/// verdict is reclaim.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
-    let stores = stores.iter().filter(|at| inventory[**at].consistency != Consistency::Damaged);
-    let roots = stores.flat_map(|store| roots_of(inventory, *store));
-    let roots = roots.filter(|root| {
-        matches!(kind_of(inventory, refs, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
-    });
+    let roots = stores.iter().flat_map(|store| roots_of(inventory, *store));
+    let roots = roots.filter(|root| is_deletable(inventory, refs, *root));
     refs.sizes_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }
 

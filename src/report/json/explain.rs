@@ -9,6 +9,7 @@ use super::{
     ShareRowDoc,
 };
 use crate::app::path_usage::{Owned, Owner, Row};
+use crate::app::reach::Reach;
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
 use crate::model::Plan;
@@ -233,6 +234,8 @@ fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
             detail: None,
             place: Some(place + 1),
             predicted_bytes: Some(step.predicted_bytes()),
+            command: None,
+            refused: None,
         });
     }
     let kept = plan.kept.iter().find(|kept| is_it(&kept.target))?;
@@ -242,19 +245,26 @@ fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
         detail: Some(kept.detail.clone()),
         place: None,
         predicted_bytes: None,
+        command: None,
+        refused: None,
     })
 }
 
 impl ExplainDoc {
     /// Fills in what the rules say of the image, and what the plan would do with it.
-    pub fn judge(&mut self, target: &Target, rulings: Vec<Ruling>, plan: &Plan) {
+    pub fn judge(&mut self, target: &Target, rulings: Vec<Ruling>, plan: &Plan, reach: &Reach) {
         let rules = rulings.into_iter().map(|ruling| RuleDoc {
             rule: ruling.rule.as_str(),
             verdict: if ruling.stays { "stay" } else { "pass" },
             detail: ruling.detail,
         });
         self.rules = rules.collect();
-        self.fate = fate(plan, |one| one == target);
+        self.fate = fate(plan, |one| one == target).map(|fate| GcDecisionDoc {
+            goes: fate.goes && reach.refusal.is_none(),
+            command: Some(reach.command.to_owned()),
+            refused: reach.refused(),
+            ..fate
+        });
     }
 
     /// Fills in what a collection of containers would do with this one.

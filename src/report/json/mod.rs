@@ -226,6 +226,10 @@ pub struct GcDecisionDoc {
     pub place: Option<usize>,
     /// What its deletion would free at that place.
     pub predicted_bytes: Option<u64>,
+    /// The command that deletes images here; null for a container.
+    pub command: Option<String>,
+    /// Why that command would be refused now; null where it would not.
+    pub refused: Option<String>,
 }
 
 #[cfg(test)]

@@ -222,6 +222,9 @@ pub struct ImageDoc {
     pub frees_bytes: u64,
     /// The size that the runtime's own tools print; null where they cannot know it.
     pub listed_bytes: Option<u64>,
+    /// Why layersweep cannot delete it here, whatever the policy says; null where it can. `scan` does not ask
+    /// the runtime, and knows only what the disk tells.
+    pub out_of_reach: Option<String>,
 }
 
 /// Who uses or holds something.
@@ -329,7 +332,7 @@ pub struct LeakDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RowDoc {
-    /// `images_in_use`, `images_pinned`, `images_unused`, `snapshotter` (what images have in a
+    /// `images_in_use`, `images_pinned`, `images_out_of_reach`, `images_unused`, `snapshotter` (what images have in a
     /// snapshotter of containerd beside the usual one), `containers`, `leaks`, `leaks_kept`,
     /// `metadata` or `other`.
     pub kind: RowKind,

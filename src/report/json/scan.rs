@@ -50,7 +50,7 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     if let (Some(Subject::Image(at)), Some(image)) = (subject, image) {
         document.remember(result.ages.of(*at), &image.lives);
         let target = Target::image(&result.scan.inventory, *at);
-        document.judge(&target, image.rulings.clone(), &image.plan);
+        document.judge(&target, image.rulings.clone(), &image.plan, &image.reach);
     }
     if let Some(plan) = containers {
         document.judge_container(plan);

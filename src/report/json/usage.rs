@@ -25,6 +25,8 @@ pub struct UsageDoc {
     pub filesystems: Vec<UsageFilesystemDoc>,
     /// Stores with rows of their own, which overlap.
     pub stores: Vec<UsageStoreDoc>,
+    /// Why `layersweep gc` would be refused now; null where it would not.
+    pub gc_refused: Option<String>,
     /// Sums over all stores.
     pub totals: TotalsDoc,
     /// What could not be read or contradicts itself.
@@ -55,7 +57,8 @@ pub struct UsageFilesystemDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareRowDoc {
-    /// In a store: `images_in_use`, `images_pinned`, `images_unused`, `artifacts`, `snapshotter` (what
+    /// In a store: `images_in_use`, `images_pinned`, `images_out_of_reach` (unused, and not to be deleted here: a
+    /// row a reason), `images_unused`, `artifacts`, `snapshotter` (what
     /// images have in a snapshotter of containerd beside the usual one), `containers_running`,
     /// `containers_exited`, `containers_other` (created, or the disk does not tell), `leaks`, `metadata`,
     /// `store_other`; in `explain`, `image` or `artifact` for one of these. In no store: the kinds of parts in
@@ -135,6 +138,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
             .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
             .collect(),
         stores: stores.map(|at| usage_store(scan, at)).collect(),
+        gc_refused: usage.refused.clone(),
         totals: totals(scan),
         warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),
     }
@@ -173,6 +177,7 @@ pub(super) fn label(kind: LineKind) -> &'static str {
     match kind {
         LineKind::ImagesInUse => "Images in use",
         LineKind::ImagesPinned => "Images pinned, not in use",
+        LineKind::ImagesOutOfReach => "Images out of reach,",
         LineKind::ImagesUnused => "Images not in use",
         LineKind::Artifacts => "Artifacts",
         LineKind::Snapshotter => "Snapshotter",

@@ -64,11 +64,18 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     out
 }
 
-/// What becomes of an image. The runtime is not asked, so that it is told with that reserve.
+/// What becomes of an image or container.
 fn fate(fate: &GcDecisionDoc) -> String {
-    match (fate.goes, fate.place, &fate.detail) {
-        (true, Some(place), _) => format!(
-            "`layersweep gc` would delete it now, as number {place}, by {}, and free {}.\n",
+    let command = fate.command.as_deref().unwrap_or("layersweep gc");
+    match (&fate.refused, fate.place, &fate.detail) {
+        (Some(why), Some(place), _) => format!(
+            "`{command}` would be refused now: {}. Else it would delete it as number {place}, by {}, and free {}.\n",
+            safe(why),
+            fate.rule,
+            bytes(fate.predicted_bytes.unwrap_or(0))
+        ),
+        (None, Some(place), _) => format!(
+            "`{command}` would delete it now, as number {place}, by {}, and free {}.\n",
             fate.rule,
             bytes(fate.predicted_bytes.unwrap_or(0))
         ),

@@ -1,10 +1,13 @@
 //! One line an image.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::format::{age, bytes, first_of, names, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
+use crate::model::display::count;
 use crate::report::json::{BytesDoc, ImageDoc, UserDoc};
 
 /// The table of images.
@@ -65,6 +68,7 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
     let mut out = table.render();
     if !images.is_empty() {
         out.push_str(&adds_up(fair));
+        out.push_str(&out_of_reach(images));
     }
     if !gone.is_empty() {
         out.push_str(&format!("A wider terminal, a pipe or --format json also shows {}.\n", gone.join(", ")));
@@ -89,6 +93,22 @@ fn adds_up(fair: &BytesDoc) -> String {
         rest.concat(),
         bytes(fair.total)
     )
+}
+
+/// Unused images whose FREES no command of ours frees, a line a reason.
+fn out_of_reach(images: &[ImageDoc]) -> String {
+    /// More are not worth a line each.
+    const REASONS: usize = 5;
+    let unused = images.iter().filter(|image| !image.in_use && !image.pinned);
+    let mut by_reason: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in unused.filter_map(|image| image.out_of_reach.as_deref()) {
+        *by_reason.entry(reason).or_default() += 1;
+    }
+    let line = |(reason, images): (&str, usize)| {
+        let images = count(images, "unused image", "unused images");
+        format!("Out of reach of `layersweep gc`: {images}, {}.\n", safe(reason))
+    };
+    by_reason.into_iter().take(REASONS).map(line).collect()
 }
 
 /// The image's first name; how many more there are stands behind it.
@@ -139,6 +159,7 @@ mod tests {
             fair_bytes: 650 << 20,
             frees_bytes: 600 << 20,
             listed_bytes: None,
+            out_of_reach: None,
         }
     }
 

@@ -45,7 +45,11 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
         }
     };
     out.push('\n');
-    out.push_str(&wrapped(note, screen.width.unwrap_or(WIDE), ""));
+    let wide = screen.width.unwrap_or(WIDE);
+    out.push_str(&wrapped(note, wide, ""));
+    if let Some(why) = &document.gc_refused {
+        out.push_str(&wrapped(&format!("`layersweep gc` would be refused now: {}.", safe(why)), wide, ""));
+    }
     out
 }
 

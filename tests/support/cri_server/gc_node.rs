@@ -127,7 +127,7 @@ impl GcNode {
         let mut command = program::command();
         command.args(words).arg("--graphroot").arg(self.store.root());
         command.arg("--runroot").arg(self.store.runroot()).arg("--state-dir").arg(&self.state);
-        if ["gc", "rm"].contains(&words[0]) {
+        if ["gc", "rm", "usage", "images", "explain", "report"].contains(&words[0]) {
             command.args(["--cri-endpoint", &self.server.endpoint()]);
         }
         command
