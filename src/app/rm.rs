@@ -2,10 +2,14 @@
 
 use super::error::Error;
 use crate::execute::untag::Untag;
-use crate::model::ImageIx;
+use crate::model::display::{shell_word, short_id};
 use crate::model::reference::repository;
+use crate::model::{Image, ImageIx, Store, StoreKind};
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
+
+/// The namespace of containerd that CRI uses.
+const CRI_NAMESPACE: &str = "k8s.io";
 
 /// What references mean.
 #[derive(Debug, Default)]
@@ -67,17 +71,35 @@ pub(super) fn for_runtime(scan: &Scan, named: &mut Requested) -> Result<(), Erro
     let whole = named.untags.extract_if(.., |untag| !has_other(untag));
     named.images.extend(whole.map(|untag| untag.image));
     let Some(first) = named.untags.first() else { return Ok(()) };
-    let mut others = scan.inventory[first.image].names.clone();
+    let image = &scan.inventory[first.image];
+    let mut others = image.names.clone();
     others.retain(|name| !first.names.contains(name));
     Err(Error::refused(format!(
         "nothing was deleted: {} has other names, and a runtime removes an image with all its names: {}",
         first.names.join(", "),
         others.join(", ")
     ))
-    .hint(
-        "to delete the image, use --all-tags or its id; to remove only the name, use `podman untag` or \
-            --via direct",
-    ))
+    .hint(format!(
+        "to delete the image, use --all-tags or its id; to remove only the name, use `{}`",
+        untag_command(&scan.inventory[image.store], image, &first.names)
+    )))
+}
+
+/// The command that takes these names from an image that keeps others, behind the back of a runtime.
+fn untag_command(store: &Store, image: &Image, names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
+    let names = names.join(" ");
+    match (store.kind, image.id.namespace()) {
+        (StoreKind::ContainersStorage, _) => {
+            let root = shell_word(&store.root.to_string_lossy());
+            format!("podman --root {root} untag {} {names}", short_id(&image.id))
+        }
+        (StoreKind::Containerd, Some("moby")) => format!("docker image rm {names}"),
+        (StoreKind::Containerd, namespace) => {
+            let namespace = shell_word(namespace.unwrap_or(CRI_NAMESPACE));
+            format!("ctr -n {namespace} images rm {names}")
+        }
+    }
 }
 
 /// The image that a reference means.

@@ -48,13 +48,13 @@ pub(super) fn check(owners: &Owners, scanned: &ScanResult, editors: &Editors) ->
         });
         return Err(Error::refused(format!("nothing was deleted: {}", why.unwrap_or_default())).hint(
             match (editors.need_their_user(), inventory.stores.first().map(|store| store.kind)) {
-                (true, _) => "run as the user whose store it is: podman unshare layersweep …",
+                (true, _) => "run as the user whose store it is: podman unshare layersweep gc --via direct",
                 (false, Some(StoreKind::Containerd)) => {
                     "use --via cri: containerd can delete on a full ext4 or XFS; where it cannot, free 1 MiB \
                      by hand first (a log, the journal)"
                 }
                 (false, _) => {
-                    "use --via cri if it is CRI-O's store, else the tool whose store it is: podman rmi …"
+                    "use --via cri if it is CRI-O's store, else the tool whose store it is: podman image prune"
                 }
             },
         ));
