@@ -62,6 +62,21 @@ pub struct RootSizes {
     pub exclusive: Size,
 }
 
+impl RootSizes {
+    /// Adds a node with `others` holders outside of the set. A read-only store itself is one of its nodes' holders:
+    /// nothing frees them, and what only one image reaches is still exclusive to that image.
+    fn add(&mut self, inventory: &Inventory, node: NodeIx, others: u32) {
+        let node = &inventory[node];
+        let read_only = inventory[node.store].read_only;
+        self.total += node.size;
+        match others {
+            0 => self.exclusive += node.size,
+            1 if read_only => self.exclusive += Size { frees_bytes: 0, ..node.size },
+            _ => self.shared += node.size,
+        }
+    }
+}
+
 impl Refs {
     /// Computes the reference counts. Takes time in proportion to the sum of all chains;
     /// cyclic chains are walked once.
@@ -197,13 +212,7 @@ impl Refs {
     pub fn sizes(&self, inventory: &Inventory, root: Root) -> RootSizes {
         let mut sizes = RootSizes::default();
         for node in self.reach(root) {
-            let size = inventory[*node].size;
-            sizes.total += size;
-            if self.holders[node.get()] == 1 {
-                sizes.exclusive += size;
-            } else {
-                sizes.shared += size;
-            }
+            sizes.add(inventory, *node, self.holders[node.get()] - 1);
         }
         sizes
     }
@@ -222,13 +231,8 @@ impl Refs {
             }
         }
         let mut sizes = RootSizes::default();
-        for (at, node) in inventory.nodes.iter().enumerate().filter(|(at, _)| inside[*at] > 0) {
-            sizes.total += node.size;
-            if inside[at] == self.holders[at] {
-                sizes.exclusive += node.size;
-            } else {
-                sizes.shared += node.size;
-            }
+        for (at, inside) in inside.iter().enumerate().filter(|(_, inside)| **inside > 0) {
+            sizes.add(inventory, at.into(), self.holders[at] - inside);
         }
         sizes
     }

@@ -292,6 +292,9 @@ pub fn command(leak: &Leak) -> Option<String> {
             (format!("ctr -n {namespace} leases rm {bare}"), id)
         }
         LeakClass::ContainerWithoutCri => (format!("ctr -n {namespace} containers rm {bare}"), id),
+        LeakClass::ImageDataMissing | LeakClass::ImageDataSize | LeakClass::ImageLayerMissing => {
+            (format!("layersweep rm {id}"), id)
+        }
         LeakClass::ExternalContainer => (format!("buildah rm {id}"), id),
         LeakClass::UnknownToPodman => (format!("podman container rm --storage {id}"), id),
         LeakClass::IncompleteStuck => (format!("chattr -R -i {path}"), &*path),

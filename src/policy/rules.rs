@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::display::span;
+use crate::model::display::{shell_word, span};
 use crate::model::reference;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
-    Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, UnreadUser,
+    Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Store, UnreadUser,
 };
 use crate::policy::input::{Input, Quadlet};
 
@@ -132,9 +132,7 @@ impl<'a> Judge<'a> {
                 }
                 None => Says::go("not among the newest of its repository"),
             },
-            Rule::ReadOnlyStore if self.store(at).read_only => {
-                Says::stay("in an additional image store, which is never deleted from")
-            }
+            Rule::ReadOnlyStore if self.store(at).read_only => Says::Stay(read_only(self.store(at))),
             Rule::ReadOnlyStore => Says::go("not in an additional image store"),
             Rule::DamagedStore if self.store(at).consistency == Consistency::Damaged => {
                 Says::stay("records of its store could not be read in full, so it may be in use")
@@ -192,7 +190,7 @@ impl<'a> Judge<'a> {
         &self.input.inventory[at]
     }
 
-    fn store(&self, at: ImageIx) -> &'a crate::model::Store {
+    fn store(&self, at: ImageIx) -> &'a Store {
         &self.input.inventory[self.image(at).store]
     }
 
@@ -315,6 +313,18 @@ impl Says {
 
     fn go(detail: &str) -> Self {
         Self::Go(detail.to_owned())
+    }
+}
+
+/// What the rule `read-only-store` says: the way that deletes from it all the same.
+fn read_only(store: &Store) -> String {
+    let root = shell_word(&store.root.to_string_lossy());
+    match store.origin.as_str() {
+        "bootc" => "in the image store of bootc, which prunes it itself".to_owned(),
+        _ if store.is_of_artifacts() => {
+            "in an additional artifact store, which is never deleted from".to_owned()
+        }
+        _ => format!("in an additional image store, which is only deleted from by name: --graphroot {root}"),
     }
 }
 

@@ -225,11 +225,11 @@ fn fill(
     (nodes, trees)
 }
 
-/// The directories that belong to a store, its root first.
+/// The directories that belong to a store, its root first; each may be a mount of its own.
 fn areas_of(reading: &dyn Store) -> Vec<PathBuf> {
     match reading.places() {
         // Its roots have directories among them where others leave temporary files.
-        Some(places) => places.areas().map(|area| area.to_path_buf()).collect(),
+        Some(places) => places.roots().drain(..places.first_temporary()).collect(),
         None => reading.roots(),
     }
 }

@@ -55,17 +55,57 @@ impl Mount {
     }
 }
 
-/// Mount points strictly below `path` (absolute, without symlinks), in the kernel's order.
-pub fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
-    Ok(points_below(&read()?, path))
+/// A directory by its filesystem: the same in every namespace and by every mount that shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// Major and minor number, as in the mount table.
+    pub device: (u32, u32),
+    /// Path from the root of that filesystem.
+    pub path: PathBuf,
 }
 
-fn points_below(mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
-    mounts
-        .iter()
-        .filter(|mount| mount.mount_point != path && mount.mount_point.starts_with(path))
-        .map(|mount| mount.mount_point.clone())
-        .collect()
+impl Location {
+    /// Whether it is `other` or is below it.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.device == other.device && self.path.starts_with(&other.path)
+    }
+}
+
+/// The location of `path` (absolute, without symlinks), by these mounts.
+#[must_use]
+pub fn location(all: &[Mount], path: &Path) -> Option<Location> {
+    let mut best: Option<&Mount> = None;
+    for mount in all {
+        let deeper = best.is_none_or(|best| mount.mount_point.starts_with(&best.mount_point));
+        // Of two on the same point the later one is on top.
+        if path.starts_with(&mount.mount_point) && deeper {
+            best = Some(mount);
+        }
+    }
+    shown(best?, path)
+}
+
+/// The location of `path` on the filesystem of `mount`, if it is below its mount point.
+pub(super) fn shown(mount: &Mount, path: &Path) -> Option<Location> {
+    let below = path.strip_prefix(&mount.mount_point).ok()?;
+    // `join` with an empty path would end in a slash; comparing by component does not mind.
+    Some(Location { device: mount.device, path: mount.root.join(below) })
+}
+
+/// The directory that shows the most of the filesystem of `path`: a bind mount or a subvolume shows a part of a
+/// filesystem that may be mounted elsewhere as a whole. Only mounts below `within` count; `path` itself where none
+/// of them shows more.
+#[must_use]
+pub fn widest<'m>(all: &'m [Mount], path: &'m Path, within: &Path) -> &'m Path {
+    let Some(here) = location(all, path) else { return path };
+    let is_seen = |mount: &Mount| location(all, &mount.mount_point) == shown(mount, &mount.mount_point);
+    let wider = |mount: &&Mount| {
+        let shows = Location { device: mount.device, path: mount.root.clone() };
+        mount.mount_point.starts_with(within) && shows != here && here.is_within(&shows) && is_seen(mount)
+    };
+    let widest = all.iter().filter(wider).min_by_key(|mount| mount.root.components().count());
+    widest.map_or(path, |mount| &mount.mount_point)
 }
 
 /// Reads the text of a mount table. A line that does not have the format is skipped
@@ -230,20 +270,34 @@ mod tests {
     }
 
     #[test]
-    fn below_is_strict_and_by_component() {
-        let text = b"1 0 8:1 / / rw - t s rw\n2 1 8:2 / /a rw - t s rw\n\
-            3 2 8:3 / /a/b rw - t s rw\n4 1 8:4 / /ab rw - t s rw\n";
-        let below = |path: &str| points_below(&parse(text), Path::new(path));
-        assert_eq!(below("/a"), [Path::new("/a/b")]);
-        assert_eq!(below("/a/b"), Vec::<PathBuf>::new());
-        assert_eq!(below("/").len(), 3);
+    fn a_location_has_one_name_whatever_shows_it() {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+            2 1 8:2 / /data rw - ext4 /dev/b rw\n\
+            3 1 8:2 /x /var/lib/store rw - ext4 /dev/b rw\n\
+            4 1 8:3 /@ /srv rw - btrfs /dev/c rw\n\
+            5 4 8:3 /@store /srv/store rw - btrfs /dev/c rw\n\
+            6 1 8:4 / /hidden rw - ext4 /dev/d rw\n\
+            7 6 8:5 / /hidden rw - tmpfs none rw\n\
+            8 1 8:4 /y /y rw - ext4 /dev/d rw\n";
+        let all = parse(text);
+        let location = |path: &str| location(&all, Path::new(path)).unwrap();
+        assert_eq!(location("/var/lib/store/overlay"), location("/data/x/overlay"));
+        assert_ne!(location("/srv/store"), location("/srv/@store"));
+        for (path, within, expected) in [
+            ("/var/lib/store", "/", "/data"),
+            ("/var/lib/store", "/var", "/var/lib/store"),
+            ("/data", "/", "/data"),
+            ("/srv/store", "/", "/srv/store"),
+            ("/y", "/", "/y"),
+        ] {
+            assert_eq!(widest(&all, Path::new(path), Path::new(within)), Path::new(expected), "{path}");
+        }
     }
 
     #[test]
     fn reads_this_machines_table() {
         let mounts = read().unwrap();
         assert!(mounts.iter().any(|mount| mount.mount_point == Path::new("/proc")));
-        assert!(below(Path::new("/")).unwrap().contains(&PathBuf::from("/proc")));
     }
 
     proptest! {

@@ -10,27 +10,10 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::helper;
-use super::mounts::{self, Mount};
+use super::mounts::{self, Location, Mount, location, shown};
 use super::processes::read::{self, ProcRecord, ProcessFacts};
 use super::processes::{Builder, Processes};
 use super::root::{DirectoryChain, Root, Who};
-
-/// A place on a filesystem, whatever it is called in a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Location {
-    /// Major and minor number, as in the mount table.
-    pub device: (u32, u32),
-    /// Path from the root of that filesystem.
-    pub path: PathBuf,
-}
-
-impl Location {
-    /// Whether it is `other` or is below it.
-    #[must_use]
-    pub fn is_within(&self, other: &Self) -> bool {
-        self.device == other.device && self.path.starts_with(&other.path)
-    }
-}
 
 /// A mount and one process that sees it.
 #[derive(Clone, Debug)]
@@ -147,7 +130,7 @@ impl Mounts {
 
     fn new(own: Vec<Mount>, areas: &[PathBuf], way: impl Fn(&Path) -> DirectoryChain) -> Self {
         let areas =
-            areas.iter().map(|path| Area { path: path.clone(), place: place_in(&own, path), way: way(path) });
+            areas.iter().map(|path| Area { path: path.clone(), place: location(&own, path), way: way(path) });
         Self {
             areas: areas.collect(),
             own,
@@ -244,7 +227,7 @@ impl Mounts {
             let (first, at) = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded)).next()?;
             first.starts_with(path).then_some(at)
         }
-        let place = place_in(&self.own, path);
+        let place = location(&self.own, path);
         let by_place = || {
             let place = place?;
             below(self.by_place.get(&place.device)?, &place.path)
@@ -284,19 +267,6 @@ pub fn points_below(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     Mounts::read(paths).map(|all| all.points_below())
 }
 
-/// Where `path` (absolute, without symlinks) lies, by these mounts.
-fn place_in(own: &[Mount], path: &Path) -> Option<Location> {
-    let mut best: Option<&Mount> = None;
-    for mount in own {
-        let deeper = best.is_none_or(|best| mount.mount_point.starts_with(&best.mount_point));
-        // Of two on the same point the later one is on top.
-        if path.starts_with(&mount.mount_point) && deeper {
-            best = Some(mount);
-        }
-    }
-    shown(best?, path)
-}
-
 fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
     let mut found = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
@@ -318,13 +288,6 @@ fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
         MountOfProcess { pid, mount, shows, covers, options }
     });
     Ok(seen.collect())
-}
-
-/// What `path` is on the filesystem of `mount`, if it is below its mount point.
-fn shown(mount: &Mount, path: &Path) -> Option<Location> {
-    let below = path.strip_prefix(&mount.mount_point).ok()?;
-    // `join` with an empty path would end in a slash; comparing by component does not mind.
-    Some(Location { device: mount.device, path: mount.root.join(below) })
 }
 
 #[cfg(test)]
@@ -371,7 +334,7 @@ mod tests {
         assert_eq!(seen[3].covers, Some(place((8, 2), "/sub/x/overlay/id/merged")));
         assert_eq!(seen[3].options, b"rw,lowerdir=l/A B:l/C,upperdir=/u");
         assert_eq!(seen[4].covers, None, "what it lies on is not in sight");
-        let at = |path: &str| place_in(&mounts::parse(TABLE), Path::new(path)).unwrap();
+        let at = |path: &str| location(&mounts::parse(TABLE), Path::new(path)).unwrap();
         assert_eq!(at("/data/x/overlay/id"), place((8, 2), "/sub/x/overlay/id"));
         assert_eq!(at("/data/y"), place((8, 2), "/sub/y"));
         assert_eq!(at("/database"), place((8, 1), "/database"));

@@ -5,56 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::support;
 use jiff::SignedDuration;
 use layersweep::model::refs::Root;
 use layersweep::model::{Consistency, Labels, Verdict};
 use layersweep::stores::containerd::places::{ContainerdPlaces, Proxy};
-use support::containerd::{Reading, read};
-
-/// Directory of the download whose writer was killed.
-const BROKEN: &str = "75666b6100808367805ad70225ec98c3195af35c5fe6a7b037660cdd70c53983";
-/// Directory of the download that no record knows.
-const ORPHAN: &str = "fb9382ea92b539da5ddbebe618c8923cbf5754d6cd20eb32fd707d6bb5f5a881";
+use support::containerd::{ORPHAN, Reading, fixture, read, rebuild};
 
 const VERSIONS: [&str; 3] = ["1.6.20", "1.7.34", "2.3.4"];
-
-fn fixture(version: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version)
-}
-
-/// Makes the root again from its listing: what the fixture does not have is a hole of the
-/// right length.
-fn rebuild(version: &str, at: &Path) -> PathBuf {
-    let fixture = fixture(version);
-    let listing = fs::read_to_string(fixture.join("listing.txt")).unwrap();
-    for line in listing.lines() {
-        let [kind, _inode, _blocks, size, _links, directory, name] =
-            line.splitn(7, ' ').collect::<Vec<_>>()[..]
-        else {
-            panic!("{line}");
-        };
-        let path = &Path::new(directory).join(name);
-        let made = at.join(path);
-        match kind {
-            "d" => fs::create_dir_all(&made).unwrap(),
-            // The fixture has no references of downloads; their names are digests of these.
-            "f" if path.ends_with(format!("{BROKEN}/ref")) => {
-                fs::write(&made, "k8s.io/1/broken-pull").unwrap();
-            }
-            "f" if path.ends_with(format!("{ORPHAN}/ref")) => {
-                fs::write(&made, "k8s.io/999/layer-sha256:dead").unwrap();
-            }
-            "f" if fixture.join(path).exists() => drop(fs::copy(fixture.join(path), &made).unwrap()),
-            "f" => File::create(&made).unwrap().set_len(size.parse().unwrap()).unwrap(),
-            "l" => std::os::unix::fs::symlink("elsewhere", &made).unwrap(),
-            _ => panic!("{line}"),
-        }
-    }
-    at.join("root")
-}
 
 /// soci, stargz and nydus keep their snapshots in directories of their own, with what they load
 /// beside these.

@@ -86,7 +86,7 @@ fn the_filesystem_is_told_from_its_mounts() {
         fs::create_dir(&below).unwrap();
         let bind = BindMount::new(&loopfs.path().join("source"), &below);
         assert_eq!(filesystem::of(&below.join("deep")).unwrap().0.mount, below);
-        assert_eq!(layersweep::sys::mounts::below(loopfs.path()).unwrap(), [below]);
+
         drop(bind);
     }
 }

@@ -5,6 +5,7 @@ mod filesystem_costs;
 mod frees_bytes;
 mod inode_chunks;
 mod loopfs;
+mod mount_points;
 mod rescan;
 mod rescan_frees;
 mod sum_is_du;

@@ -20,6 +20,52 @@ use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;
 
+/// Directory of the download whose writer was killed.
+const BROKEN: &str = "75666b6100808367805ad70225ec98c3195af35c5fe6a7b037660cdd70c53983";
+/// Directory of the download that no record knows.
+pub const ORPHAN: &str = "fb9382ea92b539da5ddbebe618c8923cbf5754d6cd20eb32fd707d6bb5f5a881";
+
+/// The captured root of a version.
+pub fn fixture(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version)
+}
+
+/// Makes the root again from its listing: what the fixture does not have is a hole of the
+/// right length.
+pub fn rebuild(version: &str, at: &Path) -> PathBuf {
+    let fixture = fixture(version);
+    let listing = std::fs::read_to_string(fixture.join("listing.txt")).expect("rebuilding a fixture");
+    for line in listing.lines() {
+        let [kind, _inode, _blocks, size, _links, directory, name] =
+            line.splitn(7, ' ').collect::<Vec<_>>()[..]
+        else {
+            panic!("{line}");
+        };
+        let path = &Path::new(directory).join(name);
+        let made = at.join(path);
+        match kind {
+            "d" => std::fs::create_dir_all(&made).expect("rebuilding a fixture"),
+            // The fixture has no references of downloads; their names are digests of these.
+            "f" if path.ends_with(format!("{BROKEN}/ref")) => {
+                std::fs::write(&made, "k8s.io/1/broken-pull").expect("rebuilding a fixture");
+            }
+            "f" if path.ends_with(format!("{ORPHAN}/ref")) => {
+                std::fs::write(&made, "k8s.io/999/layer-sha256:dead").expect("rebuilding a fixture");
+            }
+            "f" if fixture.join(path).exists() => {
+                _ = std::fs::copy(fixture.join(path), &made).expect("rebuilding a fixture")
+            }
+            "f" => std::fs::File::create(&made)
+                .expect("rebuilding a fixture")
+                .set_len(size.parse().expect("rebuilding a fixture"))
+                .expect("rebuilding a fixture"),
+            "l" => std::os::unix::fs::symlink("elsewhere", &made).expect("rebuilding a fixture"),
+            _ => panic!("{line}"),
+        }
+    }
+    at.join("root")
+}
+
 /// What our library makes of a root.
 pub struct Reading {
     pub snapshot: Snapshot,

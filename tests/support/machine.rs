@@ -25,7 +25,7 @@ pub fn require_checkout_elsewhere() {
 }
 
 /// What is empty for tests, where the machine has it.
-const DIRECTORIES: [&str; 28] = [
+const DIRECTORIES: [&str; 30] = [
     "/etc/containerd",
     "/etc/containers",
     "/etc/crio",
@@ -34,7 +34,9 @@ const DIRECTORIES: [&str; 28] = [
     "/etc/layersweep",
     "/etc/openshift",
     "/etc/rancher",
+    "/etc/systemd/system/crio.service.d",
     "/etc/systemd/system/kubelet.service.d",
+    "/etc/systemd/system/podman.service.d",
     "/run/containerd",
     "/run/containers",
     "/run/crio",

@@ -10,8 +10,8 @@ use crate::history::ages::InventoryAges;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
-    Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, LeakIx, NodeKind, Owner, PinReason,
-    StoreKind, Verdict,
+    Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, LeakClass, LeakIx, NodeKind, Owner,
+    PinReason, StoreKind, Verdict,
 };
 use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
@@ -351,7 +351,11 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 (Action::Operator, "needs manual inspection; see docs/leaks.md".to_owned())
             }
         };
-        let name = format!("{class} {}", short_id(&leak.id));
+        let name = match class {
+            // It is in no store, and its name alone does not tell where.
+            LeakClass::VarTmp => format!("{class} {}", context.inside(&leak.path)),
+            _ => format!("{class} {}", short_id(&leak.id)),
+        };
         found.push(Cause {
             title: format!("leak {name}"),
             remedy,
@@ -459,9 +463,19 @@ fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause
     let used = context.scan.inventory.filesystems[at.get()].used_bytes;
     let parts = context.divided.get(at.get()).map_or(&[][..], |divided| &divided.parts);
     let logs = named.iter().filter(|cause| cause.at == at && cause.kind == CauseKind::Log);
-    let left = besides(parts, logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))));
+    // What tools of the stores have left there is told of as a leak.
+    let nodes = context.scan.inventory.nodes.iter();
+    let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == at);
+    let leaks: Vec<_> = nodes.map(|node| (context.inside(&node.path), node.size.bytes)).collect();
+    let of_leaks = leaks.iter().map(|(path, bytes)| (path.as_str(), *bytes));
+    let named = logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))).chain(of_leaks);
+    let left = besides(parts, named);
+    let is_leak = |part: &Part| {
+        let path = part.path.as_ref().map(Path::new);
+        path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)))
+    };
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
-    let others = parts.iter().zip(left).filter(|(part, _)| kinds.contains(&part.kind));
+    let others = parts.iter().zip(left).filter(|(part, _)| kinds.contains(&part.kind) && !is_leak(part));
     others
         .filter(|(_, bytes)| *bytes >= (used / 20).max(LEAST))
         .map(|(part, bytes)| {

@@ -118,8 +118,11 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
         let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).min();
         match inventory[node].kind {
             NodeKind::StoreMetadata | NodeKind::StoreRecords => LineKind::Metadata,
-            // Several images hold it, so that each of them may be deleted, but not all.
-            _ if refs.use_of(inventory, node).is_some() && held != Some(LineKind::Artifacts) => {
+            // Several images hold it, so that each of them may be deleted, but not all. In a read-only store all stay.
+            _ if !inventory[inventory[node].store].read_only
+                && refs.use_of(inventory, node).is_some()
+                && held != Some(LineKind::Artifacts) =>
+            {
                 LineKind::ImagesInUse
             }
             _ => held.unwrap_or(LineKind::Other),

@@ -212,6 +212,7 @@ fn commands_for_a_person_are_whole_and_safe_to_paste() {
         ("lease-without-expiry", "stuck-noexpiry", Some("ctr -n k8s.io leases rm stuck-noexpiry")),
         ("lease-far-expiry", "moby/1-a", Some("ctr -n moby leases rm 1-a")),
         ("container-without-cri", "moby/0a1b", Some("ctr -n moby containers rm 0a1b")),
+        ("image-data-missing", "0a1b", Some("layersweep rm 0a1b")),
         ("external-container", "0a1b", Some("buildah rm 0a1b")),
         ("unknown-to-podman", "0a1b", Some("podman container rm --storage 0a1b")),
         ("leaked-mount", "0a1b", Some("umount /store/leaked-mount")),

@@ -128,6 +128,11 @@ pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
         name: one.by.clone(),
         owner: None,
     }));
+    let mut pinned_by = image.pin_texts();
+    // `usage` counts them among the pinned ones.
+    if inventory[image.store].read_only && pinned_by.is_empty() {
+        pinned_by.push(format!("a read-only store ({})", inventory[image.store].origin));
+    }
     ImageDoc {
         id: image.id.to_string(),
         names: image.names.clone(),
@@ -144,8 +149,8 @@ pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
         in_use: !used_by.is_empty(),
         used_by,
         out_of_reach: inventory.obstacle(at),
-        pinned: !image.pinned_by.is_empty(),
-        pinned_by: image.pin_texts(),
+        pinned: !pinned_by.is_empty(),
+        pinned_by,
         layers: image.layers.clone(),
         total_bytes: sizes.total.bytes,
         shared_bytes: sizes.shared.bytes,

@@ -77,7 +77,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
 /// What a person can do about an image that `rm` has kept.
 fn remedy(document: &GcDoc) -> &'static str {
     if document.kept.iter().any(|kept| kept.rule == Rule::InUse.as_str()) {
-        return "An image in use can be deleted after its containers (podman rm, crictl rm).\n";
+        return "An image in use can be deleted after what uses it (containers: podman rm, crictl rm).\n";
     }
     ""
 }

@@ -125,7 +125,8 @@ fn task(one: &SweepLeakDoc, screen: &Screen) -> String {
     let mut out = format!("{}  {size}  {age} old  {}\n", leak.class, leak.verdict);
     let width = screen.width.unwrap_or(usize::MAX);
     let words = [("object", safe(&leak.id)), ("path", safe(&leak.path)), ("why", safe(&leak.evidence))];
-    for (label, text) in words.into_iter().chain([("to do", safe(&one.remedy))]) {
+    let words = words.into_iter().chain([("to do", safe(&one.remedy))]);
+    for (label, text) in words.filter(|(_, text)| !text.is_empty()) {
         out.push_str(&format!("  {label:<7}  {}", wrapped(&text, width, "           ").trim_start()));
     }
     if let Some(command) = &one.command {

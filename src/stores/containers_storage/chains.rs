@@ -32,7 +32,7 @@ pub(super) fn cut(
     let too_deep: Vec<_> = (0..layers.len()).filter(|at| depths[*at] > DEEPEST).collect();
     too_deep.iter().for_each(|at| depths[*at] = 1);
 
-    let tops = images.iter().flat_map(|image| image.layer.iter().chain(&image.mapped_layers));
+    let tops = images.iter().flat_map(ImageRecord::tops);
     let tops = tops.chain(containers.iter().filter_map(|container| container.layer.as_ref()));
     let mut is_reached = vec![false; layers.len()];
     let mut reached = 0_usize;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::inspect::mountpoints::Mounted;
 use super::needs;
-use super::records::LayerRecord;
+use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
 use super::units::{FilesOfLayer, StorageUnit, Unit};
 use crate::disk::Tally;
@@ -129,27 +129,28 @@ pub(super) fn fill(
         let all = filler.nodes.iter().copied();
         filler.writer.inventory.anchored.extend(all);
     } else {
-        let is_measured = MEASURED.contains(&snapshot.places.driver.as_str());
         if filler.writer.leaks {
             filler.orphans();
-        }
-        if filler.writer.leaks && is_measured {
             filler.unused_layers();
             filler.recorded();
         }
-        if !is_measured {
+        if !filler.is_measured() {
             filler.unmeasured_driver();
         }
     }
     let strays = filler.orphans.iter().filter(|(what, ..)| *what == Orphan::LayerDirectory);
     let strays = strays.map(|(_, unit, node)| (unit.id.clone(), *node)).collect();
     let layers = filler.layers.iter().copied().flatten().collect();
+    let mut beside = needs::beside_records(snapshot);
+    beside.extend(filler.mounted_images());
     let ids = Ids { layers, layers_by_id: OnceCell::new(), images, strays };
     let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
-    for need in needs::beside_records(snapshot) {
+    for need in beside {
+        let has_top = |record: &&ImageRecord| record.tops().any(|top| need.tops.contains(top));
+        let of_tops = snapshot.images.iter().filter(has_top).map(|record| ids.images[&record.id]);
         let images: Vec<_> = match need.any_image {
             true => ids.images.values().copied().collect(),
-            false => need.images.iter().flat_map(|one| ids.images(inventory, one)).collect(),
+            false => need.images.iter().flat_map(|one| ids.images(inventory, one)).chain(of_tops).collect(),
         };
         let holds: Vec<_> = need.layers.iter().filter_map(|one| ids.layer(inventory, one)).collect();
         if !(images.is_empty() && holds.is_empty()) {
@@ -236,6 +237,10 @@ impl Filler<'_> {
             _ => self.writer.inventory.anchored.push(node),
         }
         node
+    }
+
+    fn is_measured(&self) -> bool {
+        MEASURED.contains(&self.snapshot.places.driver.as_str())
     }
 
     fn find_layer(&self, id: &str) -> Option<NodeIx> {

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use super::inspect::data::file_name;
 use super::records::ImageRecord;
 use super::snapshot::Snapshot;
 use crate::model::{Labels, LabelsOf};
@@ -15,12 +16,24 @@ use crate::sys::quiet::Within;
 
 /// No manifest and no configuration is longer: the tools take 4 MiB of each
 /// (container-libs, `image/internal/iolimits`).
-const LIMIT_BYTES: u64 = 8 << 20;
+pub(super) const LIMIT_BYTES: u64 = 8 << 20;
 
 /// The key of an image's manifest. Beside it stand others, `manifest-` and their digests, for
 /// images that were pulled by several digests (container-libs, `storage/storage.go`,
 /// `ImageDigestManifestBigDataNamePrefix`).
-const MANIFEST: &str = "manifest";
+pub(super) const MANIFEST: &str = "manifest";
+
+/// The name of the file for big data called `key` (container-libs, `storage/store.go`,
+/// `makeBigDataBaseName`): the key itself if it is made of lower-case letters, digits and
+/// dots. The test ends at the first other character, so a key where only the last one is
+/// another still counts as plain.
+pub(super) fn file_name(key: &str) -> String {
+    let other = key.bytes().position(|byte| !matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z'));
+    match other {
+        Some(at) if at + 1 < key.len() => format!("={}", STANDARD.encode(key)),
+        _ => key.to_owned(),
+    }
+}
 
 /// Whether a key is that of a manifest.
 pub(super) fn is_manifest(key: &str) -> bool {
@@ -101,6 +114,14 @@ fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>)
     Ok(labels)
 }
 
+/// The digest of the configuration that a manifest names.
+pub(super) fn configuration_of(manifest: &[u8]) -> Option<String> {
+    match leads(manifest)? {
+        Leads::To(digest) => Some(digest),
+        Leads::Nowhere | Leads::Inside(_) => None,
+    }
+}
+
 fn joined(left: Labels, right: Labels) -> Labels {
     match right {
         Labels::Known(more) => left.and(more),
@@ -131,6 +152,21 @@ mod tests {
     fn image(keys: &[&str]) -> ImageRecord {
         let big_data = keys.iter().map(|key| ((*key).to_owned(), None)).collect();
         ImageRecord { id: "ab".into(), big_data, ..ImageRecord::default() }
+    }
+
+    #[test]
+    fn names_of_files() {
+        for (key, name) in [
+            ("manifest", "manifest"),
+            ("instances.json", "instances.json"),
+            ("sha256:ab", "=c2hhMjU2OmFi"),
+            ("signature-1", "=c2lnbmF0dXJlLTE="),
+            // Only the last character is another.
+            ("abc-", "abc-"),
+            ("", ""),
+        ] {
+            assert_eq!(file_name(key), name, "{key}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
+use super::inspect::data;
 use super::inspect::engine::{self, Engine, PodmanContainer};
 use super::inspect::mountpoints;
 use super::lists;
@@ -22,19 +23,29 @@ pub struct Need {
     pub layers: Vec<String>,
     /// Ids of images, or what else means one ([`may_be`]).
     pub images: Vec<String>,
+    /// Ids of top layers: any image with one of them may be the needed one.
+    pub tops: Vec<String>,
     /// Which images is not known: any may be needed.
     pub any_image: bool,
 }
 
 impl Need {
     fn is_nothing(&self) -> bool {
-        self.layers.is_empty() && self.images.is_empty() && !self.any_image
+        self.layers.is_empty() && self.images.is_empty() && self.tops.is_empty() && !self.any_image
     }
 
     /// Whether it needs this image, or may.
     #[must_use]
     pub fn needs_image(&self, image: &ImageRecord) -> bool {
-        self.any_image || self.images.iter().any(|one| may_be(one, &image.id, &image.names, &image.digests))
+        self.any_image
+            || self.images.iter().any(|one| may_be(one, &image.id, &image.names, &image.digests))
+            || image.tops().any(|top| self.tops.contains(top))
+    }
+
+    /// Of a mount of an image, which tells the image's top layer alone.
+    pub(super) fn of_mount(top: &str) -> Self {
+        let by = "a mount (`podman image unmount` ends it)".to_owned();
+        Self { by, layers: vec![top.to_owned()], tops: vec![top.to_owned()], ..Self::default() }
     }
 
     /// Of containers in a database that cannot be read.
@@ -54,15 +65,17 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
     let mut reached = HashSet::new();
     let mut needs: Vec<Need> = Vec::new();
     for image in &snapshot.images {
-        let tops = image.layer.iter().chain(&image.mapped_layers);
-        let layers = tops.filter_map(|top| own.missing_below(top, &mut reached)).collect();
+        let layers = image.tops().filter_map(|top| own.missing_below(top, &mut reached)).collect();
         let by = format!("the image {}", image.names.first().unwrap_or(&image.id));
         let members =
             if lists::is_list(image) { lists::digests(&snapshot.places, image) } else { Ok(HashSet::new()) };
         let any_image = members.is_err();
-        let images =
-            members.unwrap_or_default().into_iter().filter(|digest| !own.surely_has(digest)).collect();
-        needs.push(Need { by, layers, images, any_image });
+        let members = members.unwrap_or_default().into_iter().filter(|digest| !own.surely_has(digest));
+        // A tag of an image in another store copies its record, in podman 4 without its data: the library reads the
+        // manifest of the first store that has it (container-libs, `storage/store.go`, `updateNames`, `ImageBigData`).
+        let original = data::lacks(image).map(|_| image.id.clone());
+        let images = members.chain(original).collect();
+        needs.push(Need { by, layers, images, any_image, ..Need::default() });
     }
     let directory = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
     let within = snapshot.places.within();
@@ -73,7 +86,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         if !(layers.is_empty() && images.is_empty()) {
             let origin = owner::origin(&within, container, &directory.join(&container.id));
             let by = format!("the {} container {}", origin.owner.as_str(), origin.name);
-            needs.push(Need { by, layers, images, any_image: false });
+            needs.push(Need { by, layers, images, ..Need::default() });
         }
     }
     for (id, container) in snapshot.inspection.engine.containers() {
@@ -128,13 +141,7 @@ pub fn beside(places: &StorePlaces) -> Vec<Need> {
 
 fn mounted(places: &StorePlaces) -> Vec<Need> {
     match mountpoints::counted(places) {
-        Ok(counted) => counted
-            .into_iter()
-            .map(|mounted| {
-                let by = format!("the mount of an image at {}", mounted.path.display());
-                Need { by, layers: vec![mounted.layer], ..Need::default() }
-            })
-            .collect(),
+        Ok(counted) => counted.iter().map(|mounted| Need::of_mount(&mounted.layer)).collect(),
         Err(error) => {
             let by =
                 format!("possibly a mount: which images are mounted is unknown (mountpoints.json: {error})");

@@ -74,7 +74,7 @@ impl StorePlaces {
     }
 
     /// Position in [`Self::roots`] of the first temporary directory.
-    pub(super) fn first_temporary(&self) -> usize {
+    pub(in crate::stores) fn first_temporary(&self) -> usize {
         2 * self.areas().count()
     }
 

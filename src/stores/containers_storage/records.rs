@@ -53,6 +53,13 @@ pub struct ImageRecord {
     pub big_data: Vec<(String, Option<u64>)>,
 }
 
+impl ImageRecord {
+    /// Its top layer and the twins of that.
+    pub(super) fn tops(&self) -> impl Iterator<Item = &String> {
+        self.layer.iter().chain(&self.mapped_layers)
+    }
+}
+
 /// A record of `containers.json` or `volatile-containers.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {

@@ -29,6 +29,10 @@ const MADE: [(&str, Made); 8] = [
 /// reported alone.
 const LIBRARY: &str = "container_images_";
 
+/// The directory of the cache mounts of builds, alone (buildah up to 1.30) or with a uid behind it
+/// (buildah, `internal/volumes/volumes.go`).
+const CACHE_MOUNTS: &str = "buildah-cache";
+
 /// Programs that make them, or may be between two of their files.
 pub(super) const TOOLS: [&str; 7] =
     ["podman", "buildah", "skopeo", "crio", "containers-storage", "podman-remote", "storage-untar"];
@@ -57,7 +61,17 @@ enum Made {
 #[must_use]
 pub fn is_temporary(entry: &DirectoryEntry) -> bool {
     let plain = matches!(entry.kind, FileKind::Directory | FileKind::File);
-    plain && entry.name.to_str().and_then(kind_and_prefix).is_some()
+    let has_name = |name: &str| kind_and_prefix(name).is_some() || is_cache_mounts(name);
+    plain && entry.name.to_str().is_some_and(has_name)
+}
+
+/// Whether a name is that of the cache mounts of builds.
+#[must_use]
+pub fn is_cache_mounts(name: &str) -> bool {
+    let uid = name.strip_prefix(CACHE_MOUNTS);
+    uid.is_some_and(|uid| {
+        uid.is_empty() || uid.strip_prefix('-').is_some_and(|uid| uid.parse::<u32>().is_ok())
+    })
 }
 
 /// What a name stands for; `Some(None)`: a name of the image library's that is not in the table.
@@ -75,10 +89,16 @@ fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
 /// Why what is at `path`, whose name [`is_temporary`] takes for the tools', need not be theirs;
 /// `None` where owner, mode and content are as they make it.
 pub(super) fn doubt(within: &Within, path: &Path) -> Option<String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    if name.is_some_and(is_cache_mounts) {
+        let why = "it holds the cache mounts of builds (RUN --mount=type=cache), which later builds use: `buildah \
+                   prune` deletes them, since podman 5 `podman system prune` as well";
+        return Some(why.into());
+    }
     let examined = look(within, path);
     let doubt = examined.unwrap_or_else(|error| Some(format!("cannot be examined: {error}")));
     // What a person has the tools write has their content.
-    let dated = || path.file_name().and_then(|name| name.to_str()).is_some_and(ends_in_a_date);
+    let dated = || name.is_some_and(ends_in_a_date);
     doubt.or_else(|| dated().then(|| "its number looks like a date".into()))
 }
 
@@ -179,6 +199,9 @@ mod tests {
             "docker-tar714549866",
             "buildah4089947572",
             "libpod_builder1234567",
+            "buildah-cache",
+            "buildah-cache-0",
+            "buildah-cache-100000",
         ] {
             assert!(is_name(name), "{name}");
         }
@@ -189,6 +212,8 @@ mod tests {
             "oci2024",
             "oci-20240101",
             "buildah3",
+            "buildah-cache-",
+            "buildah-cache-old",
             "buildah12345678901",
             "buildah-notes1234567",
             "mystorage1234567",

@@ -37,6 +37,8 @@ pub(crate) struct Graphroots {
     pub(crate) unread_configs: Vec<UnreadConfig>,
     /// Why the first of the stores could not be read.
     unreadable: Option<Error>,
+    /// Where the tools leave temporary files, as configured.
+    temporary: Vec<PathBuf>,
 }
 
 impl Graphroots {
@@ -61,12 +63,20 @@ impl Graphroots {
 /// When a named store is none or cannot be read.
 pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
     let named = request.names_stores();
-    let GraphrootDiscovery { stores, others, pins, artifact_stores, problems, unread: unread_configs } =
-        match named {
-            true => config::named(&request.sysroot, &request.environment, &request.graphroots),
-            false => config::discover(&request.sysroot, &request.environment),
-        };
-    let mut found = Graphroots { pins, unread_configs, ..Graphroots::default() };
+    let discovery = match named {
+        true => config::named(&request.sysroot, &request.environment, &request.graphroots),
+        false => config::discover(&request.sysroot, &request.environment),
+    };
+    let GraphrootDiscovery {
+        stores,
+        others,
+        pins,
+        artifact_stores,
+        problems,
+        temporary,
+        unread: unread_configs,
+    } = discovery;
+    let mut found = Graphroots { pins, unread_configs, temporary, ..Graphroots::default() };
     for (path, message) in problems {
         found.findings.push(Finding::new(path, message));
     }
@@ -369,14 +379,16 @@ impl Graphroots {
 
     /// Directories with temporary files of the tools. They belong to no particular store,
     /// so they are read when all stores are, and counted with the first.
-    fn temporary(&self, request: &ScanRequest, read_only: bool) -> Vec<Root> {
+    fn temporary(&self, request: &ScanRequest, graphroot: &Root, read_only: bool) -> Vec<Root> {
         let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
         if request.names_stores() || read_only || !first {
             return Vec::new();
         }
         let named = request.environment.tmpdir.clone();
-        let directory = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
-        let mut found = opened(request, [&directory]);
+        let usual = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
+        let mut found = opened(request, std::iter::once(&usual).chain(&self.temporary));
+        // What is in the graphroot is counted there.
+        found.retain(|directory| !directory.starts_with(graphroot.path()));
         found.retain(|directory| {
             let entries = Within::new([directory]).list(directory).unwrap_or_default();
             entries.iter().any(temporary_files::is_temporary)
@@ -428,7 +440,7 @@ impl Graphroots {
                 imagestores: imagestores.clone(),
                 runroots,
                 databases: if read_only { Vec::new() } else { opened(request, &store.podman_dirs) },
-                temporary: self.temporary(request, read_only),
+                temporary: self.temporary(request, &graphroot, read_only),
                 driver: driver.clone(),
                 other_drivers: drivers.iter().filter(|other| *other != driver).cloned().collect(),
                 primary: Some(driver) == first,

@@ -66,35 +66,25 @@ fn of_filesystem(
 ) {
     let facts = &scan.inventory.filesystems[at.get()];
     let here: Vec<_> = places.iter().filter(|place| place.filesystem == Some(at)).collect();
-    let mut roots = vec![facts.mount.clone()];
+    let mounts = mounts::read().unwrap_or_default();
+    let mount = mounts::widest(&mounts, &facts.mount, scan.sysroot.root()).to_path_buf();
+    let mut roots = vec![mount.clone()];
     let mut units: Vec<Unit> = Vec::new();
     let mut trees = Vec::new();
     // Files directly in the top directory, and the top directory itself, belong to no entry.
-    let top = Unit {
-        kind: OtherUserKind::Directory,
-        user: facts.mount.clone(),
-        pod: None,
-        path: facts.mount.clone(),
-        holder: None,
-    };
-    let mounted = match mounts::below(&facts.mount) {
-        Ok(mounted) => mounted,
-        Err(error) => {
-            let message =
-                format!("the mounts below it are unknown ({error}): its other users are counted as `other`");
-            all.findings.push(Finding::incomplete(&facts.mount, message));
-            return;
-        }
-    };
-    if known.most_inodes.is_none_or(|most| inodes_outside(scan, at).is_some_and(|inodes| inodes <= most)) {
-        add(&mut units, &mut trees, 0, top, &mounted, all);
+    let top =
+        Unit { kind: OtherUserKind::Directory, user: mount.clone(), pod: None, path: mount, holder: None };
+    let is_wanted =
+        known.most_inodes.is_none_or(|most| inodes_outside(scan, at).is_some_and(|inodes| inodes <= most));
+    if is_wanted && !places::are_of_stores(&mounts, places, &top.path) {
+        add(&mut units, &mut trees, 0, top, all);
     }
     for place in &here {
         roots.push(place.path.clone());
         let KnownUse { kind, path, holder, .. } = (*place).clone();
         let unit = Unit { kind, user: path.clone(), pod: None, path, holder };
         if kind.is_by_pod() {
-            add(&mut units, &mut trees, roots.len() - 1, unit, &mounted, all);
+            add(&mut units, &mut trees, roots.len() - 1, unit, all);
         } else if !place.is_store {
             trees.push(tree(roots.len() - 1, PathBuf::new(), units.len(), TreeScope::Whole));
             units.push(unit);
@@ -114,9 +104,9 @@ fn of_filesystem(
     all.findings.extend(below::unread(&measured, &facts.mount, "counted as `other`"));
     let bytes = bytes_by_unit(&measured, units.len());
     gather(at, units, &bytes, all);
-    if let Ok(top) = scan.sysroot.open(&scan.sysroot.display(&facts.mount)) {
+    if let Ok(top) = scan.sysroot.open(&scan.sysroot.display(&roots[0])) {
         let options = WalkOptions { progress: None, ..options };
-        narrow::narrow(at, (&Within::new([&top]), &mounted), &roots, &options, all);
+        narrow::narrow(at, &Within::new([&top]), &roots, &options, all);
     }
 }
 
@@ -131,14 +121,7 @@ fn inodes_outside(scan: &Scan, at: FilesystemIx) -> Option<u64> {
 
 /// A tree for each entry of a directory, and one for the directory's own entry: units that share
 /// one user.
-fn add(
-    units: &mut Vec<Unit>,
-    trees: &mut Vec<Tree<'_>>,
-    root: usize,
-    unit: Unit,
-    mounts: &[PathBuf],
-    all: &mut OtherUsers,
-) {
+fn add(units: &mut Vec<Unit>, trees: &mut Vec<Tree<'_>>, root: usize, unit: Unit, all: &mut OtherUsers) {
     trees.push(tree(root, PathBuf::new(), units.len(), TreeScope::EntryOnly));
     units.push(unit.clone());
     let entries = match quiet::list(&unit.path) {
@@ -151,9 +134,6 @@ fn add(
     };
     for entry in entries {
         let path = unit.path.join(&entry.name);
-        if mounts.contains(&path) {
-            continue;
-        }
         trees.push(tree(root, PathBuf::from(&entry.name), units.len(), TreeScope::Whole));
         units.push(match unit.kind {
             OtherUserKind::Directory => {

@@ -21,7 +21,7 @@ const DEEPEST: usize = 8;
 /// it, as deep as there is one; the rest stays with the directory.
 pub(super) fn narrow(
     at: FilesystemIx,
-    (within, mounts): (&Within, &[PathBuf]),
+    within: &Within,
     roots: &[PathBuf],
     options: &WalkOptions<'_>,
     all: &mut OtherUsers,
@@ -39,7 +39,7 @@ pub(super) fn narrow(
         let user = &mut all.other_users[position];
         let (mut path, mut bytes) = (user.path.clone(), user.bytes);
         for _ in 0..DEEPEST {
-            let Some((most, held)) = most_of(&path, (within, mounts), roots, options) else { break };
+            let Some((most, held)) = most_of(&path, within, roots, options) else { break };
             if held < bytes / 5 * 4 {
                 break;
             }
@@ -56,12 +56,12 @@ pub(super) fn narrow(
 /// What holds the most in a directory below the first root; `None` where it is none.
 fn most_of(
     directory: &Path,
-    (within, mounts): (&Within, &[PathBuf]),
+    within: &Within,
     roots: &[PathBuf],
     options: &WalkOptions<'_>,
 ) -> Option<(PathBuf, u64)> {
     let entries = within.list(directory).ok()?.into_iter().map(|entry| directory.join(&entry.name));
-    let entries: Vec<_> = entries.filter(|path| !mounts.contains(path)).collect();
+    let entries: Vec<_> = entries.collect();
     let below = directory.strip_prefix(roots.first()?).ok()?;
     let trees = entries.iter().enumerate().map(|(unit, path)| {
         tree(0, below.join(path.file_name().unwrap_or_default()), unit, TreeScope::Whole)

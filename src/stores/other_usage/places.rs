@@ -9,6 +9,7 @@ use super::types::{KnownUse, OtherUsageRequest, OtherUserKind, PodShare};
 use crate::disk::filesystem;
 use crate::model::{FilesystemIx, Finding};
 use crate::stores::Scan;
+use crate::sys::mounts::{self, Mount};
 use crate::sys::{quiet, root};
 
 /// Directories of known use, and those of the stores. A place that exists only as part of another
@@ -23,10 +24,17 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
             places.push(KnownUse { kind, path, filesystem, is_store, holder });
         }
     };
-    let roots = scan.inventory.stores.iter().map(|store| store.root.clone());
-    for directory in roots.chain(scan.areas.iter().flatten().cloned()) {
+    let mounts = mounts::read().unwrap_or_default();
+    let areas: Vec<_> = scan.areas.iter().flatten().collect();
+    // A bind mount in a store shows files of the store; volumes are the users' own.
+    let is_inside = |mount: &&Mount| {
+        let names = areas.iter().filter_map(|area| mount.mount_point.strip_prefix(area).ok());
+        names.filter_map(|below| below.iter().next()).any(|name| name != "volumes")
+    };
+    let mounted = mounts.iter().filter(is_inside).map(|mount| &mount.mount_point);
+    for directory in areas.iter().copied().chain(mounted) {
         // The kind of a store's place says nothing.
-        add(OtherUserKind::Directory, directory, true, None);
+        add(OtherUserKind::Directory, directory.clone(), true, None);
     }
     for (name, directory) in scan.snapshotters.iter().cloned() {
         add(OtherUserKind::Snapshotter, directory, false, Some(name));
@@ -64,7 +72,21 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
             add(kind, resolved, false, None);
         }
     }
+    // The scan has counted what is in a store.
+    let in_store: Vec<_> =
+        places.iter().map(|place| !place.is_store && are_of_stores(&mounts, &places, &place.path)).collect();
+    let mut in_store = in_store.into_iter();
+    places.retain(|_| !in_store.next().unwrap_or(false));
     places
+}
+
+/// Whether a directory and what is in it belong to a store, by whatever mount they are seen.
+pub(super) fn are_of_stores(mounts: &[Mount], places: &[KnownUse], directory: &Path) -> bool {
+    let here = mounts::location(mounts, directory);
+    let mut stores = places.iter().filter(|place| place.is_store);
+    here.is_some_and(|here| {
+        stores.any(|store| mounts::location(mounts, &store.path).is_some_and(|store| here.is_within(&store)))
+    })
 }
 
 /// The filesystem of the scan that holds a path; `None` where it is none of them.

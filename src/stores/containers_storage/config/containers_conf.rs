@@ -1,5 +1,5 @@
-//! The path of podman's database from `containers.conf` (`pkg/config/config.go` of
-//! containers/common: `[engine] static_dir`).
+//! Directories from `containers.conf` (`pkg/config/config.go` of containers/common, table `engine`): podman's database,
+//! and the temporary files of pulls.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,18 @@ use super::storage_conf::{config_home, is_conf};
 use super::types::{Environment, Problems};
 use crate::sys::quiet::{DirectoryEntry, FileKind, is_absent};
 
-/// The directories that any of the files names. Podman takes the last one; what an earlier one names may
-/// hold what podman knew before.
-pub(super) fn static_dirs(
+/// Key of the directory of podman's database.
+pub(super) const STATIC_DIR: &str = "static_dir";
+
+/// Key of the directory of the temporary files of pulls; "storage" means the graphroot's own `tmp`.
+pub(super) const IMAGE_COPY_TMP_DIR: &str = "image_copy_tmp_dir";
+
+/// The directories that any of the files names with `key`. Podman takes the last one; what an earlier one names may
+/// hold what podman left before.
+pub(super) fn directories(
     files: &Files<'_>,
     environment: &Environment,
+    key: &str,
     problems: &mut Problems,
 ) -> Vec<PathBuf> {
     let system = ["/usr/share/containers", "/etc/containers"].map(PathBuf::from);
@@ -40,7 +47,7 @@ pub(super) fn static_dirs(
     for file in named.iter().filter(|file| files.exists(file)) {
         with_file(files, file, problems, |table, problems| {
             let engine = table.table("engine", problems);
-            let dir = engine.and_then(|engine| engine.string("static_dir", problems));
+            let dir = engine.and_then(|engine| engine.string(key, problems));
             dirs.extend(dir.map(PathBuf::from).filter(|dir: &PathBuf| Path::is_absolute(dir)));
         });
     }
@@ -61,7 +68,8 @@ mod tests {
         let etc = root.path().join("etc/containers");
         let drop_ins = etc.join("containers.conf.d");
         fs::create_dir_all(drop_ins.join("directory.conf")).unwrap();
-        let says = |dir: &str| format!("[engine]\nstatic_dir = \"{dir}\"\n");
+        let says =
+            |dir: &str| format!("[engine]\nstatic_dir = \"{dir}\"\nimage_copy_tmp_dir = \"{dir}/tmp\"\n");
         fs::write(etc.join("containers.conf"), says("/main")).unwrap();
         fs::write(drop_ins.join("20-relative.conf"), says("relative")).unwrap();
         fs::write(drop_ins.join("README"), "This is not TOML.").unwrap();
@@ -70,8 +78,13 @@ mod tests {
         fs::write(drop_ins.join("30-last.conf"), says("/last")).unwrap();
         let sysroot = Sysroot::at(root.path());
         let mut problems = Problems::default();
-        let dirs = static_dirs(&Files::new(&sysroot), &Environment::default(), &mut problems);
-        assert_eq!(dirs, ["/main", "/linked", "/last"].map(PathBuf::from));
+        for (key, expected) in [
+            (STATIC_DIR, ["/main", "/linked", "/last"]),
+            (IMAGE_COPY_TMP_DIR, ["/main/tmp", "/linked/tmp", "/last/tmp"]),
+        ] {
+            let dirs = directories(&Files::new(&sysroot), &Environment::default(), key, &mut problems);
+            assert_eq!(dirs, expected.map(PathBuf::from));
+        }
         assert!(problems.found.is_empty(), "{problems:?}");
     }
 }

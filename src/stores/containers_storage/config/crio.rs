@@ -41,6 +41,8 @@ pub(super) struct Crio {
     storage_options: Vec<String>,
     pinned_images: Vec<Pin>,
     pause_image: Option<Pin>,
+    /// `big_files_temporary_dir`.
+    pub(super) temporary: Option<PathBuf>,
     /// Read-only ones, from 1.36 on.
     pub(super) artifact_stores: Vec<Pin>,
     pub(super) start: CrioStart,
@@ -117,6 +119,9 @@ impl Crio {
         };
         if let Some(pinned) = image.strings("pinned_images", problems) {
             self.pinned_images = pinned.values.into_iter().map(pin).collect();
+        }
+        if let Some(directory) = image.string("big_files_temporary_dir", problems) {
+            self.temporary = Some(PathBuf::from(directory)).filter(|directory| directory.is_absolute());
         }
         if let Some(pattern) = image.string("pause_image", problems) {
             self.pause_image = Some(pin(pattern));

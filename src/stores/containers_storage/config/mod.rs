@@ -13,12 +13,14 @@ mod paths;
 mod pins;
 mod rootless;
 mod storage_conf;
+mod systemd;
 mod types;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::sys::sysroot::Sysroot;
+use containers_conf::{IMAGE_COPY_TMP_DIR, STATIC_DIR};
 use crio::Crio;
 pub use crio::CrioStart;
 use files::Files;
@@ -126,6 +128,8 @@ struct Configuration<'a> {
     stores: Stores<'a>,
     crio: Option<Crio>,
     problems: Problems,
+    /// Where the tools leave temporary files, if not in the usual place.
+    temporary: Vec<PathBuf>,
     /// The stores of all users are among those found.
     with_homes: bool,
 }
@@ -144,7 +148,7 @@ impl<'a> Configuration<'a> {
         if environment.uid != 0 {
             let owner = owner(&environment, &users);
             let mut own = Problems::default();
-            let podman_dirs = containers_conf::static_dirs(&files, &environment, &mut own);
+            let podman_dirs = containers_conf::directories(&files, &environment, STATIC_DIR, &mut own);
             for store in rootless::stores(&files, &owner, &mut own) {
                 stores.add(StoreConfig { podman_dirs: podman_dirs.clone(), ..store });
             }
@@ -165,8 +169,12 @@ impl<'a> Configuration<'a> {
             let home = system.home.as_deref();
             of_root.found.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
         }
+        let mut temporary =
+            containers_conf::directories(&files, &environment, IMAGE_COPY_TMP_DIR, &mut problems);
+        temporary.extend(crio.iter().filter_map(|crio| crio.temporary.clone()));
+        temporary.extend(systemd::temporary_directories(&files));
         problems.note_all(of_root);
-        Self { files, environment, users, stores, crio, problems, with_homes: false }
+        Self { files, environment, users, stores, crio, problems, temporary, with_homes: false }
     }
 
     /// For root: adds the stores of all users. A graphroot that is known already stays as it is.
@@ -224,6 +232,7 @@ impl From<Configuration<'_>> for GraphrootDiscovery {
             others: Vec::new(),
             problems: read.problems.found,
             unread: read.problems.unread,
+            temporary: read.temporary,
         }
     }
 }
@@ -238,7 +247,7 @@ fn system_stores(
 ) -> [(StoreConfig, Vec<String>); 2] {
     let legacy = storage_conf::legacy_file(files, owner.environment);
     let later = storage_conf::drop_in_files(files, owner.environment, problems);
-    let podman_dirs = containers_conf::static_dirs(files, owner.environment, problems);
+    let podman_dirs = containers_conf::directories(files, owner.environment, STATIC_DIR, problems);
     [legacy.into_iter().collect(), later].map(|named: Vec<PathBuf>| {
         let settings = Settings::read(files, &named, problems);
         let podman_dirs = podman_dirs.clone();

@@ -53,6 +53,9 @@ pub struct GraphrootDiscovery {
     pub artifact_stores: Vec<Pin>,
     /// Files that could not be read or parsed: path and reason. The rest still counts.
     pub problems: Vec<(PathBuf, String)>,
+    /// Where the tools leave temporary files, as configured: `image_copy_tmp_dir`, CRI-O's `big_files_temporary_dir`,
+    /// `TMPDIR` in their units.
+    pub temporary: Vec<PathBuf>,
     /// Whose files those are, of all users, where they may name stores.
     pub unread: Vec<UnreadConfig>,
 }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::fs::StatVfsMountFlags;
 
 use super::deleted::Deleted;
 use super::directory::device;
@@ -121,6 +122,13 @@ impl Editor {
             return Err(Refusal::Driver(places.driver.clone()));
         }
         prove_ours(places)?;
+        let is_read_only = |root: &&Root| {
+            let facts = rustix::fs::fstatvfs(root.fd());
+            facts.is_ok_and(|facts| facts.f_flag.contains(StatVfsMountFlags::RDONLY))
+        };
+        if let Some(root) = places.areas().find(is_read_only) {
+            return Err(Refusal::MountedReadOnly(root.to_path_buf()));
+        }
         Ok(Self { places: places.clone(), options, links: Mutex::default() })
     }
 

@@ -183,6 +183,9 @@ pub enum Refusal {
     /// It is an additional store, which other stores read from.
     #[error("{0} is an additional image store; other stores may need its contents")]
     ReadOnly(PathBuf),
+    /// Nothing can be written there from here.
+    #[error("{0} is mounted read-only")]
+    MountedReadOnly(PathBuf),
     /// It belongs to another user, who could redirect root's changes
     /// elsewhere.
     #[error("{} belongs to {}; run as that user: podman unshare layersweep", path.display(), user_name(*owner))]
@@ -198,7 +201,7 @@ pub enum Refusal {
     #[error("{0} is below a directory that other users can write to; they could replace it")]
     Exchangeable(PathBuf),
     /// The layout of the driver's layers is unknown.
-    #[error("deletion is not supported for the driver {0}")]
+    #[error("deletion is not supported for the driver {0}: `podman rmi` deletes its images")]
     Driver(String),
     /// Without a lock file other processes cannot be kept out, and only the library creates one.
     #[error("there is no lock file {0}")]
@@ -371,6 +374,7 @@ impl Refusal {
         match self {
             Self::Foreign
             | Self::ReadOnly(_)
+            | Self::MountedReadOnly(_)
             | Self::OtherOwner { .. }
             | Self::OutsideNamespace
             | Self::Exchangeable(_)

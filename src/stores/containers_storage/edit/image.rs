@@ -145,6 +145,7 @@ impl Session<'_> {
         self.prove_no_container(&planned.id)?;
         let image = self.prove_names(planned)?;
         self.prove_no_volume(&image)?;
+        self.prove_image_unmounted(&image)?;
         // One that is lost helps no list.
         let lists =
             self.records.images.iter().filter(|record| planned.names.is_some() && lists::is_list(record));
@@ -159,6 +160,17 @@ impl Session<'_> {
             }
         }
         Ok(image)
+    }
+
+    /// No image with the same top layer is mounted: the mount (`podman image mount`) does not tell which. An overlay that
+    /// only has the layer among its lower directories is a container's, and the records have that.
+    fn prove_image_unmounted(&self, image: &ImageRecord) -> Result<(), Refusal> {
+        let places = &self.editor.places;
+        // The library mounts layers of an imagestore below the runroot.
+        let directories: Vec<_> =
+            places.areas().chain(&places.runroots).map(|root| places.layer_directories(root)).collect();
+        let mut points = image.tops().flat_map(|top| directories.iter().map(move |all| all.join(top)));
+        points.try_for_each(|point| self.evidence.prove_unmounted(&point, &[]))
     }
 
     /// No container was made from it.

@@ -372,7 +372,7 @@ impl Session<'_> {
     fn images_on(&self, layers: &[String]) -> Vec<ImageRecord> {
         let parents = self.parents();
         let is_on_it = |image: &&ImageRecord| {
-            let mut tops = image.layer.iter().chain(&image.mapped_layers);
+            let mut tops = image.tops();
             tops.any(|top| chain(&parents, Some(top)).any(|id| layers.iter().any(|layer| layer == id)))
         };
         self.records.images.iter().filter(is_on_it).cloned().collect()

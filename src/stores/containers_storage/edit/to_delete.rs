@@ -38,8 +38,7 @@ pub(super) fn layers_of(
         }
     }
     let others = images.iter().filter(|other| gone.iter().all(|image| other.id != image.id));
-    let mut kept: HashSet<&str> =
-        others.flat_map(|other| other.layer.iter().chain(&other.mapped_layers)).map(String::as_str).collect();
+    let mut kept: HashSet<&str> = others.flat_map(ImageRecord::tops).map(String::as_str).collect();
     kept.extend(containers.iter().filter_map(|container| container.layer.as_deref()));
 
     let mut to_delete: Vec<String> = Vec::new();
@@ -170,7 +169,7 @@ mod tests {
                 prop_assert!(layer.parent.as_ref().is_none_or(|parent| !to_delete.contains(parent)));
             }
             for other in &images[1..] {
-                prop_assert!(!other.layer.iter().chain(&other.mapped_layers).any(|id| to_delete.contains(id)));
+                prop_assert!(!other.tops().any(|id| to_delete.contains(id)));
             }
             for container in &containers {
                 prop_assert!(!to_delete.contains(container.layer.as_ref().unwrap()));

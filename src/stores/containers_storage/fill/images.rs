@@ -88,7 +88,7 @@ impl Filler<'_> {
                 None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, directory, Size::default()),
             };
             let mut holds = vec![metadata];
-            for layer in record.layer.iter().chain(&record.mapped_layers) {
+            for layer in record.tops() {
                 if let Some(node) = self.find_layer(layer) {
                     holds.push(node);
                 } else {

@@ -13,6 +13,7 @@ use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::quarantine_name;
+use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::containers_storage::units::Unit;
@@ -122,7 +123,7 @@ impl Filler<'_> {
     pub(super) fn unused_layers(&mut self) {
         let snapshot = self.snapshot;
         let mut used = vec![false; self.writer.inventory.nodes.len()];
-        let tops = snapshot.images.iter().flat_map(|image| image.layer.iter().chain(&image.mapped_layers));
+        let tops = snapshot.images.iter().flat_map(ImageRecord::tops);
         for top in tops.chain(snapshot.containers.iter().filter_map(|container| container.layer.as_ref())) {
             let mut next = self.find_layer(top);
             while let Some(node) = next.filter(|node| !std::mem::replace(&mut used[node.get()], true)) {
@@ -130,8 +131,20 @@ impl Filler<'_> {
                 next = self.writer.inventory[node].needs.first().copied();
             }
         }
+        let is_measured = self.is_measured();
         for (at, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[at] else { continue };
+            if !is_measured {
+                // Where its files are is not known, and no store with such a driver is edited.
+                if record.incomplete {
+                    let path = self.writer.inventory[node].path.clone();
+                    let judged = leaks::incomplete(true, &self.circumstances(&path, record.created));
+                    let judged =
+                        judged.but(Verdict::Report, "with this driver only they do: run `podman images`");
+                    self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
+                }
+                continue;
+            }
             let missing = !self.files[at].directory;
             if !record.incomplete && used[node.get()] {
                 if missing {

@@ -11,8 +11,9 @@ use crate::model::{Consistency, ContainerState, Finding, ImageIx, LeakClass, Nod
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
+use crate::stores::containers_storage::needs::Need;
 use crate::stores::containers_storage::places::RecordKind;
-use crate::stores::containers_storage::records::is_id;
+use crate::stores::containers_storage::records::{ImageRecord, is_id};
 use crate::stores::leaks::{GRACE, Judgement, age};
 
 impl Filler<'_> {
@@ -21,7 +22,10 @@ impl Filler<'_> {
         if self.snapshot.consistency != Consistency::Consistent {
             return;
         }
-        self.missing_tar_splits();
+        // Of other drivers it is not known where they keep which layer.
+        if self.is_measured() {
+            self.missing_tar_splits();
+        }
         self.repeated();
         self.shared_names();
         if self.snapshot.inspection.valid {
@@ -113,6 +117,15 @@ impl Filler<'_> {
     fn faults(&mut self) {
         let snapshot = self.snapshot;
         for Fault { of, path, judged } in &snapshot.inspection.faults {
+            // What a tag in this store does not have is read from the store that lends the image.
+            let is_lent = |at: usize| {
+                let id = &snapshot.images[at].id;
+                self.additional.iter().any(|store| store.images.contains_key(id))
+            };
+            if matches!(*of, FaultOf::Image(at) if judged.class == LeakClass::ImageDataMissing && is_lent(at))
+            {
+                continue;
+            }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let changed = self.changed(path);
             // What is missing was taken out of the directory.
@@ -181,17 +194,7 @@ impl Filler<'_> {
     fn mount_tables(&mut self) {
         let Some(mounted) = self.mounted.take() else { return };
         let places = &self.snapshot.places;
-        let mut by_layer: HashMap<String, PathBuf> = HashMap::new();
-        for root in places.areas().chain(&places.runroots) {
-            let driver = places.layer_directories(root);
-            for mount in self.writer.mounts {
-                let first = mount.strip_prefix(&driver).ok().and_then(|below| below.components().next());
-                let id = first.and_then(|part| part.as_os_str().to_str()).filter(|id| is_id(id));
-                if let Some(id) = id {
-                    by_layer.entry(id.to_owned()).or_insert_with(|| mount.clone());
-                }
-            }
-        }
+        let by_layer = self.mounts_by_layer();
         let recorded: HashSet<&str> = mounted.iter().map(|one| one.layer.as_str()).collect();
         // In another mount namespace another store may lie at the same path, as in a container that runs podman.
         let is_leaked = |id: &str| {
@@ -229,6 +232,45 @@ impl Filler<'_> {
             };
             self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
         }
+    }
+
+    /// The first mount point of each layer that something is mounted on or below.
+    fn mounts_by_layer(&self) -> HashMap<String, PathBuf> {
+        let places = &self.snapshot.places;
+        let mut by_layer: HashMap<String, PathBuf> = HashMap::new();
+        // The library mounts layers of an imagestore below the runroot.
+        for root in places.areas().chain(&places.runroots) {
+            let driver = places.layer_directories(root);
+            for mount in self.writer.mounts {
+                let first = mount.strip_prefix(&driver).ok().and_then(|below| below.components().next());
+                let id = first.and_then(|part| part.as_os_str().to_str()).filter(|id| is_id(id));
+                if let Some(id) = id {
+                    by_layer.entry(id.to_owned()).or_insert_with(|| mount.clone());
+                }
+            }
+        }
+        by_layer
+    }
+
+    /// Mounts of images: `podman image mount` is in no other record. On a node of CRI-O they are volumes, or what CRI-O
+    /// leaves of them until it removes the image ([`Self::unused_volumes`]).
+    pub(super) fn mounted_images(&self) -> Vec<Need> {
+        let store = self.writer.store;
+        let mut containers = self.writer.inventory.containers.iter();
+        if containers.any(|one| one.store == store && one.owner == Owner::CriO) {
+            return Vec::new();
+        }
+        let by_layer = self.mounts_by_layer();
+        let mut mounted: Vec<_> = self
+            .snapshot
+            .images
+            .iter()
+            .flat_map(ImageRecord::tops)
+            .filter(|top| by_layer.contains_key(*top))
+            .collect();
+        mounted.sort_unstable();
+        mounted.dedup();
+        mounted.into_iter().map(|top| Need::of_mount(top)).collect()
     }
 
     /// Whether a container may be using this layer, as its root filesystem or as a volume. `mountpoints.json` does not

@@ -4,13 +4,15 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rayon::prelude::*;
 
 use super::found::{Fault, FaultOf};
 use crate::model::{LeakClass, Owner};
+use crate::stores::containers_storage::labels::{
+    LIMIT_BYTES, MANIFEST, configuration_of, file_name, is_manifest,
+};
 use crate::stores::containers_storage::leaks::unfinished_write;
+use crate::stores::containers_storage::lists;
 use crate::stores::containers_storage::owner;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
@@ -20,18 +22,6 @@ use crate::sys::quiet::{Below, FileKind, Within};
 
 /// How much of a file is looked at for the zeroes that a power cut leaves.
 const BEGINNING: usize = 64;
-
-/// The name of the file for big data called `key` (container-libs, `storage/store.go`,
-/// `makeBigDataBaseName`): the key itself if it is made of lower-case letters, digits and
-/// dots. The test ends at the first other character, so a key where only the last one is
-/// another still counts as plain.
-pub(crate) fn file_name(key: &str) -> String {
-    let other = key.bytes().position(|byte| !matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z'));
-    match other {
-        Some(at) if at + 1 < key.len() => format!("={}", STANDARD.encode(key)),
-        _ => key.to_owned(),
-    }
-}
 
 /// Looks at the files of every image.
 pub(super) fn faults(snapshot: &Snapshot) -> Vec<Fault> {
@@ -58,8 +48,27 @@ pub(crate) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
 
 fn without_directory(snapshot: &Snapshot, at: usize, image: &ImageRecord) -> Vec<Fault> {
     let path = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images).join(&image.id);
-    let first = image.big_data.first();
-    first.map(|(name, _)| Fault { of: FaultOf::Image(at), path, judged: missing(name) }).into_iter().collect()
+    let judged =
+        image.big_data.first().map(|(name, _)| missing(name)).or_else(|| lacks(image).map(never_stored));
+    judged.map(|judged| Fault { of: FaultOf::Image(at), path, judged }).into_iter().collect()
+}
+
+/// The writer of the image died before it stored this.
+fn never_stored(what: &str) -> Judgement {
+    let fails = if what == MANIFEST { ", and `podman images` of this whole store fails" } else { "" };
+    let evidence = format!("the record has no {what}{fails}: {AGAIN}");
+    Judgement::of(LeakClass::ImageDataMissing, evidence)
+}
+
+/// What every tool needs of an image and the record does not list: without a manifest `podman images` of the whole store
+/// fails. Docker's schema 1 has the configuration in the manifest, and a manifest list has none.
+pub(crate) fn lacks(image: &ImageRecord) -> Option<&'static str> {
+    let has = |is_it: fn(&str) -> bool| image.big_data.iter().any(|(key, _)| is_it(key));
+    if !has(is_manifest) {
+        return Some(MANIFEST);
+    }
+    let has_configuration = has(|key| key.contains(':') && !is_manifest(key)) || lists::is_list(image);
+    (!has_configuration).then_some("configuration")
 }
 
 const AGAIN: &str = "remove the image and pull it again";
@@ -79,6 +88,15 @@ fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -
         }
     }
     let below = within.below(directory);
+    let configuration = || {
+        let manifest = within.read(&directory.join(MANIFEST), LIMIT_BYTES).ok()?;
+        configuration_of(&manifest)
+    };
+    let lacking = lacks(image).filter(|what| *what == MANIFEST || configuration().is_some());
+    if let Some(what) = lacking {
+        let path = directory.to_path_buf();
+        wrong.push(Fault { of: FaultOf::Image(at), path, judged: never_stored(what) });
+    }
     for (name, recorded) in &image.big_data {
         let file = file_name(name);
         let size = |evidence| Judgement::of(LeakClass::ImageDataSize, evidence);
@@ -132,17 +150,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files() {
-        for (key, name) in [
-            ("manifest", "manifest"),
-            ("instances.json", "instances.json"),
-            ("sha256:ab", "=c2hhMjU2OmFi"),
-            ("signature-1", "=c2lnbmF0dXJlLTE="),
-            // Only the last character is another.
-            ("abc-", "abc-"),
-            ("", ""),
+    fn what_a_record_lacks() {
+        for (keys, layer, expected) in [
+            (&["manifest", "sha256:ab", "signature-ab"][..], true, None),
+            (&["manifest-sha256:cd", "sha256:ab"], true, None),
+            (&["manifest", "instances.json"], false, None),
+            (&["manifest", "signature-ab"], true, Some("configuration")),
+            (&["sha256:ab"], true, Some("manifest")),
+            (&[], true, Some("manifest")),
         ] {
-            assert_eq!(file_name(key), name, "{key}");
+            let big_data = keys.iter().map(|key| ((*key).to_owned(), None)).collect();
+            let layer = layer.then(|| "cd".to_owned());
+            let image = ImageRecord { big_data, layer, ..ImageRecord::default() };
+            assert_eq!(lacks(&image), expected, "{keys:?}");
         }
     }
 

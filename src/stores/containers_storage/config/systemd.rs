@@ -1,0 +1,58 @@
+//! `TMPDIR` in the units of the storage's tools: where their temporary files are.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::files::Files;
+use super::storage_conf::is_conf;
+
+const DIRECTORIES: [&str; 2] = ["/usr/lib/systemd/system", "/etc/systemd/system"];
+const UNITS: [&str; 3] = ["crio.service", "podman.service", "buildah.service"];
+
+/// The directories that units and their drop-ins name. systemd takes the last one; what an earlier one names may hold
+/// what a tool left before.
+pub(super) fn temporary_directories(files: &Files<'_>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for (directory, unit) in DIRECTORIES.iter().flat_map(|directory| UNITS.map(|unit| (directory, unit))) {
+        let unit = Path::new(directory).join(unit);
+        let drop_ins = unit.with_extension("service.d");
+        let listed = files.list(&drop_ins);
+        let drop_ins = listed.iter().flatten().filter(|entry| is_conf(entry));
+        let drop_ins = drop_ins.map(|entry| unit.with_extension("service.d").join(&entry.name));
+        for file in std::iter::once(unit.clone()).chain(drop_ins).filter(|file| files.exists(file)) {
+            if let Ok(text) = &*files.text(&file) {
+                found.extend(text.lines().flat_map(values));
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The absolute values of `TMPDIR` in a line `Environment="A=b" TMPDIR=/c`.
+fn values(line: &str) -> impl Iterator<Item = PathBuf> {
+    let words = line.trim_start().strip_prefix("Environment=").unwrap_or_default().split_whitespace();
+    let values = words.filter_map(|word| word.trim_matches(['"', '\'']).strip_prefix("TMPDIR="));
+    values.map(PathBuf::from).filter(|path| path.is_absolute() && path.as_os_str() != OsStr::new("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_directories_of_a_unit_line() {
+        for (line, expected) in [
+            ("Environment=TMPDIR=/a", &["/a"][..]),
+            (" Environment=\"A=b\" \"TMPDIR=/a/b\"", &["/a/b"]),
+            ("Environment='TMPDIR=/a' TMPDIR=/b", &["/a", "/b"]),
+            ("#Environment=TMPDIR=/a", &[]),
+            ("Environment=MYTMPDIR=/a TMPDIR=relative TMPDIR=/", &[]),
+            ("ExecStart=/usr/bin/crio TMPDIR=/a", &[]),
+        ] {
+            let found: Vec<_> = values(line).collect();
+            assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{line}");
+        }
+    }
+}
