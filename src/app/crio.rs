@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::cri::CriProblem;
 use crate::disk::filesystem;
 use crate::model::space::lacks_inodes;
+use crate::stores::RunningPrograms;
 use crate::stores::containers_storage::config::{self, CrioStart, Environment};
 use crate::sys::sysroot::Sysroot;
 
@@ -78,7 +79,8 @@ pub(super) fn was_unclean(sysroot: &Sysroot, file: &Path) -> bool {
 
 /// A store of this node whose filesystem has no room for a repair.
 pub(super) fn full_store(sysroot: &Sysroot) -> Option<PathBuf> {
-    let stores = config::discover(sysroot, &Environment::of_process(sysroot)).stores;
+    let stores =
+        config::discover(sysroot, &Environment::of_process(sysroot), &RunningPrograms::default()).stores;
     let roots = stores.into_iter().flat_map(|store| [Some(store.graphroot), store.imagestore]);
     roots.flatten().find(|root| is_full(root))
 }

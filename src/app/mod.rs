@@ -32,6 +32,7 @@ pub mod request;
 pub mod reserve;
 mod rm;
 mod run;
+mod running;
 pub mod runtime;
 pub mod scan;
 pub mod state;

@@ -46,7 +46,7 @@ impl FromNode {
         manifests: Option<&Path>,
         kubelet: Option<&Path>,
     ) -> Result<Self, Unreadable> {
-        let settings = Kubelet::read(&request.sysroot);
+        let settings = kubelet_settings(request);
         let pods = manifests.map(|manifests| static_pods::read(&request.sysroot, &settings, manifests));
         let pods = pods.transpose()?.unwrap_or_default();
         let pulls = pulls::read(&request.sysroot, &settings, kubelet);
@@ -107,6 +107,13 @@ impl FromNode {
         protect.sandboxes.clone_from(&self.sandboxes);
         protect.pulling.clone_from(&self.pulling);
     }
+}
+
+/// The kubelet's settings on disk, with the data directories that hold a store of `request`.
+pub(super) fn kubelet_settings(request: &ScanRequest) -> Kubelet {
+    let mut settings = Kubelet::read(&request.sysroot);
+    settings.add_data_dirs(stores::data_dirs(request));
+    settings
 }
 
 /// What quadlets name by now: root's for the stores that are no user's, a user's for that user's

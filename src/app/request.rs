@@ -1,10 +1,12 @@
 //! What every use case is asked to look at.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use super::error::Error;
-use crate::stores;
+use super::running;
 use crate::stores::containers_storage::config::Environment;
+use crate::stores::{self, RunningPrograms};
 use crate::sys::ioprio::IoPriority;
 use crate::sys::sysroot::Sysroot;
 
@@ -36,6 +38,8 @@ pub struct Request {
     pub threads: Option<u16>,
     /// Priority of our disk reads.
     pub io_priority: IoPriority,
+    /// What programs that run on this node tell of their stores: asked once.
+    pub running: Arc<OnceLock<Arc<RunningPrograms>>>,
 }
 
 impl Request {
@@ -61,6 +65,7 @@ impl Request {
         let sysroot = self.root();
         Ok(stores::ScanRequest {
             environment: Environment::of_process(&sysroot),
+            running: self.running(&sysroot),
             graphroots: self.inside(absolute(&self.graphroots)?),
             containerd_roots: self.inside(absolute(&self.containerd_roots)?),
             runroot: absolute(self.runroot.as_slice())?.into_iter().next(),
@@ -68,6 +73,14 @@ impl Request {
             full: self.full,
             ..stores::ScanRequest::of(sysroot)
         })
+    }
+
+    fn running(&self, sysroot: &Sysroot) -> Arc<RunningPrograms> {
+        let read = || match sysroot.is_foreign() {
+            true => Arc::default(),
+            false => Arc::new(running::read(self.cri_endpoint.as_deref())),
+        };
+        Arc::clone(self.running.get_or_init(read))
     }
 
     /// Paths are taken inside the sysroot; one that was given with it in front means the same.

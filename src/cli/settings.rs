@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::args::GlobalFlags;
 use super::global::Global;
@@ -84,6 +85,7 @@ fn global(flags: &GlobalFlags, config: &Config) -> Global {
         full: flags.full,
         threads: flags.threads,
         io_priority: flags.io_priority.into(),
+        running: Arc::default(),
     };
     Global {
         request,

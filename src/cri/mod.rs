@@ -17,9 +17,9 @@ mod raw;
 mod runtime_store;
 mod types;
 
+pub use crate::stores::RuntimeStore;
 pub use client::Client;
 pub use deadlines::Options;
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use error::{CriError, CriProblem};
-pub use runtime_store::RuntimeStore;
 pub use types::{ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};

@@ -16,6 +16,7 @@ use super::endpoint::Endpoint;
 use super::error::CriError;
 use super::raw;
 use crate::model::StoreKind;
+use crate::stores::RuntimeStore;
 
 /// containerd keeps each plugin's data in a directory of this kind of name.
 const CONTAINERD_PLUGIN: &str = "io.containerd.";
@@ -24,20 +25,6 @@ const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
 /// No answer of `/info` is longer.
 const MAX_INFO_BYTES: usize = 1 << 20;
 
-/// Where a runtime keeps its images, as it reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuntimeStore {
-    pub store_type: StoreKind,
-    /// Its root: graphroot, or containerd's root. Symlinks are followed if it exists for us.
-    pub root: PathBuf,
-    /// Storage driver or snapshotter, if the runtime tells.
-    pub driver: Option<String>,
-    /// A separate store of the image layers (CRI-O's `imagestore`).
-    pub image_root: Option<PathBuf>,
-    /// The source of this, for messages.
-    pub origin: String,
-}
-
 impl Client {
     /// The runtime's store; `None` if it does not report one.
     ///
@@ -45,15 +32,18 @@ impl Client {
     /// When `Status` fails. The other questions are not every runtime's to answer, so
     /// their failure is only that they do not tell.
     pub fn runtime_store(&self) -> Result<Option<RuntimeStore>, CriError> {
-        if let Some(store) = of_status(&self.status()?) {
-            return Ok(Some(store.resolved()));
+        let status = self.status()?;
+        if let Some(store) = of_status(&status) {
+            return Ok(Some(resolved(store)));
         }
+        let sandbox_image = sandbox_image(&status_config(&status).unwrap_or_default());
+        let complete = |store| resolved(RuntimeStore { sandbox_image: sandbox_image.clone(), ..store });
         let info = http_info(self.endpoint(), self.options().asking);
         if let Some(store) = info.and_then(|info| of_info(&info)) {
-            return Ok(Some(store.resolved()));
+            return Ok(Some(complete(store)));
         }
         match self.image_filesystems() {
-            Ok(filesystems) => Ok(of_filesystems(&filesystems).map(RuntimeStore::resolved)),
+            Ok(filesystems) => Ok(of_filesystems(&filesystems).map(complete)),
             Err(error) => {
                 tracing::debug!(%error, "the runtime does not report where its images are stored");
                 Ok(None)
@@ -62,16 +52,25 @@ impl Client {
     }
 }
 
-impl RuntimeStore {
-    fn resolved(self) -> Self {
-        let resolved = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
-        Self { root: resolved(self.root), image_root: self.image_root.map(resolved), ..self }
-    }
+fn resolved(store: RuntimeStore) -> RuntimeStore {
+    let resolved = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+    RuntimeStore { root: resolved(store.root), image_root: store.image_root.map(resolved), ..store }
+}
+
+/// The configuration in the verbose part of a status.
+fn status_config(status: &v1::StatusResponse) -> Option<Value> {
+    serde_json::from_str(status.info.get("config")?).ok()
+}
+
+/// containerd before 2.0 and CRI-O tell it.
+fn sandbox_image(config: &Value) -> Option<String> {
+    let image = config.get("sandboxImage").and_then(Value::as_str);
+    image.filter(|image| !image.is_empty()).map(str::to_owned)
 }
 
 /// containerd's verbose status.
 fn of_status(status: &v1::StatusResponse) -> Option<RuntimeStore> {
-    let config: Value = serde_json::from_str(status.info.get("config")?).ok()?;
+    let config = status_config(status)?;
     let path = |key: &str| absolute(config.get(key)?.as_str()?);
     // `rootDir` is CRI's own directory in the root.
     let root =
@@ -80,8 +79,10 @@ fn of_status(status: &v1::StatusResponse) -> Option<RuntimeStore> {
     Some(RuntimeStore {
         store_type: StoreKind::Containerd,
         root,
+        state: path("stateDir").and_then(|state| plugin_parent(&state).map(Path::to_path_buf)),
         driver: snapshotter.filter(|name| !name.is_empty()).map(str::to_owned),
         image_root: None,
+        sandbox_image: sandbox_image(&config),
         origin: "the runtime's Status".into(),
     })
 }
@@ -96,7 +97,9 @@ fn of_info(info: &str) -> Option<RuntimeStore> {
         store_type: StoreKind::ContainersStorage,
         root: path("storage_root")?,
         driver: driver.filter(|name| !name.is_empty()).map(str::to_owned),
+        state: None,
         image_root: path("storage_image"),
+        sandbox_image: None,
         origin: "CRI-O's /info".into(),
     })
 }
@@ -115,7 +118,9 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore>
             store_type: StoreKind::Containerd,
             root: root.to_path_buf(),
             driver: name.strip_prefix(SNAPSHOTTER).map(str::to_owned),
+            state: None,
             image_root: None,
+            sandbox_image: None,
             origin: origin(),
         });
     }
@@ -131,7 +136,9 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore>
     let root = containers.unwrap_or_else(|| images.clone());
     Some(RuntimeStore {
         store_type: StoreKind::ContainersStorage,
+        state: None,
         image_root: (images != root).then_some(images),
+        sandbox_image: None,
         root,
         driver: Some(driver),
         origin: origin(),

@@ -35,16 +35,22 @@ const UNIT_DROP_INS: [&str; 2] =
 /// drop-ins in a directory of that name with `.d` behind it.
 const DISTRIBUTIONS: [&str; 2] = ["/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml"];
 
+/// Units to which k3s' installer adds the flags that it was given.
+const UNITS_OF_K3S: [&str; 2] = ["/etc/systemd/system/k3s.service", "/etc/systemd/system/k3s-agent.service"];
+
+/// Data directories of k3s and RKE2 that no file names.
+const DATA_DIRS: [(&str, &str); 2] =
+    [("/var/lib/rancher/k3s", "k3s' default"), ("/var/lib/rancher/rke2", "RKE2's default")];
+
+/// The key (and flag) of k3s and RKE2 for their data directory.
+const DATA_DIR: &str = "data-dir";
+
 /// The kubelet's configuration: kubeadm's place, then OpenShift's.
 const CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf"];
 
-/// Directories with drop-ins of the configuration, `*.conf`, where no flag names one: those of
-/// k3s, RKE2 and OpenShift.
-const CONFIG_DROP_INS: [&str; 3] = [
-    "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d",
-    "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
-    "/etc/openshift/kubelet.conf.d",
-];
+/// OpenShift's directory with drop-ins of the configuration, `*.conf`. k3s and RKE2 have theirs below
+/// `agent` in their data directory.
+const OPENSHIFT_DROP_INS: &str = "/etc/openshift/kubelet.conf.d";
 
 /// A file and an error in it.
 pub type Problem = (PathBuf, String);
@@ -64,9 +70,35 @@ pub struct Setting {
     pub file: PathBuf,
 }
 
+/// A data directory of k3s or RKE2: containerd, its configuration and the manifests of static pods are
+/// below `agent`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataDir {
+    pub path: PathBuf,
+    /// The file that names it, or the program whose default it is.
+    pub origin: String,
+}
+
+impl DataDir {
+    /// The data directory that has containerd's root at `root`, by that path alone.
+    #[must_use]
+    pub fn of_root(root: &Path, origin: &str) -> Option<Self> {
+        let path = root.parent()?.parent()?;
+        let is_one = path.join("agent/containerd") == root;
+        is_one.then(|| Self { path: path.to_path_buf(), origin: origin.to_owned() })
+    }
+
+    #[must_use]
+    pub fn agent(&self) -> PathBuf {
+        self.path.join("agent")
+    }
+}
+
 /// The kubelet's files on this node.
 #[derive(Debug, Default)]
 pub struct Kubelet {
+    /// Data directories of k3s and RKE2 that a file or [`Self::add_data_dirs`] names.
+    pub configured_data_dirs: Vec<DataDir>,
     /// Files with flags; if several set the same flag, each may be in effect.
     pub flags: Vec<SettingsFile>,
     /// The arguments of the kubelet that runs here, where somebody has looked for it.
@@ -137,7 +169,9 @@ impl Kubelet {
         kubelet.of_distributions(root);
         let mut files: Vec<_> = CONFIGS.iter().map(PathBuf::from).collect();
         files.extend(kubelet.flag("--config").into_iter().map(|setting| setting.value.into()));
-        let mut directories: Vec<_> = CONFIG_DROP_INS.iter().map(PathBuf::from).collect();
+        let mut directories: Vec<_> =
+            kubelet.data_dirs().iter().map(|dir| dir.agent().join("etc/kubelet.conf.d")).collect();
+        directories.push(OPENSHIFT_DROP_INS.into());
         directories.extend(kubelet.flag("--config-dir").into_iter().map(|setting| setting.value.into()));
         for directory in directories {
             files.extend(kubelet.drop_ins(root, &directory, "conf"));
@@ -154,6 +188,24 @@ impl Kubelet {
             }
         }
         kubelet
+    }
+
+    /// Where k3s and RKE2 may have their data, each directory once.
+    #[must_use]
+    pub fn data_dirs(&self) -> Vec<DataDir> {
+        let usual = DATA_DIRS.map(|(path, origin)| DataDir { path: path.into(), origin: origin.into() });
+        let mut dirs: Vec<DataDir> = Vec::new();
+        for dir in usual.iter().chain(&self.configured_data_dirs) {
+            if dir.path.is_absolute() && dirs.iter().all(|known| known.path != dir.path) {
+                dirs.push(dir.clone());
+            }
+        }
+        dirs
+    }
+
+    /// Adds data directories that no file of the kubelet's names.
+    pub fn add_data_dirs(&mut self, dirs: impl IntoIterator<Item = DataDir>) {
+        self.configured_data_dirs.extend(dirs);
     }
 
     /// The values of a long flag, `--name`, one for each file that has it.
@@ -242,20 +294,34 @@ impl Kubelet {
         }
     }
 
-    /// Flags that k3s and RKE2 pass on, `kubelet-arg` in their own configurations.
+    /// Flags that k3s and RKE2 pass on, `kubelet-arg` in their own configurations, and `data-dir`.
     fn of_distributions(&mut self, root: &Sysroot) {
         for main in DISTRIBUTIONS {
             let mut files = vec![PathBuf::from(main)];
             files.extend(self.drop_ins(root, Path::new(&format!("{main}.d")), "yaml"));
             for path in files {
                 let Some(SettingsFile { path, text }) = self.file(root, path) else { continue };
+                match scalars::top_level(&text, DATA_DIR) {
+                    Ok(dir) => self.data_dir(dir, &path),
+                    Err(why) => self.misread.push((path.clone(), why)),
+                }
                 match scalars::arguments(&text, "kubelet-arg") {
                     Ok(flags) if flags.is_empty() => {}
                     Ok(flags) => self.flags.push(SettingsFile { path, text: flags.join("\n") }),
+                    Err(why) if self.misread.contains(&(path.clone(), why.clone())) => {}
                     Err(why) => self.misread.push((path, why)),
                 }
             }
         }
+        for unit in UNITS_OF_K3S {
+            let Some(SettingsFile { path, text }) = self.file(root, unit.into()) else { continue };
+            self.data_dir(scalars::flag(&text.replace("\\\n", " "), "--data-dir"), &path);
+        }
+    }
+
+    fn data_dir(&mut self, dir: Option<String>, file: &Path) {
+        let origin = format!("{DATA_DIR} in {}", file.display());
+        self.configured_data_dirs.extend(dir.map(|dir| DataDir { path: dir.into(), origin }));
     }
 
     fn drop_ins(&mut self, root: &Sysroot, directory: &Path, ending: &str) -> Vec<PathBuf> {

@@ -16,10 +16,6 @@ pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 const NAMES: ImageNamers = ImageNamers::StaticPods;
 
-/// Where k3s and RKE2 let their kubelets look.
-const USUAL: [&str; 2] =
-    ["/var/lib/rancher/k3s/agent/pod-manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
-
 /// What static pods name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticPods {
@@ -31,7 +27,8 @@ pub struct StaticPods {
     pub findings: Vec<Finding>,
 }
 
-/// Reads the manifests in `configured`, in the `staticPodPath` (or `--pod-manifest-path`) of `kubelet` and in the usual places of distributions.
+/// Reads the manifests in `configured`, in the `staticPodPath` (or `--pod-manifest-path`) of `kubelet` and in the
+/// data directories of k3s and RKE2.
 ///
 /// A place may be a directory or a single file, as for the kubelet. Of a directory all files
 /// count whose names do not begin with a dot; it is not entered further down. A place that does
@@ -104,7 +101,7 @@ impl Reader<'_> {
             let message = format!("static pods in {:?} are not read and not protected", setting.value);
             self.finding(&setting.file, message);
         }
-        places.extend(USUAL.iter().map(PathBuf::from));
+        places.extend(kubelet.data_dirs().iter().map(|dir| dir.agent().join("pod-manifests")));
         match kubelet.unreadable.first() {
             Some((path, source)) => {
                 let source = io::Error::new(source.kind(), source.to_string());

@@ -13,6 +13,7 @@ mod measurement;
 pub mod other_usage;
 mod pulled;
 mod request;
+mod running;
 mod store;
 pub mod unit;
 
@@ -35,11 +36,12 @@ use additional::Unread;
 pub use containerd::ReadCache;
 pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
-pub use discovery::{directories, sandbox_images};
+pub use discovery::{data_dirs, directories, sandbox_images};
 use filesystems::Filesystems;
 use measurement::{Measurement, MeasurementNeeds};
 pub use pulled::note_pulls;
 pub use request::{Effort, Error, Measure, ScanRequest};
+pub use running::{RunningPrograms, RuntimeStore};
 use store::{Filling, Store};
 use unit::{StoreTrees, UnitTree};
 

@@ -1,6 +1,7 @@
 //! The request of a scan, and its errors.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -9,6 +10,7 @@ use crate::model::{Finding, LabelsOf};
 use crate::stores::containerd::ReadCache;
 use crate::stores::containers_storage::config::Environment;
 use crate::stores::containers_storage::snapshot::{BusyStores, Patience};
+use crate::stores::running::RunningPrograms;
 use crate::sys::clock::Leap;
 use crate::sys::sysroot::Sysroot;
 
@@ -25,6 +27,8 @@ pub struct ScanRequest {
     pub runroot: Option<PathBuf>,
     /// The relevant part of the process's environment.
     pub environment: Environment,
+    /// What programs that run on this node tell of their stores; nothing of another system's disk.
+    pub running: Arc<RunningPrograms>,
     /// Walker threads; 0 for the default.
     pub threads: usize,
     /// How long to wait for writers.
@@ -76,6 +80,7 @@ impl ScanRequest {
     pub fn of(sysroot: Sysroot) -> Self {
         Self {
             environment: Environment::default(),
+            running: Arc::default(),
             sysroot,
             graphroots: Vec::new(),
             containerd_roots: Vec::new(),

@@ -146,6 +146,22 @@ pub fn process_in(id: &str) -> io::Result<Option<u32>> {
     Ok(all.all().iter().find(|one| cgroups::is_in(&one.group, id)).map(|one| one.id))
 }
 
+/// The arguments of root's containerds, and of k3s and RKE2, that have the same paths as we: a program
+/// and its arguments each.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn arguments_of_containerds() -> io::Result<Vec<Vec<String>>> {
+    let mut found = Vec::new();
+    helper::ask(ProcessFacts { containerds: true, ..ProcessFacts::default() }, &mut |record, body| {
+        if matches!(record, ProcRecord::Arguments { .. }) {
+            let arguments = body.strip_suffix(b"\0").unwrap_or(body).split(|byte| *byte == 0);
+            found.push(arguments.map(|word| String::from_utf8_lossy(word).into_owned()).collect());
+        }
+    })?;
+    Ok(found)
+}
+
 /// Puts records together.
 #[derive(Debug, Default)]
 pub(super) struct Builder {

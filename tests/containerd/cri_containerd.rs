@@ -3,16 +3,20 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support;
 use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
+use layersweep::app::request::Request;
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};
+use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use layersweep::model::ContainerState;
 use layersweep::model::StoreKind;
+use layersweep::stores::{RunningPrograms, RuntimeStore, ScanRequest};
 use support::containerd::{self, Rig};
 use tonic::transport::{Channel, Uri};
 
@@ -49,6 +53,7 @@ fn containerd_with_pods() {
     );
 
     where_its_images_lie(&client, &root);
+    it_is_found_by_what_it_tells(&rig, &root);
     what_it_lists(&client, &rig);
     pins_are_not_to_be_believed(&client, &rig, &root);
     listings_fit_the_disk(&client, &root);
@@ -65,6 +70,40 @@ fn where_its_images_lie(client: &Client, root: &std::path::Path) {
     let filesystems = client.image_filesystems().unwrap();
     let directory = &filesystems.image_filesystems[0].fs_id.as_ref().unwrap().mountpoint;
     assert_eq!(*directory, root.join("io.containerd.snapshotter.v1.overlayfs").display().to_string());
+}
+
+/// Without any file that names the root: by its command line (`-c`), and by its answer on a socket that is
+/// named elsewhere. Mounted twice, it is one store.
+fn it_is_found_by_what_it_tells(rig: &Rig, root: &std::path::Path) {
+    let request = Request::default().stores().unwrap();
+    let found = |request: &ScanRequest| {
+        let scan = layersweep::stores::run(request, &Progress::default()).unwrap();
+        let stores = scan.inventory.stores.into_iter().map(|store| store.root);
+        stores.collect::<Vec<_>>()
+    };
+    assert_eq!(request.running.containerds.len(), 1, "{:?}", request.running);
+    assert_eq!(found(&request), [root]);
+    let named =
+        Request { cri_endpoint: Some(format!("unix://{}", rig.socket().display())), ..Request::default() };
+    let running = &named.stores().unwrap().running;
+    let [store] = &running.stores[..] else { panic!("{running:?}") };
+    assert_eq!((store.root.as_path(), store.driver.as_deref()), (root, Some("overlayfs")));
+    assert_eq!(store.state.as_deref(), Some(rig.scratch().join("state").as_path()));
+    if let Some(image) = &store.sandbox_image {
+        assert_eq!(image, "reg.local/pause:1");
+    }
+    let told = |stores: Vec<RuntimeStore>| ScanRequest {
+        running: Arc::new(RunningPrograms { containerds: Vec::new(), stores }),
+        ..request.clone()
+    };
+    let again = root.with_file_name("again");
+    std::fs::create_dir(&again).unwrap();
+    let none = None::<&str>;
+    nix::mount::mount(Some(root), &again, none, nix::mount::MsFlags::MS_BIND, none).unwrap();
+    let twice = vec![store.clone(), RuntimeStore { root: again.clone(), ..store.clone() }];
+    let stores = found(&told(twice));
+    nix::mount::umount2(&again, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    assert_eq!(stores, [root]);
 }
 
 fn what_it_lists(client: &Client, rig: &Rig) {

@@ -43,7 +43,7 @@ fn kept(scan: &Scan, policy: &Policy) -> Vec<(String, &'static str, String)> {
 }
 
 /// Images with labels, as podman makes them.
-fn labelled_store(root: &Path) -> Store {
+pub(super) fn labelled_store(root: &Path) -> Store {
     let store = Store::at(root, "overlay");
     let tar = store.scratch().join("rootfs.tar");
     let content = store.scratch().join("content");

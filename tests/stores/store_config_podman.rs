@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use layersweep::stores::RunningPrograms;
 use layersweep::stores::containers_storage::config::{Environment, StoreConfig, discover};
 use layersweep::sys::sysroot::Sysroot;
 
@@ -109,7 +110,7 @@ fn ours(store: &StoreConfig, driver: &str) -> String {
 /// The candidates, of which the first is by the rule of libraries up to 1.62.
 fn agree(sysroot: &Sysroot, environment: &Environment, says: &str, major: u32, case: &str) {
     let driver = says.rsplit(' ').next().unwrap_or_default();
-    let stores = discover(sysroot, environment).stores;
+    let stores = discover(sysroot, environment, &RunningPrograms::default()).stores;
     let candidates: Vec<String> = stores.iter().map(|store| ours(store, driver)).collect();
     if major < 6 {
         assert_eq!(candidates[0], says, "{case}: {environment:?}");

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::crio;
 use super::error::Error;
+use super::protect;
 use super::request::Request;
 use crate::config::{Config, ConfigProblem};
 use crate::disk::Progress;
@@ -295,7 +296,7 @@ impl Examination<'_> {
             return;
         };
         let sysroot = &self.stores.sysroot;
-        match static_pods::read(sysroot, &Kubelet::read(sysroot), place) {
+        match static_pods::read(sysroot, &protect::kubelet_settings(self.stores), place) {
             Ok(found) => {
                 for finding in &found.findings {
                     let object = finding.path.display().to_string();

@@ -9,7 +9,8 @@ use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, CriProblem, Options};
 use crate::execute::runtime_match::RuntimeStores;
-use crate::model::StoreIx;
+use crate::model::display::shell_word;
+use crate::model::{StoreIx, StoreKind};
 use crate::node::kubelet::Kubelet;
 use crate::node::timers::{self, TimerState};
 use crate::stores::Scan;
@@ -130,15 +131,24 @@ impl Examination<'_> {
                 let root = store.root.display();
                 match &own {
                     Some(_) => {
-                        let message = format!("gc deletes through it; its store is {root} ({})", store.origin);
+                        let message =
+                            format!("gc deletes through it; its store is {root} ({})", store.origin);
                         self.ok(NAME, object, message);
                     }
-                    None => self.error(
-                        NAME,
-                        object,
-                        format!("its store is {root} ({}), which was not read: gc refuses", store.origin),
-                        "name that store with --graphroot or --containerd-root, or below [stores] in the configuration",
-                    ),
+                    None => {
+                        let flag = match store.store_type {
+                            StoreKind::Containerd => "--containerd-root",
+                            StoreKind::ContainersStorage => "--graphroot",
+                        };
+                        let message =
+                            format!("its store is {root} ({}), which was not read: gc refuses", store.origin);
+                        self.error(
+                            NAME,
+                            object,
+                            message,
+                            format!("add {flag} {}", shell_word(&root.to_string())),
+                        );
+                    }
                 }
                 own.map(|stores| stores.own)
             }

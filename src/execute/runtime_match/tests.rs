@@ -105,8 +105,10 @@ fn the_stores_of_a_runtime() {
     let store = |store_type, root: &str, driver: Option<&str>| RuntimeStore {
         store_type,
         root: PathBuf::from(root),
+        state: None,
         driver: driver.map(Into::into),
         image_root: None,
+        sandbox_image: None,
         origin: "test".into(),
     };
     let inventory = inventory();

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crate::model::{Consistency, Finding};
+use crate::model::{Consistency, Finding, StoreKind};
 use crate::stores::additional::{self, Own, RealDirectory, Unread};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
@@ -64,8 +64,8 @@ impl Graphroots {
 pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
     let named = request.names_stores();
     let discovery = match named {
-        true => config::named(&request.sysroot, &request.environment, &request.graphroots),
-        false => config::discover(&request.sysroot, &request.environment),
+        true => config::named(&request.sysroot, &request.environment, &request.running, &request.graphroots),
+        false => config::discover(&request.sysroot, &request.environment, &request.running),
     };
     let GraphrootDiscovery {
         stores,
@@ -76,6 +76,12 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         temporary,
         unread: unread_configs,
     } = discovery;
+    let reported =
+        request.running.stores.iter().filter(|store| store.store_type == StoreKind::ContainersStorage);
+    let reported = reported.filter_map(|store| {
+        Some(Pin { pattern: store.sandbox_image.clone()?, origin: store.origin.clone() })
+    });
+    let pins = pins.into_iter().chain(reported).collect();
     let mut found = Graphroots { pins, unread_configs, temporary, ..Graphroots::default() };
     for (path, message) in problems {
         found.findings.push(Finding::new(path, message));
@@ -157,8 +163,8 @@ fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
 pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     let mut outside = OutsideNeeds::default();
     let found = match request.graphroots.as_slice() {
-        [] => config::discover(&request.sysroot, &request.environment),
-        named => config::named(&request.sysroot, &request.environment, named),
+        [] => config::discover(&request.sysroot, &request.environment, &request.running),
+        named => config::named(&request.sysroot, &request.environment, &request.running, named),
     };
     let is_named = |other: &StoreConfig| found.stores.iter().any(|one| one.graphroot == other.graphroot);
     let others = found.others.into_iter().filter(|other| !is_named(other)).collect();

@@ -7,10 +7,10 @@ pub(crate) mod graphroots;
 use std::io;
 use std::path::PathBuf;
 
-use crate::node::kubelet::Kubelet;
+use containerds::Containerds;
+
+use crate::node::kubelet::{DataDir, Kubelet};
 use crate::node::{ImageNamers, NamedImage, Unreadable};
-use crate::stores::containerd::config::{self as containerd, RootConfig};
-use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::config as graphroot;
 use crate::stores::request::ScanRequest;
 
@@ -34,16 +34,23 @@ pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Result<Vec<Na
     };
     let mut found = Vec::new();
     let (pins, problem) = graphroot::sandboxes(&request.sysroot);
-    if !request.names_stores() || !request.graphroots.is_empty() {
+    let is_asked = |named: &[PathBuf]| !request.names_stores() || !named.is_empty();
+    if is_asked(&request.graphroots) {
         unreadable(ImageNamers::CriO, problem)?;
     }
     for pin in pins {
         found.push(NamedImage { reference: pin.pattern, source: pin.origin });
     }
-    for root in containerds(request) {
-        unreadable(ImageNamers::Containerd, root.problem)?;
-        let pins = root.pins.into_iter();
-        found.extend(pins.map(|pin| NamedImage { reference: pin.image, source: pin.origin }));
+    let containerds = Containerds::of(request);
+    if is_asked(&request.containerd_roots) {
+        unreadable(ImageNamers::Containerd, containerds.problem)?;
+    }
+    let pins = containerds.pins.into_iter();
+    found.extend(pins.map(|pin| NamedImage { reference: pin.image, source: pin.origin }));
+    for store in &request.running.stores {
+        let image = store.sandbox_image.iter();
+        found
+            .extend(image.map(|image| NamedImage { reference: image.clone(), source: store.origin.clone() }));
     }
     for setting in kubelet.flag(FLAG) {
         let source = format!("{FLAG} in {}", setting.file.display());
@@ -58,19 +65,11 @@ pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Result<Vec<Na
     Ok(once)
 }
 
-/// The containerds whose stores a scan would read.
-fn containerds(request: &ScanRequest) -> Vec<RootConfig> {
-    if request.names_stores() {
-        let roots = request.containerd_roots.iter();
-        return roots.map(|root| containerd::named(&request.sysroot, root)).collect();
-    }
-    let mut roots = containerd::discover(&request.sysroot).roots;
-    roots.retain(|root| {
-        let places = root.places(&request.sysroot);
-        // One that cannot be examined may be there.
-        places.is_ok_and(|places| is_root(&places.root).unwrap_or(true))
-    });
-    roots
+/// Data directories of k3s and RKE2 that hold a root of containerd, named or found: the manifests of static
+/// pods are there, too.
+pub fn data_dirs(request: &ScanRequest) -> Vec<DataDir> {
+    let roots = Containerds::of(request).roots.into_iter();
+    roots.filter_map(|config| DataDir::of_root(&config.root, &config.origin)).collect()
 }
 
 /// Directories that a scan of `request` reads as stores and as their runtime state: what is written
@@ -81,9 +80,12 @@ pub fn directories(request: &ScanRequest) -> Vec<PathBuf> {
     found.extend(request.runroot.clone());
     found.extend(request.containerd_roots.iter().cloned());
     let configured = match (request.names_stores(), request.graphroots.is_empty()) {
-        (false, _) => graphroot::discover(&request.sysroot, &request.environment).stores,
+        (false, _) => graphroot::discover(&request.sysroot, &request.environment, &request.running).stores,
         (true, true) => Vec::new(),
-        (true, false) => graphroot::named(&request.sysroot, &request.environment, &request.graphroots).stores,
+        (true, false) => {
+            graphroot::named(&request.sysroot, &request.environment, &request.running, &request.graphroots)
+                .stores
+        }
     };
     for store in configured {
         found.extend([store.graphroot, store.runroot]);
@@ -91,7 +93,7 @@ pub fn directories(request: &ScanRequest) -> Vec<PathBuf> {
         found.extend([store.other_runroots, store.other_imagestores].concat());
         found.extend([store.additional_image_stores, store.additional_layer_stores].concat());
     }
-    for root in containerds(request) {
+    for root in Containerds::of(request).roots {
         found.extend([root.root, root.state]);
         found.extend(root.snapshotters.into_iter().chain(root.proxies).map(|(_, directory)| directory));
         found.extend(root.layer_caches);

@@ -1,7 +1,8 @@
 //! Reads the processes of this machine so that none of them can block us.
 //!
 //! Links are read, never followed (a process may be rooted in a filesystem that does not answer),
-//! and nothing is read from its memory (a page of `cmdline` or `environ` may lie there). To
+//! and nothing is read from its memory (a page of `cmdline` or `environ` may lie there) but the arguments of
+//! root's kubelets and containerds. To
 //! distinguish two mounts at the same path, the link is opened with `O_PATH` and its number
 //! read from our own `fdinfo`.
 //!
@@ -39,6 +40,12 @@ const INIT: u32 = 1;
 /// Programs that are a kubelet, or have one built in.
 pub(crate) const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
 
+/// Programs that are a containerd, or start one. k3s calls its processes `k3s-server` and `k3s-agent`.
+const CONTAINERDS: [&str; 5] = ["containerd", "k3s", "rke2", "k3s-server", "k3s-agent"];
+
+/// Maximum size of the arguments of a process (`MAX_ARG_STRLEN` in Linux is the limit of one).
+const MOST_OF_ARGUMENTS: u64 = 128 << 10;
+
 /// Size of a table of 100,000 mounts (the kernel's default limit per namespace) with short
 /// paths. A longer table counts as unknown.
 const MOST_OF_A_VIEW: u64 = 24 << 20;
@@ -64,6 +71,8 @@ pub(crate) struct ProcessFacts {
     pub(crate) deleted: bool,
     /// The arguments of kubelets.
     pub(crate) arguments: bool,
+    /// The arguments of containerds, and of programs that start one, and nothing else.
+    pub(crate) containerds: bool,
 }
 
 /// What was read; the bytes beside it are said in brackets.
@@ -83,7 +92,7 @@ pub(crate) enum ProcRecord {
     Files { id: u32, is_complete: bool },
     /// A file without a name (what it was called).
     Deleted { id: u32, name: String, device: u64, bytes: u64, backing: Option<Backing> },
-    /// The arguments of a kubelet (as in `/proc/PID/cmdline`).
+    /// The arguments of a kubelet or containerd (as in `/proc/PID/cmdline`).
     Arguments { id: u32 },
     /// Nothing is missing.
     End,
@@ -188,6 +197,10 @@ impl<'a> Reader<'a> {
     fn read(mut self, wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
         emit(ProcRecord::Begin { sees_all: sees_all(self.proc) }, b"")?;
         let mut found = self.list()?;
+        if wanted.containerds {
+            self.containerds(&found, emit)?;
+            return emit(ProcRecord::End, b"");
+        }
         // What matters most comes first, in case that there is no time for all.
         found.sort_by_key(|one| (!one.who.is_privileged, one.id));
         if wanted.mounts || wanted.deleted {
@@ -337,6 +350,38 @@ impl<'a> Reader<'a> {
         }
         let name = one.name(None);
         emit(ProcRecord::Unknown { pid: one.id, name, who: one.who.clone(), why: why.to_owned() }, b"")
+    }
+
+    /// The arguments of containerds whose paths are ours: of root's, in our mount namespace or in init's.
+    ///
+    /// The name of a process is its own choice, and a user may start a program of root's with any name and
+    /// arguments. So its file must have the name, too, and all its user ids must be root's.
+    fn containerds(&self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
+        let is_one = |name: &str| CONTAINERDS.contains(&name);
+        let root = Who { is_privileged: true, uids: vec![one(0)] };
+        let named =
+            found.iter().filter(|one| one.who == root && one.is_of_our_users && is_one(&one.name(None)));
+        let named: Vec<_> = named.cloned().collect();
+        let namespaces = ["self", "1"].map(|id| self.proc.join(id).join("ns/mnt"));
+        let answers = ask_each(named.clone(), move |one| {
+            let namespace = fs::read_link(one.place.join("ns/mnt")).ok()?;
+            let program = fs::read_link(one.place.join("exe")).ok()?;
+            let has_our_paths =
+                namespaces.iter().any(|ours| fs::read_link(ours).is_ok_and(|ours| ours == namespace));
+            if !has_our_paths || !is_one(&one.name(Some(&program))) {
+                return None;
+            }
+            let mut arguments = Vec::new();
+            let file = fs::File::open(one.place.join("cmdline")).ok()?;
+            file.take(MOST_OF_ARGUMENTS).read_to_end(&mut arguments).ok()?;
+            Some(arguments)
+        });
+        for (one, arguments) in named.iter().zip(answers) {
+            if let Some(Some(arguments)) = arguments {
+                emit(ProcRecord::Arguments { id: one.id }, &arguments)?;
+            }
+        }
+        Ok(())
     }
 
     fn files(found: &[ProcessDirectory], wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {

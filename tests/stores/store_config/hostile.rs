@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use layersweep::stores::RunningPrograms;
 use layersweep::stores::containers_storage::config::{Environment, discover, named};
 use proptest::prelude::*;
 
@@ -32,7 +33,7 @@ fn hostile_trees_are_problems_and_nothing_worse() {
     fs::write(disk.path().join("usr"), "").expect("a file");
     fs::write(disk.path().join("home"), "").expect("a file");
     symlink("passwd", disk.path().join("etc/passwd")).expect("a symlink");
-    let discovery = discover(&sysroot, &root());
+    let discovery = discover(&sysroot, &root(), &RunningPrograms::default());
     assert_eq!(lines(&discovery)[..1], default);
     let has = |file: &str| {
         let path = Path::new(file);
@@ -76,13 +77,13 @@ proptest! {
             ("etc/passwd", &passwd),
         ]);
         let environment = Environment { uid, ..Environment::default() };
-        let discovery = discover(&sysroot, &environment);
+        let discovery = discover(&sysroot, &environment, &RunningPrograms::default());
         prop_assert!(!discovery.stores.is_empty());
         for store in &discovery.stores {
             prop_assert!(store.graphroot.is_absolute());
             prop_assert!(store.runroot.is_absolute());
         }
-        let store = &named(&sysroot, &environment, &["/x".into()]).stores[0];
+        let store = &named(&sysroot, &environment, &RunningPrograms::default(), &["/x".into()]).stores[0];
         prop_assert_eq!(&store.graphroot, Path::new("/x"));
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use layersweep::disk::Progress;
 use layersweep::node::kubelet::Kubelet;
 use layersweep::stores::containers_storage::config::{discover, named, sandboxes};
-use layersweep::stores::{self, Measure, ScanRequest, sandbox_images};
+use layersweep::stores::{self, Measure, RunningPrograms, ScanRequest, sandbox_images};
 use layersweep::sys::sysroot::Sysroot;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
@@ -86,7 +86,7 @@ fn node() -> (tempfile::TempDir, Sysroot) {
 fn each_file_is_read_once() {
     let (disk, sysroot) = node();
     let watched = Watched::new(disk.path(), &[VENDOR, DROP_IN, CRIO, PASSWD, OF_A_USER]);
-    let stores = discover(&sysroot, &root()).stores;
+    let stores = discover(&sysroot, &root(), &RunningPrograms::default()).stores;
     assert_eq!(stores.len(), 31);
     watched.expect("all stores", &[1, 1, 1, 1, 1]);
     assert_eq!(sandboxes(&sysroot).0.len(), 1);
@@ -109,7 +109,8 @@ fn homes_are_looked_through_once_whatever_is_named() {
         (vec![], vec![], 0),
     ] {
         let paths: Vec<PathBuf> = graphroots.iter().map(PathBuf::from).collect();
-        let found: Vec<_> = named(&sysroot, &root(), &paths).stores.iter().map(line).collect();
+        let found: Vec<_> =
+            named(&sysroot, &root(), &RunningPrograms::default(), &paths).stores.iter().map(line).collect();
         let expected: Vec<_> = expected.iter().map(|line| format!("{line} (--graphroot)")).collect();
         assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(&expected) {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use layersweep::stores::RunningPrograms;
 use layersweep::stores::containers_storage::config::{Environment, discover, named};
 use layersweep::sys::sysroot::Sysroot;
 
@@ -119,7 +120,7 @@ fn root_has_the_stores_that_its_files_name() {
         ),
     ];
     for (case, environment, expected) in cases {
-        let discovery = discover(&fixture(case), &environment);
+        let discovery = discover(&fixture(case), &environment, &RunningPrograms::default());
         assert_eq!(lines(&discovery), expected, "{case} {environment:?}");
         assert_eq!(discovery.problems, [], "{case}");
     }
@@ -128,7 +129,7 @@ fn root_has_the_stores_that_its_files_name() {
 #[test]
 fn pins_come_from_the_last_file_that_has_them() {
     let pins = |case: &str| -> Vec<(String, String)> {
-        let discovery = discover(&fixture(case), &root());
+        let discovery = discover(&fixture(case), &root(), &RunningPrograms::default());
         discovery.pins.into_iter().map(|pin| (pin.pattern, pin.origin)).collect()
     };
     let owned = |pattern: &str, origin: &str| (pattern.to_owned(), origin.to_owned());
@@ -152,7 +153,7 @@ fn pins_come_from_the_last_file_that_has_them() {
 
 #[test]
 fn what_is_wrong_is_named_by_file_and_line() {
-    let discovery = discover(&fixture("wrong"), &root());
+    let discovery = discover(&fixture("wrong"), &root(), &RunningPrograms::default());
     assert_eq!(
         lines(&discovery),
         [
@@ -193,7 +194,7 @@ fn what_is_wrong_is_named_by_file_and_line() {
 #[test]
 fn a_named_file_that_is_missing_is_a_problem() {
     let environment = Environment { containers_storage_conf: path("/missing"), ..root() };
-    let discovery = discover(&fixture("environment"), &environment);
+    let discovery = discover(&fixture("environment"), &environment, &RunningPrograms::default());
     assert_eq!(lines(&discovery), ["/var/lib/containers/storage /run/containers/storage (built-in default)"]);
     assert_eq!(discovery.problems.len(), 1, "{:?}", discovery.problems);
 }
@@ -214,11 +215,11 @@ fn a_named_store_is_the_configured_one_where_there_is_one() {
         ("/copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
         ("copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
     ] {
-        let found = named(&fixture("crio"), &root(), &[graphroot.into()]);
+        let found = named(&fixture("crio"), &root(), &RunningPrograms::default(), &[graphroot.into()]);
         assert_eq!(line(&found.stores[0]), expected, "{graphroot}");
     }
     // An imagestore belongs to its graphroot.
-    let found = named(&fixture("environment"), &root(), &["/copy".into()]);
+    let found = named(&fixture("environment"), &root(), &RunningPrograms::default(), &["/copy".into()]);
     assert_eq!(line(&found.stores[0]), "/copy /run/containers/storage (--graphroot)");
 }
 
@@ -235,7 +236,7 @@ fn one_directory_is_one_store() {
     symlink("a", disk.path().join("b")).expect("a symlink");
     // Two drivers are configured, so the directory has to show which it has.
     assert_eq!(
-        lines(&discover(&sysroot, &root())),
+        lines(&discover(&sysroot, &root(), &RunningPrograms::default())),
         ["/a /run/containers/storage run=/r images=/i (/etc/containers/storage.conf, /etc/crio/crio.conf)"]
     );
 }
@@ -259,7 +260,7 @@ fn a_dead_coreos_disk_is_understood() {
     symlink("var/home", disk.path().join(deployment).join("home")).expect("a symlink");
     // Its parts are looked for once, so only now.
     let sysroot = Sysroot::at(disk.path());
-    let discovery = discover(&sysroot, &root());
+    let discovery = discover(&sysroot, &root(), &RunningPrograms::default());
     assert_eq!(
         lines(&discovery),
         [

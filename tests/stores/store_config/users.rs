@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
+use layersweep::stores::RunningPrograms;
 use layersweep::stores::containers_storage::config::{Environment, discover};
 
 use super::{fixture, lines, made, path, root, user};
@@ -78,10 +79,10 @@ fn users_have_their_own_stores() {
     ];
     for (case, environment, expected) in cases {
         // Root's stores come after the user's; where the graphroot is the same, in one entry.
-        let found = lines(&discover(&fixture(case), &environment));
+        let found = lines(&discover(&fixture(case), &environment, &RunningPrograms::default()));
         assert_eq!(found[..expected.len()], expected, "{case} {environment:?}");
     }
-    let bob = discover(&fixture("rootless"), &user(1001, "bob"));
+    let bob = discover(&fixture("rootless"), &user(1001, "bob"), &RunningPrograms::default());
     let unknown = "runroot: $NOWHERE is unknown".to_owned();
     let file = PathBuf::from("/home/bob/.config/containers/storage.conf");
     assert!(bob.problems.contains(&(file, unknown)), "{:?}", bob.problems);
@@ -119,7 +120,7 @@ fn root_sees_the_stores_of_all_homes() {
     if own == 0 {
         std::os::unix::fs::chown(disk.path().join("secret"), Some(4), Some(4)).expect("an owner");
     }
-    let discovery = discover(&sysroot, &root());
+    let discovery = discover(&sysroot, &root(), &RunningPrograms::default());
     let mut expected = vec![
         "/var/lib/containers/storage /run/containers/storage (built-in default)".to_owned(),
         format!("/home/alice/{in_home} /run/user/1000/containers (home of alice)"),
@@ -133,5 +134,5 @@ fn root_sees_the_stores_of_all_homes() {
     expected.push(format!("/home/ldap/{in_home} /run/user/{own}/containers (home of ldap)"));
     assert_eq!(lines(&discovery), expected);
     // Users do not look into each other's homes.
-    assert_eq!(discover(&sysroot, &user(1000, "alice")).stores.len(), 2);
+    assert_eq!(discover(&sysroot, &user(1000, "alice"), &RunningPrograms::default()).stores.len(), 2);
 }

@@ -15,6 +15,17 @@ fn disk(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysroot) {
     (dir, sysroot)
 }
 
+/// What the files alone say.
+fn discover(sysroot: &Sysroot) -> ContainerdDiscovery {
+    super::discover(sysroot, &RunningPrograms::default())
+}
+
+/// Each root and its source.
+fn sources(discovery: &ContainerdDiscovery) -> Vec<(String, String)> {
+    let roots = discovery.roots.iter();
+    roots.map(|config| (config.root.display().to_string(), config.origin.clone())).collect()
+}
+
 fn first(files: &[(&str, &str)]) -> RootConfig {
     let (_dir, sysroot) = disk(files);
     let found = discover(&sysroot);
@@ -32,10 +43,15 @@ const MAIN: &str = "/etc/containerd/config.toml";
 fn nothing_configured_means_the_usual_places() {
     let (_dir, sysroot) = disk(&[]);
     let found = discover(&sysroot);
-    let roots: Vec<_> = found.roots.iter().map(|root| root.root.to_str().expect("text")).collect();
-    assert_eq!(roots, FLAVOURS.map(|flavour| flavour.root));
-    assert_eq!(found.roots[0].origin, "containerd's default");
-    assert!(pins(&found.roots[0]).contains(&"registry.k8s.io/pause:3.8"));
+    let expected = [
+        ("/var/lib/containerd", "containerd's default"),
+        ("/var/lib/rancher/k3s/agent/containerd", "k3s' default"),
+        ("/var/lib/rancher/rke2/agent/containerd", "RKE2's default"),
+        ("/var/snap/microk8s/common/var/lib/containerd", "MicroK8s' default"),
+        ("/var/lib/k0s/containerd", "k0s' default"),
+        ("/var/lib/docker/containerd/daemon", "Docker's default"),
+    ];
+    assert_eq!(sources(&found), expected.map(|(root, origin)| (root.to_owned(), origin.to_owned())));
     assert_eq!(found.problems, []);
 }
 
@@ -139,13 +155,83 @@ fn distributions_of_kubernetes() {
 }
 
 #[test]
+fn every_source_adds_its_root() {
+    let one = |root: &str, origin: &str| (root.to_owned(), origin.to_owned());
+    let arguments = |line: &str| line.split(' ').map(str::to_owned).collect();
+    let reported = |root: &str| RuntimeStore {
+        store_type: StoreKind::Containerd,
+        root: root.into(),
+        state: None,
+        driver: None,
+        image_root: None,
+        sandbox_image: Some("reported:1".into()),
+        origin: "Status".into(),
+    };
+    let rke2 = "/dd/agent/etc/containerd/config.toml";
+    let (_dir, sysroot) = disk(&[
+        (MAIN, "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"p:1\""),
+        ("/etc/rancher/rke2/config.yaml", "data-dir: /dd\n"),
+        ("/etc/rancher/k3s/config.yaml.d/10.yaml", "data-dir: \"/k\"\n"),
+        (
+            "/etc/systemd/system/k3s-agent.service",
+            "ExecStart=/bin/k3s \\\n  agent \\\n\t'--data-dir' \\\n\t'/u' \\\n",
+        ),
+        (rke2, "root = \"/drive\"\n[plugins.cri]\nsandbox_image = \"p:2\""),
+        ("/my.toml", "root = \"/my\"\nstate = \"/mystate\"\n[plugins.overlayfs]\nroot_path = \"/o\""),
+    ]);
+    let containerds = [
+        "/usr/bin/containerd",
+        "containerd -c /dd/agent/etc/containerd/config.toml --state /s --root /dd/agent/containerd",
+        "containerd --config /my.toml",
+        "k3s server --data-dir /fake",
+    ];
+    let running = RunningPrograms {
+        containerds: containerds.map(arguments).into(),
+        stores: vec![reported("/my"), reported("/elsewhere")],
+    };
+    let found = super::discover(&sysroot, &running);
+    let expected = [
+        one("/dd/agent/containerd", "containerd's command line"),
+        one("/my", "/my.toml"),
+        one("/data/c", MAIN),
+        one("/var/lib/containerd", "containerd's default"),
+        one("/var/lib/rancher/k3s/agent/containerd", "k3s' default"),
+        one("/var/lib/rancher/rke2/agent/containerd", "RKE2's default"),
+        one("/k/agent/containerd", "data-dir in /etc/rancher/k3s/config.yaml.d/10.yaml"),
+        one("/drive", rke2),
+        one("/u/agent/containerd", "data-dir in /etc/systemd/system/k3s-agent.service"),
+        one("/fake/agent/containerd", "a command line's data-dir"),
+        one("/var/snap/microk8s/common/var/lib/containerd", "MicroK8s' default"),
+        one("/var/lib/k0s/containerd", "k0s' default"),
+        one("/var/lib/docker/containerd/daemon", "Docker's default"),
+        one("/elsewhere", "Status"),
+    ];
+    assert_eq!(sources(&found), expected);
+    let pins_of =
+        |root: &str| pins(found.roots.iter().find(|config| config.root == Path::new(root)).expect("a root"));
+    for (root, expected) in [
+        ("/dd/agent/containerd", &["p:2"][..]),
+        ("/drive", &["p:2"]),
+        ("/my", &["reported:1"]),
+        ("/var/lib/containerd", &["p:1"]),
+        ("/elsewhere", &["reported:1"]),
+    ] {
+        assert_eq!(pins_of(root), expected, "{root}");
+    }
+    let states = found.roots.iter().map(|config| config.state.as_path());
+    assert_eq!(states.take(2).collect::<Vec<_>>(), [Path::new("/s"), Path::new("/mystate")]);
+}
+
+#[test]
 fn a_root_by_name() {
     let (dir, sysroot) =
         disk(&[(MAIN, "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"p:1\""), ("/data/c/x", "")]);
-    let config = named(&sysroot, Path::new("/data/../data/c"));
+    let named = |root: &str| discover(&sysroot).named(&sysroot, Path::new(root));
+    let config = named("/data/../data/c");
     assert_eq!((config.origin.as_str(), pins(&config)), ("--containerd-root", vec!["p:1"]));
     let places = config.places(&sysroot).expect("places");
     assert!(places.foreign);
     assert_eq!(places.root, dir.path().canonicalize().expect("path").join("data/c"));
-    assert!(named(&sysroot, Path::new("/elsewhere")).places(&sysroot).is_err());
+    assert!(named("/elsewhere").places(&sysroot).is_err());
+    assert_eq!(pins(&named("/elsewhere")), ["p:1"], "a copied root has those of all files");
 }

@@ -19,6 +19,8 @@ mod types;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::model::StoreKind;
+use crate::stores::running::RunningPrograms;
 use crate::sys::sysroot::Sysroot;
 use containers_conf::{IMAGE_COPY_TMP_DIR, STATIC_DIR};
 use crio::Crio;
@@ -36,12 +38,18 @@ use types::{Problems, Settings};
 /// * the calling user's own, if that is not root;
 /// * root's, by `storage.conf` as libraries up to 1.62 and later ones read it;
 /// * CRI-O's, whose files stand over `storage.conf`;
+/// * those that `running` runtimes report: flags and variables override files;
 /// * for root: those of all users that exist on the disk.
 ///
 /// The paths in `environment` are taken inside the root as well.
 #[must_use]
-pub fn discover(sysroot: &Sysroot, environment: &Environment) -> GraphrootDiscovery {
+pub fn discover(
+    sysroot: &Sysroot,
+    environment: &Environment,
+    running: &RunningPrograms,
+) -> GraphrootDiscovery {
     let mut configuration = Configuration::read(sysroot, environment);
+    configuration.add_reported(running);
     configuration.look_through_homes();
     configuration.into()
 }
@@ -57,8 +65,14 @@ pub fn discover(sysroot: &Sysroot, environment: &Environment) -> GraphrootDiscov
 /// graphroot itself shows, and no imagestore, since one belongs to one graphroot only and its
 /// bytes would be taken for this store's.
 #[must_use]
-pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf]) -> GraphrootDiscovery {
+pub fn named(
+    sysroot: &Sysroot,
+    environment: &Environment,
+    running: &RunningPrograms,
+    graphroots: &[PathBuf],
+) -> GraphrootDiscovery {
     let mut configuration = Configuration::read(sysroot, environment);
+    configuration.add_reported(running);
     let graphroots: Vec<_> = graphroots.iter().map(|graphroot| configuration.absolute(graphroot)).collect();
     let stores: Vec<_> =
         graphroots.iter().map(|graphroot| configuration.named(graphroot, &graphroots)).collect();
@@ -208,16 +222,28 @@ impl<'a> Configuration<'a> {
         if let Some(store) = self.stores.get(&graphroot) {
             return StoreConfig { graphroot, origin, ..store.clone() };
         }
-        // The first store is the calling user's, by the rule of the libraries in use today.
-        let mut like = self.stores.first().cloned().unwrap_or_default();
-        like.additional_image_stores.extend(all_named.iter().filter(|other| **other != graphroot).cloned());
+        let mut store = self.unconfigured(graphroot.clone(), origin);
+        store.additional_image_stores.extend(all_named.iter().filter(|other| **other != graphroot).cloned());
+        store
+    }
+
+    /// A store that no file names: the rest is as for the first store, which is the calling user's, by the
+    /// rule of the libraries in use today.
+    fn unconfigured(&self, graphroot: PathBuf, origin: String) -> StoreConfig {
         StoreConfig {
             graphroot,
             origin,
             driver: None,
             imagestore: None,
             other_imagestores: Vec::new(),
-            ..like
+            ..self.stores.first().cloned().unwrap_or_default()
+        }
+    }
+
+    fn add_reported(&mut self, running: &RunningPrograms) {
+        for store in running.stores.iter().filter(|store| store.store_type == StoreKind::ContainersStorage) {
+            let config = self.unconfigured(store.root.clone(), store.origin.clone());
+            self.stores.add_new(StoreConfig { imagestore: store.image_root.clone(), ..config });
         }
     }
 }

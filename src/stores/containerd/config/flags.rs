@@ -1,0 +1,81 @@
+//! Flags on the command lines of containerd, k3s and RKE2.
+
+use std::path::{Path, PathBuf};
+
+use crate::node::kubelet::DataDir;
+
+/// Paths that a command line names. Relative ones are left out: from where they count is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    pub(super) config: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
+    /// k3s' and RKE2's.
+    pub(super) data_dir: Option<DataDir>,
+}
+
+impl Flags {
+    /// A program and its arguments. Go's flags may begin with one dash or two. k3s overwrites its arguments
+    /// with its name when it has read them; its containerd has the paths.
+    pub(super) fn parse(words: &[String]) -> Self {
+        let mut flags = Self::default();
+        let [program, words @ ..] = words else { return flags };
+        let program = Path::new(program).file_name().unwrap_or_default();
+        let mut words = words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            let Some(flag) = word.strip_prefix('-') else { continue };
+            let (name, value) = match flag.trim_start_matches('-').split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (flag.trim_start_matches('-'), None),
+            };
+            let known = match (program == "containerd", name) {
+                (true, "c" | "config") => &mut flags.config,
+                (true, "root") => &mut flags.root,
+                (true, "state") => &mut flags.state,
+                (false, "d" | "data-dir") => {
+                    let path = value.or_else(|| words.next()).map(PathBuf::from);
+                    let origin = "a command line's data-dir".to_owned();
+                    flags.data_dir =
+                        path.filter(|path| path.is_absolute()).map(|path| DataDir { path, origin });
+                    continue;
+                }
+                _ => continue,
+            };
+            let value = value.or_else(|| words.next()).map(PathBuf::from);
+            *known = value.filter(|path| path.is_absolute());
+        }
+        flags
+    }
+
+    pub(super) fn names_paths(&self) -> bool {
+        self.config.is_some() || self.root.is_some() || self.state.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_on_command_lines() {
+        let parse = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            let flags = Flags::parse(&words);
+            let all = [flags.config, flags.root, flags.state, flags.data_dir.map(|dir| dir.path)];
+            all.map(|path| path.map_or_else(String::new, |path| path.display().to_string()))
+        };
+        for (line, expected) in [
+            ("", ["", "", "", ""]),
+            ("/usr/bin/containerd", ["", "", "", ""]),
+            ("containerd -c /c.toml -a /a.sock --state /s --root /r", ["/c.toml", "/r", "/s", ""]),
+            ("containerd --config=/c.toml -root=/r -state /s", ["/c.toml", "/r", "/s", ""]),
+            ("containerd --root r --state", ["", "", "", ""]),
+            ("containerd --root /a --root /b -d /c", ["", "/b", "", ""]),
+            ("/usr/local/bin/k3s server -c /etc/rancher/k3s/config.yaml --data-dir /d", ["", "", "", "/d"]),
+            ("rke2 agent -d /d", ["", "", "", "/d"]),
+            ("k3s agent --data-dir=d --root /r", ["", "", "", ""]),
+        ] {
+            assert_eq!(parse(line), expected, "{line}");
+        }
+    }
+}
