@@ -107,8 +107,9 @@ fn of_stores(Below { inventory, refs, .. }: &Below) -> Vec<Row> {
     let is_here = |node: &NodeIx| inventory[*node].size.bytes > 0 && refs.refcount(*node) == 0;
     let leaks = (0..inventory.leaks.len()).map(LeakIx::from);
     let leaks = leaks.filter(|at| refs.reach(Root::Leak(*at)).iter().any(is_here)).count();
-    let Fair { leaks: bytes, metadata, other, .. } = fair;
+    let Fair { build_cache, leaks: bytes, metadata, other, .. } = fair;
     rows.extend([
+        Row { owner: Owner::Store(LineKind::BuildCache, None), bytes: build_cache },
         Row { owner: Owner::Store(LineKind::Leaks, Some(leaks)), bytes },
         Row { owner: Owner::Store(LineKind::Metadata, None), bytes: metadata },
         Row { owner: Owner::Store(LineKind::Other, None), bytes: other },

@@ -53,7 +53,9 @@ pub struct DiskUsage {
 #[derive(Clone, Debug, Default)]
 pub struct Grouped {
     pub groups: Vec<Group>,
-    /// What leaks reach, and no image or container.
+    /// What build caches hold, and no image or container reaches.
+    pub build_cache: u64,
+    /// Of the rest, what leaks reach.
     pub leaks: u64,
     /// The stores' own bookkeeping.
     pub metadata: u64,
@@ -115,10 +117,11 @@ pub fn usage(
 
 /// The fair column, made to fit as the lines are.
 fn grouped(groups: Vec<Group>, fair: &Fair, used: u64) -> Grouped {
-    let (leaks, metadata, other) = (fair.leaks, fair.metadata, fair.other);
-    let mut grouped = Grouped { groups, leaks, metadata, other, outside_bytes: 0 };
+    let Fair { build_cache, leaks, metadata, other, .. } = *fair;
+    let mut grouped = Grouped { groups, build_cache, leaks, metadata, other, outside_bytes: 0 };
     let groups = grouped.groups.iter_mut().map(|group| &mut group.bytes);
-    let parts = groups.chain([&mut grouped.leaks, &mut grouped.metadata, &mut grouped.other]);
+    let rest = [&mut grouped.build_cache, &mut grouped.leaks, &mut grouped.metadata, &mut grouped.other];
+    let parts = groups.chain(rest);
     (grouped.outside_bytes, _) = refs::fit(parts.collect(), used);
     grouped
 }

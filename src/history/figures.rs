@@ -128,7 +128,12 @@ fn by_owner(inventory: &Inventory, refs: &Refs, store: StoreIx) -> BTreeMap<Stri
         GroupKind::Named => (group.name, group.bytes),
         GroupKind::Nameless | GroupKind::Unused => ("none".to_owned(), group.bytes),
     });
-    let rest = [("leaks", fair.leaks), ("metadata", fair.metadata), ("other", fair.other)];
+    let rest = [
+        ("build_cache", fair.build_cache),
+        ("leaks", fair.leaks),
+        ("metadata", fair.metadata),
+        ("other", fair.other),
+    ];
     owners.chain(rest.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
 }
 

@@ -13,8 +13,10 @@ names! {
         Podman = "podman",
         /// A buildah working container.
         Buildah = "buildah",
-        /// containerd, any namespace.
+        /// containerd: CRI's, and those of any client but Docker.
         Containerd = "containerd",
+        /// Docker, which keeps its containers in containerd.
+        Docker = "docker",
         /// The records do not tell.
         Unknown = "unknown",
     }

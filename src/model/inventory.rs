@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
+use super::build_cache::BuildCache;
 use super::container::Container;
 use super::evidence::{Evidence, EvidenceKind};
 use super::filesystem::Filesystem;
@@ -33,6 +34,8 @@ pub struct Inventory {
     pub containers: Vec<Container>,
     /// Leaks: unused or inconsistent objects.
     pub leaks: Vec<Leak>,
+    /// Caches of builders.
+    pub build_caches: Vec<BuildCache>,
     /// Nodes that something other than an image, container or leak holds: the store's own
     /// bookkeeping, layers of read-only stores, inodes with links outside every store.
     /// No deletion of ours frees them.

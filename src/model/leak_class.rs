@@ -158,6 +158,7 @@ use Orphan::{
 
 const PULL_AGAIN: &str = "remove the image and pull it again";
 const WAIT: &str = "nothing: it is or may be in use";
+const OF_OWNER: &str = "remove it with the program that made it, if that does not need it any more";
 const RESTART: &str = "containerd removes it when it starts";
 const INCOMPLETE: Fix = Fix::Recipe(Recipe::IncompleteLayer);
 const UNREFERENCED: Fix = Fix::Recipe(Recipe::UnreferencedLayer);
@@ -219,8 +220,8 @@ classes! {
     SnapshotUnreferenced, "snapshot-unreferenced", Containerd, Report, ByItself;
     ContentGcRoot, "content-gc-root", Containerd, Report, ByHand("remove its gc.root label");
     SnapshotGcRoot, "snapshot-gc-root", Containerd, Report, ByHand("remove its gc.root label");
-    LeaseWithoutExpiry, "lease-without-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
-    LeaseFarExpiry, "lease-far-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
+    LeaseWithoutExpiry, "lease-without-expiry", Containerd, Report, ByHand(OF_OWNER);
+    LeaseFarExpiry, "lease-far-expiry", Containerd, Report, ByHand(OF_OWNER);
     LeaseStale, "lease-stale", Containerd, Report, ByHand("containerd removes it when the lease expires");
     LeaseExpired, "lease-expired", Containerd, Report, ByItself;
     ImageExpired, "image-expired", Containerd, Report, ByItself;
@@ -239,16 +240,16 @@ classes! {
     CriContainerDir, "cri-container-dir", Containerd, Report, ByHand(RESTART);
     CriSandboxDir, "cri-sandbox-dir", Containerd, Report, ByHand(RESTART);
     TaskDir, "task-dir", Containerd, Report, ByHand(RESTART);
-    MissingManifestBlob, "missing-manifest-blob", Containerd, Report, ByHand("ctr images rm");
+    MissingManifestBlob, "missing-manifest-blob", Containerd, Report, ByHand("remove the image's names, as the evidence says");
     MissingLayerBlob, "missing-layer-blob", Containerd, Report, ByHand(PULL_AGAIN);
     TruncatedBlob, "truncated-blob", Containerd, Report, ByHand(PULL_AGAIN);
     ImageSnapshotMissing, "image-snapshot-missing", Containerd, Report, ByHand(PULL_AGAIN);
     SnapshotMissing, "snapshot-missing", Containerd, Report, ByHand(PULL_AGAIN);
     ContainerWithoutCri, "container-without-cri", Containerd, Report, ByHand("ctr containers rm");
     OversizedDatabase, "oversized-database", Containerd, Report, ByHand("bbolt compact while containerd is stopped");
-    ForeignNamespace, "foreign-namespace", Containerd, Report, ByHand("ctr -n NAMESPACE images rm, if nobody needs them");
-    OrphanImageVolume, "orphan-image-volume", Containerd, Report, ByHand("umount it, then remove its lease or snapshot with ctr");
-    SecondSnapshotter, "second-snapshotter", Containerd, Report, ByHand("ctr snapshots rm, if nobody uses that snapshotter");
+    ForeignNamespace, "foreign-namespace", Containerd, Report, ByHand("remove them with the program that made them, if nothing needs them");
+    OrphanImageVolume, "orphan-image-volume", Containerd, Report, ByHand("umount it, then remove its lease or snapshot, as the evidence says");
+    SecondSnapshotter, "second-snapshotter", Containerd, Report, ByHand("remove them with the program that made them, if nothing uses that snapshotter");
 }
 
 impl LeakClass {

@@ -7,6 +7,7 @@
 //! itself, or a user outside the store. [`refs`] derives every figure from that.
 
 mod back_off;
+mod build_cache;
 mod container;
 pub mod display;
 pub mod evidence;
@@ -33,6 +34,7 @@ pub mod space;
 mod store;
 
 pub use back_off::BackOff;
+pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
 pub use container::{Container, ContainerState, Owner};
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;

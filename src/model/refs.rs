@@ -45,6 +45,8 @@ pub struct Refs {
     own: Vec<u32>,
     /// Images and containers that reach a node.
     refcounts: Vec<u32>,
+    /// Whether a build cache reaches a node.
+    cached: Vec<bool>,
     /// The roots that reach a node, ascending: a slice of `reached_by` a node.
     starts: Vec<u32>,
     reached_by: Vec<u32>,
@@ -110,6 +112,10 @@ impl Refs {
         for node in walker.reach(&inventory.anchored) {
             holders[node.get()] += 1;
         }
+        let mut cached = vec![false; nodes];
+        for node in inventory.build_caches.iter().flat_map(|cache| walker.reach(&cache.holds)) {
+            cached[node.get()] = true;
+        }
         let mut uses: Vec<Option<u32>> = vec![None; nodes];
         for (at, one) in (0_u32..).zip(&inventory.uses) {
             for node in walker.reach(&one.holds) {
@@ -133,6 +139,7 @@ impl Refs {
             uses,
             own,
             refcounts,
+            cached,
             starts,
             reached_by,
         }
@@ -193,6 +200,12 @@ impl Refs {
     pub fn reached_by(&self, node: NodeIx) -> impl Iterator<Item = Root> + '_ {
         let range = self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize;
         self.reached_by[range].iter().map(|root| self.root(*root as usize))
+    }
+
+    /// Whether a build cache holds a node. Layers that images or containers reach count with those.
+    #[must_use]
+    pub fn is_cached(&self, node: NodeIx) -> bool {
+        self.cached[node.get()]
     }
 
     /// How many images and containers reach a node.

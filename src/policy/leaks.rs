@@ -11,7 +11,8 @@ use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, freed_on, sum};
 use crate::model::refs::{Refs, Root};
 use crate::model::{
-    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_old_enough,
+    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_for_ctr,
+    is_old_enough,
 };
 use crate::policy::input::FullFilesystem;
 
@@ -287,6 +288,9 @@ pub fn command(leak: &Leak) -> Option<String> {
     let path = leak.path.to_string_lossy();
     // Ids of containerd outside of the namespace of CRI begin with theirs.
     let (namespace, bare) = id.split_once('/').unwrap_or(("k8s.io", id));
+    if leak.class.store() == StoreKind::Containerd && !is_for_ctr(namespace) {
+        return None;
+    }
     let (command, object) = match leak.class {
         LeakClass::LeaseWithoutExpiry | LeakClass::LeaseFarExpiry => {
             (format!("ctr -n {namespace} leases rm {bare}"), id)

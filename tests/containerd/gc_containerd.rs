@@ -107,7 +107,6 @@ fn plant_garbage(node: &ContainerdNode) -> u64 {
         grpc containerd.services.leases.v1.Leases/Create "$(pb_str 1 over)$over" k8s.io >/dev/null
         grpc containerd.services.leases.v1.Leases/AddResource \
             "$(pb_str 1 over)$(pb_msg 2 "$(pb_str 1 "sha256:$d")$(pb_str 2 content)")" k8s.io >/dev/null
-        C content label "sha256:$d" containerd.io/gc.root- >/dev/null 2>&1 || true
         "#,
     );
     node.loopfs.sync();
@@ -476,4 +475,35 @@ fn a_full_btrfs_needs_what_earlier_runs_laid_by() {
     assert!(node.names("k8s.io").len() < left.len());
     assert_eq!(laid_by(), 0, "given up, and there is not yet room for it again");
     assert_recorded(&node, &real);
+}
+
+/// Docker keeps a stopped container as a lease that holds its writable snapshot on `<id>-init`, and nothing else.
+#[test]
+fn image_of_stopped_docker_container_is_kept() {
+    let Some(node) = ContainerdNode::new(Fs::Ext4, SIZE, &old(2)) else { return };
+    node.run(&["scan", "-q"]).expect_code(0);
+    let images = node.json(0, &["images"]);
+    let old =
+        list(&images, "/images").iter().find(|image| texts(image, "/names") == [full("old-0")]).unwrap();
+    let (id, top) = ("d".repeat(64), text(old, "/layers/0"));
+    node.rig.shell(&format!(
+        "grpc containerd.services.leases.v1.Leases/Create \"$(pb_str 1 {id})\" k8s.io >/dev/null
+         C snapshots prepare init {top} >/dev/null; C snapshots commit {id}-init init
+         C snapshots prepare {id} {id}-init >/dev/null
+         grpc containerd.services.leases.v1.Leases/AddResource \\
+           \"$(pb_str 1 {id})$(pb_msg 2 \"$(pb_str 1 {id})$(pb_str 2 snapshots/overlayfs)\")\" k8s.io >/dev/null"
+    ));
+    let flags = ["gc", "--high", "1", "--low", "0", "--min-age", "0s"];
+    for words in [&[&flags[..], &["--dry-run"]].concat(), &[&flags[..]].concat()] {
+        let document = node.json(4, words);
+        assert_eq!(rule(&document, &full("old-0")), "in-use", "{document:#}");
+        assert_eq!(
+            deleted(&document).into_iter().filter(|name| name.contains("old")).collect::<Vec<_>>(),
+            [full("old-1")]
+        );
+    }
+    let document = node.json(5, &["rm", &full("old-0")]);
+    assert_eq!(rule(&document, &full("old-0")), "in-use", "{document:#}");
+    assert!(node.names("k8s.io").contains(&full("old-0")));
+    assert!(node.rig.shell("C snapshots ls").contains(&id), "the container's data are there");
 }

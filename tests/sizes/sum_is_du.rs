@@ -16,7 +16,7 @@ use support::store::{self, Store};
 use support::tree;
 
 /// The parts of a store's bytes; with `total` they are all of `stores[].bytes`.
-const PARTS: [&str; 5] = ["images", "containers", "leaks", "metadata", "other"];
+const PARTS: [&str; 6] = ["images", "containers", "build_cache", "leaks", "metadata", "other"];
 
 fn check(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     let run = program::store_run("scan", graphroot, runroot).expect_no_crash();

@@ -16,7 +16,7 @@ pub fn assert_shares_add_up(scan: &Value, what: &str) {
     let fair = &scan["fair_bytes"];
     let of = |part: &str| number(fair, &format!("/{part}"));
     assert_eq!((sum("/images"), sum("/containers")), (of("images"), of("containers")), "{what}: {fair:#}");
-    let parts = ["images", "containers", "leaks", "metadata", "other"];
+    let parts = ["images", "containers", "build_cache", "leaks", "metadata", "other"];
     assert_eq!(parts.map(of).iter().sum::<u64>(), of("total"), "{what}: {fair:#}");
     assert_eq!(of("total"), number(scan, "/totals/bytes"), "{what}: {fair:#}");
     for image in list(scan, "/images") {

@@ -124,7 +124,7 @@ pub fn assert_same(scrape: &Scrape, scan: &Value) {
         let is = [("store", root), ("driver", text(store, "/driver"))];
         let with = |name: &'static str, value| [is[0], is[1], (name, value)];
         let mut total = 0.0;
-        for kind in ["images", "containers", "leaks", "metadata", "other"] {
+        for kind in ["images", "containers", "build_cache", "leaks", "metadata", "other"] {
             let bytes = scrape.one("storage_bytes", &with("kind", kind));
             assert_eq!(bytes, float(number(store, &format!("/bytes/{kind}"))), "{kind}");
             total += bytes;

@@ -169,7 +169,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
     let store = json!({
         "kind": "containers-storage", "root": ROOT, "driver": "overlay", "filesystem": "/",
         "images": images.len(), "layers": layers.len(), "containers": 0,
-        "bytes": { "images": held, "containers": 0, "leaks": 0, "metadata": 0, "other": 0, "total": held },
+        "bytes": { "images": held, "containers": 0, "build_cache": 0, "leaks": 0, "metadata": 0, "other": 0, "total": held },
         "other": [], "reclaimable_bytes": 0, "read_only": false, "origin": "default", "consistency": "consistent",
     });
     json!({

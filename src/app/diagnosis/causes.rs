@@ -11,7 +11,7 @@ use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
     Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, LeakClass, LeakIx, NodeKind, Owner,
-    PinReason, StoreKind, Verdict,
+    PinReason, StoreKind, Verdict, is_for_ctr,
 };
 use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
@@ -53,6 +53,7 @@ pub fn causes(context: &Context<'_>) -> Vec<Cause> {
         most(&mut causes, out_of_reach(context, at));
         most(&mut causes, pinned_images(context, at));
         most(&mut causes, containers(context, at));
+        most(&mut causes, build_caches(context, at));
         most(&mut causes, leaks(context, at));
         most(&mut causes, logs(context, at));
         most(&mut causes, volumes(context, at));
@@ -298,14 +299,48 @@ fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
         }
         (Owner::Podman, _) => format!("`podman rm {id}` removes it"),
         (Owner::Buildah, _) => format!("`buildah rm {id}` removes it"),
-        (Owner::Containerd, Some("moby")) => format!("`docker rm {id}` removes it"),
+        (Owner::Docker, _) => format!("`docker rm {id}` removes it"),
+        (Owner::Containerd, Some(namespace)) if !is_for_ctr(namespace) => {
+            format!("remove it with the program that made it, in the namespace {namespace} of containerd")
+        }
         (Owner::Containerd, Some(namespace)) => {
             format!("`ctr -n {} containers rm {}` removes it", shell_word(namespace), shell_word(whole))
         }
         (Owner::Unknown, _) => "remove it with the tool that created it".into(),
     };
-    let needs_runtime = matches!(owner, Owner::CriO | Owner::Containerd);
+    let needs_runtime = matches!(owner, Owner::CriO | Owner::Containerd | Owner::Docker);
     if foreign && needs_runtime { format!("once the node runs: {how}") } else { how }
+}
+
+/// What builders keep, without what images and containers reach.
+fn build_caches(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let Scan { inventory, refs, .. } = context.scan;
+    let mut found = Vec::new();
+    for cache in &inventory.build_caches {
+        let nodes = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
+        let nodes = nodes.map(|node| &inventory[*node]).filter(|node| node.filesystem == at);
+        let bytes = nodes.map(|node| node.size.frees_bytes).fold(0, u64::saturating_add);
+        if bytes < LEAST {
+            continue;
+        }
+        let records = display::count(cache.records, "record", "records");
+        found.push(Cause {
+            title: format!("build cache of {}", cache.owner()),
+            remedy: cache.remedy().into(),
+            path: Some(context.inside(&inventory[cache.store].root)),
+            ..context.cause(
+                at,
+                CauseKind::BuildCache,
+                bytes,
+                format!(
+                    "build cache of {} (namespace {} of containerd): {records}",
+                    cache.owner(),
+                    cache.namespace
+                ),
+            )
+        });
+    }
+    found
 }
 
 fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
@@ -558,14 +593,15 @@ mod tests {
             ),
             (Owner::CriO, id.to_owned(), true, false, "`crictl rmp 0123456789ab`"),
             (Owner::Containerd, id.to_owned(), false, true, "once the node runs: `crictl rm 0123456789ab`"),
-            (Owner::Containerd, format!("moby/{id}"), false, false, "`docker rm 0123456789ab`"),
+            (Owner::Docker, format!("moby/{id}"), false, false, "`docker rm 0123456789ab`"),
             (
                 Owner::Containerd,
-                format!("ci/{id}"),
+                format!("default/{id}"),
                 false,
                 false,
-                "`ctr -n ci containers rm 0123456789abcdef`",
+                "`ctr -n default containers rm 0123456789abcdef`",
             ),
+            (Owner::Containerd, format!("ci/{id}"), false, false, "remove it with the program that made it"),
             (Owner::Podman, id.to_owned(), false, true, "`podman rm 0123456789ab` removes it"),
         ] {
             let remedy = removal(owner, &id, sandbox, foreign);

@@ -25,7 +25,7 @@ use crate::policy::thresholds::{Counted, DiskThreshold};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PartDoc"))]
 pub struct Part {
-    /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not to be deleted here), `images-unused`, `containers`, `leaks`, `metadata`,
+    /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not to be deleted here), `images-unused`, `containers`, `build-cache`, `leaks`, `metadata`,
     /// `store-other`, `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`,
     /// `swap`, `deleted-open`, `directory` (another top-level directory of at least 1 %) or `other`.
     pub kind: PartKind,
@@ -55,6 +55,8 @@ pub enum PartKind {
     ImagesUnused,
     /// What only containers reach.
     Containers,
+    /// Of the rest, what build caches hold.
+    BuildCache,
     /// What only leaks reach.
     Leaks,
     /// The stores' own bookkeeping.
@@ -81,12 +83,13 @@ pub enum PartKind {
 
 impl PartKind {
     /// Those of the stores.
-    const OF_STORES: [Self; 8] = [
+    const OF_STORES: [Self; 9] = [
         Self::Images,
         Self::ImagesPinned,
         Self::ImagesOutOfReach,
         Self::ImagesUnused,
         Self::Containers,
+        Self::BuildCache,
         Self::Leaks,
         Self::Metadata,
         Self::StoreOther,
@@ -100,6 +103,7 @@ impl PartKind {
             Self::ImagesOutOfReach => ["images-out-of-reach", "images out of reach", "images out of reach"],
             Self::ImagesUnused => ["images-unused", "images not in use", "unused images"],
             Self::Containers => ["containers", "containers", "containers' own layers"],
+            Self::BuildCache => ["build-cache", "build cache", "build cache"],
             Self::Leaks => ["leaks", "leaks", "leaks"],
             Self::Metadata => ["metadata", "stores' own files", "stores' own files"],
             Self::StoreOther => ["store-other", "other files in stores", "stores' own files"],
@@ -145,6 +149,8 @@ names! {
         DeadContainer = "dead-container",
         /// What a container has written that runs, or of which that is not known.
         Container = "container",
+        /// What a builder keeps for its next builds.
+        BuildCache = "build-cache",
         /// A log file.
         Log = "log",
         /// Unused images that layersweep cannot delete here, by reason.
@@ -170,7 +176,7 @@ names! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CauseDoc"))]
 pub struct Cause {
-    /// `leak`, `pinned-image`, `dead-container`, `container`, `log`, `images-out-of-reach`, `unused-images`, `journal`,
+    /// `leak`, `pinned-image`, `dead-container`, `container`, `build-cache`, `log`, `images-out-of-reach`, `unused-images`, `journal`,
     /// `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
     pub kind: CauseKind,
     /// A name for it, in a few words.

@@ -117,7 +117,11 @@ fn of_stores(
                 // Several images hold it, so that each of them may go, but not all.
                 _ if refs.use_of(inventory, position.into()).is_some() => PartKind::Images,
                 // The order of kinds is that of strength.
-                _ => refs.reached_by(position.into()).map(of_root).min().unwrap_or(PartKind::StoreOther),
+                _ => {
+                    let cached = refs.is_cached(position.into()).then_some(PartKind::BuildCache);
+                    let held = refs.reached_by(position.into()).map(of_root).chain(cached).min();
+                    held.unwrap_or(PartKind::StoreOther)
+                }
             };
             sums[kind as usize] += sizes[position];
         }

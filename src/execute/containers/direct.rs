@@ -69,7 +69,7 @@ impl ContainerSource for DiskSource<'_> {
         for one in &inventory.containers {
             match one.owner {
                 Owner::CriO => self.add(inventory, one, &mut seen),
-                Owner::Containerd => {}
+                Owner::Containerd | Owner::Docker => {}
                 Owner::Podman | Owner::Buildah | Owner::Unknown => seen.others.push(of_somebody_else(one)),
             }
         }
@@ -275,7 +275,9 @@ fn of_somebody_else(one: &model::Container) -> Kept {
     let detail = match one.owner {
         Owner::Podman => "it belongs to podman: use podman rm",
         Owner::Buildah => "it is a buildah working container: use buildah rm",
-        Owner::CriO | Owner::Containerd | Owner::Unknown => "its record does not identify it as CRI-O's",
+        Owner::CriO | Owner::Containerd | Owner::Docker | Owner::Unknown => {
+            "its record does not identify it as CRI-O's"
+        }
     };
     let (id, names) = (one.id.to_string(), vec![one.name.clone()]);
     let target = Target { kind: TargetKind::Container, store: None, id, names, leak: None };

@@ -70,7 +70,7 @@ prop_compose! {
     fn container()(
         store in any::<usize>(), id in ".*", name in ".*",
         owner in select(vec![
-            Owner::CriO, Owner::Podman, Owner::Buildah, Owner::Containerd, Owner::Unknown
+            Owner::CriO, Owner::Podman, Owner::Buildah, Owner::Containerd, Owner::Docker, Owner::Unknown
         ]),
         image in option::of(any::<usize>()), image_id in option::of(".*"), created in option::of(time()),
         state in select(vec![
@@ -112,7 +112,9 @@ fn words_in_json_are_those_of_the_documents() {
     for kind in [StoreKind::ContainersStorage, StoreKind::Containerd] {
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
     }
-    for owner in [Owner::CriO, Owner::Podman, Owner::Buildah, Owner::Containerd, Owner::Unknown] {
+    for owner in
+        [Owner::CriO, Owner::Podman, Owner::Buildah, Owner::Containerd, Owner::Docker, Owner::Unknown]
+    {
         assert_eq!(serde_json::to_value(owner).unwrap(), owner.as_str());
     }
     for state in

@@ -27,6 +27,8 @@ names! {
         ContainersExited = "containers_exited",
         /// Containers of which the disk does not tell whether they run, or that have not been started.
         ContainersOther = "containers_other",
+        /// Caches of builders.
+        BuildCache = "build_cache",
         /// Leaks.
         Leaks = "leaks",
         /// The stores' own bookkeeping.
@@ -114,8 +116,14 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
             deletable.entry(kind).or_default().push(root);
         }
     }
+    for cache in &inventory.build_caches {
+        if filesystem_of_nodes(inventory, &cache.holds, cache.store) == at {
+            counts[LineKind::BuildCache as usize] += cache.records;
+        }
+    }
     let kind_of_node = |node: NodeIx| {
-        let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).min();
+        let cached = refs.is_cached(node).then_some(LineKind::BuildCache);
+        let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).chain(cached).min();
         match inventory[node].kind {
             NodeKind::StoreMetadata | NodeKind::StoreRecords => LineKind::Metadata,
             // Several images hold it, so that each of them may be deleted, but not all. In a read-only store all stay.
@@ -200,6 +208,10 @@ fn filesystem_of(inventory: &Inventory, root: Root) -> FilesystemIx {
         Root::Container(at) => (&inventory[at].holds, inventory[at].store),
         Root::Leak(at) => (&inventory[at].holds, inventory[at].store),
     };
+    filesystem_of_nodes(inventory, holds, store)
+}
+
+fn filesystem_of_nodes(inventory: &Inventory, holds: &[NodeIx], store: StoreIx) -> FilesystemIx {
     holds.first().map_or(inventory[store].filesystem, |node| inventory[*node].filesystem)
 }
 

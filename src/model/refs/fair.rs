@@ -12,7 +12,9 @@ pub struct Fair {
     /// By image, then by container.
     shares: Vec<u64>,
     images: usize,
-    /// What leaks reach, and no image or container.
+    /// What build caches hold, and no image or container reaches.
+    pub build_cache: u64,
+    /// Of the rest, what leaks reach.
     pub leaks: u64,
     /// Of the rest, the stores' own bookkeeping.
     pub metadata: u64,
@@ -41,7 +43,7 @@ impl Fair {
 
     /// The whole column.
     pub fn total(&self) -> u64 {
-        sum([self.images(), self.containers(), self.leaks, self.metadata, self.other])
+        sum([self.images(), self.containers(), self.build_cache, self.leaks, self.metadata, self.other])
     }
 }
 
@@ -66,6 +68,7 @@ pub fn fair(inventory: &Inventory, refs: &Refs, bytes: impl Fn(NodeIx) -> u64) -
         let Some(count) = std::num::NonZeroU64::new(refs.refcount(at.into()).into()) else {
             let sum = match node.kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => &mut fair.metadata,
+                _ if refs.is_cached(at.into()) => &mut fair.build_cache,
                 _ if refs.reached_by(at.into()).next().is_some() => &mut fair.leaks,
                 _ => &mut fair.other,
             };

@@ -57,7 +57,7 @@ pub fn is_deletable(inventory: &Inventory, refs: &Refs, root: Root) -> bool {
 }
 
 /// A store's bytes, each counted once, without temporary files outside of the store: a node counts as
-/// the images' if any image reaches it, else as the containers', else as the leaks'. The sum is what
+/// the images' if any image reaches it, else as the containers', else as the build cache's, else as the leaks'. The sum is what
 /// `du` says of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breakdown {
@@ -65,6 +65,8 @@ pub struct Breakdown {
     pub images: Size,
     /// What only containers reach (besides leaks).
     pub containers: Size,
+    /// Of the rest, what build caches hold.
+    pub build_cache: Size,
     /// What only leaks reach.
     pub leaks: Size,
     /// The store's own bookkeeping.
@@ -76,10 +78,11 @@ pub struct Breakdown {
 impl Breakdown {
     /// By the name of who holds it, as documents and records have it.
     #[must_use]
-    pub fn by_holder(&self) -> [(&'static str, Size); 5] {
+    pub fn by_holder(&self) -> [(&'static str, Size); 6] {
         [
             ("images", self.images),
             ("containers", self.containers),
+            ("build_cache", self.build_cache),
             ("leaks", self.leaks),
             ("metadata", self.metadata),
             ("other", self.other),
@@ -104,6 +107,7 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
             (NodeKind::StoreMetadata | NodeKind::StoreRecords, _) => &mut sums.metadata,
             (_, Some(Root::Image(_))) => &mut sums.images,
             (_, Some(Root::Container(_))) => &mut sums.containers,
+            _ if refs.is_cached(at.into()) => &mut sums.build_cache,
             (_, Some(Root::Leak(_))) => &mut sums.leaks,
             (_, None) => &mut sums.other,
         };
@@ -126,6 +130,8 @@ names! {
         /// What images have in a snapshotter beside the store's usual one.
         Snapshotter = "snapshotter",
         Containers = "containers",
+        /// Caches of builders.
+        BuildCache = "build_cache",
         /// Leaks that can be deleted.
         LeaksReclaimable = "leaks",
         /// Leaks that stay until a person or a repair has dealt with them.
@@ -191,9 +197,14 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     let after_images = rows.iter().position(|row| row.kind == RowKind::Containers).unwrap_or(rows.len());
     rows.splice(after_images..after_images, second_snapshotters(inventory, refs, store));
     let sums = breakdown(inventory, refs, store);
-    for (kind, size) in [(RowKind::Metadata, sums.metadata), (RowKind::Other, sums.other)] {
+    let caches = inventory.build_caches.iter().filter(|cache| cache.store == store);
+    for (kind, count, size) in [
+        (RowKind::BuildCache, caches.map(|cache| cache.records).sum(), sums.build_cache),
+        (RowKind::Metadata, 0, sums.metadata),
+        (RowKind::Other, 0, sums.other),
+    ] {
         let sizes = RootSizes { total: size, shared: size, exclusive: Size::default() };
-        rows.push(Row { kind, name: None, count: 0, sizes });
+        rows.push(Row { kind, name: None, count, sizes });
     }
     rows
 }

@@ -210,8 +210,10 @@ fn commands_for_a_person_are_whole_and_safe_to_paste() {
         |class, id: &str| command(&Leak { id: id.into(), ..leak(class, Verdict::Report, None, &[]) });
     for (class, id, expected) in [
         ("lease-without-expiry", "stuck-noexpiry", Some("ctr -n k8s.io leases rm stuck-noexpiry")),
-        ("lease-far-expiry", "moby/1-a", Some("ctr -n moby leases rm 1-a")),
-        ("container-without-cri", "moby/0a1b", Some("ctr -n moby containers rm 0a1b")),
+        ("lease-far-expiry", "default/1-a", Some("ctr -n default leases rm 1-a")),
+        ("lease-far-expiry", "moby/1-a", None),
+        ("container-without-cri", "0a1b", Some("ctr -n k8s.io containers rm 0a1b")),
+        ("lease-without-expiry", "buildkit/0a1b", None),
         ("image-data-missing", "0a1b", Some("layersweep rm 0a1b")),
         ("external-container", "0a1b", Some("buildah rm 0a1b")),
         ("unknown-to-podman", "0a1b", Some("podman container rm --storage 0a1b")),

@@ -61,6 +61,7 @@ pub fn store(scan: &Scan, at: StoreIx) -> StoreDoc {
         bytes: BytesDoc {
             images: sums.images.bytes,
             containers: sums.containers.bytes,
+            build_cache: sums.build_cache.bytes,
             leaks: sums.leaks.bytes,
             metadata: sums.metadata.bytes,
             other: sums.other.bytes,
@@ -210,6 +211,7 @@ pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
         created_at: facts.created,
         read_write: facts.read_write,
         refcount: scan.refs.refcount(at),
+        build_cache: scan.refs.is_cached(at),
         images,
         containers,
         bytes: size.bytes,
@@ -246,6 +248,7 @@ impl From<&Fair> for BytesDoc {
         Self {
             images: fair.images(),
             containers: fair.containers(),
+            build_cache: fair.build_cache,
             leaks: fair.leaks,
             metadata: fair.metadata,
             other: fair.other,

@@ -235,7 +235,7 @@ fn store(
     let (old, new) = (before.get(place), after.get(place));
     let both = |of: &dyn Fn(&Sums<'_>) -> u64| SumDoc::new(old.map_or(0, of), new.map_or(0, of));
     let share = |kind: &str| both(&|sums| sums.shares.get(kind).copied().unwrap_or(0));
-    let kinds = ["images", "containers", "leaks", "metadata", "other"];
+    let kinds = ["images", "containers", "build_cache", "leaks", "metadata", "other"];
     let (total, layers) = (both(&|sums| sums.total), both(&|sums| sums.layers));
     StoreDiffDoc {
         place: place.clone(),

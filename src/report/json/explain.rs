@@ -198,6 +198,12 @@ fn of_node(scan: &Scan, at: NodeIx, document: &mut ExplainDoc) {
     document.path = node.path.to_string_lossy().into_owned();
     document.bytes = Refs::alone(&scan.inventory, at).bytes;
     document.held_by = scan.refs.reached_by(at).map(|root| user(scan, root)).collect();
+    document.held_by.extend(scan.refs.is_cached(at).then(|| super::UserDoc {
+        kind: "build-cache",
+        id: String::new(),
+        name: "a build cache".into(),
+        owner: None,
+    }));
     document.chain = chain(scan, at);
     // A layer goes with its last holder, not by itself.
     document.frees_bytes = if scan.refs.is_held(at) { 0 } else { node.size.frees_bytes };

@@ -134,7 +134,9 @@ pub struct BytesDoc {
     pub images: u64,
     /// What only containers reach; of fair shares, those of all containers.
     pub containers: u64,
-    /// What only leaks reach.
+    /// Of the rest, what builders keep in their cache (Docker, BuildKit).
+    pub build_cache: u64,
+    /// Of the rest, what leaks reach.
     pub leaks: u64,
     /// The stores' own bookkeeping.
     pub metadata: u64,
@@ -231,7 +233,7 @@ pub struct ImageDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserDoc {
-    /// `image`, `container` or `leak`; `elsewhere` for what is none of this document: a container of
+    /// `image`, `container`, `leak` or `build-cache`; `elsewhere` for what is none of this document: a container of
     /// another store, one that only podman's database knows, a mount of the image.
     pub kind: &'static str,
     /// Its id; empty for what is elsewhere.
@@ -262,6 +264,8 @@ pub struct LayerDoc {
     pub read_write: bool,
     /// How many images and containers reach it.
     pub refcount: u32,
+    /// A build cache holds it.
+    pub build_cache: bool,
     /// Ids of these images.
     pub images: Vec<ImageId>,
     /// Ids of these containers.
@@ -290,7 +294,7 @@ pub struct ContainerDoc {
     pub image: Option<String>,
     /// Its image's id as recorded.
     pub image_id: Option<String>,
-    /// `cri-o`, `podman`, `buildah`, `containerd` or `unknown`.
+    /// `cri-o`, `podman`, `buildah`, `containerd`, `docker` or `unknown`.
     pub owner: &'static str,
     /// `created`, `running`, `exited`, or `unknown` where the disk does not record it.
     pub state: &'static str,
@@ -334,7 +338,7 @@ pub struct LeakDoc {
 pub struct RowDoc {
     /// `images_in_use`, `images_pinned`, `images_out_of_reach`, `images_unused`, `snapshotter` (what images have in a
     /// snapshotter of containerd beside the usual one), `containers`, `leaks`, `leaks_kept`,
-    /// `metadata` or `other`.
+    /// `build_cache`, `metadata` or `other`.
     pub kind: RowKind,
     /// The snapshotter's name; null for other kinds.
     pub name: Option<String>,

@@ -56,6 +56,8 @@ struct FileStore {
 struct FileBytes {
     images: u64,
     containers: u64,
+    #[serde(default)]
+    build_cache: u64,
     leaks: u64,
     metadata: u64,
     other: u64,
@@ -132,6 +134,7 @@ fn summary(file: File) -> Result<ScanSummary, String> {
         for (id, bytes) in [
             ("images", store.bytes.images),
             ("containers", store.bytes.containers),
+            ("build_cache", store.bytes.build_cache),
             ("leaks", store.bytes.leaks),
             ("metadata", store.bytes.metadata),
             ("other", store.bytes.other),

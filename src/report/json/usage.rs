@@ -60,8 +60,8 @@ pub struct ShareRowDoc {
     /// In a store: `images_in_use`, `images_pinned`, `images_out_of_reach` (unused, and not to be deleted here: a
     /// row a reason), `images_unused`, `artifacts`, `snapshotter` (what
     /// images have in a snapshotter of containerd beside the usual one), `containers_running`,
-    /// `containers_exited`, `containers_other` (created, or the disk does not tell), `leaks`, `metadata`,
-    /// `store_other`; in `explain`, `image` or `artifact` for one of these. In no store: the kinds of parts in
+    /// `containers_exited`, `containers_other` (created, or the disk does not tell), `build_cache`
+    /// (of Docker or BuildKit), `leaks`, `metadata`, `store_other`; in `explain`, `image` or `artifact` for one of these. In no store: the kinds of parts in
     /// `report`, for example `core-dumps`, `journal`, `logs`, `directory`; the last row is `rest`.
     pub kind: &'static str,
     /// For people; of an image, snapshotter or directory its name.
@@ -110,8 +110,8 @@ impl ShareRowDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupDoc {
     /// `group`; `none` for images without a name, and for containers in no namespace with their images;
-    /// `unused` for images that no container uses, by namespace and owner; `leaks`, `metadata`,
-    /// `store_other` and `not_in_store` for what no image or container reaches.
+    /// `unused` for images that no container uses, by namespace and owner; `build_cache`, `leaks`,
+    /// `metadata`, `store_other` and `not_in_store` for what no image or container reaches.
     pub kind: &'static str,
     /// Name of the group; null for all other kinds. A container of containerd that is in no pod is in the
     /// namespace `containerd:NAME`.
@@ -184,6 +184,7 @@ pub(super) fn label(kind: LineKind) -> &'static str {
         LineKind::ContainersRunning => "Containers running",
         LineKind::ContainersExited => "Containers exited",
         LineKind::ContainersOther => "Containers, created or unknown",
+        LineKind::BuildCache => "Build cache",
         LineKind::Leaks => "Leaks",
         LineKind::Metadata => "Store metadata",
         LineKind::Other => "Other files in stores",
@@ -199,6 +200,7 @@ fn groups(grouped: &Grouped) -> Vec<GroupDoc> {
         fair_bytes: group.bytes,
     });
     let closing = [
+        ("build_cache", grouped.build_cache),
         ("leaks", grouped.leaks),
         ("metadata", grouped.metadata),
         ("store_other", grouped.other),

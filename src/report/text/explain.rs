@@ -286,7 +286,7 @@ fn held_by(users: &[UserDoc]) -> String {
         let name = safe(&user.name);
         out.push_str(&match (user.kind, user.owner) {
             // In words.
-            ("elsewhere", _) => format!("  {name}\n"),
+            ("elsewhere" | "build-cache", _) => format!("  {name}\n"),
             (kind, Some(owner)) => format!("  {kind} {name}  {} ({owner})\n", short_id(&user.id)),
             (kind, None) => format!("  {kind} {name}  {}\n", short_id(&user.id)),
         });

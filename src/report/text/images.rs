@@ -80,6 +80,7 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
 fn adds_up(fair: &BytesDoc) -> String {
     let rest = [
         ("containers", fair.containers),
+        ("build cache", fair.build_cache),
         ("leaks", fair.leaks),
         ("store metadata", fair.metadata),
         ("other files", fair.other),
@@ -166,8 +167,15 @@ mod tests {
     fn lines(given: &[ImageDoc], width: Option<usize>) -> Vec<String> {
         let screen = Screen { width, unicode: true, zone: TimeZone::UTC };
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
-        let fair =
-            BytesDoc { images: 650 << 20, containers: 0, leaks: 0, metadata: 0, other: 0, total: 650 << 20 };
+        let fair = BytesDoc {
+            images: 650 << 20,
+            containers: 0,
+            build_cache: 0,
+            leaks: 0,
+            metadata: 0,
+            other: 0,
+            total: 650 << 20,
+        };
         let shown = anstream::adapter::strip_str(&images(given, &fair, now, &screen)).to_string();
         shown.lines().take(given.len() + 1).map(str::to_owned).collect()
     }

@@ -67,7 +67,8 @@ fn holders(layer: &LayerDoc, names: &Names) -> String {
     let images = layer.images.iter().map(|id| id.as_str());
     let all: Vec<&str> = images.chain(layer.containers.iter().map(|id| id.as_str())).collect();
     let name = |id: &str| names.by_id.get(id).map_or_else(|| short_id(id), |name| safe(name));
-    first_of(&all, "nobody", |id| name(id))
+    let nothing = if layer.build_cache { "build cache" } else { "nobody" };
+    first_of(&all, nothing, |id| name(id))
 }
 
 /// Columns of indentation after which the drawing starts again at the left.
@@ -130,6 +131,7 @@ fn label(layer: &LayerDoc, names: &Names) -> String {
         .map(|name| safe(name))
         .collect();
     let tops = match tops.as_slice() {
+        [] if layer.refcount == 0 && layer.build_cache => "  build cache".into(),
         [] if layer.refcount == 0 => "  nothing uses it".into(),
         [] if layer.kind == "blob" => format!("  blob of {}", holders(layer, names)),
         [] => String::new(),

@@ -174,6 +174,7 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let layers = top.layers.iter().filter_map(|id| {
         let layer = scan.layers.iter().find(|layer| layer.id == *id)?;
         let held = match layer.refcount {
+            0 if layer.build_cache => ", in the build cache".to_owned(),
             0 => ", used by nothing".to_owned(),
             1 => String::new(),
             many => format!(", held by {many}"),

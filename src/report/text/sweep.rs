@@ -274,7 +274,7 @@ orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim
             finding(
                 LeakClass::LeaseWithoutExpiry,
                 "stuck-noexpiry",
-                "ctr leases rm, if nobody needs it",
+                "remove it with the program that made it, if that does not need it any more",
                 Some(command),
             ),
             finding(LeakClass::OrphanDir, &"0a".repeat(32), "too young (24s, minimum 1d)", None),
@@ -291,7 +291,8 @@ lease-without-expiry  3.0 MiB  3d old  report
   path     /var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db
   why      a lease without expiry: it holds its content until its owner deletes
            it
-  to do    ctr leases rm, if nobody needs it
+  to do    remove it with the program that made it, if that does not need it any
+           more
   command  ctr -n k8s.io leases rm stuck-noexpiry
 
 2 findings: 0 can be deleted, freeing about 0 B; 0 can be repaired; 2 stay

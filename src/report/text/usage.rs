@@ -92,6 +92,7 @@ fn groups(filesystem: &UsageFilesystemDoc, by: &str) -> String {
                 ("none", _, "namespace") => "(no namespace)".into(),
                 ("unused", ..) => "(unused images)".into(),
                 ("none", ..) => "<none>".into(),
+                ("build_cache", ..) => "(build cache)".into(),
                 ("leaks", ..) => "(leaks)".into(),
                 ("metadata", ..) => "(store metadata)".into(),
                 ("store_other", ..) => "(other files in stores)".into(),

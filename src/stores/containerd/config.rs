@@ -12,6 +12,7 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::docker;
 use super::places::{ConfiguredPin, ContainerdPlaces, Proxy};
 use crate::model::StoreKind;
 use crate::node::kubelet::{DataDir, Kubelet};
@@ -216,6 +217,7 @@ impl RootConfig {
             snapshotters: elsewhere.collect(),
             proxies: self.proxies(sysroot).filter(|proxy| is_apart(&proxy.directory)).collect(),
             layer_caches: caches.filter(|path| is_apart(path)).collect(),
+            docker_data: docker::data_root(sysroot, &root),
             root,
             pins: self.pins.clone(),
             foreign: sysroot.is_foreign(),

@@ -1,6 +1,7 @@
 //! Builds an inventory from records and measured bytes.
 
 mod containers;
+mod docker;
 pub(super) mod images;
 mod snapshots;
 pub(super) mod volumes;
@@ -58,6 +59,8 @@ pub fn fill(
     let groups = filler.images();
     let volumes = filler.volumes(&groups);
     filler.containers(&groups, &volumes);
+    filler.docker_containers(&groups);
+    filler.build_caches();
     if filler.writer.leaks {
         filler.orphan_volumes(&volumes);
         filler.expired_images(&groups);

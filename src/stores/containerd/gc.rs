@@ -5,8 +5,9 @@
 //! namespaces but each namespace has its own edges for them, so a blob cannot simply
 //! *need* other nodes: here everything that a root reaches through blobs is listed for the
 //! root itself, down to the snapshots. Only snapshots, which belong to one namespace each,
-//! have needs of their own. Rules: containerd's `metadata/gc.go`, 1.6 to 2.3.
+//! have needs of their own. Rules: containerd's `metadata/gc.go`, 1.6 to 2.4.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ use super::metadata::{
 
 const ROOT: &str = "containerd.io/gc.root";
 const EXPIRE: &str = "containerd.io/gc.expire";
-const FLAT: &str = "containerd.io/gc.flat";
+pub(super) const FLAT: &str = "containerd.io/gc.flat";
 const CONTENT_REF: &str = "containerd.io/gc.ref.content";
 const IMAGE_REF: &str = "containerd.io/gc.ref.image";
 const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
@@ -61,6 +62,7 @@ pub struct Graph<'a> {
     edges: HashMap<Ref<'a>, Vec<Ref<'a>>>,
     /// An image whose time is over is not a root (containerd 2.0 and later).
     images_expire: bool,
+    marked: OnceCell<HashSet<Ref<'a>>>,
 }
 
 impl<'a> Graph<'a> {
@@ -104,13 +106,18 @@ impl<'a> Graph<'a> {
             }
         }
         let blobs = namespace.blobs.iter().map(|blob| (blob.digest.as_str(), blob)).collect();
-        Self { namespace, blobs, edges, images_expire }
+        Self { namespace, blobs, edges, images_expire, marked: OnceCell::new() }
     }
 
-    /// When an image expired, if it has: its record waits for the next
-    /// collection.
+    /// When an image expired, if it has: its record waits for the next collection. One that another image keeps by a
+    /// back reference stays (the extra names that containerd 2.3 makes with `--index-name`).
     #[must_use]
-    pub fn expired(&self, image: &ImageRecord, now: Timestamp) -> Option<Timestamp> {
+    pub fn expired(&self, image: &'a ImageRecord, now: Timestamp) -> Option<Timestamp> {
+        self.past(image, now).filter(|_| !self.marked(now).contains(&Ref::Image(&image.name)))
+    }
+
+    /// When an image's time was over, if it is: it is not a root.
+    fn past(&self, image: &ImageRecord, now: Timestamp) -> Option<Timestamp> {
         match term(&image.labels, now) {
             Term::Expired(end) if self.images_expire => Some(end),
             _ => None,
@@ -161,8 +168,8 @@ impl<'a> Graph<'a> {
     /// is none.
     #[must_use]
     pub fn rooted(&self, this: Ref<'a>, labels: &Labels) -> Vec<Ref<'a>> {
-        // By the exact name, whatever its value: containerd looks no further.
-        if labels.contains_key(ROOT) { self.reach([this]) } else { Vec::new() }
+        // Whatever its value. containerd before 2.2 knows the exact name alone, later ones all that begin with it.
+        if labels.keys().any(|label| label.starts_with(ROOT)) { self.reach([this]) } else { Vec::new() }
     }
 
     /// What a download holds that keeps itself until a time to come; empty if it does not.
@@ -183,13 +190,16 @@ impl<'a> Graph<'a> {
     }
 
     /// Everything that some root of the namespace marks, snapshots' parents included.
-    /// Expired leases are no roots, and expired images are none where images expire.
-    #[must_use]
-    pub fn marked(&self, now: Timestamp) -> HashSet<Ref<'a>> {
+    /// Expired leases are no roots, and expired images are none where images expire. The first `now` counts.
+    pub fn marked(&self, now: Timestamp) -> &HashSet<Ref<'a>> {
+        self.marked.get_or_init(|| self.mark(now))
+    }
+
+    fn mark(&self, now: Timestamp) -> HashSet<Ref<'a>> {
         let Namespace { images, containers, sandboxes, blobs, snapshots, ingests, leases, .. } =
             self.namespace;
         let mut roots: Vec<Ref<'a>> = Vec::new();
-        let alive = images.iter().filter(|image| self.expired(image, now).is_none());
+        let alive = images.iter().filter(|image| self.past(image, now).is_none());
         roots.extend(alive.flat_map(|image| self.image(image)));
         roots.extend(containers.iter().chain(sandboxes).flat_map(|container| self.container(container)));
         roots.extend(blobs.iter().flat_map(|blob| self.rooted(Ref::Content(&blob.digest), &blob.labels)));
@@ -286,11 +296,21 @@ fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     })
 }
 
+/// Whether a lease has no expiry.
+#[must_use]
+pub fn is_unlimited(labels: &Labels) -> bool {
+    expiry(labels).is_none()
+}
+
+fn expiry(labels: &Labels) -> Option<Timestamp> {
+    labels.get(EXPIRE)?.parse().ok()
+}
+
 /// How long a lease, or an image, holds by its labels. An expiry that is not a time counts as none, as
 /// containerd has it.
 #[must_use]
 pub fn term(labels: &Labels, now: Timestamp) -> Term {
-    match labels.get(EXPIRE).and_then(|text| text.parse::<Timestamp>().ok()) {
+    match expiry(labels) {
         None => Term::Unlimited,
         Some(expires) if expires > now => Term::Until(expires),
         Some(expires) => Term::Expired(expires),

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::build_cache;
 use super::fill::images::Groups;
 use super::fill::{Filler, qualified, volumes as image_volumes};
 use super::gc::{Ref, Term, term};
@@ -53,16 +54,17 @@ impl<'a> Filler<'a> {
 
     /// Leases that keep content without a known user.
     pub(super) fn leases(&mut self) {
+        let now = self.writer.present.now();
         for (namespace, graph) in self.graphs {
-            let mut marked = None;
-            for lease in &namespace.leases {
+            let cached: HashSet<&str> =
+                build_cache::leases(namespace).all.iter().map(|lease| lease.id.as_str()).collect();
+            for lease in namespace.leases.iter().filter(|lease| !cached.contains(lease.id.as_str())) {
                 let mut refs = graph.lease(lease);
-                let term = term(&lease.labels, self.writer.present.now());
+                let term = term(&lease.labels, now);
                 if matches!(term, Term::Expired(_)) {
                     // It holds nothing any more; what nothing else holds waits with it for
                     // the next collection.
-                    let marked = marked.get_or_insert_with(|| graph.marked(self.writer.present.now()));
-                    refs.retain(|one| !marked.contains(one));
+                    refs.retain(|one| !graph.marked(now).contains(one));
                 }
                 let newest =
                     lease.ingests.iter().filter_map(|key| self.ingest_modified(namespace, key)).max();
@@ -78,12 +80,10 @@ impl<'a> Filler<'a> {
     pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
         let now = self.writer.present.now();
         for (namespace, graph) in self.graphs {
-            let mut marked = None;
             for name in &namespace.images {
                 let Some(end) = graph.expired(name, now) else { continue };
-                let marked = marked.get_or_insert_with(|| graph.marked(now));
                 let mut refs = graph.image(name);
-                refs.retain(|one| !marked.contains(one));
+                refs.retain(|one| !graph.marked(now).contains(one));
                 let holds = self.nodes(namespace, &refs);
                 let group = groups.named(&namespace.name, &name.name);
                 let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
@@ -180,7 +180,7 @@ impl<'a> Filler<'a> {
                     continue;
                 }
                 let path = self.writer.inventory[first].path.clone();
-                let evidence = "kept by the label containerd.io/gc.root; no image or container references it";
+                let evidence = "kept by a label containerd.io/gc.root; no image or container references it";
                 let judged = self.judged(class, since, evidence);
                 self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, holds);
             }

@@ -74,6 +74,7 @@ impl Snapshot {
             cached_layers: HashMap::new(),
             more_cached_layers: false,
             states: HashMap::new(),
+            docker: HashMap::new(),
             unknown_since: HashMap::new(),
             consistency: Consistency::Consistent,
             findings: Vec::new(),

@@ -5,8 +5,10 @@
 //! what containerd's own garbage collection would keep, and for which root; [`fill`] builds the inventory
 //! from these and the measured bytes.
 
+pub mod build_cache;
 pub mod config;
 pub mod content;
+pub mod docker;
 pub mod fill;
 pub mod gc;
 mod leaks;

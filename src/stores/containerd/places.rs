@@ -53,6 +53,8 @@ pub struct ContainerdPlaces {
     pub proxies: Vec<Proxy>,
     /// Directories with layers for the erofs snapshotter, which containerd never writes to.
     pub layer_caches: Vec<PathBuf>,
+    /// Data root of the Docker that uses this containerd.
+    pub docker_data: Option<PathBuf>,
     /// The sandbox image.
     pub pins: Vec<ConfiguredPin>,
     /// On another system's disk: no process writes to it.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::content::{self, Document};
+use super::docker;
 use super::listing;
 use super::metadata::{Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, ContainerdPlaces, digest_of_cached};
@@ -161,6 +162,11 @@ fn read_once(places: &ContainerdPlaces, leaks: bool, cache: &ReadCache) -> io::R
     snapshot.late_blobs();
     snapshot.documents(cache);
     snapshot.states();
+    if let Some(data_root) = &places.docker_data {
+        let (records, findings) = docker::read(data_root, &snapshot.metadata);
+        snapshot.docker = records;
+        snapshot.findings.extend(findings);
+    }
     Ok(snapshot)
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::content::Document;
+use super::docker::DockerRecord;
 use super::metadata::Metadata;
 use super::metadata::snapshotter::BackendSnapshot;
 use super::places::{CONTENT, ContainerdPlaces};
@@ -76,6 +77,8 @@ pub struct Snapshot {
     pub more_cached_layers: bool,
     /// What CRI's status files say, by container id.
     pub states: HashMap<String, ContainerState>,
+    /// Docker's records of its containers, by container id.
+    pub docker: HashMap<String, DockerRecord>,
     /// When a thing without a record last changed. Those that are missing here were seen
     /// in one of two readings only.
     pub unknown_since: HashMap<PathBuf, Option<Timestamp>>,

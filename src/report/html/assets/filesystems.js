@@ -1,6 +1,7 @@
 // One bar for each filesystem: its parts and thresholds.
 
 const PARTS = { images: 'images', 'images-pinned': 'pinned', 'images-unused': 'unused', containers: 'containers', leaks: 'leak',
+  'build-cache': 'own',
   metadata: 'metadata', 'store-other': 'metadata', logs: 'logs', journal: 'journal', 'kubelet-volumes': 'kubelet', 'var-tmp': 'vartmp',
   'core-dumps': 'vartmp', 'deleted-open': 'vartmp', swap: 'own', layersweep: 'own', directory: 'other', other: 'rest' };
 function partFill(kind) { return PARTS[kind] || 'other'; }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, qualified};
 use crate::model::display::shell_word;
-use crate::model::{Image, ImageIx, Labels, PinReason, reference};
+use crate::model::{Image, ImageIx, Labels, PinReason, is_for_ctr, reference};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
@@ -210,11 +210,12 @@ impl<'a> Filler<'a> {
         let mut reasons = Vec::new();
         let (label, value) = PINNED;
         for name in names.iter().filter(|name| name.labels.get(label).is_some_and(|is| is == value)) {
-            let (namespace, image) = (shell_word(&namespace.name), shell_word(&name.name));
-            reasons.push(PinReason::new(
-                format!("label {label}={value} on {}", name.name),
-                format!("`ctr -n {namespace} images label {image} {label}=`"),
-            ));
+            let text = format!("label {label}={value} on {}", name.name);
+            let (namespace, image) = (namespace.name.as_str(), shell_word(&name.name));
+            reasons.push(match is_for_ctr(namespace) {
+                true => PinReason::new(text, format!("`ctr -n {namespace} images label {image} {label}=`")),
+                false => text.into(),
+            });
         }
         if namespace.name != KUBERNETES {
             return reasons;

@@ -177,6 +177,35 @@ fn layers_in_a_cache_stay_with_it() {
     assert!(reached(&layer("a").1) > 0 && reached(&layer("b").1) > 0, "images have their layers there");
 }
 
+/// Docker keeps a lease of every container, also while containerd has a record of it.
+#[test]
+fn running_container_of_docker_is_one_container() {
+    let id = noted("ctr1");
+    let bucket = |below: Vec<(String, Value)>| {
+        Value::Bucket(below.into_iter().map(|(key, value)| (key.into_bytes(), value)).collect(), false)
+    };
+    let inventory = filled(|k8s| {
+        let snapshots = bucket_in(k8s, &["snapshots", "overlayfs"]);
+        let own = bucket_in(snapshots, &[&id]);
+        let init = Value::Bucket(own.clone(), false);
+        own.insert(b"parent".to_vec(), Value::Bytes(format!("{id}-init").into_bytes()));
+        snapshots.insert(format!("{id}-init").into_bytes(), init);
+        let held = bucket(vec![("overlayfs".into(), bucket(vec![(id.clone(), Value::Bytes(Vec::new()))]))]);
+        let leases = k8s.entry(b"leases".to_vec()).or_insert_with(|| bucket(Vec::new()));
+        let Value::Bucket(leases, _) = leases else { panic!("{leases:?}") };
+        leases.insert(id.clone().into_bytes(), bucket(vec![("snapshots".into(), held)]));
+    });
+    let before = filled(|_| {});
+    assert_eq!(inventory.containers.len(), before.containers.len());
+    let of = |inventory: &Inventory| {
+        inventory.containers.iter().find(|one| one.id == id.as_str()).cloned().unwrap()
+    };
+    assert_eq!((of(&inventory).owner, of(&inventory).image), (Owner::Docker, of(&before).image));
+    let no_expiry = |leak: &&crate::model::Leak| leak.class == LeakClass::LeaseWithoutExpiry;
+    let count = |inventory: &Inventory| inventory.leaks.iter().filter(no_expiry).count();
+    assert_eq!(count(&inventory), count(&before));
+}
+
 /// With `sandboxer = "shim"` a sandbox has no record among the containers: it is one all the same.
 #[test]
 fn a_sandbox_that_only_the_sandbox_store_has_is_a_container() {

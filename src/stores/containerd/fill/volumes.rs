@@ -56,7 +56,8 @@ impl<'a> Filler<'a> {
     /// Finds the image volumes, and the images that they are of.
     pub(crate) fn volumes(&self, groups: &Groups<'a>) -> Volumes<'a> {
         let mut volumes = Vec::new();
-        for namespace in &self.snapshot.metadata.namespaces {
+        // Only CRI makes them.
+        if let Some(namespace) = self.snapshot.metadata.namespace(KUBERNETES) {
             for record in &namespace.snapshots {
                 let Some((sandbox, hex)) = parse(&record.key) else { continue };
                 let images = of_volume(groups, namespace, record, hex);

@@ -132,7 +132,8 @@ fn leases_hold_until_they_expire() {
         let mut namespace = namespace();
         namespace.images.clear();
         namespace.leases.push(lease(expire, false));
-        let marked = Graph::new(&namespace, false).marked(now());
+        let graph = Graph::new(&namespace, false);
+        let marked = graph.marked(now());
         let count = if matches!(expected, Term::Expired(_)) { 0 } else { 5 };
         assert_eq!(marked.len(), count, "{expire:?}: manifest, config, layer, two snapshots");
     }
@@ -158,11 +159,30 @@ fn images_hold_until_they_expire() {
 }
 
 #[test]
+fn expired_image_with_back_reference_stays() {
+    let bref = ("containerd.io/gc.bref.image", "app");
+    let expired = |edges: &[(&str, &str)]| {
+        let mut namespace = namespace();
+        let mut extra = image("app@sha256:0", "alone");
+        extra.labels = labels(&[&[(EXPIRE, "2026-01-01T00:00:00Z")], edges].concat());
+        namespace.images.push(extra);
+        let graph = Graph::new(&namespace, true);
+        (
+            graph.expired(&namespace.images[1], now()).is_some(),
+            graph.marked(now()).contains(&Ref::Content("alone")),
+        )
+    };
+    assert_eq!(expired(&[bref]), (false, true), "as long as the image that it names");
+    assert_eq!(expired(&[]), (true, false));
+}
+
+#[test]
 fn roots_by_label_and_by_time() {
     let mut namespace = namespace();
     namespace.images.clear();
     namespace.blobs[4].labels = labels(&[("containerd.io/gc.root", "1999-01-01T00:00:00Z")]);
-    namespace.blobs[3].labels = labels(&[("containerd.io/gc.root-", "true")]);
+    namespace.blobs[3].labels = labels(&[("containerd.io/gc.root.mytool", "true")]);
+    namespace.blobs[2].labels = labels(&[("containerd.io/gc.roo", "true")]);
     namespace.snapshots[1].labels = labels(&[("containerd.io/gc.root", "x")]);
     let ingest = |key: &str, expires: Option<&str>| IngestRecord {
         key: key.into(),
@@ -174,10 +194,16 @@ fn roots_by_label_and_by_time() {
         ingest("over", Some("2026-01-01T23:00:00Z")),
         ingest("of a lease", None),
     ];
-    let marked = Graph::new(&namespace, false).marked(now());
-    let mut marked: Vec<_> = marked.into_iter().collect();
+    let graph = Graph::new(&namespace, false);
+    let mut marked: Vec<_> = graph.marked(now()).iter().copied().collect();
     marked.sort();
-    assert_eq!(marked, [Ref::Content("alone"), Ref::Snapshot("overlayfs", "base"), Ref::Ingest("running")]);
+    let expected = [
+        Ref::Content("alone"),
+        Ref::Content("layer"),
+        Ref::Snapshot("overlayfs", "base"),
+        Ref::Ingest("running"),
+    ];
+    assert_eq!(marked, expected, "every label that begins with gc.root, as containerd 2.2 has it");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::model::{LeakClass, NodeKind, Verdict, display};
+use crate::model::display::shell_word;
+use crate::model::{LeakClass, NodeKind, Verdict, display, is_for_ctr, is_of_docker};
 use crate::stores::containerd::fill::images::{Groups, ImageGroup};
 use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
@@ -54,9 +55,17 @@ impl<'a> Filler<'a> {
         let names: Vec<_> = group.names.iter().map(|name| name.name.as_str()).collect();
         let names = names.join(", ");
         if let Some(digest) = group.resolved.missing.first() {
+            let namespace = group.namespace.name.as_str();
+            let remove = match is_for_ctr(namespace) {
+                true => {
+                    let names: Vec<_> = group.names.iter().map(|name| shell_word(&name.name)).collect();
+                    format!("`ctr -n {namespace} images rm {}` removes it", names.join(" "))
+                }
+                false => "remove it with the program that made it".to_owned(),
+            };
             let evidence = format!(
                 "{names}: the blob {digest} is missing: CRI can neither show nor remove the image, and \
-                 containerd keeps the rest of it; remove it through containerd's own API (`ctr images rm`)"
+                 containerd keeps the rest of it; {remove}"
             );
             return self.report(LeakClass::MissingManifestBlob, &group.id, evidence);
         }
@@ -159,8 +168,13 @@ impl<'a> Filler<'a> {
             let images = groups.all.iter().filter(|group| group.namespace.name == namespace.name).count();
             let snapshots = namespace.snapshots.len();
             if images + snapshots > 0 {
+                let owner = match namespace.name.as_str() {
+                    name if is_of_docker(name) => " of Docker",
+                    name if name.starts_with("buildkit") => " of BuildKit",
+                    _ => "",
+                };
                 let evidence = format!(
-                    "{images} images and {snapshots} snapshots that neither CRI nor the kubelet sees"
+                    "{images} images and {snapshots} snapshots{owner} that neither CRI nor the kubelet sees"
                 );
                 self.report(LeakClass::ForeignNamespace, &namespace.name, evidence);
             }

@@ -2,7 +2,7 @@
 //!
 //! `meta.db` has one bucket `v1`; below it each bucket is a namespace. Unknown keys are
 //! skipped: newer versions add some, and none of those we know of changes the meaning of the others.
-//! Schema: containerd's `metadata/buckets.go`, versions 1.6 to 2.3.
+//! Schema: containerd's `metadata/buckets.go`, versions 1.6 to 2.4.
 
 mod cri;
 mod fields;

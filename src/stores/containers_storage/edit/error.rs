@@ -413,6 +413,7 @@ fn owner_name(owner: Owner) -> &'static str {
         Owner::Podman => "podman",
         Owner::Buildah => "buildah",
         Owner::Containerd => "containerd",
+        Owner::Docker => "Docker",
         Owner::Unknown => "an unknown owner",
     }
 }

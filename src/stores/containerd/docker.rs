@@ -1,0 +1,254 @@
+//! Containers of Docker, which since version 29 keeps images and containers in containerd.
+//!
+//! A container is a lease without expiry that has the container's id. The lease holds the writable snapshot
+//! `<id>`, whose parent `<id>-init` has the files that Docker writes into every container; the snapshots of the
+//! image are below (moby's `daemon/containerd/image_snapshot.go`, `createLayer`). containerd has a record of a
+//! container only while it runs: a stopped container is this lease alone, until `docker rm` deletes it. Name,
+//! image and state are in `containers/<id>/config.v2.json` in Docker's data root.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::gc;
+use super::metadata::{LeaseRecord, Metadata, Namespace, SnapshotRecord};
+use crate::model::{ContainerState, Finding};
+use crate::sys::quiet::{self, FileKind, Within};
+use crate::sys::sysroot::Sysroot;
+
+/// Docker's own configuration.
+const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+/// Data root where the configuration does not name another.
+const DATA_ROOT: &str = "/var/lib/docker";
+/// Root of the containerd that Docker starts itself, in the data root.
+const OWN_CONTAINERD: &str = "containerd/daemon";
+/// Maximum size of a JSON file that is read; Docker's have a few KiB.
+const JSON_BYTES: u64 = 1 << 20;
+
+/// The record of a container in Docker's data root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DockerRecord {
+    pub name: Option<String>,
+    /// Digests of its image: the manifest or index that was named, then the manifest of the platform.
+    pub digests: Vec<String>,
+    /// Its image as it was named when the container was made.
+    pub image_name: Option<String>,
+    pub state: ContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Config {
+    name: String,
+    image: String,
+    image_manifest: Option<Descriptor>,
+    config: ImageConfig,
+    state: State,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Descriptor {
+    digest: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct ImageConfig {
+    image: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct State {
+    running: bool,
+    paused: bool,
+    restarting: bool,
+    started_at: String,
+    finished_at: String,
+}
+
+impl State {
+    fn state(&self) -> ContainerState {
+        // Go's zero time is in the year 1.
+        let happened = |time: &str| time.parse::<Timestamp>().is_ok_and(|time| time.as_second() > 0);
+        if self.running || self.paused || self.restarting {
+            ContainerState::Running
+        } else if happened(&self.finished_at) || happened(&self.started_at) {
+            ContainerState::Exited
+        } else {
+            ContainerState::Created
+        }
+    }
+}
+
+impl DockerRecord {
+    /// Parses `config.v2.json`.
+    ///
+    /// # Errors
+    /// When it is not JSON of that shape.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        let config: Config = serde_json::from_slice(bytes)?;
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        let manifest = config.image_manifest.map(|manifest| manifest.digest);
+        Ok(Self {
+            name: some(config.name.trim_start_matches('/').to_owned()),
+            digests: [some(config.image), manifest.and_then(some)].into_iter().flatten().collect(),
+            image_name: some(config.config.image),
+            state: config.state.state(),
+        })
+    }
+}
+
+/// A lease that is a container of Docker.
+#[derive(Clone, Copy, Debug)]
+pub struct DockerLease<'a> {
+    pub lease: &'a LeaseRecord,
+    /// Its writable snapshot.
+    pub snapshot: &'a SnapshotRecord,
+    /// Key of the top snapshot of its image; `None` of an image without layers.
+    pub image_top: Option<&'a str>,
+}
+
+/// The leases of a namespace that are containers of Docker.
+#[must_use]
+pub fn containers(namespace: &Namespace) -> Vec<DockerLease<'_>> {
+    let by_key: HashMap<(&str, &str), &SnapshotRecord> =
+        namespace.snapshots.iter().map(|one| ((one.snapshotter.as_str(), one.key.as_str()), one)).collect();
+    let leases = namespace.leases.iter().filter(|lease| gc::is_unlimited(&lease.labels));
+    leases.filter_map(|lease| container(lease, &by_key)).collect()
+}
+
+fn container<'a>(
+    lease: &'a LeaseRecord,
+    by_key: &HashMap<(&str, &str), &'a SnapshotRecord>,
+) -> Option<DockerLease<'a>> {
+    let (snapshotter, key) = lease.snapshots.iter().find(|(_, key)| *key == lease.id)?;
+    let snapshot = by_key.get(&(snapshotter, key)).copied()?;
+    let init = snapshot.parent.as_deref().filter(|parent| parent.strip_suffix("-init") == Some(&lease.id))?;
+    let below = by_key.get(&(snapshotter, init)).copied();
+    Some(DockerLease { lease, snapshot, image_top: below.and_then(|init| init.parent.as_deref()) })
+}
+
+/// The data root of the Docker that uses the containerd at `root`, if it is there: around the containerd that
+/// Docker starts itself, else where Docker's configuration says.
+#[must_use]
+pub fn data_root(sysroot: &Sysroot, root: &Path) -> Option<PathBuf> {
+    let around = root.ends_with(OWN_CONTAINERD).then(|| root.ancestors().nth(2).map(Path::to_path_buf));
+    let configured = || {
+        let json = sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES).unwrap_or_default();
+        let json = serde_json::from_slice::<serde_json::Value>(&json).unwrap_or_default();
+        let named = json.get("data-root").and_then(serde_json::Value::as_str);
+        sysroot.resolve(Path::new(named.unwrap_or(DATA_ROOT))).ok()
+    };
+    let has_containers = |path: &PathBuf| {
+        quiet::facts(&path.join("containers")).is_ok_and(|facts| facts.kind == FileKind::Directory)
+    };
+    around.flatten().filter(has_containers).or_else(|| configured().filter(has_containers))
+}
+
+/// Reads the records of all containers of Docker in `metadata`, by id, and what could not be read.
+pub(super) fn read(data_root: &Path, metadata: &Metadata) -> (HashMap<String, DockerRecord>, Vec<Finding>) {
+    let within = Within::at([data_root]);
+    let (mut records, mut findings) = (HashMap::new(), Vec::new());
+    for container in metadata.namespaces.iter().flat_map(containers) {
+        let id = &container.lease.id;
+        // Only what is shaped like Docker's ids becomes a path.
+        if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let path = data_root.join("containers").join(id).join("config.v2.json");
+        let parsed = within.read(&path, JSON_BYTES).and_then(|bytes| Ok(DockerRecord::parse(&bytes)?));
+        match parsed {
+            Ok(record) => drop(records.insert(id.clone(), record)),
+            Err(error) if quiet::is_absent(&error) => {}
+            Err(error) => findings.push(unread(path, &error)),
+        }
+    }
+    (records, findings)
+}
+
+fn unread(path: PathBuf, error: &io::Error) -> Finding {
+    Finding::new(
+        path,
+        format!("reading Docker's record: {error}; the container's name and state are unknown"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_of_docker_is_state_of_container() {
+        const NEVER: &str = "0001-01-01T00:00:00Z";
+        const ONCE: &str = "2026-11-26T10:21:38.673325873Z";
+        for (running, restarting, started, finished, expected) in [
+            (false, false, NEVER, NEVER, ContainerState::Created),
+            (true, false, ONCE, NEVER, ContainerState::Running),
+            (false, true, ONCE, ONCE, ContainerState::Running),
+            (false, false, ONCE, ONCE, ContainerState::Exited),
+            (false, false, ONCE, NEVER, ContainerState::Exited),
+            (false, false, "", "", ContainerState::Created),
+        ] {
+            let json = serde_json::json!({
+                "Name": "/web", "Image": "sha256:1", "Config": { "Image": "web:1" }, "Unknown": [1],
+                "State": { "Running": running, "Restarting": restarting, "StartedAt": started, "FinishedAt": finished },
+            });
+            let record = DockerRecord::parse(json.to_string().as_bytes()).expect("a record");
+            assert_eq!(record.state, expected, "{json}");
+            assert_eq!((record.name.as_deref(), record.digests), (Some("web"), vec!["sha256:1".to_owned()]));
+        }
+        assert_eq!(
+            DockerRecord::parse(b"{}").ok(),
+            Some(DockerRecord { state: ContainerState::Created, ..DockerRecord::default() })
+        );
+        assert!(DockerRecord::parse(b"[1]").is_err() && DockerRecord::parse(b"").is_err());
+    }
+
+    #[test]
+    fn only_a_lease_with_its_own_snapshot_is_a_container() {
+        let lease = |id: &str, snapshot: &str, expiry: Option<&str>| LeaseRecord {
+            id: id.into(),
+            snapshots: vec![("overlayfs".into(), snapshot.into())],
+            labels: expiry
+                .map(|end| ("containerd.io/gc.expire".to_owned(), end.to_owned()))
+                .into_iter()
+                .collect(),
+            ..LeaseRecord::default()
+        };
+        let snapshot = |key: &str, parent: Option<&str>| SnapshotRecord {
+            snapshotter: "overlayfs".into(),
+            key: key.into(),
+            parent: parent.map(Into::into),
+            ..SnapshotRecord::default()
+        };
+        let namespace = Namespace {
+            leases: vec![
+                lease("a", "a", None),
+                lease("b", "b", None),
+                lease("c", "a", None),
+                lease("d", "d", Some("2026-01-01T00:00:00Z")),
+                lease("e", "e", None),
+                lease("gone", "gone", None),
+            ],
+            snapshots: vec![
+                snapshot("base", None),
+                snapshot("a-init", Some("base")),
+                snapshot("a", Some("a-init")),
+                // A mutable record of BuildKit's.
+                snapshot("b", Some("base")),
+                snapshot("d", Some("d-init")),
+                snapshot("e-init", None),
+                snapshot("e", Some("e-init")),
+            ],
+            ..Namespace::default()
+        };
+        let found: Vec<_> =
+            containers(&namespace).iter().map(|one| (one.lease.id.as_str(), one.image_top)).collect();
+        assert_eq!(found, [("a", Some("base")), ("e", None)]);
+    }
+}
