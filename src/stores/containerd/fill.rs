@@ -56,6 +56,7 @@ pub fn fill(
     filler.blob_facts();
     filler.snapshots();
     filler.cached_layers();
+    filler.content_elsewhere();
     let groups = filler.images();
     let volumes = filler.volumes(&groups);
     filler.containers(&groups, &volumes);
