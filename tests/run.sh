@@ -9,6 +9,16 @@ if [ "$(id -u)" != 0 ]; then
 elif [ "${LAYERSWEEP_TESTS:-}" != alone ]; then
     exec env LAYERSWEEP_TESTS=alone unshare --mount --propagation private tests/run.sh "$@"
 else
+    # Some tests mount over these directories, run the program as another user, or write paths into scripts: the
+    # tests see the clone at a place where all of that works. Cargo builds our crate for that path once more.
+    cd -P .
+    case $PWD in
+    /home/* | /mnt/* | /root/* | /run/* | /srv/* | /var/* | *[!A-Za-z0-9/._-]*)
+        mkdir -p /media
+        mount --rbind "$PWD" /media
+        cd /media
+        ;;
+    esac
     # usage and report look at everything on a store's filesystem: that is not the machine's. It is sparse, and
     # goes with this process.
     mkdir -p target
@@ -27,18 +37,19 @@ else
 fi
 if cargo nextest --version >/dev/null 2>&1; then
     # nextest does not run doc tests. Without examples they need not be compiled.
-    ! grep -rqE '^ *//[/!] *```' src || cargo test --locked --doc --quiet
+    failed=0
+    ! grep -rqE '^ *//[/!] *```' src || cargo test --locked --doc --quiet || failed=1
     profile=default
     [ -z "${CI:-}" ] || profile=ci
     # See .config/nextest.toml.
     export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 4))}"
-    cargo nextest run --locked --profile "$profile" "$@"
+    cargo nextest run --locked --profile "$profile" "$@" || failed=1
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
         # No test may depend on the machine; checked with those that read most of it.
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
-            -E 'test(/^(history::diff_command|stores::fixtures_read|gc::protection)::/)'
+            -E 'test(/^(history::diff_command|stores::fixtures_read|gc::protection)::/)' || failed=1
     fi
-    exit
+    exit $failed
 fi
 programs=$(cargo test --locked --no-run --message-format json |
     jq -r 'select(.executable != null and .profile.test) | .executable')

@@ -98,9 +98,6 @@ fn plant_garbage(node: &ContainerdNode) -> u64 {
     }
     node.rig.shell(
         r#"
-        # After a deletion, or 100 changes, it also collects by itself, later on a busy machine: now, not then.
-        grpc containerd.services.leases.v1.Leases/Create "$(pb_str 1 now)" k8s.io >/dev/null
-        grpc containerd.services.leases.v1.Leases/Delete "$(pb_str 1 now)$(pb_int 2 1)" k8s.io >/dev/null
         head -c 500000 /dev/zero | tr '\0' z >"$RC/held"; d=$(sha256sum <"$RC/held" | cut -d' ' -f1)
         C content ingest --expected-digest "sha256:$d" held <"$RC/held" >/dev/null
         over=$(pb_msg 3 "$(pb_str 1 containerd.io/gc.expire)$(pb_str 2 2024-01-01T00:00:00Z)")

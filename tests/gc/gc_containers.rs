@@ -94,7 +94,7 @@ impl Node {
         }
         let loopfs = LoopFs::new(Fs::Ext4, 600 * MIB);
         let root = loopfs.path().join("root");
-        let rig = Rig::with_images(&root);
+        let rig = Rig::with_images_and(&root, containerd::Collection::Default);
         let kubelet = Kubelet::of(&rig);
         let options = Options { connecting: Duration::from_millis(500), ..Options::default() };
         let client = Client::connect(Endpoint::at(&rig.socket()).unwrap(), options).unwrap();

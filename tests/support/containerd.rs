@@ -150,6 +150,16 @@ pub struct Rig {
     /// Everything but the root: state, socket, logs, image archive.
     scratch: TempDir,
     root: PathBuf,
+    collection: Collection,
+}
+
+/// When containerd deletes what nothing refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collection {
+    /// Also in its own time after a deletion or many changes, as on every node.
+    Default,
+    /// Only with a deletion that waits for it, such as that of an image over CRI: what a test plants stays until then.
+    OnRequest,
 }
 
 /// Whether the programs of the rig are there; skips, or fails under CI.
@@ -162,19 +172,24 @@ pub fn require_rig() -> bool {
 
 impl Rig {
     /// Starts containerd with its root at `root`, and imports the eleven names of
-    /// `20-images.sh`.
+    /// `20-images.sh`. It collects on request.
     pub fn with_images(root: &Path) -> Self {
-        let rig = Self::start(root);
+        Self::with_images_and(root, Collection::OnRequest)
+    }
+
+    /// The same with a choice of when it collects.
+    pub fn with_images_and(root: &Path, collection: Collection) -> Self {
+        let rig = Self::start(root, collection);
         rig.script("20-images.sh", &[]);
         rig.settle(9);
         rig
     }
 
     /// Starts containerd with its root at `root`, which is empty.
-    pub fn start(root: &Path) -> Self {
+    pub fn start(root: &Path, collection: Collection) -> Self {
         let scratch = tempfile::Builder::new().prefix("layersweep-ctrd-").tempdir();
         let scratch = scratch.expect("making a scratch directory");
-        let rig = Self { scratch, root: root.to_path_buf() };
+        let rig = Self { scratch, root: root.to_path_buf(), collection };
         rig.script("10-start.sh", &[]);
         rig
     }
@@ -229,7 +244,7 @@ impl Rig {
     /// Runs shell code with the rig's functions (`C`, `cri`, `pb_str`, …).
     pub fn shell(&self, code: &str) -> String {
         let env = super::store::rig("containerd").join("env.sh");
-        let code = format!("set -euo pipefail; . {}; {code}", env.display());
+        let code = format!("set -euo pipefail; . '{}'; {code}", env.display());
         self.run(Command::new("bash").args(["-c", &code]))
     }
 
@@ -238,6 +253,7 @@ impl Rig {
             .env("RC", self.scratch.path())
             .env("ROOT", &self.root)
             .env("KEPT", env!("CARGO_TARGET_TMPDIR"))
+            .env("COLLECTION", if self.collection == Collection::OnRequest { "on-request" } else { "default" })
             .output()
             .expect("a script of the rig runs");
         assert!(

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::archive::{self, ImageSpec, LayerSpec};
-use super::containerd::{self, Rig};
+use super::containerd::{self, Collection, Rig};
 use super::loopfs::{Fs, LoopFs, MIB};
 use super::program::{self, Run};
 use super::{node, past};
@@ -52,7 +52,7 @@ impl ContainerdNode {
             return None;
         }
         let loopfs = LoopFs::new(fs, bytes);
-        let rig = Rig::start(&loopfs.path().join("containerd"));
+        let rig = Rig::start(&loopfs.path().join("containerd"), Collection::OnRequest);
         let state = rig.scratch().join("state");
         let node = Self { rig, state, loopfs };
         let pods = ["pause", "app-a", "app-b", "app-d"].map(|name| image(&[name], name, 0));

@@ -11,17 +11,19 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// What some tests hide, and empty afterwards.
-const HIDDEN: [&str; 4] = ["/home", "/mnt", "/root", "/srv"];
+/// Directories that some tests hide.
+const HIDDEN: [&str; 6] = ["/home", "/mnt", "/root", "/run", "/srv", "/var"];
 
-/// Ends a test that hides these directories where this repository is in one of them.
+/// Ends a test that hides these directories where this repository or its build is in one of them.
 pub fn require_checkout_elsewhere() {
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let hidden = HIDDEN.iter().find(|directory| checkout.starts_with(directory));
-    assert!(
-        hidden.is_none(),
-        "this test hides {hidden:?}: clone the repository to another place, such as /opt"
-    );
+    for path in [env!("CARGO_MANIFEST_DIR"), env!("CARGO_BIN_EXE_layersweep")].map(Path::new) {
+        let hidden = HIDDEN.iter().find(|directory| path.starts_with(directory));
+        assert!(
+            hidden.is_none(),
+            "this test hides {hidden:?}, and {path:?} is there: run it with tests/run.sh and without a target \
+             directory in such a place"
+        );
+    }
 }
 
 /// What is empty for tests, where the machine has it.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::blocks::Bare;
 use super::registry;
 use crate::support::archive::{self, ImageSpec, LayerSpec};
-use crate::support::containerd::Rig;
+use crate::support::containerd::{Collection, Rig};
 use crate::support::containerd_node::busybox;
 use crate::support::cri_server::CriServer;
 use crate::support::loopfs::MIB;
@@ -255,7 +255,7 @@ impl Prepared {
         sh(&format!("truncate -s 380M {}", disk.display()));
         let ext4 = format!("{EXT4} -N 900");
         mount_var(&disk, if kind == Bare::Containerd { &ext4 } else { "mkfs.btrfs -q -f -m dup" });
-        let rig = Rig::start(Path::new("/var/lib/containerd"));
+        let rig = Rig::start(Path::new("/var/lib/containerd"), Collection::Default);
         let images = images_of_containerd();
         let page = Page { node: self, mount: Path::new("/var"), runtime: None, containerd: Some(rig) };
         let old = image("old:1", vec![running("base", 2), running("old", 1), running("older", 1)]);
