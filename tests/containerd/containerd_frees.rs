@@ -157,7 +157,9 @@ fn what_others_hold_stays() {
     // The same blobs and copies of the snapshots in another namespace, and full copies by
     // another snapshotter; a lease on a manifest, which holds all that it leads to.
     rig.shell("CN default images import $RC/images.tar >/dev/null");
-    rig.shell("for i in $(CN default images ls -q | grep -v app-c:1); do CN default images rm $i; done");
+    rig.shell(
+        "for i in $(CN default images ls -q | grep -v app-c:1); do CN default images rm --sync $i; done",
+    );
     rig.shell("C images import --snapshotter native $RC/images.tar >/dev/null");
     rig.shell(
         "m=$(C images ls | awk '$1==\"reg.local/multi:1\"{print $3}'); \

@@ -282,6 +282,12 @@ fn only_a_file_outside_of_stores_is_written() {
     std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
     std::fs::create_dir(at("metrics.d")).unwrap();
     std::os::unix::fs::symlink("/dev/stdout", at("metrics.d/layersweep.prom")).unwrap();
+    // A link of another user in a directory where everybody may put one.
+    std::fs::create_dir(at("shared")).unwrap();
+    std::fs::set_permissions(at("shared"), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    std::fs::create_dir(at("etc")).unwrap();
+    std::os::unix::fs::symlink(at("etc"), at("shared/metrics")).unwrap();
+    std::os::unix::fs::lchown(at("shared/metrics"), Some(5001), Some(5001)).unwrap();
     node.scan();
     let (store, run) = (node.store.root().join("x.prom"), node.store.runroot().join("x.prom"));
     let before = tree::listing(node.store.root());
@@ -289,6 +295,8 @@ fn only_a_file_outside_of_stores_is_written() {
         (null.clone(), "not a regular file"),
         (at("link"), "symbolic link"),
         (at("metrics.d"), "symbolic link"),
+        (at("shared/metrics"), "shared/metrics is a symbolic link of the user 5001"),
+        (at("shared/metrics/x.prom"), "shared/metrics is a symbolic link of the user 5001"),
         (store.clone(), "belongs to a store"),
         (run.clone(), "belongs to a store"),
     ] {
@@ -311,7 +319,11 @@ fn only_a_file_outside_of_stores_is_written() {
     assert!(null.symlink_metadata().unwrap().file_type().is_char_device());
     assert!(at("link").is_symlink() && at("metrics.d/layersweep.prom").is_symlink());
     assert_eq!(std::fs::read_to_string(at("other")).unwrap(), "mine");
-    assert!(!run.exists());
+    assert!(!run.exists() && std::fs::read_dir(at("etc")).unwrap().next().is_none());
+    // Root's own link is followed.
+    std::os::unix::fs::lchown(at("shared/metrics"), Some(0), Some(0)).unwrap();
+    node.run(&["metrics", "--textfile", at("shared/metrics/x.prom").to_str().unwrap()]).expect_code(0);
+    assert!(at("etc/x.prom").is_file());
     assert_eq!(tree::listing(node.store.root()), before);
 }
 

@@ -182,6 +182,7 @@ impl Rig {
         let rig = Self::start(root, collection);
         rig.script("20-images.sh", &[]);
         rig.settle(9);
+        rig.collect();
         rig
     }
 
@@ -253,7 +254,10 @@ impl Rig {
             .env("RC", self.scratch.path())
             .env("ROOT", &self.root)
             .env("KEPT", env!("CARGO_TARGET_TMPDIR"))
-            .env("COLLECTION", if self.collection == Collection::OnRequest { "on-request" } else { "default" })
+            .env(
+                "COLLECTION",
+                if self.collection == Collection::OnRequest { "on-request" } else { "default" },
+            )
             .output()
             .expect("a script of the rig runs");
         assert!(
@@ -263,6 +267,17 @@ impl Rig {
             String::from_utf8_lossy(&output.stderr)
         );
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Has containerd collect what nothing refers to, such as an import's index, and waits until it has.
+    pub fn collect(&self) {
+        self.shell(
+            r#"
+            S=containerd.services.leases.v1.Leases
+            grpc $S/Create "$(pb_str 1 now)" k8s.io >/dev/null
+            grpc $S/Delete "$(pb_str 1 now)$(pb_int 2 1)" k8s.io >/dev/null
+            "#,
+        );
     }
 
     /// Waits until CRI has seen the import of so many images: its cache is filled by events.

@@ -60,6 +60,7 @@ impl ContainerdNode {
         node.import("images", &all, "C images import");
         node.rig.settle(all.len());
         node.rig.script("30-pods.sh", &[]);
+        node.rig.collect();
         Some(node)
     }
 
