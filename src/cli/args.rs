@@ -69,6 +69,10 @@ pub(super) struct GlobalFlags {
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, help_heading = "Output")]
     pub(super) color: Color,
 
+    /// Do not cut long names in tables, or leave out columns that have no room on the terminal
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(super) no_trunc: bool,
+
     /// Do not show progress (shown only on a terminal)
     #[arg(long, global = true, help_heading = "Output")]
     pub(super) no_progress: bool,

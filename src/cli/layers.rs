@@ -2,7 +2,7 @@
 
 use super::args::{Format, LayersArgs};
 use super::global::Global;
-use super::output;
+use super::{output, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::scan;
 use crate::report::json;
@@ -20,7 +20,7 @@ pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Error> {
             } else if own.tree {
                 output::text(&text::tree(&document.layers, &names))?;
             } else {
-                output::text(&text::layers(&document.layers, &names))?;
+                output::text(&text::layers(&document.layers, &names, &terminal::screen()))?;
             }
         }
     }

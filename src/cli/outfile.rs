@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::app::error::Error;
-use crate::sys::new_file::directory_of;
+use crate::sys::new_file::{ForeignLink, directory_of, open_directory};
 
 /// Why nothing is written to a file.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,8 @@ pub(super) enum Unfit {
     Directory,
     #[error("is a symbolic link, and links are not followed")]
     Link,
+    #[error("{0}")]
+    ForeignLink(io::Error),
     /// A device, a socket, a pipe.
     #[error("is not a regular file")]
     Irregular,
@@ -33,6 +35,7 @@ impl Unfit {
         match self {
             Self::Directory => "name a file in it",
             Self::Link => "name the file it points to",
+            Self::ForeignLink(_) => "name the directory that the link leads to",
             Self::Irregular => "name a regular file, or one that does not exist yet",
             Self::Nameless => "name a file",
             Self::InStore(_) => "name a file elsewhere",
@@ -48,6 +51,11 @@ impl Unfit {
 
 /// Whether a file may be made or written over: it is a regular file, or there is none.
 pub(super) fn check(path: &Path) -> Result<(), Unfit> {
+    if let Err(error) = open_directory(directory_of(path))
+        && error.get_ref().is_some_and(|error| error.is::<ForeignLink>())
+    {
+        return Err(Unfit::ForeignLink(error));
+    }
     match fs::symlink_metadata(path) {
         Ok(facts) if facts.is_dir() => return Err(Unfit::Directory),
         Ok(facts) if facts.is_symlink() => return Err(Unfit::Link),

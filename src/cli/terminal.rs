@@ -1,6 +1,7 @@
 //! The terminal or file that text is printed to.
 
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::tz::TimeZone;
 
@@ -9,6 +10,13 @@ use crate::report::text::Screen;
 /// Narrower than this, nothing can be laid out.
 const NARROWEST: usize = 40;
 const USUAL: usize = 80;
+
+static TRUNCATES: AtomicBool = AtomicBool::new(true);
+
+/// Settles whether tables are cut: `--no-trunc`.
+pub(super) fn set_truncates(truncates: bool) {
+    TRUNCATES.store(truncates, Ordering::Relaxed);
+}
 
 /// The screen that stdout goes to.
 pub(super) fn screen() -> Screen {
@@ -19,7 +27,12 @@ pub(super) fn screen() -> Screen {
         let asked = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
         told.or_else(asked).filter(|columns| *columns > 0).unwrap_or(USUAL).max(NARROWEST)
     });
-    Screen { width, unicode: is_unicode(), zone: TimeZone::system() }
+    Screen {
+        width,
+        unicode: is_unicode(),
+        truncates: TRUNCATES.load(Ordering::Relaxed),
+        zone: TimeZone::system(),
+    }
 }
 
 /// Whether the locale of this process can show more than ASCII.

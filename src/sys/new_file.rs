@@ -1,10 +1,12 @@
 //! Files that are there whole or not at all.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::fchown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -19,8 +21,7 @@ use rustix::io::Errno;
 pub fn replace(path: &Path, content: &[u8], mode: u32, keeps_owner: bool) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::other("the path does not name a file"))?;
     // Held open, so that nobody can put another directory in its place.
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory_of(path), flags, Mode::empty())?;
+    let directory = open_directory(directory_of(path))?;
     let old = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(facts) if FileType::from_raw_mode(facts.st_mode).is_file() => Some(facts),
         Ok(_) => return Err(io::Error::other("the path exists and is not a regular file")),
@@ -50,6 +51,53 @@ pub fn replace(path: &Path, content: &[u8], mode: u32, keeps_owner: bool) -> io:
 #[must_use]
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A symbolic link that its owner could point to any directory.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is a symbolic link of the user {owner}, who could point it to any directory", path.display())]
+pub struct ForeignLink {
+    path: PathBuf,
+    owner: u32,
+}
+
+/// Opens a directory; the kernel does the same for symlinks in `/tmp` (`fs.protected_symlinks`), here it holds for all.
+///
+/// # Errors
+/// [`ForeignLink`] if the path leads through a symlink that belongs neither to root nor to the caller, and the errors
+/// of opening it.
+pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    /// As the kernel.
+    const MOST_LINKS: usize = 40;
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |name: &OsStr| rustix::fs::open(name, flags | OFlags::PATH, Mode::empty());
+    let names = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<OsString>>();
+    let (mut here, mut rest, mut links) = (open(OsStr::new("."))?, names(path), 0);
+    while let Some(name) = rest.pop() {
+        if name == "/" {
+            here = open(&name)?;
+            continue;
+        }
+        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = rustix::fs::openat(&here, &name, how, Mode::empty())?;
+        let facts = rustix::fs::fstat(&entry)?;
+        if !FileType::from_raw_mode(facts.st_mode).is_symlink() {
+            here = entry;
+            continue;
+        }
+        if facts.st_uid != 0 && facts.st_uid != rustix::process::geteuid().as_raw() {
+            let parent =
+                std::fs::read_link(format!("/proc/self/fd/{}", here.as_raw_fd())).unwrap_or_default();
+            return Err(io::Error::other(ForeignLink { path: parent.join(name), owner: facts.st_uid }));
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Errno::LOOP.into());
+        }
+        let target = rustix::fs::readlinkat(&entry, "", Vec::new())?;
+        rest.extend(names(Path::new(OsStr::from_bytes(target.as_bytes()))));
+    }
+    Ok(rustix::fs::openat(&here, ".", flags | OFlags::RDONLY, Mode::empty())?)
 }
 
 struct NewFile<'a> {
@@ -137,6 +185,34 @@ mod tests {
             }
         });
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no part is left");
+    }
+
+    #[test]
+    fn directory_behind_symlink_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("real/sub")).unwrap();
+        std::os::unix::fs::symlink("real/../real", at("link")).unwrap();
+        std::os::unix::fs::symlink(at("link/sub"), at("whole")).unwrap();
+        std::os::unix::fs::symlink("circle", at("circle")).unwrap();
+        let inode = |path: &Path| open_directory(path).map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
+        let sub = at("real/sub").metadata().unwrap().ino();
+        for path in ["real/sub", "link/sub", "whole", "./link/../real//sub/."] {
+            assert_eq!(inode(&at(path)).unwrap(), sub, "{path}");
+        }
+        assert_eq!(inode(Path::new(".")).unwrap(), std::fs::metadata(".").unwrap().ino());
+        for (path, error) in [("none", Errno::NOENT), ("circle", Errno::LOOP)] {
+            assert_eq!(Errno::from_io_error(&open_directory(&at(path)).unwrap_err()), Some(error));
+        }
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        std::os::unix::fs::lchown(at("link"), Some(12345), None).unwrap();
+        for path in ["link/sub", "whole"] {
+            let error = replace(&at(path).join("file"), b"new", 0o644, false).unwrap_err().to_string();
+            assert!(error.contains("link is a symbolic link of the user 12345"), "{error}");
+        }
+        assert_eq!(std::fs::read_dir(at("real/sub")).unwrap().count(), 0);
     }
 
     /// A link, a socket and a directory stay as they are.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use crate::model::names::names;
-use crate::report::text::safe;
+use crate::report::text::{CELL, safe, shorten};
 
 names! {
     /// What a metric is to Prometheus.
@@ -72,9 +72,9 @@ impl Exposition {
 }
 
 /// A label's value between its quotes. It may be anybody's text, so what acts on a terminal, an end of line too, is
-/// written out first.
+/// written out first. It is cut as in a table: a name is in many samples.
 fn escaped(value: &str) -> String {
-    safe(value).replace('\\', "\\\\").replace('"', "\\\"")
+    shorten(&safe(value), CELL, "…").replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]
@@ -101,6 +101,14 @@ mod tests {
              x_bytes{a=\"1\",b=\"q\\\"\\\\\"} 0.75\nx_bytes{a=\"2\",b=\"\"} 7\n"
         );
         assert_eq!(page.text(&[]), "");
+    }
+
+    #[test]
+    fn long_values_are_cut() {
+        let mut page = Exposition::default();
+        page.add(&FAMILY, &[&format!("quay.io/{}\n:1", "x".repeat(500_000)), ""], 7);
+        let text = page.text(&[&FAMILY]);
+        assert!(text.len() < 1000 && text.contains("…xxx") && text.contains("x\\\\u{a}:1\""), "{text}");
     }
 
     type Labels = Vec<(String, String)>;

@@ -23,7 +23,7 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
             ));
         }
     }
-    let mut sums = Table::new(&["", ">BEFORE", ">AFTER", ">CHANGE"]);
+    let mut sums = Table::new(screen, &["", ">BEFORE", ">AFTER", ">CHANGE"]);
     for filesystem in &document.filesystems {
         sums.row(sum(format!("Filesystem {}, used", safe(&filesystem.mount)), &filesystem.used));
     }
@@ -73,7 +73,7 @@ fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
     // Who else holds its layers follows from what came and went.
     let news = |image: &&ImageDiffDoc| image.change != "altered" || image.names_before != image.names_after;
     let news: Vec<_> = images.iter().filter(news).collect();
-    let mut table = Table::new(&["IMAGE", "", ">TOTAL", ">EXCLUSIVE", ">CHANGE"]);
+    let mut table = Table::new(screen, &["IMAGE", "", ">TOTAL", ">EXCLUSIVE", ">CHANGE"]);
     let shown = rows(news.len(), screen);
     for image in &news[..shown] {
         let names = if image.names_after.is_empty() { &image.names_before } else { &image.names_after };
@@ -90,12 +90,12 @@ fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
         };
         table.row(vec![name, word.into(), bytes(now.0), bytes(now.1), change(image.total.change_bytes)]);
     }
-    table.fit(screen, &[3], &[(0, 20)]);
+    table.fit(&[3], &[(0, 20)]);
     table.block() + &more(news.len() - shown)
 }
 
 fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&ChangeDoc) -> String) -> String {
-    let mut table = Table::new(&[title, "", ">BEFORE", ">AFTER", ">CHANGE"]);
+    let mut table = Table::new(screen, &[title, "", ">BEFORE", ">AFTER", ">CHANGE"]);
     let shown = rows(all.len(), screen);
     for one in &all[..shown] {
         table.row(vec![
@@ -106,7 +106,7 @@ fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&Chang
             change(one.bytes.change_bytes),
         ]);
     }
-    table.fit(screen, &[2], &[(0, 20)]);
+    table.fit(&[2], &[(0, 20)]);
     table.block() + &more(all.len() - shown)
 }
 

@@ -85,7 +85,7 @@ mod tests {
             ),
             Check::new("stores", Status::Error, "", "no store", "name one"),
         ];
-        let screen = |width| Screen { width, unicode: true, zone: TimeZone::UTC };
+        let screen = |width| Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC };
         let document = json::doctor(Timestamp::UNIX_EPOCH, false, checks);
         assert_eq!(document.status, Status::Error);
         let plain = |text: &str| anstream::adapter::strip_str(text).to_string();

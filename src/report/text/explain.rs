@@ -47,20 +47,20 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     }
     out.push_str(&size_line(document));
     out.push_str(&why_frees_differs(document));
-    out.push_str(&chain(&document.chain));
+    out.push_str(&chain(&document.chain, screen));
     if !document.held_by.is_empty() {
         out.push_str(&held_by(&document.held_by));
     }
     document.below.iter().for_each(|below| out.push_str(&owners(below, screen)));
     if !document.rules.is_empty() {
-        let mut table = Table::new(&["RULE", "VERDICT", "WHY"]);
+        let mut table = Table::new(screen, &["RULE", "VERDICT", "WHY"]);
         for rule in &document.rules {
             table.row(vec![rule.rule.into(), rule.verdict.into(), safe(&rule.detail)]);
         }
         out.push_str(&table.block());
         out.push_str(&document.fate.as_ref().map_or_else(String::new, fate));
     }
-    out.push_str(&leaks(&document.leaks));
+    out.push_str(&leaks(&document.leaks, screen));
     out
 }
 
@@ -93,7 +93,7 @@ fn owners(below: &BelowDoc, screen: &Screen) -> String {
     let shown = below.rows.iter().filter(is_image).take(IMAGES);
     let rest = below.rows.iter().filter(|row| !is_image(row));
     let several: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
-    let mut table = Table::new(&["OWNER", ">COUNT", ">SIZE"]);
+    let mut table = Table::new(screen, &["OWNER", ">COUNT", ">SIZE"]);
     let dash = || "-".to_owned();
     let row = |row: &ShareRowDoc| {
         let label = match (row.kind, &row.id, &row.path) {
@@ -119,7 +119,7 @@ fn owners(below: &BelowDoc, screen: &Screen) -> String {
     }
     rest.for_each(|one| table.row(row(one)));
     table.row(vec!["All".into(), String::new(), bytes(below.bytes)]);
-    table.fit(screen, &[], &[(0, 24)]);
+    table.fit(&[], &[(0, 24)]);
     let shares = below.rows.iter().any(|row| is_image(&row));
     let words =
         "Layers are divided equally among the images and containers that use them, as in FAIR of `images`.";
@@ -257,8 +257,8 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
     out
 }
 
-fn chain(chain: &[LayerDoc]) -> String {
-    let mut table = Table::new(&["LAYER", "KIND", ">SIZE", ">INODES", ">REFS", ""]);
+fn chain(chain: &[LayerDoc], screen: &Screen) -> String {
+    let mut table = Table::new(screen, &["LAYER", "KIND", ">SIZE", ">INODES", ">REFS", ""]);
     for layer in chain {
         let others = layer.refcount.saturating_sub(1);
         let note = match layer.refcount {
@@ -327,7 +327,7 @@ mod tests {
                 use_count: 0,
             }],
         };
-        let screen = Screen { width: None, unicode: true, zone: TimeZone::UTC };
+        let screen = Screen { width: None, unicode: true, truncates: true, zone: TimeZone::UTC };
         let now = at("2026-11-21T12:00:00Z");
         assert_eq!(
             remembered(&known, now, &screen),

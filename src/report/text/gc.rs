@@ -21,7 +21,7 @@ use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let mut out = resumed(document.resumed);
     for comparison in &document.comparison {
-        out.push_str(&side_by_side::side_by_side(document, comparison));
+        out.push_str(&side_by_side::side_by_side(document, comparison, screen));
     }
     let mut rest: Vec<&DeletedDoc> = document.deleted.iter().collect();
     for (number, filesystem) in document.filesystems.iter().enumerate() {
@@ -178,7 +178,7 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
         headings.push(">MEASURED");
     }
     headings.extend([">USED AFTER", ""]);
-    let mut table = Table::new(&headings);
+    let mut table = Table::new(screen, &headings);
     for deleted in all {
         let mut cells = vec![
             match deleted.kind {
@@ -202,7 +202,7 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
         table.row(cells);
     }
     table.add_stores(all.iter().map(|deleted| deleted.store.as_str()));
-    table.fit(screen, &[1], &[(0, 24)]);
+    table.fit(&[1], &[(0, 24)]);
     let mut out = table.block();
     if all.iter().any(|deleted| deleted.group.is_some_and(|members| members > 1)) {
         out.push_str(GROUP);
@@ -225,11 +225,11 @@ fn reason(deleted: &DeletedDoc) -> String {
 fn kept(document: &GcDoc, screen: &Screen) -> String {
     let mut table;
     if document.header.kind == "rm" {
-        table = Table::new(&["STAYS", "RULE", "WHY"]);
+        table = Table::new(screen, &["STAYS", "RULE", "WHY"]);
         for kept in &document.kept {
             table.row(vec![name_or_id(&kept.names, &kept.id), kept.rule.into(), safe(&kept.detail)]);
         }
-        table.fit(screen, &[], &[(0, 20), (2, 30)]);
+        table.fit(&[], &[(0, 20), (2, 30)]);
     } else {
         let mut rules: BTreeMap<(bool, &str, &str), Vec<&KeptDoc>> = BTreeMap::new();
         for kept in &document.kept {
@@ -240,12 +240,13 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
         rules
             .sort_by_key(|((image, kind, rule), kept)| (*image, *kind, std::cmp::Reverse(kept.len()), *rule));
         let only_images = rules.iter().all(|((image, ..), _)| *image);
-        table = Table::new(&["KEPT BY RULE", if only_images { ">IMAGES" } else { ">COUNT" }, "WHICH"]);
+        table =
+            Table::new(screen, &["KEPT BY RULE", if only_images { ">IMAGES" } else { ">COUNT" }, "WHICH"]);
         for ((image, kind, rule), kept) in rules {
             let rule = if image { rule.to_owned() } else { format!("{kind}: {rule}") };
             table.row(vec![rule, kept.len().to_string(), which(&kept, screen)]);
         }
-        table.fit(screen, &[], &[(2, 30)]);
+        table.fit(&[], &[(2, 30)]);
     }
     table.block()
 }

@@ -17,10 +17,10 @@ use crate::report::json::{
 pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
     // One table for the deletions of all runs, so that their columns stand below each other.
     let mut table =
-        Table::new(&["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", ""]);
+        Table::new(screen, &["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", ""]);
     let deletions = || document.runs.iter().flat_map(|run| &run.deleted);
     deletions().for_each(|deletion| table.row(deletion_cells(deletion, screen)));
-    table.fit(screen, &[6, 3], &[(2, 22)]);
+    table.fit(&[6, 3], &[(2, 22)]);
     let rendered = table.render();
     let mut lines = rendered.lines();
     let headings = lines.next().unwrap_or_default();
@@ -228,7 +228,7 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
             (true, Some(_)) => "No scan of this time is kept.\n".into(),
         };
     }
-    let mut table = Table::new(&["TIME", "SCAN", "OR", ">STORES", ""]);
+    let mut table = Table::new(screen, &["TIME", "SCAN", "OR", ">STORES", ""]);
     for KeptScanDoc { name, scan } in &document.scans {
         let note = if scan.complete { "" } else { "incomplete" };
         table.row(vec![
@@ -306,7 +306,7 @@ fn inodes_percent(point: &PointDoc) -> Option<u64> {
 fn points(series: &SeriesDoc, screen: &Screen) -> String {
     let headings =
         ["TIME", ">SPAN", ">USED%", ">LOWEST%", ">HIGHEST%", ">USED", ">AVAILABLE", ">CAPACITY", ">INODES%"];
-    let mut table = Table::new(&headings);
+    let mut table = Table::new(screen, &headings);
     for point in &series.points {
         table.row(vec![
             screen.time(point.at),

@@ -19,7 +19,7 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         headings.extend([">DETECTED", ">LAST USED"]);
     }
     headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FAIR", ">FREES"]);
-    let mut table = Table::new(&headings);
+    let mut table = Table::new(screen, &headings);
     for image in images {
         let called = match image.names.is_empty() && screen.width.is_some() {
             // The column of ids may go.
@@ -64,7 +64,7 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         .iter()
         .filter_map(|(name, least)| Some((place(name)?, *least)))
         .collect();
-    let gone = table.fit(screen, &spare, &elastic);
+    let gone = table.fit(&spare, &elastic);
     let mut out = table.render();
     if !images.is_empty() {
         out.push_str(&adds_up(fair));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn lines(given: &[ImageDoc], width: Option<usize>) -> Vec<String> {
-        let screen = Screen { width, unicode: true, zone: TimeZone::UTC };
+        let screen = Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC };
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let fair = BytesDoc {
             images: 650 << 20,

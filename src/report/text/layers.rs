@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::format::{bytes, first_of, safe, short_id};
+use super::screen::Screen;
 use super::table::Table;
 use crate::model::{Inventory, StoreIx};
 use crate::report::json::LayerDoc;
@@ -46,8 +47,8 @@ impl Names {
 }
 
 /// The table of layers.
-pub fn layers(layers: &[LayerDoc], names: &Names) -> String {
-    let mut table = Table::new(&["LAYER", "PARENT", "KIND", ">REFS", ">SIZE", ">INODES", "HELD BY"]);
+pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
+    let mut table = Table::new(screen, &["LAYER", "PARENT", "KIND", ">REFS", ">SIZE", ">INODES", "HELD BY"]);
     for layer in layers {
         table.row(vec![
             short_id(&layer.id),

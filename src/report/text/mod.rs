@@ -29,5 +29,7 @@ pub use pins::{pins, pins_changed};
 pub use report::report;
 pub use scan::{leaks, scan};
 pub use screen::Screen;
+pub(crate) use screen::shorten;
 pub use sweep::sweep;
+pub(crate) use table::CELL;
 pub use usage::usage;

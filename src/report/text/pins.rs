@@ -13,12 +13,12 @@ pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     if document.list.pins.is_empty() {
         return "No pattern is pinned.\n".into();
     }
-    let mut table = Table::new(&["PATTERN", "SINCE", "NOTE"]);
+    let mut table = Table::new(screen, &["PATTERN", "SINCE", "NOTE"]);
     for pin in &document.list.pins {
         table.row(vec![safe(&pin.pattern), screen.minute(pin.added_at), safe(&pin.note)]);
     }
     // A pattern is shown whole: it is what `pin remove` takes.
-    table.fit(screen, &[1], &[(2, 20)]);
+    table.fit(&[1], &[(2, 20)]);
     table.render()
 }
 
@@ -47,7 +47,7 @@ mod tests {
             note: "a\u{1b}[31m\u{202e}".into(),
             added_at: Timestamp::UNIX_EPOCH,
         };
-        let screen = Screen { width: Some(60), unicode: true, zone: TimeZone::UTC };
+        let screen = Screen { width: Some(60), unicode: true, truncates: true, zone: TimeZone::UTC };
         let list = |pins| PinList {
             database: None,
             complete: true,

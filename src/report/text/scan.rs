@@ -40,8 +40,8 @@ pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&images(&document.images, &document.fair_bytes, document.header.generated_at, screen));
-    out.push_str(&containers(document));
-    out.push_str(&leaks(&document.leaks));
+    out.push_str(&containers(document, screen));
+    out.push_str(&leaks(&document.leaks, screen));
     let totals = &document.totals;
     out.push_str(&format!(
         "\n{} ({} unused), {}, {}, {}; {} on disk, {} reclaimable\n",
@@ -57,8 +57,8 @@ pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     out
 }
 
-fn containers<L>(document: &ScanDoc<L>) -> String {
-    let mut table = Table::new(&["CONTAINER", "ID", "OWNER", "STATE", "IMAGE", ">SIZE"]);
+fn containers<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
+    let mut table = Table::new(screen, &["CONTAINER", "ID", "OWNER", "STATE", "IMAGE", ">SIZE"]);
     for container in &document.containers {
         table.row(vec![
             safe(&container.name),
@@ -74,8 +74,8 @@ fn containers<L>(document: &ScanDoc<L>) -> String {
 }
 
 /// The table of leaks; nothing where there are none.
-pub fn leaks(leaks: &[LeakDoc]) -> String {
-    let mut table = Table::new(&["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", "EVIDENCE"]);
+pub fn leaks(leaks: &[LeakDoc], screen: &Screen) -> String {
+    let mut table = Table::new(screen, &["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", "EVIDENCE"]);
     for leak in leaks {
         table.row(vec![
             leak.class.to_string(),

@@ -13,6 +13,8 @@ pub struct Screen {
     pub width: Option<usize>,
     /// The locale can show more than ASCII.
     pub unicode: bool,
+    /// Tables cut long names and fit the terminal; `false` for `--no-trunc`.
+    pub truncates: bool,
     /// The zone that times are printed in.
     pub zone: TimeZone,
 }
@@ -38,27 +40,31 @@ impl Screen {
         at.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string()
     }
 
-    /// `text` in at most `width` columns. Of a name, the end says most: of an image's only its
-    /// registry is cut, and then what follows; of a digest, the beginning is enough.
+    /// `text` in at most `width` columns, see [`shorten`].
     pub(super) fn shorten(&self, text: &str, width: usize) -> String {
-        const DIGITS: usize = 12;
-        if text.width() <= width {
-            return text.to_owned();
-        }
-        let mark = if self.unicode { "…" } else { ".." };
-        if let Some((name, digest)) = text.split_once("@sha256:")
-            && digest.is_ascii()
-            && digest.len() > DIGITS
-            && digest.as_bytes()[..DIGITS].iter().all(u8::is_ascii_hexdigit)
-        {
-            return self.shorten(&format!("{name}@sha256:{}", &digest[..DIGITS]), width);
-        }
-        let room = width.saturating_sub(mark.width());
-        let front = if has_registry(text) { 0 } else { room / 3 };
-        let front = fitting(text.chars(), front);
-        let back = fitting(text.chars().rev(), room - front.width());
-        format!("{front}{mark}{}", back.chars().rev().collect::<String>())
+        shorten(text, width, if self.unicode { "…" } else { ".." })
     }
+}
+
+/// `text` in at most `width` columns, with `mark` where something is left out. Of a name, the end says most: of an
+/// image's only its registry is cut, and then what follows; of a digest, the beginning is enough.
+pub(crate) fn shorten(text: &str, width: usize, mark: &str) -> String {
+    const DIGITS: usize = 12;
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    if let Some((name, digest)) = text.split_once("@sha256:")
+        && digest.is_ascii()
+        && digest.len() > DIGITS
+        && digest.as_bytes()[..DIGITS].iter().all(u8::is_ascii_hexdigit)
+    {
+        return shorten(&format!("{name}@sha256:{}", &digest[..DIGITS]), width, mark);
+    }
+    let room = width.saturating_sub(mark.width());
+    let front = if has_registry(text) { 0 } else { room / 3 };
+    let front = fitting(text.chars(), front);
+    let back = fitting(text.chars().rev(), room - front.width());
+    format!("{front}{mark}{}", back.chars().rev().collect::<String>())
 }
 
 /// Whether it is an image reference with a registry, by the rule of the tools.
@@ -83,7 +89,7 @@ mod tests {
 
     #[test]
     fn names_are_cut_where_they_say_least() {
-        let mut screen = Screen { width: None, unicode: true, zone: TimeZone::UTC };
+        let mut screen = Screen { width: None, unicode: true, truncates: true, zone: TimeZone::UTC };
         let digest = format!("quay.io/a/b@sha256:{}", "0123456789abcdef".repeat(4));
         for (text, width, expected) in [
             ("short", 5, "short"),

@@ -84,7 +84,7 @@ fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
     };
     let headings = ["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", what];
     let table = |columns: usize| {
-        let mut table = Table::new(&headings[..columns]);
+        let mut table = Table::new(screen, &headings[..columns]);
         for one in leaks {
             let leak = &one.leak;
             let mut cells = vec![
@@ -102,11 +102,11 @@ fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
         table
     };
     let whole = table(headings.len());
-    if whole.fits(screen) {
+    if whole.fits() {
         return whole.render();
     }
     let mut narrow = table(headings.len() - 1);
-    narrow.fit(screen, &[4], &[(1, 12)]);
+    narrow.fit(&[4], &[(1, 12)]);
     let rendered = narrow.render();
     let mut lines = rendered.lines();
     let mut out = lines.next().map_or_else(String::new, |headings| format!("{headings}\n"));
@@ -140,11 +140,12 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     let mut out = String::new();
     let deleted = || document.deleted.iter().map(|one| &one.deleted);
     if !document.deleted.is_empty() {
-        let mut table = Table::new(&["DELETED", "OBJECT", ">PREDICTED", ">MEASURED", ">USED", "WHERE"]);
+        let mut table =
+            Table::new(screen, &["DELETED", "OBJECT", ">PREDICTED", ">MEASURED", ">USED", "WHERE"]);
         for one in &document.deleted {
             table.row(row(one));
         }
-        table.fit(screen, &[4], &[(5, 16), (1, 12)]);
+        table.fit(&[4], &[(5, 16), (1, 12)]);
         out.push_str(&table.render());
     }
     for one in &document.repaired {
@@ -229,7 +230,7 @@ mod tests {
     }
 
     fn screen(width: Option<usize>) -> Screen {
-        Screen { width, unicode: true, zone: TimeZone::UTC }
+        Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC }
     }
 
     #[test]

@@ -7,6 +7,11 @@ use super::screen::Screen;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
+/// Maximum width of a cell, if the screen truncates: every row is padded to the widest. An image's name with tag and
+/// digest has at most 456 characters.
+pub(crate) const CELL: usize = 512;
+/// The same for the last column, which has sentences and lists of names.
+const LAST_CELL: usize = 4096;
 const BOLD: anstyle::Style = anstyle::Style::new().bold();
 
 /// Where a column's cells stand.
@@ -19,23 +24,31 @@ pub(super) enum Align {
 /// A table under construction.
 #[derive(Debug)]
 pub(super) struct Table {
+    screen: Screen,
     align: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these headings; `>` in front of a heading sets its column right.
-    pub(super) fn new(headings: &[&str]) -> Self {
+    /// A table for this screen with these headings; `>` in front of a heading sets its column right.
+    pub(super) fn new(screen: &Screen, headings: &[&str]) -> Self {
         let right = |heading: &&str| if heading.starts_with('>') { Align::Right } else { Align::Left };
         Self {
+            screen: screen.clone(),
             align: headings.iter().map(right).collect(),
             rows: vec![headings.iter().map(|heading| heading.trim_start_matches('>').to_owned()).collect()],
         }
     }
 
-    /// Adds a row; it has as many cells as there are headings.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    /// Adds a row; it has as many cells as there are headings. Longer cells than any real name are cut.
+    pub(super) fn row(&mut self, mut cells: Vec<String>) {
         assert_eq!(cells.len(), self.align.len());
+        if self.screen.truncates {
+            let last = cells.len() - 1;
+            for (column, cell) in cells.iter_mut().enumerate() {
+                *cell = self.screen.shorten(cell, if column == last { LAST_CELL } else { CELL });
+            }
+        }
         self.rows.push(cells);
     }
 
@@ -52,22 +65,22 @@ impl Table {
     }
 
     /// Whether it is no wider than the terminal.
-    pub(super) fn fits(&self, screen: &Screen) -> bool {
+    pub(super) fn fits(&self) -> bool {
         let widths = self.widths();
         let gaps = GAP * widths.len().saturating_sub(1);
-        screen.width.is_none_or(|room| widths.iter().sum::<usize>() + gaps <= room)
+        self.room().is_none_or(|room| widths.iter().sum::<usize>() + gaps <= room)
+    }
+
+    /// Columns of the terminal that it has to fit.
+    fn room(&self) -> Option<usize> {
+        self.screen.width.filter(|_| self.screen.truncates)
     }
 
     /// Makes it fit a terminal: the columns of `spare` go, the first one first, until the rest
     /// has room with the columns of `elastic` at their least width; then these shrink, the
     /// widest first. Returns the headings of what has gone. Columns are numbered from 0.
-    pub(super) fn fit(
-        &mut self,
-        screen: &Screen,
-        spare: &[usize],
-        elastic: &[(usize, usize)],
-    ) -> Vec<String> {
-        let Some(room) = screen.width else { return Vec::new() };
+    pub(super) fn fit(&mut self, spare: &[usize], elastic: &[(usize, usize)]) -> Vec<String> {
+        let Some(room) = self.room() else { return Vec::new() };
         let mut widths = self.widths();
         let mut stays = vec![true; widths.len()];
         let least = |column: usize, width: usize| {
@@ -103,7 +116,7 @@ impl Table {
         let gone = gone.collect();
         for row in &mut self.rows {
             for (column, _) in elastic {
-                row[*column] = screen.shorten(&row[*column], widths[*column]);
+                row[*column] = self.screen.shorten(&row[*column], widths[*column]);
             }
             keep(row);
         }
@@ -165,10 +178,14 @@ pub(super) fn heading(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn screen(width: Option<usize>) -> Screen {
+        Screen { width, unicode: true, truncates: true, zone: jiff::tz::TimeZone::UTC }
+    }
+
     #[test]
     fn stores_are_shown_where_there_are_several() {
         let shown = |stores: [&str; 2]| {
-            let mut table = Table::new(&["A", ">B"]);
+            let mut table = Table::new(&screen(None), &["A", ">B"]);
             table.row(vec!["a".into(), "1".into()]);
             table.row(vec!["b".into(), "2".into()]);
             table.add_stores(stores.into_iter());
@@ -179,8 +196,27 @@ mod tests {
     }
 
     #[test]
+    fn one_long_name_widens_no_column_without_end() {
+        let name = format!("a/{}\u{1b}:1", "x".repeat(500_000));
+        let shown = |screen: &Screen| {
+            let mut table = Table::new(screen, &["NAME", "ID", "NOTE"]);
+            table.row(vec![safe(&name), "1".into(), "y".repeat(600)]);
+            table.row(vec!["b".into(), "2".into(), name.clone()]);
+            anstream::adapter::strip_str(&table.render()).to_string()
+        };
+        let cut = shown(&screen(None));
+        let lines: Vec<_> = cut.lines().collect();
+        assert!(lines.iter().all(|line| line.width() <= CELL + GAP + 2 + GAP + LAST_CELL), "{cut}");
+        assert!(lines[1].starts_with("a/xxx") && lines[1].contains("…"), "{cut}");
+        assert!(lines[1].contains("x\\u{1b}:1  1   ") && lines[1].ends_with(&"y".repeat(600)), "{cut}");
+        assert!(!cut.contains('\u{1b}'));
+        let whole = shown(&Screen { truncates: false, ..screen(Some(80)) });
+        assert!(whole.contains(&safe(&name)) && !whole.contains('…'));
+    }
+
+    #[test]
     fn columns_line_up_by_display_width() {
-        let mut table = Table::new(&["NAME", ">SIZE", "NOTE"]);
+        let mut table = Table::new(&screen(None), &["NAME", ">SIZE", "NOTE"]);
         table.row(vec!["画像".into(), "1 B".into(), String::new()]);
         table.row(vec!["a".into(), "100 KiB".into(), "x".into()]);
         let plain = anstream::adapter::strip_str(&table.render()).to_string();
@@ -190,10 +226,9 @@ mod tests {
     #[test]
     fn a_narrow_terminal_takes_what_can_be_spared() {
         let fitted = |width, spare: &[usize]| {
-            let mut table = Table::new(&["NAME", ">SIZE", "NOTE"]);
+            let mut table = Table::new(&screen(width), &["NAME", ">SIZE", "NOTE"]);
             table.row(vec!["docker.io/library/nginx".into(), "100 KiB".into(), "in use".into()]);
-            let zone = jiff::tz::TimeZone::UTC;
-            let gone = table.fit(&Screen { width, unicode: true, zone }, spare, &[(0, 10)]);
+            let gone = table.fit(spare, &[(0, 10)]);
             (anstream::adapter::strip_str(&table.render()).to_string(), gone)
         };
         let whole = "NAME                        SIZE  NOTE\ndocker.io/library/nginx  100 KiB  in use\n";

@@ -27,8 +27,8 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
         }
         out.push('\n');
         out.push_str(&match document.by {
-            Some(by) => groups(filesystem, by),
-            None => rows(filesystem),
+            Some(by) => groups(filesystem, by, screen),
+            None => rows(filesystem, screen),
         });
         out.push_str(&wrapped(&not_in_store(filesystem), width, ""));
     }
@@ -54,9 +54,9 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
 }
 
 /// The column that adds up to what is used.
-fn rows(filesystem: &UsageFilesystemDoc) -> String {
+fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
     let dash = || "-".to_owned();
-    let mut table = Table::new(&["", ">COUNT", ">SIZE", ">RECLAIMABLE"]);
+    let mut table = Table::new(screen, &["", ">COUNT", ">SIZE", ">RECLAIMABLE"]);
     for row in filesystem.rows.iter().filter(|row| row.bytes > 0 || row.count.is_some_and(|count| count > 0))
     {
         let goes = matches!(row.kind, "images_unused" | "artifacts" | "containers_exited" | "leaks");
@@ -78,8 +78,8 @@ fn rows(filesystem: &UsageFilesystemDoc) -> String {
 }
 
 /// The fair column by group.
-fn groups(filesystem: &UsageFilesystemDoc, by: &str) -> String {
-    let mut table = Table::new(&[&by.to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
+fn groups(filesystem: &UsageFilesystemDoc, by: &str, screen: &Screen) -> String {
+    let mut table = Table::new(screen, &[&by.to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
     let shown = |group: &&GroupDoc| group.fair_bytes > 0 || group.images + group.containers > 0;
     for group in filesystem.groups.iter().filter(shown) {
         let count = |count: usize| match group.kind {

@@ -3,19 +3,24 @@
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, GcDoc};
 use crate::report::text::format::{bytes, name_or_id, percent, safe};
+use crate::report::text::screen::Screen;
 use crate::report::text::table::{Table, heading};
 
 /// A comparison, and what the rest of the document is then.
-pub(super) fn side_by_side(document: &GcDoc, ComparisonDoc { mount, both }: &ComparisonDoc) -> String {
+pub(super) fn side_by_side(
+    document: &GcDoc,
+    ComparisonDoc { mount, both }: &ComparisonDoc,
+    screen: &Screen,
+) -> String {
     let mut out = format!("{}: {} used", safe(mount), percent(Some(both.usage_before_percent)));
     if let (Some(high), Some(low)) = (document.high_percent, document.low_percent) {
         out.push_str(&format!("; thresholds: high {high}%, low {low}%"));
     }
     out.push_str("\n\n");
-    out.push_str(&totals(both));
+    out.push_str(&totals(both, screen));
     if !both.kubelet.runs.is_empty() {
         out.push_str(&format!("\n{}", heading("The kubelet, run by run")));
-        out.push_str(&runs(&both.kubelet.runs));
+        out.push_str(&runs(&both.kubelet.runs, screen));
         out.push_str(&then(document, &both.kubelet));
     }
     out.push_str(&format!("\n{}", heading("The first run by policy kubelet, as layersweep carries it out")));
@@ -23,8 +28,8 @@ pub(super) fn side_by_side(document: &GcDoc, ComparisonDoc { mount, both }: &Com
     out
 }
 
-fn totals(both: &Comparison) -> String {
-    let mut table = Table::new(&["", ">KUBELET", ">EXACT"]);
+fn totals(both: &Comparison, screen: &Screen) -> String {
+    let mut table = Table::new(screen, &["", ">KUBELET", ">EXACT"]);
     let mut row = |what: &str, of: &dyn Fn(&Prediction) -> String| {
         table.row(vec![what.into(), of(&both.kubelet), of(&both.exact)]);
     };
@@ -37,9 +42,9 @@ fn totals(both: &Comparison) -> String {
     table.render()
 }
 
-fn runs(runs: &[PredictedRun]) -> String {
+fn runs(runs: &[PredictedRun], screen: &Screen) -> String {
     let mut table =
-        Table::new(&[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">ACTUALLY FREED", ">USED AFTER"]);
+        Table::new(screen, &[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">ACTUALLY FREED", ">USED AFTER"]);
     for (at, run) in runs.iter().enumerate() {
         table.row(vec![
             (at + 1).to_string(),
