@@ -67,6 +67,8 @@ pub struct Outside {
     pub bytes: u64,
     /// Of that, what has a name, the largest first.
     pub parts: Vec<Part>,
+    /// Large directories in the stores that belong to no image or container.
+    pub large: Vec<Part>,
     /// What `sweep --delete` would free there.
     pub leaks_bytes: u64,
 }
@@ -82,6 +84,7 @@ impl Outside {
             used_bytes: filesystem.used_bytes.saturating_sub(freed),
             bytes: filesystem.used_bytes.saturating_sub(in_stores),
             parts: parts(scan, other_users, at),
+            large: diagnosis::large(scan, other_users, at),
             leaks_bytes: 0,
         }
     }
@@ -140,12 +143,15 @@ pub(super) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Findi
 /// For people, as a sentence.
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mount, used_bytes, bytes: outside, parts, leaks_bytes } = self;
+        let Self { mount, used_bytes, bytes: outside, parts, large, leaks_bytes } = self;
         let (outside, used) = (bytes(*outside), bytes(*used_bytes));
         write!(to, "{outside} of the {used} used on {} is not in any store", mount.display())?;
         match largest(parts).as_str() {
             "" => to.write_str("; no deletion of images frees it.")?,
             largest => write!(to, " (of it {largest}); no deletion of images frees it.")?,
+        }
+        if !large.is_empty() {
+            write!(to, " Nor does it free these files in the stores: {}.", self::largest(large))?;
         }
         match *leaks_bytes {
             0 => Ok(()),
@@ -177,6 +183,7 @@ mod tests {
                 part(PartKind::CoreDumps, "core dumps", "/var/lib/systemd/coredump", 1 << 30),
                 part(PartKind::Directory, "/opt", "/opt", 512 << 20),
             ],
+            large: Vec::new(),
             leaks_bytes: 0,
         };
         assert_eq!(

@@ -1,6 +1,6 @@
 //! `usage`: what uses each filesystem, in one column that adds up to what the filesystem says is used.
 
-use super::diagnosis::Part;
+use super::diagnosis::{self, Part};
 use super::error::{Error, Exit};
 use super::forecast;
 use super::observer::Observer;
@@ -9,7 +9,7 @@ use super::reach;
 use super::request::Request;
 use super::scan::ScanResult;
 use crate::config::Config;
-use crate::model::refs::{self, By, Fair, Group, Line};
+use crate::model::refs::{self, By, Fair, Group, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 
@@ -40,6 +40,8 @@ pub struct DiskUsage {
     pub lines: Vec<Line>,
     /// What deleting all unused images and artifacts and all reclaimable leaks would free.
     pub reclaimable_bytes: u64,
+    /// Large directories in the stores that belong to no image or container; they are not in `lines`.
+    pub large: Vec<Part>,
     /// What is in no store and has a name, the largest first.
     pub outside: Vec<Part>,
     /// The rest.
@@ -95,22 +97,34 @@ pub fn usage(
         let mut disk = DiskUsage {
             lines: column.lines,
             reclaimable_bytes: column.reclaimable_bytes,
+            large: diagnosis::large(scan, &other_users, at),
             outside,
             rest_bytes: 0,
             excess_bytes: 0,
             grouped,
         };
+        let large: u64 = disk.large.iter().map(|part| part.bytes).sum();
+        let other = disk.lines.iter_mut().filter(|line| line.kind == LineKind::Other);
+        other.for_each(|line| line.bytes = line.bytes.saturating_sub(large));
         let lines = disk.lines.iter_mut().map(|line| &mut line.bytes);
+        let lines = lines.chain(disk.large.iter_mut().map(|part| &mut part.bytes));
         let parts = lines.chain(disk.outside.iter_mut().map(|part| &mut part.bytes));
         (disk.rest_bytes, disk.excess_bytes) = refs::fit(parts.collect(), used);
         disk
     });
     let disks: Vec<DiskUsage> = disks.collect();
     // Nothing is missing in the column: what could not be read is in the rest.
+    let all = (0..disks.len()).map(FilesystemIx::from);
+    let hidden = all.filter_map(|at| {
+        let (text, remedy) = diagnosis::hidden(scan, &other_users, at)?;
+        Some(Finding::new(&scan.inventory[at].mount, format!("{text}; {remedy}")))
+    });
+    let hidden: Vec<_> = hidden.collect();
     let unread = other_users.findings.into_iter().map(|finding| Finding { incomplete: false, ..finding });
     let filled = scan.inventory.filesystems.iter().zip(&disks);
     let excess = filled.filter_map(|(filesystem, disk)| outside::excess(filesystem, disk.excess_bytes));
-    let findings = unread.chain(excess).chain(outside::part_of_a_filesystem(request, scan)).collect();
+    let findings =
+        unread.chain(hidden).chain(excess).chain(outside::part_of_a_filesystem(request, scan)).collect();
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
     Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
 }

@@ -49,7 +49,7 @@ pub fn underlying(all: &[Mount], id: u64) -> Option<&Mount> {
 
 impl Mount {
     /// Whether it shows, at its mount point, what `below` shows there.
-    fn repeats(&self, below: &Self) -> bool {
+    pub fn repeats(&self, below: &Self) -> bool {
         let inside = self.mount_point.strip_prefix(&below.mount_point);
         self.device == below.device && inside.is_ok_and(|inside| below.root.join(inside) == self.root)
     }

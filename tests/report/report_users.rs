@@ -124,6 +124,57 @@ fn what_fills_a_directory_is_named_itself() {
     assert!(rows.iter().any(is_named), "{rows:#?}");
 }
 
+/// What no deletion of images frees, and no directory outside of the stores holds.
+#[test]
+fn volumes_old_stores_and_hidden_data_are_named() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 200 * MIB);
+    let store = small::still(&disk.path().join("storage"));
+    store.podman(["volume", "create", "pgdata"]);
+    store.unmount();
+    write(&store.root().join("volumes/pgdata/_data/wal"), 20);
+    std::fs::create_dir_all(store.root().join("old/overlay-layers")).unwrap();
+    write(&store.root().join("old/overlay/x"), 6);
+    write(&disk.path().join("longhorn/replica"), 30);
+    disk.sync();
+    let other = LoopFs::new(Fs::Ext4, 0);
+    let mount = BindMount::new(other.path(), &disk.path().join("longhorn"));
+    let shown = |command: &str| {
+        let mut command_line = program::command();
+        let command_line = command_line.arg(command).arg("--graphroot").arg(store.root());
+        let run = program::run(command_line).expect_no_crash();
+        run.stdout + &run.stderr
+    };
+    let [volumes, old] = ["volumes", "old"].map(|name| store.root().join(name));
+    let hidden =
+        format!("probably hidden below a mount point of this filesystem: {}/longhorn", disk.path().display());
+    let report = self::report(&["--graphroot"], store.root());
+    let causes = list(&report, "/verdict/causes");
+    let cause = |path: Option<&Path>| {
+        let is_it =
+            |cause: &&Value| cause["path"].as_str().map(Path::new) == path && text(cause, "/kind") == "other";
+        causes.iter().find(is_it).unwrap_or_else(|| panic!("{path:?}: {causes:#?}"))
+    };
+    assert!(text(cause(Some(&volumes)), "/text").ends_with("the largest: pgdata 20.0 MiB"), "{causes:#?}");
+    let prune = format!("podman --root {} volume prune", store.root().display());
+    assert!(text(cause(Some(&volumes)), "/remedy").contains(&prune), "{causes:#?}");
+    assert!(text(cause(Some(&old)), "/text").starts_with("another store"), "{causes:#?}");
+    assert!(text(cause(None), "/text").contains(&hidden), "{causes:#?}");
+    assert!(is_about(parts(&report)("store-other", volumes.to_str().unwrap()), 20), "{report:#}");
+    let usage = shown("usage");
+    assert!(usage.contains(&format!("Other files in stores: volumes, {}", volumes.display())), "{usage}");
+    let mut command = program::command();
+    command.args(["gc", "--dry-run", "--high", "20", "--low", "10", "--graphroot"]).arg(store.root());
+    let gc = program::run(&mut command).expect_no_crash();
+    assert!(gc.stdout.contains("files in the stores: volumes 20.0 MiB"), "{gc:?}");
+    drop(mount);
+    // Without a mount, nothing is hidden.
+    let report = self::report(&["--graphroot"], store.root());
+    assert!(!report["verdict"].to_string().contains("hidden"), "{report:#}");
+}
+
 fn users(fs: Fs) {
     let disk = LoopFs::new(fs, 320 * MIB);
     let root = disk.path();

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::app::diagnosis::parts::kind_of_large;
 use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, Part, PartKind, Planned};
 use crate::history::ages::InventoryAges;
 use crate::model::display::{self, shell_word, short_id, span};
@@ -58,6 +59,7 @@ pub fn causes(context: &Context<'_>) -> Vec<Cause> {
         most(&mut causes, logs(context, at));
         most(&mut causes, volumes(context, at));
         most(&mut causes, other_users(context, at));
+        most(&mut causes, large(context, at));
         let others = others(context, at, &causes);
         most(&mut causes, others);
     }
@@ -493,6 +495,44 @@ fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     .collect()
 }
 
+/// Large directories in the stores that belong to no image or container.
+fn large(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let here = context.other_users.large.iter().filter(|directory| directory.filesystem == at);
+    let here = here.filter(|directory| directory.bytes >= context.least(at));
+    here.map(|directory| {
+        let path = context.inside(&directory.path);
+        let root = context.inside(&context.scan.inventory[directory.store].root);
+        let kind = kind_of_large(directory);
+        let largest = directory.largest.as_ref().map_or_else(String::new, |(path, bytes)| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            format!(", the largest: {name} {}", display::bytes(*bytes))
+        });
+        let podman = match root.as_str() {
+            "/var/lib/containers/storage" => "podman".to_owned(),
+            root => format!("podman --root {}", shell_word(root)),
+        };
+        let remedy = match kind {
+            "volumes" => format!(
+                "`{podman} volume ls` lists them; `{podman} volume prune` deletes those that no container uses, with their \
+                 data"
+            ),
+            "another store" => {
+                format!("`layersweep --graphroot {} usage` shows what is in it", shell_word(&path))
+            }
+            _ => "no image or container needs it by the store's records; inspect it before deleting it".into(),
+        };
+        let once = if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" };
+        let text = format!("{kind}, {path}{largest}");
+        Cause {
+            title: format!("{kind} in {root}"),
+            remedy: format!("{once}{remedy}"),
+            path: Some(path),
+            ..context.cause(at, CauseKind::Other, directory.bytes, text)
+        }
+    })
+    .collect()
+}
+
 /// What is no container's: named where it is much, apart from the logs that are `named` already.
 fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
     let used = context.scan.inventory.filesystems[at.get()].used_bytes;
@@ -509,24 +549,58 @@ fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause
         let path = part.path.as_ref().map(Path::new);
         path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)))
     };
+    let hidden = hidden(context.scan, context.other_users, at);
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
     let others = parts.iter().zip(left).filter(|(part, _)| kinds.contains(&part.kind) && !is_leak(part));
     others
         .filter(|(_, bytes)| *bytes >= (used / 20).max(LEAST))
         .map(|(part, bytes)| {
             let path = part.path.as_ref();
-            let text = path.map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
+            let hidden = hidden.as_ref().filter(|_| part.kind == PartKind::Other);
+            let label = || hidden.map_or_else(|| part.label.clone(), |(text, _)| text.clone());
+            let text = path.map_or_else(label, |path| format!("other data in {path}"));
             let drill = |path: &String| {
                 let is_directory =
                     context.scan.sysroot.open(Path::new(path)).is_ok_and(|root| root.directory().is_ok());
                 let then = format!("; `layersweep explain {}` shows what is in it", shell_word(path));
-                format!("not container data{}", if is_directory { &then } else { "" })
+                format!("layersweep never deletes this{}", if is_directory { &then } else { "" })
             };
-            let remedy = path.map(drill).unwrap_or_default();
+            let looking = || hidden.map(|(_, remedy)| remedy.clone()).unwrap_or_default();
+            let remedy = path.map_or_else(looking, drill);
             let cause = context.cause(at, CauseKind::Other, bytes, text);
             Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }
         })
         .collect()
+}
+
+/// Bytes of a filesystem that are in no visible file, in words, and how to look for them. Every visible file was
+/// measured; what a filesystem keeps for itself is less than this share of it.
+pub fn hidden(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Option<(String, String)> {
+    /// More are for the mount table.
+    const NAMED: usize = 3;
+    let seen = other_users.seen_whole.iter().find(|seen| seen.filesystem == at)?;
+    let filesystem = &scan.inventory[at];
+    let outside = other_users.other_users.iter().filter(|user| user.filesystem == at).map(|user| user.bytes);
+    let visible = refs::size_on_disk(&scan.inventory, at).into_iter().chain(outside);
+    let unseen = filesystem.used_bytes.saturating_sub(visible.fold(0, u64::saturating_add));
+    let least = (filesystem.used_bytes / 20).max(filesystem.capacity_bytes / 50).max(LEAST);
+    let first = seen.mount_points.first().filter(|_| unseen >= least)?;
+    let mut points: Vec<_> =
+        seen.mount_points.iter().take(NAMED).map(|path| scan.sysroot.shown(path)).collect();
+    let more = seen.mount_points.len().saturating_sub(NAMED);
+    points.extend((more > 0).then(|| format!("and {more} more")));
+    let text = format!(
+        "{} are in no visible file, probably hidden below a mount point of this filesystem: {}",
+        display::bytes(unseen),
+        points.join(", ")
+    );
+    let below = Path::new("/mnt").join(first.strip_prefix(&seen.top).unwrap_or(first));
+    let remedy = format!(
+        "look with `mount --bind {} /mnt`, then for example `du -shx {}`; `umount /mnt` ends it",
+        shell_word(&seen.top.to_string_lossy()),
+        shell_word(&below.to_string_lossy())
+    );
+    Some((text, remedy))
 }
 
 /// The bytes of each part without those of `files`, which are in the part whose path is the longest above

@@ -9,8 +9,8 @@ mod summary;
 mod tests;
 
 pub use advice::{Advice, AdvisedStep, Urgency, advice};
-pub use causes::{Context, causes};
-pub use parts::{Divided, divide, of_use, outside};
+pub use causes::{Context, causes, hidden};
+pub use parts::{Divided, divide, large, of_use, outside};
 pub use summary::summary;
 
 use serde::Serialize;
@@ -106,7 +106,7 @@ impl PartKind {
             Self::BuildCache => ["build-cache", "build cache", "build cache"],
             Self::Leaks => ["leaks", "leaks", "leaks"],
             Self::Metadata => ["metadata", "stores' own files", "stores' own files"],
-            Self::StoreOther => ["store-other", "other files in stores", "stores' own files"],
+            Self::StoreOther => ["store-other", "other files in stores", "volumes and other files in stores"],
             // Where the logs lie, the path says.
             Self::PodLogs => ["logs", "logs of pods", "logs and volumes of pods"],
             Self::Logs => ["logs", "other logs", "other logs"],

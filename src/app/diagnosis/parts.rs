@@ -6,7 +6,7 @@ use crate::app::diagnosis::{Part, PartKind};
 use crate::model::refs::{self, Refs, Root, Standing, is_deletable, size_on_disk, standing};
 use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
 use crate::stores::Scan;
-use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
+use crate::stores::other_usage::{LargeDirectory, OtherUser, OtherUserKind, OtherUsers};
 
 /// Directories that hold less than this share of what is used count as `other`.
 const SMALL: u64 = 100;
@@ -27,9 +27,49 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Divide
     let (inventory, inside) = (&scan.inventory, |path: &Path| scan.sysroot.shown(path));
     let used = inventory.filesystems[at.get()].used_bytes;
     let mut parts = of_stores(inventory, &scan.refs, at, &inside);
+    let large = large(scan, other_users, at);
+    for directory in &large {
+        let other =
+            parts.iter_mut().find(|part| part.kind == directory.kind && part.store == directory.store);
+        other.into_iter().for_each(|part| part.bytes = part.bytes.saturating_sub(directory.bytes));
+    }
+    parts.iter_mut().for_each(|part| part.measured_bytes = part.bytes);
+    parts.extend(large);
     parts.extend(outside(scan, other_users, at));
     parts.retain(|part| part.bytes > 0);
     fit(parts, used)
+}
+
+/// Large directories in the stores that belong to no image or container, the largest first.
+pub fn large(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
+    let sizes = size_on_disk(&scan.inventory, at);
+    let is_counted = |directory: &&LargeDirectory| {
+        let mut nodes = scan.inventory.nodes.iter().zip(&sizes);
+        directory.filesystem == at
+            && nodes.any(|(node, size)| node.path == directory.path && *size >= directory.bytes)
+    };
+    let here = other_users.large.iter().filter(is_counted);
+    let parts = here.map(|directory| {
+        let root = &scan.inventory[directory.store].root;
+        Part {
+            label: kind_of_large(directory).to_owned(),
+            path: Some(scan.sysroot.shown(&directory.path)),
+            store: Some(root.to_string_lossy().into_owned()),
+            ..Part::new(PartKind::StoreOther, directory.bytes)
+        }
+    });
+    let mut parts: Vec<_> = parts.collect();
+    parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    parts
+}
+
+/// For people.
+pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
+    match directory.path.file_name().is_some_and(|name| name == "volumes") {
+        _ if directory.is_store => "another store",
+        true => "volumes",
+        false => "other directory in a store",
+    }
 }
 
 /// What is in no store, without the directories that are too small for a name.

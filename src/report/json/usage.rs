@@ -145,7 +145,15 @@ pub fn usage(usage: &Usage) -> UsageDoc {
 }
 
 fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecast>) -> UsageFilesystemDoc {
-    let in_stores = disk.lines.iter().map(in_store);
+    let large = disk.large.iter().map(|part| ShareRowDoc {
+        kind: LineKind::Other.as_str(),
+        label: format!("Other files in stores: {}, {}", part.label, part.path.as_deref().unwrap_or_default()),
+        store: part.store.clone(),
+        in_store: true,
+        reclaimable_bytes: Some(0),
+        ..ShareRowDoc::outside(part)
+    });
+    let in_stores = disk.lines.iter().map(in_store).chain(large);
     let rest = ShareRowDoc::new("rest", "everything else, and overhead", disk.rest_bytes);
     let outside = disk.outside.iter().map(ShareRowDoc::outside).chain([rest]);
     let outside = outside.map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });

@@ -6,6 +6,7 @@
 
 mod below;
 mod big;
+mod large;
 mod narrow;
 mod places;
 mod sizes;
@@ -18,14 +19,16 @@ use super::Scan;
 use crate::disk::{Extents, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, Backing, DeletedFile};
+use crate::sys::mounts::{self, Location, Mount};
+use crate::sys::quiet;
 use crate::sys::quiet::Within;
-use crate::sys::{mounts, quiet};
 
 pub use below::{Below, OutsideUse, below};
+pub use large::LargeDirectory;
 pub use places::filesystem_of;
 use sizes::{bytes_by_unit, tree};
 use types::KnownUse;
-pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare};
+pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole};
 
 /// What a unit of the walk is.
 #[derive(Clone, Debug)]
@@ -53,6 +56,7 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
     }
     places::name_by_uid(&mut all.pods);
     all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    all.large = large::directories(scan, known.threads);
     all.logs = big::logs(&scan.sysroot, &places, &known.places);
     all
 }
@@ -76,7 +80,9 @@ fn of_filesystem(
         Unit { kind: OtherUserKind::Directory, user: mount.clone(), pod: None, path: mount, holder: None };
     let is_wanted =
         known.most_inodes.is_none_or(|most| inodes_outside(scan, at).is_some_and(|inodes| inodes <= most));
-    if is_wanted && !places::are_of_stores(&mounts, places, &top.path) {
+    let is_in_store = places::are_of_stores(&mounts, places, &top.path);
+    let location = mounts::location(&mounts, &top.path);
+    if is_wanted && !is_in_store {
         add(&mut units, &mut trees, 0, top, all);
     }
     for place in &here {
@@ -102,12 +108,34 @@ fn of_filesystem(
     let measured = walk(&roots, &trees, &options);
     all.inodes += measured.units.iter().map(|unit| unit.inodes).sum::<u64>();
     all.findings.extend(below::unread(&measured, &facts.mount, "counted as `other`"));
+    let is_whole = location.as_ref().is_some_and(|location| location.path == Path::new("/"));
+    if is_whole && (is_wanted || is_in_store) && !all.findings.iter().any(|finding| finding.incomplete) {
+        let mount_points = location.iter().flat_map(|location| covering(&mounts, location)).collect();
+        all.seen_whole.push(SeenWhole { filesystem: at, top: roots[0].clone(), mount_points });
+    }
     let bytes = bytes_by_unit(&measured, units.len());
     gather(at, units, &bytes, all);
     if let Ok(top) = scan.sysroot.open(&scan.sysroot.display(&roots[0])) {
         let options = WalkOptions { progress: None, ..options };
         narrow::narrow(at, &Within::new([&top]), &roots, &options, all);
     }
+}
+
+/// Mount points on directories of a filesystem, which hide what is in these: disks first, and those near the top.
+fn covering(mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
+    /// Mounts on directories that are empty in every system.
+    const OF_THE_SYSTEM: [&str; 6] = ["autofs", "devtmpfs", "nsfs", "overlay", "proc", "sysfs"];
+    let is_over = |mount: &&Mount| {
+        let below = mounts.iter().find(|below| below.id == mount.parent && below.id != mount.id);
+        below.is_some_and(|below| below.device == top.device && !mount.repeats(below))
+            && !OF_THE_SYSTEM.contains(&mount.fstype.as_str())
+    };
+    let mut over: Vec<_> = mounts.iter().filter(is_over).collect();
+    over.sort_by_key(|mount| {
+        (!mount.source.starts_with("/dev/"), mount.mount_point.components().count(), &mount.mount_point)
+    });
+    over.dedup_by_key(|mount| &mount.mount_point);
+    over.into_iter().map(|mount| mount.mount_point.clone()).collect()
 }
 
 /// How many inodes of a filesystem are in use, besides those of the stores; `None` where it has no fixed

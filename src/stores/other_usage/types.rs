@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::large::LargeDirectory;
 use crate::model::{FilesystemIx, Finding};
 use crate::node::places::KubeletPlaces;
 
@@ -73,10 +74,24 @@ pub struct OtherUsers {
     pub pods: Vec<PodShare>,
     /// The largest log files, the largest first.
     pub logs: Vec<BigFile>,
+    /// Large directories in the stores, which are in `other` of the scan.
+    pub large: Vec<LargeDirectory>,
+    /// Filesystems of which every visible file was measured.
+    pub seen_whole: Vec<SeenWhole>,
     /// What could not be read, and mounts that were not entered.
     pub findings: Vec<Finding>,
     /// Inodes that were looked at.
     pub inodes: u64,
+}
+
+/// A filesystem of which every visible file was measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenWhole {
+    pub filesystem: FilesystemIx,
+    /// Where the whole filesystem is mounted.
+    pub top: PathBuf,
+    /// Mount points on its directories: files below them are hidden.
+    pub mount_points: Vec<PathBuf>,
 }
 
 /// Where to look besides the usual places.

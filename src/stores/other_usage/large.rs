@@ -1,0 +1,66 @@
+//! Large directories in the stores that belong to no image, container or leak: volumes, or another store.
+
+use std::path::{Path, PathBuf};
+
+use super::sizes::{bytes_by_unit, tree};
+use crate::disk::{Extents, TreeScope, WalkOptions, measure as walk};
+use crate::model::{FilesystemIx, Node, NodeKind, StoreIx};
+use crate::stores::Scan;
+use crate::stores::containerd::places::is_root;
+use crate::stores::containers_storage::places::drivers_in;
+use crate::sys::quiet::Within;
+use crate::sys::root::Root;
+
+/// Smaller ones are not named.
+const LEAST: u64 = 1 << 20;
+
+/// A directory at the top of a store that holds at least 1 % of what is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeDirectory {
+    pub store: StoreIx,
+    pub filesystem: FilesystemIx,
+    pub path: PathBuf,
+    /// Allocated bytes.
+    pub bytes: u64,
+    /// Its largest entry, with its allocated bytes.
+    pub largest: Option<(PathBuf, u64)>,
+    /// Whether it is a store of its own, which was not read.
+    pub is_store: bool,
+}
+
+/// The large directories of all stores.
+pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
+    let is_large = |node: &&Node| {
+        let used = scan.inventory[node.filesystem].used_bytes;
+        node.kind == NodeKind::Other && node.size.bytes >= (used / 100).max(LEAST)
+    };
+    let large = scan.inventory.nodes.iter().filter(is_large);
+    let directories = large.map(|node| {
+        let root = scan.sysroot.open(&scan.sysroot.display(&node.path)).ok();
+        LargeDirectory {
+            store: node.store,
+            filesystem: node.filesystem,
+            path: node.path.clone(),
+            bytes: node.size.bytes,
+            largest: root.as_ref().and_then(|root| largest(root, threads)),
+            is_store: root.as_ref().is_some_and(is_store),
+        }
+    });
+    directories.collect()
+}
+
+fn is_store(directory: &Root) -> bool {
+    drivers_in(directory).is_ok_and(|drivers| !drivers.is_empty()) || is_root(directory).unwrap_or(false)
+}
+
+fn largest(directory: &Root, threads: usize) -> Option<(PathBuf, u64)> {
+    let within = Within::new([directory]);
+    let entries = within.list(directory).ok()?;
+    let trees = entries.iter().enumerate();
+    let trees = trees.map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
+    let options = WalkOptions { threads, extents: Extents::Off, within, ..WalkOptions::default() };
+    let measured = walk(&[directory.to_path_buf()], &trees.collect::<Vec<_>>(), &options);
+    let bytes = bytes_by_unit(&measured, entries.len());
+    let sizes = entries.iter().map(|entry| directory.join(&entry.name)).zip(bytes);
+    sizes.max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
+}
