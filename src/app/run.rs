@@ -50,7 +50,11 @@ impl<'a> CommandRun<'a> {
     pub(super) fn write_out(&self, inventory: &Inventory, steps: &[Step]) -> Vec<Finding> {
         let is_touched = |store: &StoreId| steps.iter().any(|step| step.target.store.as_ref() == Some(store));
         let stores = inventory.stores.iter().filter(|store| is_touched(&StoreId::of(store)));
-        let findings = measure::write_out(stores);
+        let stores = stores.map(|store| (store.filesystem, store.root.as_path()));
+        // A snapshotter or imagestore may be on a disk of its own.
+        let gains = steps.iter().flat_map(|step| &step.gains).map(|gain| gain.filesystem);
+        let others = gains.map(|at| (at, inventory[at].mount.as_path()));
+        let findings = measure::write_out(others.chain(stores));
         self.observer.findings(Audience::Always, &findings);
         findings
     }

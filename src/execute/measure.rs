@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::model::outcome::{NOISE_BYTES, tolerance};
 use crate::model::space::{Measured, Space};
-use crate::model::{Finding, Store};
+use crate::model::{FilesystemIx, Finding};
 use crate::sys::ext4;
 use crate::sys::stop;
 use crate::sys::sync::Syncing;
@@ -179,16 +179,16 @@ impl Gauge {
 /// How long [`write_out`] waits.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Synchronises the filesystems of `stores`, all at once and within a deadline; what could not be done
+/// Synchronises the filesystems of `directories`, all at once and within a deadline; what could not be done
 /// is said. Until data that was just written lies on the disk, XFS reserves more blocks than it will
 /// need, and the first deletions would seem to free those too.
 ///
 /// This changes nothing in a store, but blocks other writers of the filesystem: only for runs that will
 /// delete, and once.
 #[must_use]
-pub fn write_out<'s>(stores: impl Iterator<Item = &'s Store>) -> Vec<Finding> {
+pub fn write_out<'p>(directories: impl Iterator<Item = (FilesystemIx, &'p Path)>) -> Vec<Finding> {
     let until = Instant::now() + WRITTEN_WITHIN;
-    let by_filesystem: BTreeMap<_, _> = stores.map(|store| (store.filesystem, &store.root)).collect();
+    let by_filesystem: BTreeMap<_, _> = directories.collect();
     let start = |path: &Path| Gauge::open(path).and_then(|gauge| Syncing::start(&gauge.directory));
     let begun: Vec<_> = by_filesystem.into_values().map(|root| (root, start(root))).collect();
     begun.into_iter().filter_map(|(root, begun)| not_written_out(root, begun, until)).collect()

@@ -13,7 +13,7 @@ mod fair;
 mod groups;
 mod summary;
 
-pub use column::{Column, Line, LineKind, column, fit, size_on_disk};
+pub use column::{Column, Line, LineKind, column, fit, has_bytes_on, size_on_disk};
 pub use fair::{Fair, fair, size_in_store};
 pub use groups::{By, Group, GroupKind, groups};
 pub use summary::{

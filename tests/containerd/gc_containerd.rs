@@ -245,6 +245,47 @@ fn collects_on_btrfs() {
     collects(Fs::Btrfs);
 }
 
+/// The snapshotter's disk is full, the one with the blobs is not.
+#[test]
+fn deletions_are_listed_on_the_disk_they_free() {
+    const OLD: usize = 5;
+    let apart = ContainerdNode::with_snapshots_apart(Fs::Ext4, SIZE, 96 * MIB, &old(OLD));
+    let Some(node) = apart else { return };
+    age_old(&node, OLD);
+    let disk = &node.snapshotter.as_ref().unwrap().1;
+    reserve_file::fill(disk, 80.0);
+    disk.sync();
+    let words = gc("75", "70");
+    let dry = node.json(0, &[&words[..], &["--dry-run"]].concat());
+    let used = || [node.loopfs.used_bytes(), disk.used_bytes()];
+    let before = used();
+    let text_run = node.run(&[&words[..], &["--dry-run"]].concat()).expect_code(0).stdout;
+    assert!(text_run.contains("no deletion needed, but those for other filesystems free "), "{text_run}");
+    let real = node.json(0, &words);
+    assert!(!deleted(&real).is_empty() && deleted(&real).len() < OLD, "{real:#}");
+    assert_eq!(deleted(&dry), deleted(&real));
+    assert_exact(&real);
+    assert!(used_percent(disk) <= 70.0, "{real:#}");
+    let after = used();
+    let freed = [before[0] - after[0], before[1] - after[1]];
+    let filesystems = list(&real, "/filesystems");
+    assert_eq!(filesystems.len(), 2, "{real:#}");
+    for (filesystem, planned) in filesystems.iter().zip(list(&dry, "/filesystems")) {
+        let is_main = filesystem["outcome"] == "not_needed";
+        let freed = freed[usize::from(!is_main)];
+        for bytes in ["/predicted_bytes", "/measured_bytes"] {
+            let told = number(filesystem, bytes);
+            assert!(told.abs_diff(freed) <= 2 * tolerance(freed), "{freed} {bytes}: {real:#}");
+        }
+        assert_eq!(number(planned, "/predicted_bytes"), number(filesystem, "/predicted_bytes"));
+        assert!(is_main || filesystem["outcome"] == "reached", "{real:#}");
+    }
+    for one in list(&real, "/deleted") {
+        let parts = list(one, "/freed").iter().map(|part| number(part, "/measured_bytes"));
+        assert_eq!(parts.sum::<u64>(), number(one, "/measured_bytes"), "{one:#}");
+    }
+}
+
 /// A run of `gc` that is watched: its log says where it is.
 struct Watched {
     child: Child,

@@ -8,13 +8,15 @@ use serde_json::Value;
 
 use super::archive::{self, ImageSpec, LayerSpec};
 use super::containerd::{self, Collection, Rig};
-use super::loopfs::{Fs, LoopFs, MIB};
+use super::loopfs::{BindMount, Fs, LoopFs, MIB};
 use super::program::{self, Run};
 use super::{node, past};
 
 /// The order of the fields is the order in which they go.
 pub struct ContainerdNode {
     pub rig: Rig,
+    /// The disk of the snapshotter, if it has one of its own.
+    pub snapshotter: Option<(BindMount, LoopFs)>,
     pub state: PathBuf,
     pub loopfs: LoopFs,
 }
@@ -51,17 +53,35 @@ impl ContainerdNode {
         if !containerd::require_rig() || !fs.require() {
             return None;
         }
-        let loopfs = LoopFs::new(fs, bytes);
+        Some(Self::build(LoopFs::new(fs, bytes), None, images))
+    }
+
+    /// The same with the snapshots of the usual snapshotter on a disk of that size.
+    pub fn with_snapshots_apart(fs: Fs, bytes: u64, apart: u64, images: &[ImageSpec]) -> Option<Self> {
+        if !containerd::require_rig() || !fs.require() {
+            return None;
+        }
+        let (loopfs, disk) = (LoopFs::new(fs, bytes), LoopFs::new(fs, apart));
+        let source = disk.path().join("snapshotter");
+        let target = loopfs.path().join("containerd/io.containerd.snapshotter.v1.overlayfs");
+        for directory in [&source, &target] {
+            std::fs::create_dir_all(directory).expect("a directory");
+        }
+        let mount = BindMount::new(&source, &target);
+        Some(Self::build(loopfs, Some((mount, disk)), images))
+    }
+
+    fn build(loopfs: LoopFs, snapshotter: Option<(BindMount, LoopFs)>, images: &[ImageSpec]) -> Self {
         let rig = Rig::start(&loopfs.path().join("containerd"), Collection::OnRequest);
         let state = rig.scratch().join("state");
-        let node = Self { rig, state, loopfs };
+        let node = Self { rig, snapshotter, state, loopfs };
         let pods = ["pause", "app-a", "app-b", "app-d"].map(|name| image(&[name], name, 0));
         let all: Vec<_> = pods.iter().chain(images).cloned().collect();
         node.import("images", &all, "C images import");
         node.rig.settle(all.len());
         node.rig.script("30-pods.sh", &[]);
         node.rig.collect();
-        Some(node)
+        node
     }
 
     /// Puts the records on containerd's own filesystem.

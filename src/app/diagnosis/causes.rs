@@ -184,9 +184,8 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
     let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
     let bytes = context.frees(at, &roots);
     let inventory = &context.scan.inventory;
-    let is_here =
-        |image: &&ImageIx| inventory.stores[inventory.images[image.get()].store.get()].filesystem == at;
-    let count = unused.iter().filter(is_here).count();
+    let is_here = |root: &&Root| refs::has_bytes_on(inventory, &context.scan.refs, **root, at);
+    let count = roots.iter().filter(is_here).count();
     let text = format!("{} that no container uses", display::count(count, "image", "images"));
     let Planned { command, gc, none, .. } = &context.planned[at.get()];
     let remedy = match gc.is_nothing() {

@@ -1,7 +1,7 @@
 //! The thresholds of the disks that a report is about.
 
 use crate::config::Config;
-use crate::model::{FilesystemIx, Finding};
+use crate::model::{FilesystemIx, Finding, NodeKind};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::node::thresholds as kubelet_thresholds;
@@ -40,5 +40,9 @@ pub(super) fn impossible(config: &Config, scan: &Scan) -> Vec<Finding> {
 }
 
 fn has_images(scan: &Scan, at: FilesystemIx) -> bool {
-    scan.inventory.stores.iter().any(|store| store.filesystem == at && !store.read_only)
+    let inventory = &scan.inventory;
+    let is_layer = |kind| matches!(kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob);
+    let mut layers = inventory.nodes.iter().filter(|node| node.filesystem == at && is_layer(node.kind));
+    inventory.stores.iter().any(|store| store.filesystem == at && !store.read_only)
+        || layers.any(|node| !inventory[node.store].read_only)
 }

@@ -103,7 +103,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
     for root in roots {
         let (kind, can_go) = kind_of(inventory, refs, root);
         kinds[refs.position(root)] = kind;
-        let is_here = filesystem_of(inventory, root) == at;
+        let is_here = filesystem_of(inventory, root) == at || has_bytes_on(inventory, refs, root, at);
         if let (LineKind::ImagesOutOfReach, Root::Image(image)) = (kind, root)
             && let Some(obstacle) = inventory.obstacle(image)
         {
@@ -199,6 +199,13 @@ fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
         }
         Root::Leak(_) => (LineKind::Leaks, is_deletable(inventory, refs, root)),
     }
+}
+
+/// Whether an image has layers on a filesystem, which need not be that of its store.
+pub fn has_bytes_on(inventory: &Inventory, refs: &Refs, root: Root, at: FilesystemIx) -> bool {
+    let is_image = matches!(root, Root::Image(_));
+    let mut reached = refs.reach(root).iter().map(|node| &inventory[*node]);
+    is_image && reached.any(|node| node.filesystem == at && node.size.bytes > 0)
 }
 
 /// The filesystem that a root is counted on.

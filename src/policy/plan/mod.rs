@@ -356,10 +356,13 @@ impl<'a> Planner<'a> {
         Some(self.step(at, Cause::Request, self.filesystem_of(at), None, measured))
     }
 
-    /// The filesystem of an image's store.
+    /// The filesystem on which deleting the image next frees most; where it frees nothing, that of its store.
     fn filesystem_of(&self, at: ImageIx) -> FilesystemIx {
-        let store = self.input.inventory[at].store;
-        self.input.inventory[store].filesystem
+        let inventory = self.input.inventory;
+        let gains = plan::gains(inventory, &self.live, Root::Image(at));
+        let most = gains.iter().max_by_key(|gain| gain.size.frees_bytes);
+        let most = most.filter(|gain| gain.size.frees_bytes > 0).map(|gain| gain.filesystem);
+        most.unwrap_or(inventory[inventory[at].store].filesystem)
     }
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
@@ -375,6 +378,11 @@ impl<'a> Planner<'a> {
             return Some(self.step(at, Cause::Age, self.filesystem_of(at), None, measured));
         }
         self.stage = Stage::Space { filesystem: 0, pass: None };
+        // What is deleted for one filesystem may free bytes on another: what each wants is settled before.
+        for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
+            // Numbers that cannot be true are reported when its turn comes.
+            let _ = check_filesystem(&self.input, plan, measured);
+        }
         None
     }
 

@@ -12,7 +12,9 @@ use crate::app::outside::Outside;
 use crate::history::runs::Event;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger};
+use crate::model::plan::{
+    FilesystemPlan, Gain, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
+};
 use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
@@ -102,6 +104,10 @@ pub struct GcFilesystemDoc {
     pub inodes_free_before: Option<u64>,
     /// Free inodes after; for a dry run as predicted.
     pub inodes_free_after: Option<u64>,
+    /// Bytes that the deletions were predicted to free here.
+    pub predicted_bytes: u64,
+    /// Bytes that they freed here, as far as measured; null for a dry run.
+    pub measured_bytes: Option<i64>,
     /// The targets that were missed: `used`, `free`, `inodes`.
     pub started: Vec<&'static str>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
@@ -137,6 +143,8 @@ pub struct DeletedDoc {
     pub store: String,
     /// Where the filesystem is mounted that most of its bytes are on; null for what frees none.
     pub filesystem: Option<String>,
+    /// What it frees, by filesystem: an image may have blobs on one and snapshots on another.
+    pub freed: Vec<FreedDoc>,
     /// `space`, `age`, `limit`, `leak` or `request`.
     pub reason: &'static str,
     /// Bytes that this deletion was predicted to free, at its place in the order.
@@ -157,6 +165,20 @@ pub struct DeletedDoc {
     /// negative, or far from the prediction (more than an eighth of it and 1 MiB) on a filesystem that also
     /// moved without the deletion.
     pub others_wrote: bool,
+}
+
+/// What a deletion frees on one filesystem.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FreedDoc {
+    /// Where it is mounted.
+    pub filesystem: String,
+    /// Bytes that the deletion was predicted to free here, at its place in the order.
+    pub predicted_bytes: u64,
+    /// Bytes that it freed here; null for a dry run. Negative where others wrote more.
+    pub measured_bytes: Option<i64>,
+    /// Percent used here afterwards; for a dry run as predicted.
+    pub usage_after_percent: Option<f64>,
 }
 
 /// Something that stays.
@@ -189,14 +211,19 @@ pub struct ComparisonDoc {
 /// Builds the document.
 pub fn gc(result: &GcResult) -> GcDoc {
     let plan = &result.plan;
-    let filesystems: Vec<_> = plan.filesystems.iter().map(|one| filesystem(result, one)).collect();
     let usage = plan.shown().map(|one| filesystem(result, one));
     let done = result.outcome.as_ref();
     let deletions = done.map_or(&[][..], |outcome| &outcome.deletions);
     let deleted: Vec<_> = match done {
         Some(_) => deletions.iter().flat_map(|one| of_each(deletion(one, &plan.mounts))).collect(),
-        None => plan.steps.iter().flat_map(|one| of_each(step(one, &plan.mounts))).collect(),
+        None => {
+            let mut spaces = result.before.clone();
+            let steps = plan.steps.iter().map(|one| predicted(one, &plan.mounts, &mut spaces));
+            steps.flat_map(of_each).collect()
+        }
     };
+    let filesystems = plan.filesystems.iter().map(|one| with_sums(filesystem(result, one), &deleted));
+    let filesystems: Vec<_> = filesystems.collect();
     let notes = plan.notes.iter().map(|message| Finding {
         path: PathBuf::new(),
         message: message.clone(),
@@ -280,6 +307,8 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         wanted_inodes: plan.wanted.inodes,
         inodes_free_before: inodes_free(before),
         inodes_free_after: inodes_free(plan.after.as_ref()),
+        predicted_bytes: 0,
+        measured_bytes: result.outcome.as_ref().map(|_| 0),
         started: plan.started.names(),
         outcome: match plan.end {
             PassEnd::NotNeeded => OutcomeKind::NotNeeded,
@@ -291,6 +320,26 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     }
 }
 
+/// With what the deletions free there.
+fn with_sums(filesystem: GcFilesystemDoc, deleted: &[DeletedDoc]) -> GcFilesystemDoc {
+    let freed = || deleted.iter().flat_map(|one| &one.freed).filter(|one| one.filesystem == filesystem.mount);
+    let predicted_bytes = freed().fold(0, |sum: u64, one| sum.saturating_add(one.predicted_bytes));
+    let measured = freed().filter_map(|one| one.measured_bytes);
+    let measured_bytes =
+        filesystem.measured_bytes.map(|_| measured.fold(0, |sum: i64, one| sum.saturating_add(one)));
+    GcFilesystemDoc { predicted_bytes, measured_bytes, ..filesystem }
+}
+
+/// A step of a plan, after those before it.
+fn predicted(planned: &Step, mounts: &[PathBuf], spaces: &mut [Measured]) -> DeletedDoc {
+    apply(&planned.gains, spaces);
+    let mut document = step(planned, mounts);
+    for (freed, gain) in document.freed.iter_mut().zip(&planned.gains) {
+        freed.usage_after_percent = percent(spaces.get(gain.filesystem.get()));
+    }
+    document
+}
+
 pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
     let most = step.gains.iter().max_by_key(|gain| gain.size.frees_bytes);
     let Target { kind, id, names, .. } = &step.target;
@@ -300,6 +349,7 @@ pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
         names: names.clone(),
         store: step.target.store_root(),
         filesystem: most.map(|gain| mount(mounts, gain.filesystem)),
+        freed: step.gains.iter().map(|gain| freed(gain, mounts)).collect(),
         reason: step.cause.reason().as_str(),
         predicted_bytes: step.predicted_bytes(),
         measured_bytes: None,
@@ -312,8 +362,26 @@ pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
     }
 }
 
+fn freed(gain: &Gain, mounts: &[PathBuf]) -> FreedDoc {
+    FreedDoc {
+        filesystem: mount(mounts, gain.filesystem),
+        predicted_bytes: gain.size.frees_bytes,
+        measured_bytes: None,
+        usage_after_percent: None,
+    }
+}
+
 pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
+    let parts = deletion.step.gains.iter().map(|gain| {
+        let measured = deletion.freed.iter().find(|one| one.filesystem == gain.filesystem);
+        FreedDoc {
+            measured_bytes: measured.map(|one| one.bytes),
+            usage_after_percent: measured.and_then(|one| one.usage_after_percent).map(two_decimals),
+            ..freed(gain, mounts)
+        }
+    });
     DeletedDoc {
+        freed: parts.collect(),
         measured_bytes: deletion.measured_bytes,
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
         at: Some(deletion.at),

@@ -26,7 +26,7 @@ pub use build::{container, fair, filesystem, image, layer, leak, store, totals, 
 pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
-pub use gc::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, gc};
+pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, KeptDoc, gc};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
     history, history_scans, history_usage,

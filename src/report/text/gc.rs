@@ -13,6 +13,7 @@ use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
 use crate::model::display::{count, listed};
+use crate::model::outcome::differs;
 use crate::model::plan::Phase;
 use crate::model::rules::Rule;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
@@ -23,23 +24,28 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     for comparison in &document.comparison {
         out.push_str(&side_by_side::side_by_side(document, comparison, screen));
     }
-    let mut rest: Vec<&DeletedDoc> = document.deleted.iter().collect();
-    for (number, filesystem) in document.filesystems.iter().enumerate() {
-        // With several of them, each has its own block.
-        if number > 0 && rest.len() < document.deleted.len() {
+    // With several of them, each has its own block, and a deletion is in the block of each that it frees bytes on.
+    let several = document.filesystems.len() > 1;
+    let mut has_block = false;
+    for filesystem in &document.filesystems {
+        if has_block {
             out.push('\n');
         }
         // A comparison has told of its own.
         if document.comparison.iter().all(|both| both.mount != filesystem.mount) {
             out.push_str(&situation(document, filesystem));
         }
-        if document.filesystems.len() > 1 {
-            let is_here = |one: &&DeletedDoc| one.filesystem.as_ref() == Some(&filesystem.mount);
-            let here;
-            (here, rest) = rest.into_iter().partition(is_here);
-            out.push_str(&deletions(document, &here, screen));
+        if several {
+            let here: Vec<_> =
+                document.deleted.iter().filter_map(|one| freed_on(one, &filesystem.mount)).collect();
+            has_block |= !here.is_empty();
+            out.push_str(&deletions(document, &here.iter().collect::<Vec<_>>(), screen));
         }
     }
+    let is_shown = |one: &DeletedDoc| {
+        several && document.filesystems.iter().any(|filesystem| freed_on(one, &filesystem.mount).is_some())
+    };
+    let rest: Vec<_> = document.deleted.iter().filter(|one| !is_shown(one)).collect();
     out.push_str(&deletions(document, &rest, screen));
     out.push_str(&kept(document, screen));
     if !document.errors.is_empty() {
@@ -74,6 +80,19 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     out
 }
 
+/// A deletion with what it frees on one filesystem, if it frees bytes there.
+fn freed_on(deleted: &DeletedDoc, mount: &str) -> Option<DeletedDoc> {
+    let freed = deleted.freed.iter().find(|one| one.filesystem == mount && one.predicted_bytes > 0)?;
+    let (predicted_bytes, measured_bytes) = (freed.predicted_bytes, freed.measured_bytes);
+    Some(DeletedDoc {
+        predicted_bytes,
+        measured_bytes,
+        usage_after_percent: freed.usage_after_percent,
+        differs: deleted.differs && measured_bytes.is_some_and(|bytes| differs(predicted_bytes, bytes)),
+        ..deleted.clone()
+    })
+}
+
 /// What a person can do about an image that `rm` has kept.
 fn remedy(document: &GcDoc) -> &'static str {
     if document.kept.iter().any(|kept| kept.rule == Rule::InUse.as_str()) {
@@ -92,6 +111,7 @@ fn remaining(document: &GcDoc) -> String {
     let why = [
         (is_kept_by("min-age"), "are too young (min-age: `layersweep explain IMAGE` says for how long)"),
         (true, "are in use or protected"),
+        (is_kept_by("out-of-reach"), "are out of reach"),
         (is_kept_by("frees-nothing"), "would free too little"),
         (is_kept_by("backing-off") || has_failed(), "could not be deleted and are tried again later"),
     ];
@@ -125,7 +145,12 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
             "no deletion needed for space, only by age".to_owned()
         }
         (true, ..) if filesystem.outcome == OutcomeKind::Failed => "cannot be judged".to_owned(),
-        (true, ..) => "no deletion needed".to_owned(),
+        (true, ..) => match freed_for_others(document, filesystem) {
+            0 => "no deletion needed".to_owned(),
+            freed => {
+                format!("no deletion needed, but those for other filesystems free {} here", bytes(freed))
+            }
+        },
         (false, wanted, 0) if filesystem.owed_bytes >= WORTH_A_WORD => {
             format!(
                 "{} to free, the first {} of it for root's reserve",
@@ -142,6 +167,14 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         _ => String::new(),
     };
     format!("{}: {used} used{inodes}{thresholds}: {wanted}\n", safe(&filesystem.mount))
+}
+
+/// Bytes that deletions for the space of other filesystems are predicted to free on one.
+fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
+    let several = document.filesystems.len() > 1;
+    let for_space = document.deleted.iter().filter(|deleted| several && deleted.reason == "space");
+    let here = for_space.filter_map(|deleted| freed_on(deleted, &filesystem.mount));
+    here.fold(0, |sum, deleted| sum.saturating_add(deleted.predicted_bytes))
 }
 
 const GROUP: &str = "Images \"with N more\" share layers with those below them; together they free these.\n";

@@ -6,7 +6,7 @@ use crate::history::runs::Event;
 use crate::model::FilesystemIx;
 use crate::model::plan::{Phase, Problem, Trigger};
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, Header, SCHEMA_VERSION};
+use crate::report::json::{ComparisonDoc, FreedDoc, Header, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC }
@@ -16,6 +16,15 @@ fn shown(document: &GcDoc, width: Option<usize>) -> String {
     anstream::adapter::strip_str(&gc(document, &screen(width))).to_string()
 }
 
+fn freed(mount: &str, predicted: u64, measured: Option<i64>) -> FreedDoc {
+    FreedDoc {
+        filesystem: mount.into(),
+        predicted_bytes: predicted,
+        measured_bytes: measured,
+        usage_after_percent: Some(68.0),
+    }
+}
+
 fn deleted(at: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
     DeletedDoc {
         kind: "image",
@@ -23,6 +32,7 @@ fn deleted(at: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
         names: vec![format!("registry.example/a-team-with-a-long-name/app-{at}:1")],
         store: "/s".into(),
         filesystem: Some("/var".into()),
+        freed: vec![freed("/var", predicted, measured)],
         reason: "space",
         predicted_bytes: predicted,
         measured_bytes: measured,
@@ -76,6 +86,8 @@ fn document() -> GcDoc {
             wanted_inodes: 0,
             inodes_free_before: Some(1000),
             inodes_free_after: Some(1200),
+            predicted_bytes: 100 << 20,
+            measured_bytes: Some(99 << 20),
             started: vec!["used"],
             outcome: OutcomeKind::Reached,
         }],
@@ -123,12 +135,25 @@ fn each_filesystem_has_its_own_block() {
     let other = GcFilesystemDoc { mount: "/data".into(), ..document.filesystems[0].clone() };
     document.filesystems.push(other);
     document.deleted[1].filesystem = Some("/data".into());
+    document.deleted[1].freed = vec![freed("/data", 50 << 20, Some(49 << 20))];
     let text = shown(&document, None);
     let lines: Vec<_> = text.lines().map(|line| line.split([' ', ':']).next().unwrap_or_default()).collect();
     let app = "registry.example/a-team-with-a-long-name/app-";
     let (first, second) = (format!("{app}1"), format!("{app}2"));
     assert_eq!(lines[..8], ["/var", "", "IMAGE", &first, "", "/data", "", "IMAGE"], "{text}");
     assert_eq!(lines[8], second, "{text}");
+
+    // Blobs on one, snapshots on the other, which is not short of space.
+    let parts = vec![freed("/var", 20 << 20, Some(20 << 20)), freed("/data", 30 << 20, Some(29 << 20))];
+    document.deleted[1].freed = parts;
+    document.filesystems[1].started = Vec::new();
+    let text = shown(&document, None);
+    let cells = |size: &str| text.lines().any(|line| line.contains("app-2") && line.contains(size));
+    assert!(cells("20.0 MiB  20.0 MiB") && cells("30.0 MiB  29.0 MiB"), "{text}");
+    assert!(
+        text.contains("no deletion needed, but those for other filesystems free 30.0 MiB here"),
+        "{text}"
+    );
 }
 
 #[test]
