@@ -1,6 +1,8 @@
 //! Parses the blobs of an image: index, manifest, configuration. Pure; the caller provides
 //! the bytes.
 
+use std::collections::HashMap;
+
 use oci_spec::image;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -116,20 +118,27 @@ pub fn resolve(
             (false, (target.to_owned(), config, layers), target_size, Some(0))
         }
         Some(Document::Index(children)) => {
+            // An index may name one large manifest very many times, each time for another platform.
+            let mut of_digest: HashMap<&str, Option<(Descriptor, Vec<Descriptor>)>> = HashMap::new();
+            for child in &children {
+                of_digest.entry(&child.digest).or_insert_with(|| match document(&child.digest)? {
+                    Document::Manifest { config, layers } => Some((config, layers)),
+                    Document::Index(_) => None,
+                });
+            }
             let best = children
                 .iter()
-                .filter_map(|child| match document(&child.digest)? {
-                    Document::Manifest { config, layers } => Some((child, config, layers)),
-                    Document::Index(_) => None,
-                })
-                .max_by_key(|(child, config, _)| {
+                .enumerate()
+                .filter_map(|(place, child)| Some((place, child, &of_digest[&*child.digest].as_ref()?.0)))
+                .max_by_key(|(place, child, config)| {
                     let known = child.platform.as_deref() != Some("unknown/unknown");
                     let fits = child.platform.as_deref().is_some_and(|one| one == platform);
                     // `max_by_key` takes the last of equals; indexes put the best first.
-                    let place = children.iter().position(|one| one.digest == child.digest);
-                    (exists(&config.digest), unpacked(&config.digest), known, fits, std::cmp::Reverse(place))
+                    (exists(&config.digest), unpacked(&config.digest), known, fits, std::cmp::Reverse(*place))
                 });
-            let Some((child, config, layers)) = best else {
+            let best = best.map(|(_, child, _)| child);
+            let chosen = best.and_then(|child| Some((child, of_digest.remove(&*child.digest)??)));
+            let Some((child, (config, layers))) = chosen else {
                 let missing = children.iter().find(|child| child.platform.as_deref() == Some(platform));
                 let missing = missing.or(children.first()).map(|child| child.digest.clone());
                 return Resolved {

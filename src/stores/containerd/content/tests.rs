@@ -54,6 +54,20 @@ fn the_platform_that_is_here() {
 }
 
 #[test]
+fn manifest_named_many_times_is_read_once() {
+    let child = |digest: &str| Descriptor { digest: digest.into(), size: Some(100), platform: None };
+    let children: Vec<_> = (0..50_000).map(|at| child(["m", "other"][at % 2])).collect();
+    let reads = std::cell::RefCell::new(Vec::new());
+    let document = |digest: &str| {
+        reads.borrow_mut().push(digest.to_owned());
+        Some(if digest == "index" { Document::Index(children.clone()) } else { manifest(digest) })
+    };
+    let image = resolve(("index", Some(1)), "linux/amd64", &document, &|_| true, &|_| false);
+    assert_eq!(image.manifest.as_deref(), Some("m"));
+    assert_eq!(reads.into_inner(), ["index", "m", "other"]);
+}
+
+#[test]
 fn what_is_missing() {
     let gone = resolve(("t", None), "linux/amd64", &|_| None, &|_| false, &|_| false);
     assert_eq!((gone.missing, gone.config), (vec!["t".to_owned()], None));
