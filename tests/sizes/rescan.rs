@@ -10,8 +10,9 @@ use std::process::Command;
 
 use crate::support;
 use layersweep::disk::Fingerprint;
+use layersweep::model::refs::Root;
 use layersweep::stores::Scan;
-use support::archive::{ImageSpec, LayerSpec};
+use support::archive::{ImageSpec, LayerSpec, Noise};
 use support::containerd::{self, Rig};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::rescan::{Scanner, assert_same, rest};
@@ -247,6 +248,46 @@ fn layers_that_are_reflinked_copies_of_each_other() {
     same("untouched", &mut scanner);
     store.podman(["rmi", &reference("b")]);
     same("one is gone", &mut scanner);
+}
+
+/// No time of any file tells of a deduplication, and none of these files is large.
+#[test]
+fn deduplicated_small_files_are_not_promised() {
+    if !store::require_tools() || !Fs::Xfs.require() || !support::require_program("xfs_io") {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Xfs, 600 * MIB);
+    let of = |name: &str| image_of(name, vec![LayerSpec { small_files: 4, ..LayerSpec::new(name) }]);
+    let store = Store::of(&loopfs.path().join("root"), "overlay", &["one", "two"].map(of));
+    let directory = |name: &str| layer(&store, name).join("diff").join(name);
+    let (one, two) = (directory("one"), directory("two"));
+    const FILES: u64 = 100;
+    const LENGTH: usize = 40 << 10;
+    let mut noise = Noise::new("dedup");
+    for file in 0..FILES {
+        let content: Vec<u8> = (0..LENGTH / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
+        [&one, &two].map(|directory| fs::write(directory.join(format!("same{file}")), &content).unwrap());
+    }
+    loopfs.sync();
+    let mut scanner = learned(&store);
+    assert!(layers(&scanner.again()).0 > 0, "sizes are known");
+    for file in 0..FILES {
+        let [from, to] = [&one, &two].map(|directory| directory.join(format!("same{file}")));
+        let dedupe = format!("dedupe {} 0 0 {LENGTH}", from.display());
+        store::succeed(Command::new("xfs_io").args(["-c", &dedupe]).arg(to));
+    }
+    loopfs.sync();
+    let scan = scanner.again();
+    assert_same("deduplicated", &scan, &scanner.alone());
+    let image = scan.inventory.images.iter().position(|image| image.names == [reference("two")]).unwrap();
+    let sizes = scan.refs.sizes(&scan.inventory, Root::Image(image.into()));
+    let promised = sizes.exclusive.frees_bytes;
+    let before = loopfs.used_bytes();
+    store.podman(["rmi", &reference("two")]);
+    loopfs.sync();
+    let freed = before.saturating_sub(loopfs.used_bytes());
+    assert!(freed < FILES * LENGTH as u64 / 2, "the files are shared: {freed}");
+    assert!(promised.abs_diff(freed) <= 128 << 10, "promised {promised}, freed {freed}");
 }
 
 /// Scans with one sample after another until one finds something; that scan.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use std::os::unix::ffi::OsStrExt;
@@ -19,8 +19,13 @@ use crate::sys::fiemap::{self, SharedExtent};
 
 pub type FileExtents = Vec<SharedExtent>;
 
-/// From how many allocated bytes on a probe asks a file.
+/// From how many allocated bytes on a probe asks every file.
 const BIG: u64 = 1 << 20;
+
+/// A probe asks this many of the smaller files, whichever are met first, and then one of [`SMALL_EVERY`]: a
+/// deduplication mostly shares very many small files. Asking a file costs as much as examining ten.
+const SMALL_FIRST: u64 = 4096;
+const SMALL_EVERY: u64 = 64;
 
 /// The references found so far, by filesystem.
 #[derive(Debug)]
@@ -28,19 +33,31 @@ pub struct Collector {
     /// Which files are asked.
     pub extents: Extents,
     found: AtomicBool,
+    /// Smaller files that a probe has met.
+    small: AtomicU64,
     references: Mutex<HashMap<u64, Vec<Reference>>>,
 }
 
 impl Collector {
     pub fn new(extents: Extents) -> Self {
-        Self { extents, found: AtomicBool::new(false), references: Mutex::default() }
+        Self {
+            extents,
+            found: AtomicBool::new(false),
+            small: AtomicU64::new(0),
+            references: Mutex::default(),
+        }
     }
 
     /// Whether a file with this `stat` is to be asked.
     pub fn wants(&self, kind: FileType, bytes: u64) -> bool {
         match self.extents {
             Extents::Off => false,
-            Extents::Probe => bytes >= BIG && kind.is_file(),
+            Extents::Probe if bytes == 0 || !kind.is_file() => false,
+            Extents::Probe if bytes >= BIG => true,
+            Extents::Probe => {
+                let met = self.small.fetch_add(1, Ordering::Relaxed);
+                met < SMALL_FIRST || met.is_multiple_of(SMALL_EVERY)
+            }
             Extents::All => bytes > 0 && kind.is_file(),
         }
     }

@@ -93,7 +93,7 @@ impl Cached {
     }
 
     /// The slots that need not be walked, with their sizes. One layer at random is walked all
-    /// the same.
+    /// the same, and where files can share extents one of 16: no time of a file tells of a deduplication.
     pub(super) fn take(
         &mut self,
         subjects: &[Subject],
@@ -112,9 +112,13 @@ impl Cached {
             usable.extend(earlier.filter(is_usable).map(|size| (slot, size)));
             layers.insert(slot, Layer { store, key, stamp, state: SizeState::Awaited });
         }
-        if !usable.is_empty() {
-            let seed = cache.as_ref().map_or(0, |cache| cache.seed);
-            usable.swap_remove(fastrand::Rng::with_seed(seed).usize(..usable.len()));
+        let mut random = fastrand::Rng::with_seed(cache.as_ref().map_or(0, |cache| cache.seed));
+        let samples = match wanted.extents {
+            Extents::Off => 1,
+            Extents::Probe | Extents::All => 1 + (usable.len() / 16).min(63),
+        };
+        for _ in 0..samples.min(usable.len()) {
+            usable.swap_remove(random.usize(..usable.len()));
         }
         for (slot, size) in &usable {
             if let Some(layer) = layers.get_mut(slot) {
