@@ -1,5 +1,6 @@
 //! Adds one store of any kind to an inventory.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -7,7 +8,10 @@ use jiff::Timestamp;
 use super::leaks::Judgement;
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
-use crate::model::{FilesystemIx, Finding, Inventory, LabelsOf, Leak, Node, NodeIx, NodeKind, Size, StoreIx};
+use crate::model::{
+    FilesystemIx, Finding, Inventory, LabelsOf, Leak, LeakClass, Node, NodeIx, NodeKind, Size, StoreIx,
+    Verdict,
+};
 use crate::sys::clock::Present;
 use crate::sys::namespaces;
 
@@ -102,4 +106,42 @@ pub(super) fn mounts_below(
         findings.push(Finding::new("/proc/self/mountinfo", message));
         all()
     })
+}
+
+/// Maximum number of leaks of one class in a store that are listed where each only tells a person something, and of
+/// warnings about a store. The rest are counted: any user can make very many.
+const MOST_LISTED: usize = 1000;
+
+/// Counts what exceeds [`MOST_LISTED`] among the leaks and findings of one store, which begin at these positions.
+pub(super) fn count_rest(inventory: &mut Inventory, store: StoreIx, leaks: usize, findings: usize) {
+    let root = inventory[store].root.clone();
+    let mut counts: BTreeMap<LeakClass, usize> = BTreeMap::new();
+    for leak in inventory.leaks.split_off(leaks) {
+        let is_told = leak.class.recipe().is_none() && leak.holds.is_empty();
+        let count = counts.entry(leak.class).or_default();
+        *count += usize::from(is_told);
+        if !is_told || *count <= MOST_LISTED {
+            inventory.leaks.push(leak);
+        }
+    }
+    for (class, count) in counts.into_iter().filter(|(_, count)| *count > MOST_LISTED) {
+        let more = count - MOST_LISTED;
+        inventory.leaks.push(Leak {
+            class,
+            store,
+            path: root.clone(),
+            id: format!("{more} more"),
+            since: None,
+            verdict: Verdict::Report,
+            evidence: format!("and {more} more of this class in this store"),
+            holds: Vec::new(),
+        });
+    }
+    let kept = findings + MOST_LISTED;
+    if inventory.findings.len() > kept {
+        let rest = inventory.findings.split_off(kept);
+        let incomplete = rest.iter().any(|finding| finding.incomplete);
+        let message = format!("and {} more warnings about this store", rest.len());
+        inventory.findings.push(Finding { path: root, message, incomplete });
+    }
 }

@@ -220,7 +220,9 @@ fn fill(
         let store = StoreIx::from(filling.inventory.stores.len());
         filling.inventory.stores.push(reading.entry(filesystems[0].0));
         let units = filling.request.keep_trees.then(|| parts_of(reading.as_ref()));
+        let (leaks, findings) = (filling.inventory.leaks.len(), filling.inventory.findings.len());
         let filled = reading.fill(filling, store, filesystems, &measurement.tallies(position));
+        inventory_writer::count_rest(filling.inventory, store, leaks, findings);
         units.into_iter().for_each(|units| trees.add(reading.roots(), units, &filled));
         nodes.extend(measurement.slots(position).iter().copied().zip(filled));
     }

@@ -1,6 +1,7 @@
 //! Kernel interfaces that several modules share. Knows nothing of stores.
 
 pub mod allocator;
+pub mod allowance;
 pub mod beneath;
 pub mod btrfs;
 mod cgroups;

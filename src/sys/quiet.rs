@@ -103,12 +103,13 @@ pub(super) fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
 /// When it cannot be opened or read to its end, or is a symlink.
 pub fn list(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
     let directory = open(path, OFlags::DIRECTORY)?;
-    entries(directory, |name| Ok(facts(&path.join(name))?.kind))
+    entries(directory, || Ok(()), |name| Ok(facts(&path.join(name))?.kind))
 }
 
-/// What the directory holds; `kind` is for filesystems that do not say it beside the name.
+/// What the directory holds; `admit` may refuse one entry more, and `kind` is for filesystems that do not say it beside the name.
 pub(super) fn entries(
     directory: OwnedFd,
+    mut admit: impl FnMut() -> io::Result<()>,
     kind: impl Fn(&OsString) -> io::Result<FileKind>,
 ) -> io::Result<Vec<DirectoryEntry>> {
     let mut entries = Vec::new();
@@ -119,6 +120,7 @@ pub(super) fn entries(
         if name == b"." || name == b".." {
             continue;
         }
+        admit()?;
         let name = OsString::from_vec(name.to_vec());
         let kind = match entry.file_type() {
             FileType::Unknown => kind(&name)?,

@@ -20,6 +20,9 @@ use super::quiet::{self, DirectoryEntry, FileKind};
 use super::root::{self, Root};
 use ostree::Ostree;
 
+/// Maximum number of entries of a directory that is listed.
+const MOST_ENTRIES: usize = 200_000;
+
 /// The root below which every configured path is taken: `/`, or a mounted disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysroot {
@@ -169,10 +172,17 @@ impl Sysroot {
     /// What is in a directory inside the root, sorted by name as bytes.
     ///
     /// # Errors
-    /// When it cannot be found or listed, or is not a directory.
+    /// When it cannot be found or listed, is not a directory, or holds more than 200,000 entries: a user may have
+    /// made it.
     pub fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let root = self.open(path)?;
-        quiet::entries(root.directory()?, |name| quiet::kind_in(root.fd(), name))
+        let mut listed = 0_usize;
+        let admit = || {
+            listed += 1;
+            let too_many = || io::Error::other(format!("holds more than {MOST_ENTRIES} entries"));
+            if listed > MOST_ENTRIES { Err(too_many()) } else { Ok(()) }
+        };
+        quiet::entries(root.directory()?, admit, |name| quiet::kind_in(root.fd(), name))
     }
 }
 

@@ -173,6 +173,7 @@ fn places_like(root: &Path) -> StorePlaces {
         primary: true,
         read_only: false,
         foreign: false,
+        allowance: layersweep::sys::allowance::Allowance::default(),
     }
 }
 

@@ -471,6 +471,7 @@ fn victim() {
         primary: false,
         read_only: false,
         foreign: false,
+        allowance: layersweep::sys::allowance::Allowance::default(),
     };
     let options = Options { on_step: Some(Box::new(observer)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();

@@ -2,6 +2,7 @@
 
 mod artifact_runtime;
 mod artifact_store;
+mod bounds;
 mod busy_store;
 mod fixtures_read;
 mod hostile;

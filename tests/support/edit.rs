@@ -34,6 +34,7 @@ pub fn places_at(graphroot: &Path, runroot: &Path, driver: &str) -> StorePlaces 
         primary: true,
         read_only: false,
         foreign: false,
+        allowance: layersweep::sys::allowance::Allowance::default(),
     }
 }
 

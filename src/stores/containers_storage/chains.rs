@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::positions::Positions;
 use super::records::{ContainerRecord, ImageRecord, LayerRecord};
+use crate::sys::allowance::{self, Allowance};
 
 /// No driver mounts so many layers on each other: overlay 500, with older libraries 128.
 pub(super) const DEEPEST: usize = 1000;
@@ -25,6 +26,7 @@ pub(super) fn cut(
     positions: &Positions,
     images: &[ImageRecord],
     containers: &[ContainerRecord],
+    allowance: &Allowance,
 ) -> Option<String> {
     let position = |id: &String| positions.get(layers, id.as_bytes());
     let parents: Vec<_> = layers.par_iter().map(|layer| position(layer.parent.as_ref()?)).collect();
@@ -46,7 +48,8 @@ pub(super) fn cut(
     let unused = (0..layers.len()).filter(|at| !is_reached[*at]);
     reached = unused.fold(reached, |sum, at| sum.saturating_add(depths[at]));
 
-    if reached > MOST_REACHED {
+    let weight = allowance::REACHED.saturating_mul(reached as u64);
+    if reached > MOST_REACHED || allowance.charge(weight).is_err() {
         layers.iter_mut().for_each(|layer| layer.parent = None);
         return Some(format!(
             "images and layers reference more than {MOST_REACHED} layers in total, more than a working \
@@ -122,7 +125,7 @@ mod tests {
 
     fn cut_with(layers: &mut [LayerRecord], images: &[ImageRecord]) -> Option<String> {
         let positions = Positions::of(layers);
-        cut(layers, &positions, images, &[])
+        cut(layers, &positions, images, &[], &Allowance::default())
     }
 
     fn without_parent(layers: &[LayerRecord]) -> usize {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +17,19 @@ use crate::sys::quiet::Within;
 
 /// No manifest and no configuration is longer: the tools take 4 MiB of each
 /// (container-libs, `image/internal/iolimits`).
-pub(super) const LIMIT_BYTES: u64 = 8 << 20;
+pub(super) const LIMIT_BYTES: u64 = 4 << 20;
+
+/// Parsed, JSON takes up to eleven times its length: only one document that is longer is parsed at once.
+const MOST_AT_ONCE: usize = 128 << 10;
+
+static LONG_DOCUMENT: Mutex<()> = Mutex::new(());
+
+/// Parses a document; a long one when no other is being parsed.
+fn parsed<T>(document: &[u8], parse: impl FnOnce(&[u8]) -> T) -> T {
+    let is_long = document.len() > MOST_AT_ONCE;
+    let _turn = is_long.then(|| LONG_DOCUMENT.lock().unwrap_or_else(PoisonError::into_inner));
+    parse(document)
+}
 
 /// The key of an image's manifest. Beside it stand others, `manifest-` and their digests, for
 /// images that were pulled by several digests (container-libs, `storage/storage.go`,
@@ -92,7 +105,7 @@ fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>)
     let mut manifests = 0_usize;
     for key in keys().filter(|key| is_manifest(key)) {
         manifests += 1;
-        match leads(&read(key)?).ok_or_else(|| format!("cannot parse its {key}"))? {
+        match parsed(&read(key)?, leads).ok_or_else(|| format!("cannot parse its {key}"))? {
             Leads::Nowhere => {}
             Leads::To(digest) => configurations.push(digest),
             Leads::Inside(text) => labels = joined(labels, Labels::of_configuration(text.as_bytes())),
@@ -109,7 +122,7 @@ fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>)
     configurations.sort();
     configurations.dedup();
     for digest in configurations {
-        labels = joined(labels, Labels::of_configuration(&read(&digest)?));
+        labels = joined(labels, parsed(&read(&digest)?, Labels::of_configuration));
     }
     Ok(labels)
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use super::labels;
 use super::places::{RecordKind, StorePlaces};
 use super::records::ImageRecord;
+use crate::sys::allowance;
 
 /// Whether it is a list; what has neither a layer nor `instances.json` is an image without layers.
 pub(super) fn is_list(record: &ImageRecord) -> bool {
@@ -25,7 +26,12 @@ pub(super) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<Ha
     let mut digests = HashSet::new();
     for (key, _) in list.big_data.iter().filter(|(key, _)| labels::is_manifest(key)) {
         match labels::read(&within, &tops, &list.id, key) {
-            Ok(manifest) => digests.extend(digests_of(&manifest)),
+            Ok(manifest) => {
+                let found = digests_of(&manifest);
+                // Each is looked for among the images.
+                places.allowance.charge(allowance::IMAGE * found.len() as u64)?;
+                digests.extend(found);
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -49,7 +55,11 @@ fn digests_of(manifest: &[u8]) -> Vec<String> {
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_digest =
         |text: &&str| text.split_once(':').is_some_and(|(algorithm, of)| !algorithm.is_empty() && is_hex(of));
-    String::from_utf8_lossy(manifest).split('"').filter(is_digest).map(str::to_owned).collect()
+    let mut found: Vec<_> =
+        String::from_utf8_lossy(manifest).split('"').filter(is_digest).map(str::to_owned).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use super::inspect::mountpoints;
 use super::lists;
 use super::owner;
 use super::places::{RecordKind, StorePlaces};
-use super::records::{ImageRecord, LayerRecord};
+use super::records::{ImageRecord, LayerRecord, is_id};
 use super::snapshot::Snapshot;
 use crate::model::Consistency;
-use crate::model::reference::{is_surely, may_be};
+use crate::model::reference::{bare_id, is_surely, may_be};
 
 /// What one user needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,8 +191,12 @@ impl<'a> Own<'a> {
     }
 
     fn surely_has(&self, reference: &str) -> bool {
-        self.image_ids.contains(reference)
-            || self.images.iter().any(|image| is_surely(reference, &image.id, &image.names, &image.digests))
+        // A digest or an id in full is no other image's; there may be very many of them.
+        let id = bare_id(reference);
+        if is_id(id) {
+            return self.image_ids.contains(id);
+        }
+        self.images.iter().any(|image| is_surely(reference, &image.id, &image.names, &image.digests))
     }
 
     /// The images of a container in podman's database: its volumes, and what it was made from if no record

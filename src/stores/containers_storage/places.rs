@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::sys::allowance::Allowance;
 use crate::sys::quiet::{FileKind, Within};
 use crate::sys::root::Root;
 use crate::sys::sqlite::beside;
@@ -34,6 +35,8 @@ pub struct StorePlaces {
     /// Below a mounted root: no lock is taken. They are asked all the same, since asking
     /// writes nothing and the root may be that of a running node.
     pub foreign: bool,
+    /// Limit for what is read of another user's store.
+    pub allowance: Allowance,
 }
 
 impl StorePlaces {
@@ -51,6 +54,7 @@ impl StorePlaces {
             primary: false,
             read_only: false,
             foreign: false,
+            allowance: Allowance::default(),
         }
     }
 
@@ -62,7 +66,8 @@ impl StorePlaces {
     /// Reading below the directories of this store, through no symlink.
     #[must_use]
     pub fn within(&self) -> Within {
-        Within::new(self.areas().chain(&self.runroots).chain(&self.databases).chain(&self.temporary))
+        let roots = self.areas().chain(&self.runroots).chain(&self.databases).chain(&self.temporary);
+        Within::new(roots).charging(self.allowance.clone())
     }
 
     /// The directories that units' parts are given below: each area, then its driver's
@@ -210,8 +215,8 @@ pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devma
 ///
 /// # Errors
 /// When the area cannot be listed.
-pub fn drivers_in(area: &Root) -> io::Result<Vec<String>> {
-    let entries = Within::new([area]).list(area)?;
+pub fn drivers_in(area: &Root, allowance: &Allowance) -> io::Result<Vec<String>> {
+    let entries = Within::new([area]).charging(allowance.clone()).list(area)?;
     let has = |name: &str| {
         entries.iter().any(|entry| entry.kind == FileKind::Directory && entry.name == OsStr::new(name))
     };

@@ -13,6 +13,7 @@ use hashbrown::HashSet;
 use jiff::Timestamp;
 use rayon::prelude::*;
 
+use crate::sys::allowance::{self, Allowance};
 use lenient::{Object, Truth};
 
 /// A record of `layers.json` or `volatile-layers.json`.
@@ -91,28 +92,38 @@ pub struct Parsed<T> {
 pub const MOST_PROBLEMS: usize = 8;
 
 #[must_use]
-pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
-    parse(content, |layer| {
-        let digest = layer.text("diff-digest")?;
-        let by_toc = layer.has("toc-digest");
-        Ok(LayerRecord {
-            id: id(layer)?,
-            parent: layer.text("parent")?,
-            created: layer.time("created")?,
-            // The library sets the size only together with a digest, and leaves a zero out. A
-            // partial pull may know neither (-1): the runtimes then count 0.
-            diff_size: layer.get("diff-size")?.or((digest.is_some() || by_toc).then_some(0)),
-            diff_id: digest,
-            by_toc,
-            incomplete: layer.object("flags")?.truth("incomplete") != Truth::No,
-            volatile,
-        })
-    })
+pub fn layers(content: &[u8], volatile: bool, allowance: &Allowance) -> Parsed<LayerRecord> {
+    parse(
+        content,
+        allowance,
+        |_| allowance::LAYER,
+        |layer| {
+            let digest = layer.text("diff-digest")?;
+            let by_toc = layer.has("toc-digest");
+            Ok(LayerRecord {
+                id: id(layer)?,
+                parent: layer.text("parent")?,
+                created: layer.time("created")?,
+                // The library sets the size only together with a digest, and leaves a zero out. A
+                // partial pull may know neither (-1): the runtimes then count 0.
+                diff_size: layer.get("diff-size")?.or((digest.is_some() || by_toc).then_some(0)),
+                diff_id: digest,
+                by_toc,
+                incomplete: layer.object("flags")?.truth("incomplete") != Truth::No,
+                volatile,
+            })
+        },
+    )
 }
 
 #[must_use]
-pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
-    parse(content, |image| {
+pub fn images(content: &[u8], allowance: &Allowance) -> Parsed<ImageRecord> {
+    let weight = |image: &ImageRecord| {
+        let texts =
+            image.names.len() + image.digests.len() + image.mapped_layers.len() + image.big_data.len();
+        allowance::IMAGE + allowance::TEXT * texts as u64
+    };
+    parse(content, allowance, weight, |image| {
         let mut digests: Vec<String> = image.text("digest")?.into_iter().collect();
         let mut more: Vec<(String, String)> = image.members("big-data-digests")?;
         more.retain(|(name, _)| name == "manifest" || name.starts_with("manifest-"));
@@ -138,8 +149,10 @@ pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
 }
 
 #[must_use]
-pub fn containers(content: &[u8], volatile: bool) -> Parsed<ContainerRecord> {
-    parse(content, |container| {
+pub fn containers(content: &[u8], volatile: bool, allowance: &Allowance) -> Parsed<ContainerRecord> {
+    let weight =
+        |container: &ContainerRecord| allowance::CONTAINER + allowance::TEXT * container.names.len() as u64;
+    parse(content, allowance, weight, |container| {
         Ok(ContainerRecord {
             id: id(container)?,
             names: container.texts("names")?,
@@ -162,17 +175,27 @@ fn id(record: &Object<'_>) -> Result<String, String> {
 
 /// Runs over the array some elements at a time, so that a file which breaks off still gives
 /// what came before. Of each element only the fields that are needed are ever held.
-fn parse<T: Send>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, String> + Sync) -> Parsed<T> {
+fn parse<T: Send>(
+    content: &[u8],
+    allowance: &Allowance,
+    weight: impl Fn(&T) -> u64 + Sync,
+    record: impl Fn(&Object<'_>) -> Result<T, String> + Sync,
+) -> Parsed<T> {
     let mut records = Vec::new();
     let mut problems = Vec::new();
     let mut left_out = 0_usize;
+    let mut beyond = 0_usize;
     let mut ordinal = 0_usize;
     let ended = lenient::each_batch(content, |elements| {
-        let made = elements.par_iter().map(|element| record(&lenient::object(element)?));
+        let made = elements.par_iter().map(|element| {
+            let record = record(&lenient::object(element)?)?;
+            Ok::<_, String>(allowance.charge(weight(&record)).is_ok().then_some(record))
+        });
         for made in made.collect::<Vec<_>>() {
             ordinal += 1;
             match made {
-                Ok(made) => records.push(made),
+                Ok(Some(made)) => records.push(made),
+                Ok(None) => beyond += 1,
                 Err(problem) => {
                     left_out += 1;
                     if left_out <= MOST_PROBLEMS {
@@ -185,7 +208,10 @@ fn parse<T: Send>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, Stri
     if left_out > MOST_PROBLEMS {
         problems.push(format!("{} more records are ignored", left_out - MOST_PROBLEMS));
     }
-    let mut damaged = left_out > 0;
+    if beyond > 0 {
+        problems.push(format!("{beyond} records are {}", allowance::SPENT));
+    }
+    let mut damaged = left_out + beyond > 0;
     if let Err(problem) = ended {
         damaged = true;
         problems.push(format!("{problem}; {} records before that are used", records.len()));

@@ -291,15 +291,17 @@ fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (Record
         };
         match kind {
             RecordKind::Layers => {
-                let parsed = snapshot.note(&path, records::layers(&content, volatile));
+                let parsed =
+                    snapshot.note(&path, records::layers(&content, volatile, &snapshot.places.allowance));
                 snapshot.layers.extend(parsed);
             }
             RecordKind::Images => {
-                let parsed = snapshot.note(&path, records::images(&content));
+                let parsed = snapshot.note(&path, records::images(&content, &snapshot.places.allowance));
                 snapshot.images.extend(parsed);
             }
             RecordKind::Containers => {
-                let parsed = snapshot.note(&path, records::containers(&content, volatile));
+                let parsed =
+                    snapshot.note(&path, records::containers(&content, volatile, &snapshot.places.allowance));
                 snapshot.containers.extend(parsed);
             }
         }
@@ -316,11 +318,14 @@ fn complete(snapshot: &mut Snapshot) {
         (RecordKind::Containers, records::drop_repeated(&mut snapshot.containers, |container| &container.id)),
     ];
     for (kind, ids) in repeated {
-        for id in ids {
-            let message = format!("{} {id} is recorded twice; the first record counts", kind.singular());
-            snapshot.findings.push(Finding::new(&*snapshot.places.graphroot, message));
-            snapshot.repeated.push((kind, id));
-        }
+        let Some(id) = ids.first() else { continue };
+        let more = match ids.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more {})", kind.as_str()),
+        };
+        let message = format!("{} {id} is recorded twice; the first record counts{more}", kind.singular());
+        snapshot.findings.push(Finding::new(&*snapshot.places.graphroot, message));
+        snapshot.repeated.extend(ids.into_iter().map(|id| (kind, id)));
     }
     for (kind, count, most) in [
         (RecordKind::Images, snapshot.images.len(), MOST_IMAGES),
@@ -334,8 +339,8 @@ fn complete(snapshot: &mut Snapshot) {
     snapshot.images.truncate(MOST_IMAGES);
     snapshot.containers.truncate(MOST_CONTAINERS);
     snapshot.positions = Positions::of(&snapshot.layers);
-    let Snapshot { layers, images, containers, positions, .. } = &mut *snapshot;
-    if let Some(wrong) = chains::cut(layers, positions, images, containers) {
+    let Snapshot { layers, images, containers, positions, places, .. } = &mut *snapshot;
+    if let Some(wrong) = chains::cut(layers, positions, images, containers, &places.allowance) {
         snapshot.damage(&snapshot.places.record_file(RecordKind::Layers), &wrong);
     }
 }

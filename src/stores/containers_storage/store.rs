@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::config::pinned_by;
 use super::edit::WatchedFiles;
 use super::fill;
+use super::inspect::found::Inspection;
 use super::inspect::inspect;
 use super::inspect::mountpoints::{self, MountTables};
 use super::needs;
@@ -18,11 +19,12 @@ use super::snapshot::{self, Snapshot};
 use super::units::{self, FilesOfLayer, StorageUnit, Unit};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally, TreeScope};
-use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
+use crate::model::{Consistency, FilesystemIx, Finding, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
 use crate::stores::request::ScanRequest;
 use crate::stores::store::{Borrower, Filling, Reassigned, Store, UnitView};
 use crate::stores::unit::views;
+use crate::sys::allowance;
 
 /// A graphroot, read with one driver.
 #[derive(Clone, Debug)]
@@ -138,6 +140,7 @@ impl Store for Graphroot {
     }
 
     fn read_again(&mut self, request: &ScanRequest) -> io::Result<()> {
+        self.snapshot.places.allowance.give_back();
         self.snapshot = read(&self.snapshot.places, request)?;
         self.sort();
         Ok(())
@@ -191,6 +194,11 @@ impl Store for Graphroot {
             &pinned_by,
         );
         filling.ids.insert((graphroot, driver), filled.ids);
+        if self.snapshot.places.allowance.is_exceeded() && self.snapshot.consistency != Consistency::Damaged {
+            self.snapshot.consistency = Consistency::Damaged;
+            filling.inventory[store].consistency = Consistency::Damaged;
+            filling.inventory.findings.push(not_read(&self.snapshot.places));
+        }
         filled.nodes
     }
 }
@@ -202,6 +210,11 @@ pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Sn
     request.busy_stores.note(&snapshot);
     snapshot::validate(&mut snapshot);
     inspect(&mut snapshot, request.measure);
+    if places.allowance.is_exceeded() {
+        snapshot.consistency = Consistency::Damaged;
+        snapshot.inspection = Inspection { engine: snapshot.inspection.engine, ..Inspection::default() };
+        snapshot.findings.push(not_read(places));
+    }
     tracing::info!(
         "{}: {} images, {} layers, {} containers ({}, {:?})",
         places.graphroot.display(),
@@ -212,6 +225,11 @@ pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Sn
         snapshot.consistency,
     );
     Ok(snapshot)
+}
+
+fn not_read(places: &StorePlaces) -> Finding {
+    let message = format!("records or directories of this store were {}", allowance::SPENT);
+    Finding::incomplete(&*places.graphroot, message)
 }
 
 /// For each unit whose files stay as they are while its stamp does: a fingerprint of its record. That is a

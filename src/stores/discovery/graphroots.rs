@@ -16,6 +16,7 @@ use crate::stores::containers_storage::store::{Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
 use crate::stores::request::{Error, Measure, ScanRequest};
 use crate::stores::store::Store;
+use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::{Within, is_absent};
 use crate::sys::root::Root;
 
@@ -39,6 +40,8 @@ pub(crate) struct Graphroots {
     unreadable: Option<Error>,
     /// Where the tools leave temporary files, as configured.
     temporary: Vec<PathBuf>,
+    /// For all stores of other users.
+    allowance: Allowance,
 }
 
 impl Graphroots {
@@ -82,7 +85,8 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         Some(Pin { pattern: store.sandbox_image.clone()?, origin: store.origin.clone() })
     });
     let pins = pins.into_iter().chain(reported).collect();
-    let mut found = Graphroots { pins, unread_configs, temporary, ..Graphroots::default() };
+    let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
+    let mut found = Graphroots { pins, unread_configs, temporary, allowance, ..Graphroots::default() };
     for (path, message) in problems {
         found.findings.push(Finding::new(path, message));
     }
@@ -162,6 +166,7 @@ fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
 #[must_use]
 pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     let mut outside = OutsideNeeds::default();
+    let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
     let found = match request.graphroots.as_slice() {
         [] => config::discover(&request.sysroot, &request.environment, &request.running),
         named => config::named(&request.sysroot, &request.environment, &request.running, named),
@@ -190,7 +195,7 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
         if own.find_graphroot(&areas[0], at) || !known.takes_from(request, at, &areas, &places.driver) {
             continue;
         }
-        let mut found = Graphroots::default();
+        let mut found = Graphroots { allowance: allowance.clone(), ..Graphroots::default() };
         let absent = WatchedFiles::absent(&placed(request, store));
         match found.drivers(request, at, known) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
@@ -372,7 +377,7 @@ impl Graphroots {
         });
         let Some(additional_store) = takes else { return };
         let request = &records_of_another(request, &additional_store.snapshot.places);
-        let mut found = Self::default();
+        let mut found = Self { allowance: self.allowance.clone(), ..Self::default() };
         if found.drivers(request, at, known).is_err() {
             self.unread.push(unread(request, &known.all[at], at));
         }
@@ -428,7 +433,11 @@ impl Graphroots {
         // Whatever names it, nobody but bootc deletes from it.
         let read_only = read_only || is_bootc;
         let origin = if is_bootc { "bootc".to_owned() } else { store.origin.clone() };
-        let drivers = match places::drivers_in(&graphroot) {
+        let allowance = match is_of_another_user(request, store, &graphroot) {
+            true => self.allowance.clone(),
+            false => Allowance::default(),
+        };
+        let drivers = match places::drivers_in(&graphroot, &allowance) {
             Ok(drivers) => drivers,
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(unreadable(error)),
@@ -452,6 +461,7 @@ impl Graphroots {
                 primary: Some(driver) == first,
                 read_only,
                 foreign: request.sysroot.is_foreign(),
+                allowance: allowance.for_store(),
             };
             if artifacts::exists(&places) {
                 // Counted as a store of its own.
@@ -468,16 +478,23 @@ impl Graphroots {
             }
             self.stores.push(Graphroot::new(snapshot, origin.clone(), watch));
         }
-        self.artifacts_of(request, &graphroot, &origin, read_only);
+        self.artifacts_of(request, &graphroot, &origin, (read_only, &allowance));
         Ok(())
     }
 
     /// Reads the artifacts in a graphroot. That they cannot be read is no reason to skip the images
     /// by.
-    fn artifacts_of(&mut self, request: &ScanRequest, graphroot: &Root, origin: &str, read_only: bool) {
+    fn artifacts_of(
+        &mut self,
+        request: &ScanRequest,
+        graphroot: &Root,
+        origin: &str,
+        (read_only, allowance): (bool, &Allowance),
+    ) {
         let foreign = request.sysroot.is_foreign();
-        let places =
-            StorePlaces { read_only, foreign, ..StorePlaces::new(graphroot.clone(), artifacts::DRIVER) };
+        let allowance = allowance.for_store();
+        let places = StorePlaces::new(graphroot.clone(), artifacts::DRIVER);
+        let places = StorePlaces { read_only, foreign, allowance, ..places };
         match Artifacts::find(&places, origin, request) {
             Ok(found) => self.artifacts.extend(found),
             Err(error) => {
@@ -495,7 +512,7 @@ impl Graphroots {
             let place = RealDirectory::of(artifacts::directory(&root));
             let mut known = own.iter().chain(&self.artifacts);
             if !known.any(|known| RealDirectory::of(known.directory()).is(&place)) {
-                self.artifacts_of(request, &root, origin, true);
+                self.artifacts_of(request, &root, origin, (true, &Allowance::default()));
             }
         }
         // CRI-O lists these first, and takes a name from the first that has it.
@@ -503,6 +520,12 @@ impl Graphroots {
             std::mem::take(&mut self.artifacts).into_iter().map(Artifacts::into_additional).collect();
         self.artifacts.extend(own);
     }
+}
+
+/// Whether somebody else than root and the caller writes the records of a store, or says where they are.
+fn is_of_another_user(request: &ScanRequest, store: &StoreConfig, graphroot: &Root) -> bool {
+    let caller = rustix::process::geteuid().as_raw();
+    store.of_another_user || ![0, caller, request.environment.uid].contains(&graphroot.owner())
 }
 
 /// Where the containers tools leave big temporary files unless `TMPDIR` says otherwise.

@@ -8,6 +8,7 @@ use crate::model::{FilesystemIx, Node, NodeKind, StoreIx};
 use crate::stores::Scan;
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::places::drivers_in;
+use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::Within;
 use crate::sys::root::Root;
 
@@ -50,7 +51,9 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
 }
 
 fn is_store(directory: &Root) -> bool {
-    drivers_in(directory).is_ok_and(|drivers| !drivers.is_empty()) || is_root(directory).unwrap_or(false)
+    let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
+    drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty())
+        || is_root(directory).unwrap_or(false)
 }
 
 fn largest(directory: &Root, threads: usize) -> Option<(PathBuf, u64)> {

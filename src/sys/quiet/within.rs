@@ -15,6 +15,7 @@ use rustix::fs::{Dir, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::{DirectoryEntry, FileKind, InodeFacts, Times};
+use crate::sys::allowance::{self, Allowance};
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 use crate::sys::root::{Root, into_mounts};
 
@@ -31,6 +32,8 @@ const FILE: OFlags = OFlags::RDONLY
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Within {
     roots: Vec<Root>,
+    /// Charged for each entry that is listed and each byte of a file.
+    allowance: Allowance,
 }
 
 /// A symlink where a directory or a file should be.
@@ -72,14 +75,20 @@ pub fn if_present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 impl Within {
     /// Reads below `roots`; a path in several of them is taken from the innermost.
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Root>) -> Self {
-        Self { roots: roots.into_iter().cloned().collect() }
+        Self { roots: roots.into_iter().cloned().collect(), ..Self::default() }
     }
 
     /// Opens directories that the configuration of root's programs names; what cannot be opened
     /// covers nothing.
     pub fn at<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let opened = paths.into_iter().filter_map(|path| Root::open_in(path, Path::new("/")).ok());
-        Self { roots: opened.collect() }
+        Self { roots: opened.collect(), ..Self::default() }
+    }
+
+    /// The same, which charges what it reads.
+    #[must_use]
+    pub fn charging(self, allowance: Allowance) -> Self {
+        Self { allowance, ..self }
     }
 
     /// The directories of both.
@@ -107,7 +116,8 @@ impl Within {
 
     pub fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let directory = self.open(path, DIRECTORY)?;
-        super::entries(directory, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
+        let admit = || self.allowance.charge(allowance::ENTRY);
+        super::entries(directory, admit, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
     }
 
     /// The symlinks in a directory, by name with their inode numbers. Names that are no text are
@@ -125,6 +135,7 @@ impl Within {
                 known => known.is_symlink(),
             };
             if is_symlink {
+                self.allowance.charge(allowance::ENTRY)?;
                 found.insert(name.to_owned(), entry.ino());
             }
         }
@@ -137,7 +148,7 @@ impl Within {
     /// When it cannot be opened, is not a directory, or the way leads through a symlink.
     pub fn below(&self, path: &Path) -> io::Result<Below> {
         let start = self.open(path, HANDLE | OFlags::DIRECTORY)?;
-        Ok(Below { start, enters_mounts: self.enters_mounts(path) })
+        Ok(Below { start, enters_mounts: self.enters_mounts(path), allowance: self.allowance.clone() })
     }
 
     /// Opens a directory for reading.
@@ -164,7 +175,27 @@ impl Within {
     }
 
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        super::read_whole(self.open_file(path)?, limit)
+        let file = self.open_file(path)?;
+        self.charge(&file)?;
+        super::read_whole(file, limit)
+    }
+
+    /// Reads a file whose content takes far more memory than the file: lists of short entries.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_dense(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        self.allowance.charge_with(|| Ok(file.metadata()?.len().saturating_mul(allowance::DENSE)))?;
+        super::read_whole(file, limit)
+    }
+
+    /// Charges a file that is read as a whole.
+    ///
+    /// # Errors
+    /// When it holds more than is left of the allowance.
+    pub fn charge(&self, file: &File) -> io::Result<()> {
+        self.allowance.charge_with(|| Ok(file.metadata()?.len()))
     }
 
     pub fn born(&self, path: &Path) -> io::Result<Option<Timestamp>> {
@@ -230,6 +261,7 @@ fn foreign() -> io::Error {
 pub struct Below {
     start: OwnedFd,
     enters_mounts: bool,
+    allowance: Allowance,
 }
 
 impl Below {
@@ -240,7 +272,7 @@ impl Below {
     pub fn directory(&self, name: &Path) -> io::Result<Self> {
         let opener = Opener::usual(self.start.as_fd());
         let start = opener.beneath(self.start.as_fd(), name, HANDLE | OFlags::DIRECTORY, false)?;
-        Ok(Self { start, enters_mounts: self.enters_mounts })
+        Ok(Self { start, enters_mounts: self.enters_mounts, allowance: self.allowance.clone() })
     }
 
     /// Examines what is there, a symlink itself, and reads the beginning of a regular file: as much as
@@ -263,6 +295,7 @@ impl Below {
         }
         let mut file = super::regular(File::from(file))?;
         file.rewind()?;
+        self.allowance.charge_with(|| Ok(file.metadata()?.len()))?;
         super::read_whole(file, limit)
     }
 

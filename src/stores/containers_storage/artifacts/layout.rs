@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::sys::allowance::{self, Allowance};
+
 /// The directory of the blobs.
 pub(crate) const BLOBS: &str = "blobs";
 
@@ -184,8 +186,14 @@ impl Reach {
 /// The documents of blobs, each as it was when it was first read.
 pub type Documents = HashMap<String, Option<Document>>;
 
-/// Follows `digest`; `read` gives the document of a blob that is not known yet.
-pub fn reach(digest: &str, known: &mut Documents, read: &dyn Fn(&str) -> Option<Document>) -> Reach {
+/// Follows `digest`; `read` gives the document of a blob that is not known yet. A document beyond the allowance counts
+/// as unread.
+pub fn reach(
+    digest: &str,
+    known: &mut Documents,
+    read: &dyn Fn(&str) -> Option<Document>,
+    allowance: &Allowance,
+) -> Reach {
     let mut reach = Reach::default();
     let mut waiting = vec![digest.to_owned()];
     let (mut seen, mut listed) = (HashSet::new(), HashSet::new());
@@ -195,22 +203,26 @@ pub fn reach(digest: &str, known: &mut Documents, read: &dyn Fn(&str) -> Option<
             continue;
         }
         reach.blobs.insert(next.clone());
-        let document = known.entry(next.clone()).or_insert_with(|| read(&next)).clone();
-        if document.is_none() {
+        let document = known.entry(next.clone()).or_insert_with(|| read(&next)).as_ref();
+        let weight = |document: &&Document| allowance::TEXT * document.needs.len() as u64;
+        let document = document.filter(|document| allowance.charge(weight(document)).is_ok());
+        let is_first = reach.documents.is_empty();
+        let Some(document) = document else {
             reach.unread.push(next.clone());
-        }
-        let document = document.unwrap_or_default();
-        if reach.documents.is_empty() {
-            reach.annotations = document.annotations;
-        }
+            reach.documents.push(next);
+            continue;
+        };
         reach.documents.push(next);
-        for layer in document.layers {
+        if is_first {
+            reach.annotations.clone_from(&document.annotations);
+        }
+        for layer in &document.layers {
             if listed.insert(layer.0.clone()) {
-                reach.layers.push(layer);
+                reach.layers.push(layer.clone());
             }
         }
-        reach.blobs.extend(document.needs);
-        waiting.extend(document.members.into_iter().rev());
+        reach.blobs.extend(document.needs.iter().cloned());
+        waiting.extend(document.members.iter().rev().cloned());
     }
     reach
 }
@@ -294,14 +306,17 @@ mod tests {
         };
         let expected = BTreeSet::from([&top, &one, &two, &config, &shared, &own, &subject].map(Clone::clone));
         let mut known = Documents::new();
-        let found = reach(&top, &mut known, &read);
+        let found = reach(&top, &mut known, &read, &Allowance::default());
         assert_eq!(found.documents, [top.clone(), one.clone(), two.clone()]);
         assert_eq!(found.blobs, expected);
         assert_eq!(found.listed_bytes(), Some(20));
         assert_eq!(found.unread, [""; 0]);
-        assert_eq!(reach(&one, &mut known, &read).annotations, [("k".to_owned(), "v".to_owned())]);
+        assert_eq!(
+            reach(&one, &mut known, &read, &Allowance::default()).annotations,
+            [("k".to_owned(), "v".to_owned())]
+        );
         let gone = digest('9');
-        assert_eq!(reach(&gone, &mut known, &read).unread, [gone]);
+        assert_eq!(reach(&gone, &mut known, &read, &Allowance::default()).unread, [gone]);
     }
 
     #[test]
@@ -309,11 +324,13 @@ mod tests {
         let [a, b] = ['a', 'b'].map(digest);
         let max = u64::MAX;
         let text = format!(r#"{{"layers":[{{"digest":"{a}","size":{max}}},{{"digest":"{b}","size":1}}]}}"#);
-        let found = reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes()));
+        let found =
+            reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default());
         assert_eq!(found.listed_bytes(), None);
         let text = format!(r#"{{"layers":[{{"digest":"{a}","size":-1}}]}}"#);
         assert_eq!(
-            reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes())).listed_bytes(),
+            reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default())
+                .listed_bytes(),
             None
         );
     }
@@ -353,7 +370,7 @@ mod tests {
             let text = one.to_string();
             let index = Index::parse(index.to_string().as_bytes());
             for entry in index.iter().flat_map(|index| index.entries().flatten()) {
-                let found = reach(&entry.digest, &mut Documents::new(), &|_| document(text.as_bytes()));
+                let found = reach(&entry.digest, &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default());
                 prop_assert!(found.documents.len() <= 8);
                 prop_assert!(split(&entry.digest).is_some());
                 let names = found.blobs.iter().filter(|blob| **blob != entry.digest);

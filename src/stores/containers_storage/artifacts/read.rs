@@ -15,6 +15,7 @@ use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::snapshot::Patience;
 use crate::stores::unit::{self, UnitKind};
+use crate::sys::allowance;
 use crate::sys::quiet::{self, FileKind, InodeFacts};
 
 pub(crate) const INDEX: &str = "index.json";
@@ -173,6 +174,10 @@ fn read_once(places: &StorePlaces) -> io::Result<Layout> {
     };
     layout.list()?;
     layout.entries();
+    if places.allowance.is_exceeded() {
+        layout
+            .broken(layout.directory(), format!("files or entries of this store were {}", allowance::SPENT));
+    }
     Ok(layout)
 }
 
@@ -198,7 +203,8 @@ impl Layout {
         let path = self.directory().join(&below);
         let part = (0, below, scope);
         let bookkeeping = matches!(what, ArtifactUnit::Metadata);
-        let known = self.units.iter().position(|unit| bookkeeping && unit.what == ArtifactUnit::Metadata);
+        let is_metadata = |unit: &Unit| unit.what == ArtifactUnit::Metadata;
+        let known = if bookkeeping { self.units.iter().position(is_metadata) } else { None };
         match known {
             Some(at) => self.units[at].parts.push(part),
             None => self.units.push(Unit { what, id: id.to_owned(), path, parts: vec![part] }),
@@ -268,7 +274,7 @@ impl Layout {
     fn entries(&mut self) {
         let path = self.directory().join(INDEX);
         let within = self.places.within();
-        let bytes = match within.read(&path, MOST_INDEX_BYTES) {
+        let bytes = match within.read_dense(&path, MOST_INDEX_BYTES) {
             Ok(bytes) => bytes,
             // Nothing was ever added.
             Err(error) if error.kind() == ErrorKind::NotFound && self.blobs.is_empty() => return,
@@ -285,7 +291,8 @@ impl Layout {
                 continue;
             };
             let place = *at.entry(digest.clone()).or_insert_with(|| {
-                let reach = layout::reach(&digest, &mut documents, &|wanted| self.document(&within, wanted));
+                let read = |wanted: &str| self.document(&within, wanted);
+                let reach = layout::reach(&digest, &mut documents, &read, &self.places.allowance);
                 self.artifacts.push(Artifact { digest, names: Vec::new(), reach });
                 self.artifacts.len() - 1
             });
@@ -296,6 +303,9 @@ impl Layout {
     fn document(&self, within: &quiet::Within, digest: &str) -> Option<Document> {
         // Of what is longer nothing is a document for anybody.
         self.blobs.get(digest).filter(|length| **length <= MOST_DOCUMENT_BYTES)?;
-        layout::document(&within.read(&self.path_of(digest)?, MOST_DOCUMENT_BYTES).ok()?)
+        let document = layout::document(&within.read(&self.path_of(digest)?, MOST_DOCUMENT_BYTES).ok()?)?;
+        let texts = document.needs.len() + document.annotations.len();
+        self.places.allowance.charge(allowance::TEXT * texts as u64).ok()?;
+        Some(document)
     }
 }

@@ -87,6 +87,7 @@ impl Store for Artifacts {
     }
 
     fn read_again(&mut self, request: &ScanRequest) -> io::Result<()> {
+        self.layout.places.allowance.give_back();
         self.layout = artifacts::read(&self.layout.places, request.patience)?;
         Ok(())
     }

@@ -4,7 +4,6 @@
 //! container.
 
 use std::io;
-use std::path::Path;
 
 use super::read::Artifact;
 use crate::model::reference::may_be;
@@ -12,6 +11,7 @@ use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
 use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::is_id;
+use crate::sys::allowance;
 use crate::sys::quiet::{FileKind, Within};
 
 /// A container that has volumes.
@@ -43,7 +43,7 @@ impl VolumeUse {
 /// All that the containers of the graphroot say, whichever driver they have.
 pub(crate) fn of(places: &StorePlaces) -> Vec<VolumeUse> {
     let within = places.within();
-    let mut found = of_crio(&within, &places.graphroot);
+    let mut found = of_crio(&within, places);
     match engine::read(places) {
         Engine::Unreadable(why) => {
             found.push(VolumeUse {
@@ -64,7 +64,8 @@ fn of_podman(container: &PodmanContainer) -> impl Iterator<Item = VolumeUse> {
     })
 }
 
-fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
+fn of_crio(within: &Within, places: &StorePlaces) -> Vec<VolumeUse> {
+    let graphroot = &places.graphroot;
     let mut found = Vec::new();
     // Without a listing there are no records to go by, and the store of the images says so.
     for entry in within.list(graphroot).unwrap_or_default() {
@@ -79,6 +80,13 @@ fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
             Vec::new()
         });
         for id in containers.iter().filter_map(|one| one.name.to_str()).filter(|name| is_id(name)) {
+            if let Err(error) = places.allowance.charge(allowance::CONTAINER) {
+                found.push(VolumeUse {
+                    by: format!("possibly a container of {} ({error})", records.display()),
+                    ..VolumeUse::default()
+                });
+                break;
+            }
             found.extend(of_container(id, cri_o::image_volumes(within, &records.join(id))));
         }
     }

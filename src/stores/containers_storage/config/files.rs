@@ -7,7 +7,7 @@
 //! The runtimes read their files with Go's BurntSushi/toml, which matches keys case-insensitively
 //! where there is no exact match; this reader does the same.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
@@ -24,6 +24,12 @@ use crate::sys::sysroot::Sysroot;
 /// No configuration file is longer than this; what is, is none.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
+/// All files together. Any user may have some.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Maximum number of texts in an array; the rest are ignored.
+const MOST_TEXTS: usize = 1000;
+
 /// So many directories above a path are looked for one by one.
 const MOST_ANCESTORS: usize = 16;
 
@@ -36,6 +42,8 @@ pub(super) struct Files<'a> {
     places: Once<PathBuf, io::Result<PathBuf>>,
     listings: Once<PathBuf, io::Result<Vec<DirectoryEntry>>>,
     texts: Once<PathBuf, io::Result<String>>,
+    /// Of [`MAX_BYTES`].
+    bytes_left: Cell<u64>,
     settings: Once<Vec<PathBuf>, (Settings, Problems)>,
 }
 
@@ -46,6 +54,7 @@ impl<'a> Files<'a> {
             places: Once::default(),
             listings: Once::default(),
             texts: Once::default(),
+            bytes_left: Cell::new(MAX_BYTES),
             settings: Once::default(),
         }
     }
@@ -90,7 +99,12 @@ impl<'a> Files<'a> {
 
     /// A file's text ([`Sysroot::read`]).
     pub(super) fn text(&self, path: &Path) -> Rc<io::Result<String>> {
-        once(&self.texts, path, || self.sysroot.read(path, MAX_FILE_BYTES))
+        once(&self.texts, path, || {
+            let left = self.bytes_left.get();
+            let text = self.sysroot.read(path, MAX_FILE_BYTES.min(left))?;
+            self.bytes_left.set(left.saturating_sub(text.len() as u64));
+            Ok(text)
+        })
     }
 
     /// What these files of `storage.conf`'s say together; `read` reads them.
@@ -216,7 +230,7 @@ impl<'a> Table<'a> {
         boolean
     }
 
-    /// An array of strings. Elements of other types are noted and left out.
+    /// An array of strings. Elements of other types are left out, and the first is noted.
     pub(super) fn strings(&self, name: &str, problems: &mut Problems) -> Option<Strings> {
         let value = self.get(name)?;
         let Some(array) = value.get_ref().as_array() else {
@@ -224,13 +238,19 @@ impl<'a> Table<'a> {
             return None;
         };
         let mut strings = Strings::default();
+        let mut is_noted = false;
         for element in array.iter() {
+            if strings.values.len() == MOST_TEXTS {
+                let reason = format!("{name} has more than {MOST_TEXTS} elements; the rest are ignored");
+                problems.note(self.file.path, reason);
+                break;
+            }
             if let Some(text) = element.get_ref().as_str() {
                 strings.values.push(text.to_owned());
             } else if let Some(table) = element.get_ref().as_table() {
                 let attributes = Table { file: self.file, table };
                 strings.append = attributes.boolean("append", problems).or(strings.append);
-            } else {
+            } else if !std::mem::replace(&mut is_noted, true) {
                 self.file.wrong_type(name, element, "an array of strings", problems);
             }
         }

@@ -144,6 +144,7 @@ pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Pro
         !by_user || store.graphroot == usual || belongs(files, &store.graphroot, user.uid)
     });
     for store in &mut found {
+        store.of_another_user = user.uid != 0;
         if store.additional_image_stores.len() > MOST_ADDITIONAL {
             let reason = format!("more than {MOST_ADDITIONAL} additional image stores; the rest are ignored");
             own_problems.note(&store.graphroot, reason);

@@ -29,6 +29,8 @@ pub struct StoreConfig {
     pub transient: bool,
     /// The source of this path, for messages: a file, a flag, a built-in default.
     pub origin: String,
+    /// It is a store of a user other than the caller.
+    pub of_another_user: bool,
 }
 
 /// A pattern that protects images from deletion, and its source.

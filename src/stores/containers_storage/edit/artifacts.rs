@@ -29,6 +29,7 @@ use crate::stores::containers_storage::artifacts::{
 };
 use crate::stores::containers_storage::since;
 use crate::stores::leaks;
+use crate::sys::allowance::Allowance;
 
 /// What a blob is called between the index and the end; a scan knows it as `artifact-put-blob`.
 const TRASH: &str = "oci-put-blob-layersweep";
@@ -118,7 +119,8 @@ impl<'e> ArtifactSession<'e> {
     }
 
     fn reach(&mut self, digest: &str) -> layout::Reach {
-        layout::reach(digest, &mut self.documents, &|wanted| document_of(&self.top, wanted))
+        let read = |wanted: &str| document_of(&self.top, wanted);
+        layout::reach(digest, &mut self.documents, &read, &Allowance::default())
     }
 
     /// All digests that the entries but those of `digest` need.

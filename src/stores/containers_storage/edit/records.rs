@@ -8,6 +8,7 @@ use super::store_directory::StoreDirectory;
 use super::table::{self, Table};
 use crate::stores::containers_storage::places::{MOST_RECORD_BYTES, RecordKind};
 use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRecord, LayerRecord};
+use crate::sys::allowance::Allowance;
 
 /// One record file.
 #[derive(Debug)]
@@ -79,11 +80,14 @@ impl LockedRecords {
         content: &[u8],
     ) -> Result<(), Error> {
         let damaged = |message: String| Refusal::Damaged { path: path.clone(), message };
+        let free = Allowance::default();
         let table = Table::parse(content).map_err(|error| damaged(error.to_string()))?;
         let problems = match kind {
-            RecordKind::Layers => take(records::layers(content, volatile), &mut self.layers),
-            RecordKind::Images => take(records::images(content), &mut self.images),
-            RecordKind::Containers => take(records::containers(content, volatile), &mut self.containers),
+            RecordKind::Layers => take(records::layers(content, volatile, &free), &mut self.layers),
+            RecordKind::Images => take(records::images(content, &free), &mut self.images),
+            RecordKind::Containers => {
+                take(records::containers(content, volatile, &free), &mut self.containers)
+            }
         };
         if let Some(problem) = problems {
             return Err(damaged(problem).into());

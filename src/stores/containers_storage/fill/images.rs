@@ -15,6 +15,7 @@ use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::{labels, lists};
 use crate::stores::leaks::Judgement;
+use crate::sys::allowance;
 use crate::sys::quiet::Within;
 
 /// What the way down from an image needs of a node: it goes through 60 layers, which lie far apart.
@@ -133,11 +134,25 @@ impl Filler<'_> {
     /// Which images the manifest lists are made of.
     fn lists(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
+        let mut by_digest: HashMap<&str, Vec<ImageIx>> = HashMap::new();
+        if snapshot.images.iter().any(lists::is_list) {
+            for image in &snapshot.images {
+                let ix = images[&image.id];
+                image.digests.iter().for_each(|digest| by_digest.entry(digest).or_default().push(ix));
+            }
+        }
         for list in snapshot.images.iter().filter(|record| lists::is_list(record)) {
-            match lists::digests(&snapshot.places, list) {
-                Ok(digests) => {
-                    let members = snapshot.images.iter().filter(|image| lists::is_member(&digests, image));
-                    let members = members.map(|image| images[&image.id]).collect();
+            let members = lists::digests(&snapshot.places, list).and_then(|digests| {
+                let members = digests.iter().filter_map(|digest| by_digest.get(digest.as_str()));
+                let count: usize = members.clone().map(Vec::len).sum();
+                snapshot.places.allowance.charge(allowance::REACHED * count as u64)?;
+                let mut members: Vec<_> = members.flatten().copied().collect();
+                members.sort_unstable();
+                members.dedup();
+                Ok(members)
+            });
+            match members {
+                Ok(members) => {
                     self.writer.inventory.lists.push(ManifestList { image: images[&list.id], members });
                 }
                 // Any image may be a member.

@@ -1,6 +1,6 @@
 //! Inconsistent recorded objects: names, data, mounts, containers of engines.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -94,22 +94,28 @@ impl Filler<'_> {
             return;
         }
         let path = snapshot.places.record_file(RecordKind::Images);
-        let mut owners: HashMap<&str, &str> = HashMap::new();
-        for image in &snapshot.images {
-            let mut names: Vec<&str> = image.names.iter().map(String::as_str).collect();
-            names.sort_unstable();
-            names.dedup();
-            for name in names {
+        let mut owners: HashMap<&str, usize> = HashMap::new();
+        // By the image that loses names: the first of them, the image that gets it, and the number of all.
+        let mut lost: BTreeMap<usize, (&str, usize, usize)> = BTreeMap::new();
+        for (ix, image) in snapshot.images.iter().enumerate() {
+            for name in &image.names {
                 // The library, reading the file, takes the name from whoever had it before.
-                if let Some(before) = owners.insert(name, &image.id) {
-                    let evidence = format!(
-                        "image {} also has the name {name:?}: the library will take the name from this one",
-                        image.id
-                    );
-                    let judged = Judgement::of(LeakClass::DupName, evidence);
-                    self.note(judged, before, &path, self.changed(&path));
+                if let Some(before) = owners.insert(name, ix).filter(|before| *before != ix) {
+                    lost.entry(before).or_insert((name, ix, 0)).2 += 1;
                 }
             }
+        }
+        let since = if lost.is_empty() { None } else { self.changed(&path) };
+        for (before, (name, ix, count)) in lost {
+            let more = match count - 1 {
+                0 => String::new(),
+                more => format!("; so do images with {more} more of its names"),
+            };
+            let evidence = format!(
+                "image {} also has the name {name:?}: the library will take the name from this one{more}",
+                snapshot.images[ix].id
+            );
+            self.note(Judgement::of(LeakClass::DupName, evidence), &snapshot.images[before].id, &path, since);
         }
     }
 

@@ -17,9 +17,10 @@ use rusqlite::limits::Limit;
 use serde_json::Value;
 
 use crate::model::ContainerState;
-use crate::stores::bolt::{BoltError, BucketEntry, Database, Limits};
+use crate::stores::bolt::{BoltError, Database, Limits};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::lenient::Object;
+use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::Within;
 use crate::sys::sqlite;
 
@@ -85,6 +86,12 @@ impl PodmanContainer {
             created: text("createdTime").and_then(|time| time.parse().ok()),
         })
     }
+
+    /// Images are compared with each that it names.
+    fn charge(&self, allowance: &Allowance) -> io::Result<()> {
+        let named = 1 + self.image_volumes.len() + self.artifact_volumes.len();
+        allowance.charge(allowance::CONTAINER * named as u64)
+    }
 }
 
 impl Engine {
@@ -109,8 +116,9 @@ impl Engine {
 pub(crate) fn read(places: &StorePlaces) -> Engine {
     let within = places.within();
     let [bolts, sqlites] = places.podman_databases();
-    let bolts = bolts.iter().map(|path| bolt(&within, path));
-    let found = bolts.chain(sqlites.iter().map(|path| sqlite(&within, path)));
+    let allowance = &places.allowance;
+    let bolts = bolts.iter().map(|path| bolt(&within, path, allowance));
+    let found = bolts.chain(sqlites.iter().map(|path| sqlite(&within, path, allowance)));
     let mut all: Option<PodmanRecords> = None;
     for known in found {
         match known {
@@ -136,12 +144,13 @@ fn state(number: Option<u64>) -> ContainerState {
     }
 }
 
-fn bolt(within: &Within, path: &Path) -> Result<Option<PodmanRecords>, String> {
+fn bolt(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<PodmanRecords>, String> {
     let limits = Limits { bytes: MOST_BYTES, attempts: 10, patience: Duration::from_millis(300) };
     let database = match within.open_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(BoltError::from).and_then(|file| Database::read(&file, &limits)),
+        opened => opened.and_then(|file| within.charge(&file).map(|()| file)).map_err(BoltError::from),
     };
+    let database = database.and_then(|file| Database::read(&file, &limits));
     let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let database = database.map_err(|error| about(&error))?;
     // What the other one would lead to may have one container more.
@@ -164,20 +173,24 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<PodmanRecords>, String> {
         let number = bytes.and_then(|state| Object::of(state).get("state").ok().flatten());
         let config = details.and_then(|bucket| bucket.value("config"));
         let container = PodmanContainer::new(&id, number, config).map_err(|error| about(&error))?;
+        container.charge(allowance).map_err(|error| about(&error))?;
         known.containers.insert(id, container);
     }
     // Pods' and volumes' buckets came later than containers'.
     for bucket in ["allVolumes", "vol"] {
         let entries = root.bucket(bucket).into_iter().flat_map(|bucket| bucket.entries());
-        known.volumes.extend(entries.map(|(name, _): (_, BucketEntry<'_>)| text(name)));
+        for (name, _) in entries {
+            allowance.charge(allowance::TEXT).map_err(|error| about(&error))?;
+            known.volumes.insert(text(name));
+        }
     }
     Ok(Some(known))
 }
 
-fn sqlite(within: &Within, path: &Path) -> Result<Option<PodmanRecords>, String> {
+fn sqlite(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<PodmanRecords>, String> {
     let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let bytes = sqlite::copy(within, path, MOST_BYTES).map_err(|error| about(&error))?;
-    bytes.map(|bytes| tables(bytes).map_err(|error| about(&error))).transpose()
+    bytes.map(|bytes| tables(bytes, allowance).map_err(|error| about(&error))).transpose()
 }
 
 /// How long reading podman's tables may take, and the longest value in them. Any user may have written
@@ -224,9 +237,11 @@ enum TableError {
     Config(String),
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
+    #[error(transparent)]
+    Exceeded(#[from] io::Error),
 }
 
-fn tables(bytes: Vec<u8>) -> Result<PodmanRecords, TableError> {
+fn tables(bytes: Vec<u8>, allowance: &Allowance) -> Result<PodmanRecords, TableError> {
     let connection = opened(bytes)?;
     let mut known = PodmanRecords::default();
     let sql = "SELECT c.ID, s.State, c.JSON FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";
@@ -238,11 +253,13 @@ fn tables(bytes: Vec<u8>) -> Result<PodmanRecords, TableError> {
         let config = config.as_deref().map(str::as_bytes);
         let id: String = row.get(0)?;
         let container = PodmanContainer::new(&id, number, config).map_err(TableError::Config)?;
+        container.charge(allowance)?;
         known.containers.insert(id, container);
     }
     let mut statement = connection.prepare("SELECT Name FROM VolumeConfig")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
+        allowance.charge(allowance::TEXT)?;
         known.volumes.insert(row.get(0)?);
     }
     Ok(known)

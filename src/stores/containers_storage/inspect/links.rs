@@ -23,8 +23,8 @@ use crate::stores::leaks::Judgement;
 use crate::sys::quiet::{Below, FileKind, Within, if_present};
 use crate::sys::readlink::Untraced;
 
-/// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
-const MOST_LOWER_BYTES: u64 = 1 << 20;
+/// 500 parents, the driver's own limit, of 28 bytes each fit several times.
+const MOST_LOWER_BYTES: u64 = 64 << 10;
 
 /// A name has 26 letters.
 const MOST_LINK_BYTES: u64 = 256;
@@ -207,8 +207,11 @@ fn all_lowers(areas: &[Area<'_>]) -> HashMap<String, User> {
             .collect();
         for (user, text) in texts {
             for part in String::from_utf8_lossy(&text).trim().split(':') {
-                let name = part.rsplit('/').next().unwrap_or(part).to_owned();
-                let known = all.entry(name).or_insert_with(|| user.clone());
+                let name = part.rsplit('/').next().unwrap_or(part);
+                if !areas.iter().any(|area| area.names.contains_key(name)) {
+                    continue;
+                }
+                let known = all.entry(name.to_owned()).or_insert_with(|| user.clone());
                 if user.needs_name && !known.needs_name {
                     *known = user.clone();
                 }

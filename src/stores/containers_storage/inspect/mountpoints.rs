@@ -62,7 +62,7 @@ pub(crate) fn counted(places: &StorePlaces) -> io::Result<Vec<Mounted>> {
 }
 
 fn of_file(within: &Within, file: &Path) -> io::Result<Option<Vec<Mounted>>> {
-    let Some(content) = if_present(within.read(file, MOST_BYTES))? else { return Ok(None) };
+    let Some(content) = if_present(within.read_dense(file, MOST_BYTES))? else { return Ok(None) };
     let mut entries = parse(&content)?;
     entries.iter_mut().for_each(|entry| entry.file = file.to_path_buf());
     Ok(Some(entries))

@@ -15,7 +15,7 @@ fn what_is_not_needed_takes_no_memory() {
     let content = format!(r#"[{{"id":"a"}},{{"uidset":[{unused}7],"id":"b"}}]"#);
     // Other tests run beside this one, but none takes so much.
     let before = peak();
-    let parsed = layers(content.as_bytes(), false);
+    let parsed = layers(content.as_bytes(), false, &Allowance::default());
     assert_eq!(parsed.records.len(), 2);
     let grown = peak().saturating_sub(before);
     assert!(grown < 100 << 10, "{grown} kB");
@@ -46,9 +46,9 @@ fn fields_of_any_type_lose_no_record() {
         for value in odd {
             let content = format!(r#"[{{"id":"a","{field}":{value},"{field}":{value}}},{{"id":"b"}}]"#);
             let content = content.as_bytes();
-            let layers = layers(content, false);
-            let images = images(content);
-            let containers = containers(content, false);
+            let layers = layers(content, false, &Allowance::default());
+            let images = images(content, &Allowance::default());
+            let containers = containers(content, false, &Allowance::default());
             let kept = [layers.records.len(), images.records.len(), containers.records.len()];
             assert_eq!(kept, [2, 2, 2], "{field}: {value}");
             assert!(!layers.damaged && !images.damaged && !containers.damaged, "{field}: {value}");
@@ -60,7 +60,10 @@ fn fields_of_any_type_lose_no_record() {
 fn a_record_with_too_many_texts_is_left_out() {
     for (count, kept) in [(lenient::MOST_MEMBERS, 2), (lenient::MOST_MEMBERS + 1, 1)] {
         let texts = vec!["\"\""; count].join(",");
-        let parsed = images(format!(r#"[{{"id":"a","mapped-layers":[{texts}]}},{{"id":"b"}}]"#).as_bytes());
+        let parsed = images(
+            format!(r#"[{{"id":"a","mapped-layers":[{texts}]}},{{"id":"b"}}]"#).as_bytes(),
+            &Allowance::default(),
+        );
         assert_eq!(parsed.records.len(), kept);
         assert_eq!(parsed.damaged, kept == 1, "{:?}", parsed.problems);
     }

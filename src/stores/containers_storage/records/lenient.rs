@@ -13,8 +13,9 @@ use serde::de::{DeserializeOwned, Deserializer as _, Error as _, MapAccess, SeqA
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-/// More members than any record or any field of one has. Beyond it the record is left out.
-pub(crate) const MOST_MEMBERS: usize = 1 << 16;
+/// Maximum number of members of a record or of one of its fields, names for example: real images have a few dozen. A
+/// record with more is left out.
+pub(crate) const MOST_MEMBERS: usize = 4096;
 
 /// What a flag is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

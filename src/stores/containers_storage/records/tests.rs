@@ -11,7 +11,7 @@ fn layers_of_every_version() {
       {"id":"d4","parent":"b2","diff-digest":"sha256:dd","flags":{"incomplete":false}},
       {"id":"e5","created":7,"flags":"odd","parent":""}
     ]"#;
-    let parsed = layers(content, false);
+    let parsed = layers(content, false, &Allowance::default());
     assert_eq!(parsed.problems, Vec::<String>::new());
     assert!(!parsed.damaged);
     let of = |id: &str| parsed.records.iter().find(|layer| layer.id == id).unwrap();
@@ -31,7 +31,7 @@ fn images_with_lists_names_and_digests() {
        "big-data-digests":{"manifest":"sha256:m1","manifest-sha256:m2":"sha256:m2","sha256:i1":"sha256:i1"}},
       {"id":"i2","names":null}
     ]"#;
-    let parsed = images(content);
+    let parsed = images(content, &Allowance::default());
     assert_eq!(parsed.records[0].digests, ["sha256:m1", "sha256:m2"]);
     assert_eq!(parsed.records[0].mapped_layers, ["l2"]);
     assert_eq!(parsed.records[0].big_data, [("manifest".into(), Some(498)), ("sha256:i1".into(), Some(364))]);
@@ -62,7 +62,7 @@ fn damage_is_named_and_the_rest_is_kept() {
         (field.as_bytes(), 2, ""),
     ];
     for (content, survive, word) in cases {
-        let parsed = layers(content, false);
+        let parsed = layers(content, false, &Allowance::default());
         let shown = String::from_utf8_lossy(&content[..content.len().min(40)]);
         assert_eq!(parsed.records.len(), *survive, "{shown}");
         assert_eq!(parsed.damaged, !word.is_empty(), "{shown}");
@@ -73,7 +73,7 @@ fn damage_is_named_and_the_rest_is_kept() {
 #[test]
 fn many_bad_records_make_few_problems() {
     let content = format!("[{}{{\"id\":\"a\"}}]", "1,".repeat(100));
-    let parsed = containers(content.as_bytes(), true);
+    let parsed = containers(content.as_bytes(), true, &Allowance::default());
     assert_eq!(parsed.records.len(), 1);
     assert_eq!(parsed.problems.len(), MOST_PROBLEMS + 1);
     assert!(parsed.problems[MOST_PROBLEMS].starts_with("92 more"));
@@ -81,7 +81,8 @@ fn many_bad_records_make_few_problems() {
 
 #[test]
 fn the_first_of_two_records_with_one_id_counts() {
-    let mut all = layers(br#"[{"id":"a","parent":"x"},{"id":"b"},{"id":"a"}]"#, false).records;
+    let mut all =
+        layers(br#"[{"id":"a","parent":"x"},{"id":"b"},{"id":"a"}]"#, false, &Allowance::default()).records;
     assert_eq!(drop_repeated(&mut all, |layer| &layer.id), ["a"]);
     assert_eq!(all[0].parent.as_deref(), Some("x"));
     assert_eq!(all.len(), 2);
@@ -90,7 +91,7 @@ fn the_first_of_two_records_with_one_id_counts() {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(content in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = (layers(&content, true), images(&content), containers(&content, false));
+        let _ = (layers(&content, true, &Allowance::default()), images(&content, &Allowance::default()), containers(&content, false, &Allowance::default()));
     }
 
     #[test]
@@ -98,6 +99,6 @@ proptest! {
         let mut content = br#"[{"id":"i1","digest":"sha256:m1","names":["a:1","b:1"],"layer":"l1","mapped-layers":["l2"],"big-data-names":["manifest","sha256:i1"],"big-data-sizes":{"manifest":498},"big-data-digests":{"manifest":"sha256:m1"},"created":"2026-11-21T02:06:59Z","flags":{"incomplete":true},"metadata":"{\"pod-name\":1}"}]"#.to_vec();
         if let Some(place) = content.get_mut(at) { *place = byte; }
         content.truncate(cut.max(1));
-        let _ = (layers(&content, true), images(&content), containers(&content, false));
+        let _ = (layers(&content, true, &Allowance::default()), images(&content, &Allowance::default()), containers(&content, false, &Allowance::default()));
     }
 }

@@ -1,6 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::sys::allowance::Allowance;
 use crate::sys::root::Root;
 
 const LAYERS: &str = r#"[{"id":"l1"},{"id":"l2"}]"#;
@@ -36,6 +37,7 @@ impl Bed {
             primary: true,
             read_only: false,
             foreign: false,
+            allowance: Allowance::default(),
         };
         Self { dir, places }
     }

@@ -4,6 +4,7 @@ use crate::stores::containers_storage::inspect::found::Inspection;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::stores::containers_storage::snapshot::Listing;
+use crate::sys::allowance::Allowance;
 use crate::sys::root::Root;
 
 const LAYER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -35,6 +36,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
             primary,
             read_only: false,
             foreign: false,
+            allowance: Allowance::default(),
         },
         vec![
             LayerRecord { id: LAYER.into(), ..LayerRecord::default() },
