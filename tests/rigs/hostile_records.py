@@ -46,12 +46,12 @@ elif kind == "images":
 elif kind == "containers":
     records("containers", many(50_000, '{"id":"%d","image":"localhost/x","layer":"x"}'))
 elif kind == "lists":
-    lists = many(500, '{"id":"%d","digest":"sha256:ab","big-data-names":["instances.json","manifest"]}')
+    lists = many(100, '{"id":"%d","digest":"sha256:ab","big-data-names":["instances.json","manifest"]}')
     records("images", lists)
     os.makedirs(here(store, "overlay-images/0"))
     manifest = here(store, "overlay-images/0/manifest")
     open(manifest, "w").write('{"manifests":[%s]}' % many(40_000, '{"digest":"' + digest + '"}'))
-    for number in range(1, 500):
+    for number in range(1, 100):
         os.makedirs(here(store, f"overlay-images/{number}"))
         os.link(manifest, here(store, f"overlay-images/{number}/manifest"))
 elif kind == "large-file":
@@ -61,7 +61,7 @@ elif kind == "lower":
     os.makedirs(here(store, "overlay/" + "0" * 64))
     lower = here(store, "overlay/" + "0" * 64, "lower")
     open(lower, "w").write(":".join("%x" % number for number in range(10_000)))
-    for number in range(1, 1000):
+    for number in range(1, 500):
         os.makedirs(here(store, "overlay/%064x" % number))
         os.link(lower, here(store, "overlay/%064x/lower" % number))
     os.symlink("../x/diff", here(store, "overlay/l", "A" * 26))

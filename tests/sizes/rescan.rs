@@ -266,7 +266,9 @@ fn deduplicated_small_files_are_not_promised() {
     let mut noise = Noise::new("dedup");
     for file in 0..FILES {
         let content: Vec<u8> = (0..LENGTH / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
-        [&one, &two].map(|directory| fs::write(directory.join(format!("same{file}")), &content).unwrap());
+        for directory in [&one, &two] {
+            fs::write(directory.join(format!("same{file}")), &content).unwrap();
+        }
     }
     loopfs.sync();
     let mut scanner = learned(&store);
