@@ -128,7 +128,14 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
     let roots = |paths: &mut dyn Iterator<Item = &PathBuf>| -> Vec<PathBuf> {
         paths.filter_map(|path| sysroot.resolve(path).ok()).collect()
     };
-    let own = |user: &UserStores| roots(&mut user.stores.iter().map(|store| &store.graphroot));
+    // The system's storage.conf may name root's graphroot for users as well. It is not a user's.
+    let is_owned =
+        |root: &PathBuf, uid| environment.uid != 0 || Root::open(root).is_ok_and(|root| root.owner() == uid);
+    let own = |user: &UserStores| {
+        let mut own = roots(&mut user.stores.iter().map(|store| &store.graphroot));
+        own.retain(|root| is_owned(root, user.uid));
+        own
+    };
     let all: Vec<PathBuf> = users.iter().flat_map(own).collect();
     let mut places = Vec::new();
     let mut add = |path: PathBuf, foreign: bool, stores: &Arc<StoreSelection>| {

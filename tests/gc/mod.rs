@@ -20,5 +20,6 @@ mod gc_targets;
 mod kubelet_vectors;
 mod node_pulls;
 mod protection;
+mod protection_everywhere;
 mod sweep_command;
 mod timer_day;

@@ -266,6 +266,8 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
         fs::create_dir_all(node.join(root)).unwrap();
         labelled_store(&node.join(root))
     });
+    let hers = node.join("home/alice/.local/share/containers/storage");
+    std::os::unix::fs::chown(&hers, Some(1000), Some(1000)).unwrap();
     write("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\n");
     write("etc/containers/systemd/app/web.container", "[Container]\nImage=docker.io/library/busybox:1.36\n");
     write("usr/share/containers/systemd/base.image", "[Image]\nImage=quay.io/pods/half:1\n");

@@ -1,0 +1,197 @@
+//! Every protection rule on a graphroot and a root of containerd, in every way in which a store is found: the
+//! verdicts are the same.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::support;
+use jiff::SignedDuration;
+use layersweep::app::protect::FromNode;
+use layersweep::app::request::Request;
+use layersweep::disk::Progress;
+use layersweep::model::{LabelsOf, Pattern};
+use layersweep::policy::rules::Judge;
+use layersweep::policy::{Ages, Input, Policy};
+use layersweep::stores::{self, Measure, ScanRequest};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use support::{containerd, store};
+
+use super::protection::labelled_store;
+
+const GRAPHROOT: &str = "/var/lib/containers/storage";
+/// Below RKE2's data directory.
+const CONTAINERD_ROOT: &str = "/var/lib/dd/agent/containerd";
+
+/// Images, first those of the graphroot, and the rule that keeps each. Quadlets are podman's: they name no image of
+/// containerd.
+const IMAGES: [(&str, &str); 14] = [
+    ("docker.io/library/busybox:1.36", "in-use"),
+    ("quay.io/pods/half:1", "pinned"),
+    ("registry.k8s.io/pause:3.9", "sandbox-image"),
+    ("localhost/other:1", "static-pod"),
+    ("localhost/none:1", "quadlet"),
+    ("docker.io/library/short:latest", "pull-in-progress"),
+    ("quay.io/pods/volume:1", "protected-name"),
+    ("localhost/keep:1", "protected-label"),
+    ("reg.local/app-b:1", "in-use"),
+    ("reg.local/pause:1", "pinned"),
+    ("reg.local/app-d:1", "sandbox-image"),
+    ("reg.local/app-c:1", "static-pod"),
+    ("reg.local/dup:gz1", "pull-in-progress"),
+    ("reg.local/zdup:1", "protected-name"),
+];
+
+/// Files of a node with CRI-O, and RKE2 in a data directory of its own.
+fn write_files(node: &Path) {
+    let pod = "kind: Pod\nspec:\n  containers:\n  - image: localhost/other:1\n  - image: reg.local/app-c:1\n";
+    let intent = |image: &str| {
+        format!(
+            r#"{{"kind": "ImagePullIntent", "apiVersion": "kubelet.config.k8s.io/v1alpha1", "image": "{image}"}}"#
+        )
+    };
+    let pulling = |digit: &str| format!("var/lib/kubelet/image_manager/pulling/sha256-{}", digit.repeat(64));
+    for (path, text) in [
+        // The user has no store: the system's storage.conf names root's for everybody.
+        ("etc/passwd", "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/var/lib/user:/bin/sh\n"),
+        ("var/lib/user/x", ""),
+        (
+            "etc/containers/storage.conf",
+            "[storage]\ndriver = \"overlay\"\ngraphroot = \"/var/lib/containers/storage\"\n",
+        ),
+        ("etc/rancher/rke2/config.yaml", "data-dir: /var/lib/dd\n"),
+        (
+            "var/lib/dd/agent/etc/containerd/config.toml",
+            "root = \"/drive\"\n[plugins.cri]\nsandbox_image = \"reg.local/pause:1\"\n\
+             [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"registry.k8s.io/pause:3.9\"\n",
+        ),
+        ("var/lib/dd/agent/pod-manifests/pod.yaml", pod),
+        (
+            "etc/crio/crio.conf",
+            "[crio.image]\npause_image = \"reg.local/app-d:1\"\npinned_images = [\"quay.io/pods/half:1\"]\n",
+        ),
+        ("etc/containers/systemd/a.container", "[Container]\nImage=localhost/none:1\n"),
+        (&pulling("1"), &intent("docker.io/library/short:latest")),
+        (&pulling("2"), &intent("reg.local/dup:gz1")),
+        ("run/x", ""),
+    ] {
+        let path = node.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// Directories of the node in place of the machine's, in the mount namespace of this test process.
+struct Live;
+
+const DIRECTORIES: [&str; 3] = ["/etc", "/run", "/var/lib"];
+
+impl Live {
+    fn new(node: &Path) -> Self {
+        for path in DIRECTORIES {
+            let none = None::<&str>;
+            mount(Some(&node.join(&path[1..])), path, none, MsFlags::MS_BIND, none).unwrap();
+        }
+        Self
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        for path in DIRECTORIES {
+            umount2(path, MntFlags::MNT_DETACH).unwrap();
+        }
+    }
+}
+
+/// The rules that keep each image of the stores of `request`, in their order.
+fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
+    let request = ScanRequest {
+        measure: Measure::RecordsAndMounts,
+        labels: LabelsOf::Everybody,
+        ..request.stores().unwrap()
+    };
+    let scan = stores::run(&request, &Progress::default()).unwrap();
+    let found = FromNode::read(&request, Some(Path::new("/etc/kubernetes/manifests")), None).unwrap();
+    let mut policy = Policy::default();
+    found.apply(&mut policy.protect);
+    policy.protect.names =
+        ["quay.io/pods/volume:*", "reg.local/zdup:*"].map(|pattern| Pattern::new(pattern).unwrap()).into();
+    policy.protect.labels = vec![("keep".into(), Some("yes".into()))];
+    let (inventory, refs, now) = (&scan.inventory, &scan.refs, scan.taken_at);
+    let ages = vec![Ages::new(now - SignedDuration::from_hours(1000), None, 0); inventory.images.len()];
+    let judge = Judge::new(Input {
+        inventory,
+        refs,
+        ages: &ages,
+        known: &[],
+        full_filesystems: &[],
+        policy: &policy,
+        now,
+        scanned: now,
+    });
+    let mut kept = BTreeMap::new();
+    for (at, image) in inventory.images.iter().enumerate() {
+        let rulings = judge.rulings(at.into()).into_iter().filter(|ruling| ruling.stays);
+        let rules: Vec<_> = rulings.map(|ruling| ruling.rule.as_str()).collect();
+        for name in &image.names {
+            kept.insert(name.clone(), rules.clone());
+        }
+    }
+    kept
+}
+
+#[test]
+#[allow(clippy::print_stdout)] // the table is for the reader of the test
+fn every_rule_keeps_however_the_store_was_found() {
+    if !store::require_tools() || !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = dir.path().join("node");
+    fs::create_dir_all(node.join("var/lib/containers/storage")).unwrap();
+    let store = labelled_store(&node.join("var/lib/containers/storage"));
+    store.podman(["create", "--name", "waiting", "--network", "none", IMAGES[0].0, "/x"]);
+    let placed = containerd::rebuild("1.6.20", &dir.path().join("fixture"));
+    write_files(&node);
+    fs::rename(placed, node.join(&CONTAINERD_ROOT[1..])).unwrap();
+
+    let found = Request::default();
+    let configured = Request {
+        graphroots: vec![GRAPHROOT.into()],
+        containerd_roots: vec![CONTAINERD_ROOT.into()],
+        ..Request::default()
+    };
+    let named = Request { names_stores: true, running: Arc::default(), ..configured.clone() };
+    let below = |request: &Request| Request {
+        sysroot: Some(PathBuf::from(&node)),
+        running: Arc::default(),
+        ..request.clone()
+    };
+    let live = Live::new(&node);
+    let [found_rules, named_rules, configured_rules] = [&found, &named, &configured].map(rules);
+    drop(live);
+    let ways = [
+        ("found", found_rules),
+        ("named", named_rules),
+        ("configured", configured_rules),
+        ("--sysroot", rules(&below(&found))),
+        ("named below --sysroot", rules(&below(&named))),
+    ];
+    println!("{:32} {}", "IMAGE", ways.each_ref().map(|(way, _)| format!("{way:32}")).concat());
+    for (image, _) in IMAGES {
+        let cells = ways.each_ref().map(|(_, rules)| format!("{:32}", rules[image].join(",")));
+        println!("{image:32} {}", cells.concat());
+    }
+    for (image, rule) in IMAGES {
+        let expected = &ways[0].1[image];
+        assert!(expected.contains(&rule), "{rule} does not keep {image}: {expected:?}");
+        for (way, rules) in &ways {
+            assert_eq!(&rules[image], expected, "{way}: {image}");
+        }
+    }
+    store.remove_containers();
+}
