@@ -10,12 +10,15 @@ elif [ "${LAYERSWEEP_TESTS:-}" != alone ]; then
     exec env LAYERSWEEP_TESTS=alone unshare --mount --propagation private tests/run.sh "$@"
 else
     # Some tests mount over these directories, run the program as another user, or write paths into scripts: the
-    # tests see the clone at a place where all of that works. Cargo builds our crate for that path once more.
+    # tests see the clone at a place where all of that works. Cargo does not build again because the path of a clone
+    # has changed, and the programs have it in them: so the target directory is another one, too.
     cd -P .
     case $PWD in
     /home/* | /mnt/* | /root/* | /run/* | /srv/* | /var/* | *[!A-Za-z0-9/._-]*)
-        mkdir -p /media
+        unset CARGO_TARGET_DIR
+        mkdir -p /media target/media
         mount --rbind "$PWD" /media
+        mount --bind target/media /media/target
         cd /media
         ;;
     esac
