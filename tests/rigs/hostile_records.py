@@ -46,12 +46,12 @@ elif kind == "images":
 elif kind == "containers":
     records("containers", many(50_000, '{"id":"%d","image":"localhost/x","layer":"x"}'))
 elif kind == "lists":
-    lists = many(100, '{"id":"%d","digest":"sha256:ab","big-data-names":["instances.json","manifest"]}')
+    lists = many(30, '{"id":"%d","digest":"sha256:ab","big-data-names":["instances.json","manifest"]}')
     records("images", lists)
     os.makedirs(here(store, "overlay-images/0"))
     manifest = here(store, "overlay-images/0/manifest")
     open(manifest, "w").write('{"manifests":[%s]}' % many(40_000, '{"digest":"' + digest + '"}'))
-    for number in range(1, 100):
+    for number in range(1, 30):
         os.makedirs(here(store, f"overlay-images/{number}"))
         os.link(manifest, here(store, f"overlay-images/{number}/manifest"))
 elif kind == "large-file":
@@ -81,7 +81,7 @@ elif kind == "artifact-index":
     artifacts('{"manifests":[%s]}' % ",".join(["1"] * 1_000_000))
 elif kind == "artifacts":
     rows = many(400, '{"digest":"' + digest + '"}')
-    needs = many(20_000, '{"digest":"' + digest + '"}')
+    needs = many(5000, '{"digest":"' + digest + '"}')
     blobs = {"_%064x" % number: '{"layers":[],"manifests":[{"digest":"%s"}]}' % (digest % 9999) for number in range(400)}
     artifacts('{"manifests":[%s]}' % rows, **blobs, **{"_%064x" % 9999: '{"layers":[%s]}' % needs})
 elif kind == "configuration":

@@ -284,10 +284,11 @@ impl Layout {
             return self.broken(path, "is not the index of an OCI layout; its artifacts are unknown".into());
         };
         let mut documents = Documents::new();
+        let mut without_digest = 0_usize;
         let mut at: HashMap<String, usize> = HashMap::new();
         for entry in index.entries() {
             let Some(IndexEntry { digest, name }) = entry.cloned() else {
-                self.broken(path.clone(), "has an entry without a digest".into());
+                without_digest += 1;
                 continue;
             };
             let place = *at.entry(digest.clone()).or_insert_with(|| {
@@ -297,6 +298,11 @@ impl Layout {
                 self.artifacts.len() - 1
             });
             self.artifacts[place].names.extend(name);
+        }
+        match without_digest {
+            0 => {}
+            1 => self.broken(path, "has an entry without a digest".into()),
+            count => self.broken(path, format!("has {count} entries without a digest")),
         }
     }
 
