@@ -146,7 +146,8 @@ impl Table {
         for (number, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for ((cell, width), align) in row.iter().zip(&widths).zip(&self.align) {
-                let gap = " ".repeat(width.saturating_sub(cell.width()));
+                // With `--no-trunc` a longer cell exceeds its column: no other row is padded to it.
+                let gap = " ".repeat((*width).min(CELL).saturating_sub(cell.width()));
                 match align {
                     Align::Left => line.extend([cell.as_str(), gap.as_str()]),
                     Align::Right => line.extend([gap.as_str(), cell.as_str()]),
@@ -212,6 +213,7 @@ mod tests {
         assert!(!cut.contains('\u{1b}'));
         let whole = shown(&Screen { truncates: false, ..screen(Some(80)) });
         assert!(whole.contains(&safe(&name)) && !whole.contains('…'));
+        assert!(whole.lines().next().unwrap().len() < 2 * CELL, "no row is padded to it");
     }
 
     #[test]
