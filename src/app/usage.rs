@@ -77,7 +77,7 @@ impl Usage {
 /// Measures the stores, and what else uses their filesystems.
 ///
 /// # Errors
-/// As [`scan::scan`].
+/// As [`crate::app::scan::scan`].
 pub fn usage(
     request: &Request,
     observer: &dyn Observer,

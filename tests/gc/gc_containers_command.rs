@@ -53,12 +53,7 @@ fn node() -> Option<Node> {
 impl Node {
     fn json(&self, code: i32, args: &[&str]) -> Value {
         let config = self.config.to_str().unwrap();
-        let endpoint = self.node.server.endpoint();
-        let mut all = [args, &["--config", config]].concat();
-        if args[0] == "explain" {
-            all.extend(["--cri-endpoint", &endpoint]);
-        }
-        self.node.json(code, &all)
+        self.node.json(code, &[args, &["--config", config]].concat())
     }
 
     fn logs(&self) -> PathBuf {

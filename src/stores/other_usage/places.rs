@@ -18,13 +18,17 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
+    let mounts = mounts::read().unwrap_or_default();
+    let device = |path: &Path| mounts::location(&mounts, path).map(|here| here.device);
+    let devices: Vec<_> = scan.inventory.filesystems.iter().map(|at| device(&at.mount)).collect();
     let mut add = |kind, path: PathBuf, is_store, holder: Option<String>| {
         if seen.insert(path.clone()) {
-            let filesystem = filesystem_of(scan, &path);
+            // Other filesystems are not opened: the process that serves one may never answer.
+            let is_here = devices.contains(&device(&path));
+            let filesystem = if is_here { filesystem_of(scan, &path) } else { None };
             places.push(KnownUse { kind, path, filesystem, is_store, holder });
         }
     };
-    let mounts = mounts::read().unwrap_or_default();
     let areas: Vec<_> = scan.areas.iter().flatten().collect();
     // A bind mount in a store shows files of the store; volumes are the users' own.
     let is_inside = |mount: &&Mount| {
