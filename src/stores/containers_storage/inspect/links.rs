@@ -194,6 +194,15 @@ pub(super) struct User {
 /// Which directory has a name in its `lower` file: one that needs the name, if there is one.
 fn all_lowers(areas: &[Area<'_>]) -> HashMap<String, User> {
     let mut all: HashMap<String, User> = HashMap::new();
+    // Names of these layers alone: a hostile `lower` file may have any number of others.
+    let names_of = |area: &'_ Area<'_>| {
+        let missing = area.directories.iter().filter_map(|(_, name)| match name {
+            Name::Missing(text) => Some(text.clone()),
+            _ => None,
+        });
+        area.names.keys().cloned().chain(missing).collect::<Vec<_>>()
+    };
+    let names: HashSet<String> = areas.iter().flat_map(names_of).collect();
     for area in areas {
         let texts: Vec<_> = area
             .directories
@@ -208,7 +217,7 @@ fn all_lowers(areas: &[Area<'_>]) -> HashMap<String, User> {
         for (user, text) in texts {
             for part in String::from_utf8_lossy(&text).trim().split(':') {
                 let name = part.rsplit('/').next().unwrap_or(part);
-                if !areas.iter().any(|area| area.names.contains_key(name)) {
+                if !names.contains(name) {
                     continue;
                 }
                 let known = all.entry(name.to_owned()).or_insert_with(|| user.clone());
