@@ -23,9 +23,9 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     let devices: Vec<_> = scan.inventory.filesystems.iter().map(|at| device(&at.mount)).collect();
     let mut add = |kind, path: PathBuf, is_store, holder: Option<String>| {
         if seen.insert(path.clone()) {
-            // Other filesystems are not opened: the process that serves one may never answer.
-            let is_here = devices.contains(&device(&path));
-            let filesystem = if is_here { filesystem_of(scan, &path) } else { None };
+            // The process that serves a filesystem may never answer.
+            let is_silent = is_fuse(&mounts, &path) && !devices.contains(&device(&path));
+            let filesystem = if is_silent { None } else { filesystem_of(scan, &path) };
             places.push(KnownUse { kind, path, filesystem, is_store, holder });
         }
     };
@@ -82,6 +82,13 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     let mut in_store = in_store.into_iter();
     places.retain(|_| !in_store.next().unwrap_or(false));
     places
+}
+
+/// Whether a process serves the filesystem of a path.
+fn is_fuse(mounts: &[Mount], path: &Path) -> bool {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.mount_point));
+    let mount = above.max_by_key(|mount| mount.mount_point.components().count());
+    mount.is_some_and(|mount| mount.fstype.starts_with("fuse"))
 }
 
 /// Whether a directory and what is in it belong to a store, by whatever mount they are seen.
