@@ -46,7 +46,7 @@ pub struct ImageExplanation {
     pub rulings: Vec<Ruling>,
     /// What a collection would do.
     pub plan: Plan,
-    /// What deletes images here.
+    /// Command that deletes images here.
     pub reach: Reach,
 }
 

@@ -1,7 +1,7 @@
 //! What `gc` can delete here now, and how: `explain`, `report`, `usage` and `images` ask the remover that a run would
 //! delete with, so that they promise what the run does.
 //!
-//! Where no run could begin (its runtime does not answer), they say so, and go by what the disk alone tells.
+//! If no run could begin (its runtime does not answer), they say so, and use the facts of the disk alone.
 
 use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
@@ -20,14 +20,14 @@ use crate::policy::ExternalFacts;
 
 const DIRECT: &str = "layersweep gc --via direct";
 
-/// What deletes images of a scan.
+/// The way in which images of a scan are deleted.
 #[derive(Debug)]
 pub struct Reach {
     /// The command that deletes images here.
     pub command: &'static str,
     /// Why a run could not begin now.
     pub refusal: Option<Error>,
-    /// What the remover knows about the images; where no run could begin, what the disk tells.
+    /// The remover's facts about the images; if no run could begin, those of the disk.
     pub(super) facts: RemoverFacts,
 }
 
@@ -90,7 +90,7 @@ impl Reach {
     }
 }
 
-/// What the remover of a run knows about the images.
+/// The facts about the images that the remover of a run has.
 fn facts(
     request: &Request,
     config: &Config,

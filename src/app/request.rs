@@ -38,7 +38,7 @@ pub struct Request {
     pub threads: Option<u16>,
     /// Priority of our disk reads.
     pub io_priority: IoPriority,
-    /// What programs that run on this node tell of their stores: asked once.
+    /// Stores that programs on this node report: asked once.
     pub running: Arc<OnceLock<Arc<RunningPrograms>>>,
 }
 

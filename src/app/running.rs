@@ -1,4 +1,4 @@
-//! What programs that run on this node tell of their stores.
+//! Stores that programs on this node report.
 
 use std::sync::Arc;
 use std::time::Duration;

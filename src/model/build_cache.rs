@@ -2,7 +2,7 @@
 
 use super::ids::{NodeIx, StoreIx};
 
-/// What one builder keeps: cached layers and their blobs, contexts of builds, records of past builds.
+/// Data of one builder: cached layers and their blobs, contexts of builds, records of past builds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildCache {
     pub store: StoreIx,
@@ -21,7 +21,7 @@ impl BuildCache {
         if is_of_docker(&self.namespace) { "Docker" } else { "BuildKit" }
     }
 
-    /// What deletes records that no build needs, as a clause.
+    /// Command that deletes records that no build needs, as a clause.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match is_of_docker(&self.namespace) {
@@ -33,14 +33,14 @@ impl BuildCache {
     }
 }
 
-/// Whether a namespace of containerd is Docker's.
+/// Returns whether a namespace of containerd is Docker's.
 #[must_use]
 pub fn is_of_docker(namespace: &str) -> bool {
     // Docker's user namespaces have one each: `moby-100000.100000`.
     namespace == "moby" || namespace.starts_with("moby-") || namespace.starts_with("moby_")
 }
 
-/// Whether objects of a namespace of containerd may be removed with `ctr`: CRI's, and those of the default of ctr
+/// Returns whether objects of a namespace of containerd may be removed with `ctr`: CRI's, and those of the default of ctr
 /// and nerdctl. In another the program that made them has records of its own, which `ctr` would contradict.
 #[must_use]
 pub fn is_for_ctr(namespace: &str) -> bool {

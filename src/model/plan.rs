@@ -479,7 +479,7 @@ pub enum PassEnd {
 pub struct FilesystemPlan {
     /// Position in [`Plan::mounts`].
     pub filesystem: FilesystemIx,
-    /// What it said when the first space pass began (after the age pass); `None`: none began.
+    /// Its measurement when the first space pass began (after the age pass); `None`: no pass began.
     pub before: Option<Measured>,
     /// Its final numbers.
     pub after: Option<Measured>,

@@ -45,7 +45,7 @@ pub struct Refs {
     own: Vec<u32>,
     /// Images and containers that reach a node.
     refcounts: Vec<u32>,
-    /// Whether a build cache reaches a node.
+    /// Returns whether a build cache reaches a node.
     cached: Vec<bool>,
     /// The roots that reach a node, ascending: a slice of `reached_by` a node.
     starts: Vec<u32>,
@@ -202,7 +202,7 @@ impl Refs {
         self.reached_by[range].iter().map(|root| self.root(*root as usize))
     }
 
-    /// Whether a build cache holds a node. Layers that images or containers reach count with those.
+    /// Returns whether a build cache contains a node. Layers that images or containers reach count with those.
     #[must_use]
     pub fn is_cached(&self, node: NodeIx) -> bool {
         self.cached[node.get()]

@@ -190,7 +190,7 @@ impl Kubelet {
         kubelet
     }
 
-    /// Where k3s and RKE2 may have their data, each directory once.
+    /// Data directories of k3s and RKE2, each once.
     #[must_use]
     pub fn data_dirs(&self) -> Vec<DataDir> {
         let usual = DATA_DIRS.map(|(path, origin)| DataDir { path: path.into(), origin: origin.into() });

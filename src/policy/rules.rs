@@ -316,7 +316,7 @@ impl Says {
     }
 }
 
-/// What the rule `read-only-store` says: the way that deletes from it all the same.
+/// Detail of the rule `read-only-store`: the way to delete from it all the same.
 fn read_only(store: &Store) -> String {
     let root = shell_word(&store.root.to_string_lossy());
     match store.origin.as_str() {

@@ -27,7 +27,7 @@ pub struct ScanRequest {
     pub runroot: Option<PathBuf>,
     /// The relevant part of the process's environment.
     pub environment: Environment,
-    /// What programs that run on this node tell of their stores; nothing of another system's disk.
+    /// Stores that programs on this node report; empty for another system's disk.
     pub running: Arc<RunningPrograms>,
     /// Walker threads; 0 for the default.
     pub threads: usize,

@@ -13,7 +13,7 @@ pub struct RunningPrograms {
     pub stores: Vec<RuntimeStore>,
 }
 
-/// Where a runtime keeps its images, as it reports.
+/// Directory of a runtime's images, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeStore {
     pub store_type: StoreKind,

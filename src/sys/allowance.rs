@@ -41,7 +41,7 @@ pub const REACHED: u64 = 64;
 /// Why something was left out.
 pub const SPENT: &str = "not read: the stores of other users hold more than is read of them";
 
-/// What may still be spent; without a limit by default. Clones share it.
+/// Remaining allowance; unlimited by default. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Allowance(Option<Limited>);
 
@@ -100,7 +100,7 @@ impl Allowance {
         if self.0.is_some() { self.charge(weight()?) } else { Ok(()) }
     }
 
-    /// Whether something of the store was not read.
+    /// True if something of the store was not read.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.0.as_ref().is_some_and(|limited| limited.is_exceeded.load(Ordering::Relaxed))

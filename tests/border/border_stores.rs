@@ -716,7 +716,7 @@ fn images_that_podman_may_have_mounted_stay() {
     }
 }
 
-/// Where what is mounted cannot be read, any image may be.
+/// If the mounts cannot be read, any image may be mounted.
 fn unknown_counts(two: &Two, image: &str) {
     let counts = two.store.runroot().join("vfs-layers/mountpoints.json");
     let whole = std::fs::read(&counts).unwrap();

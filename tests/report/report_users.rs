@@ -124,7 +124,7 @@ fn what_fills_a_directory_is_named_itself() {
     assert!(rows.iter().any(is_named), "{rows:#?}");
 }
 
-/// What no deletion of images frees, and no directory outside of the stores holds.
+/// Bytes that no deletion of images frees and that no directory outside of the stores holds.
 #[test]
 fn volumes_old_stores_and_hidden_data_are_named() {
     if !store::require_tools() || !Fs::Ext4.require() {

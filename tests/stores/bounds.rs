@@ -1,4 +1,4 @@
-//! What a user can write into files that root reads costs root little: each reader gets more than it takes.
+//! Hostile records of a user cost root little: each reader gets more than its limit.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 

@@ -79,7 +79,7 @@ fn additional_store_has_exclusive_bytes_and_frees_nothing() {
     let named = [&rm[..], &["--graphroot", &flag]].concat();
     assert_eq!(deleted(&json(&store, 0, &named)), [small::name("other")]);
 
-    // What a dry run promises of a read-only mount, a run cannot do.
+    // A run cannot delete from a read-only mount, so a dry run must not promise it.
     let name = small::name("a2");
     let rm = ["rm", "--via", "direct", "--min-age", "0s", &name, "--graphroot", &flag];
     succeed(Command::new("mount").args(["--bind", &flag, &flag]));

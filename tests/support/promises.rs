@@ -1,4 +1,4 @@
-//! What commands that only read promise, against the plan of `gc`.
+//! Promises of the reading commands, compared with the plan of `gc`.
 
 use std::collections::BTreeSet;
 

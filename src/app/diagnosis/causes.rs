@@ -160,7 +160,7 @@ fn out_of_reach(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     causes.collect()
 }
 
-/// What deletes images that are out of reach for the reason that `image` is.
+/// Remedy for images that are out of reach for the same reason as `image`.
 fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
     let image = &inventory[image];
     let store = &inventory[image.store];
@@ -313,7 +313,7 @@ fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
     if foreign && needs_runtime { format!("once the node runs: {how}") } else { how }
 }
 
-/// What builders keep, without what images and containers reach.
+/// Data that builders keep, without the layers that images and containers reach.
 fn build_caches(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let Scan { inventory, refs, .. } = context.scan;
     let mut found = Vec::new();
@@ -455,7 +455,7 @@ fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let here = context.other_users.other_users.iter().filter(|user| user.filesystem == at);
     here.filter_map(|user| {
-        // What tools of the stores have left there is told of as a leak.
+        // Files that tools of the stores have left there are reported as leaks.
         let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
         let leaks = nodes.filter(|node| node.path.starts_with(&user.path)).map(|node| node.size.bytes);
         let bytes = user.bytes.saturating_sub(leaks.sum());
@@ -537,7 +537,7 @@ fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause
     let used = context.scan.inventory.filesystems[at.get()].used_bytes;
     let parts = context.divided.get(at.get()).map_or(&[][..], |divided| &divided.parts);
     let logs = named.iter().filter(|cause| cause.at == at && cause.kind == CauseKind::Log);
-    // What tools of the stores have left there is told of as a leak.
+    // Files that tools of the stores have left there are reported as leaks.
     let nodes = context.scan.inventory.nodes.iter();
     let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == at);
     let leaks: Vec<_> = nodes.map(|node| (context.inside(&node.path), node.size.bytes)).collect();

@@ -149,7 +149,7 @@ names! {
         DeadContainer = "dead-container",
         /// What a container has written that runs, or of which that is not known.
         Container = "container",
-        /// What a builder keeps for its next builds.
+        /// Data that a builder keeps for its next builds.
         BuildCache = "build-cache",
         /// A log file.
         Log = "log",

@@ -24,7 +24,7 @@ pub(super) struct Plans {
     pub(super) leaks: leaks::LeakPlan,
     /// Why a run could not begin now.
     refused: Option<String>,
-    /// What deletes images here.
+    /// Command that deletes images here.
     command: &'static str,
 }
 

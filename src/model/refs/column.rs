@@ -201,7 +201,7 @@ fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
     }
 }
 
-/// Whether an image has layers on a filesystem, which need not be that of its store.
+/// Returns whether an image has layers on a filesystem, which may differ from its store's.
 pub fn has_bytes_on(inventory: &Inventory, refs: &Refs, root: Root, at: FilesystemIx) -> bool {
     let is_image = matches!(root, Root::Image(_));
     let mut reached = refs.reach(root).iter().map(|node| &inventory[*node]);

@@ -38,7 +38,7 @@ pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     }
 }
 
-/// Whether layersweep can delete an image or leak: nothing keeps it, and it is in reach. Policy and age are not
+/// Returns whether layersweep can delete an image or leak: nothing keeps it, and it is in reach. Policy and age are not
 /// asked. A container is the runtime's.
 #[must_use]
 pub fn is_deletable(inventory: &Inventory, refs: &Refs, root: Root) -> bool {

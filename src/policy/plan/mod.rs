@@ -378,7 +378,7 @@ impl<'a> Planner<'a> {
             return Some(self.step(at, Cause::Age, self.filesystem_of(at), None, measured));
         }
         self.stage = Stage::Space { filesystem: 0, pass: None };
-        // What is deleted for one filesystem may free bytes on another: what each wants is settled before.
+        // A deletion for one filesystem may free bytes on another: the bytes that each wants are settled before.
         for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
             // Numbers that cannot be true are reported when its turn comes.
             let _ = check_filesystem(&self.input, plan, measured);

@@ -136,7 +136,7 @@ impl ContainerdDiscovery {
         }
     }
 
-    /// Where the file names a root, the default one is a candidate as well.
+    /// The default root is a candidate as well if the file names another.
     fn add_flavour(&mut self, sysroot: &Sysroot, flavour: &Flavour) {
         let config = flavour.read(sysroot, &mut self.problems);
         let usual =

@@ -168,7 +168,7 @@ impl<'a> Graph<'a> {
     /// is none.
     #[must_use]
     pub fn rooted(&self, this: Ref<'a>, labels: &Labels) -> Vec<Ref<'a>> {
-        // Whatever its value. containerd before 2.2 knows the exact name alone, later ones all that begin with it.
+        // Any value counts. containerd before 2.2 knows the exact name alone, later ones all that begin with it.
         if labels.keys().any(|label| label.starts_with(ROOT)) { self.reach([this]) } else { Vec::new() }
     }
 
@@ -296,7 +296,7 @@ fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     })
 }
 
-/// Whether a lease has no expiry.
+/// Returns whether a lease has no expiry.
 #[must_use]
 pub fn is_unlimited(labels: &Labels) -> bool {
     expiry(labels).is_none()

@@ -65,7 +65,7 @@ pub fn is_temporary(entry: &DirectoryEntry) -> bool {
     plain && entry.name.to_str().is_some_and(has_name)
 }
 
-/// Whether a name is that of the cache mounts of builds.
+/// Returns whether a directory of this name has the cache mounts of builds.
 #[must_use]
 pub fn is_cache_mounts(name: &str) -> bool {
     let uid = name.strip_prefix(CACHE_MOUNTS);

@@ -52,7 +52,7 @@ impl ContainerdRoots {
         }
     }
 
-    /// Reads a root, whose images `pins` keep; `false` where there is none.
+    /// Reads a root, whose images `pins` keep; `false` if it does not exist.
     fn store(
         &mut self,
         request: &ScanRequest,

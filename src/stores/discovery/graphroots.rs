@@ -398,7 +398,7 @@ impl Graphroots {
         let named = request.environment.tmpdir.clone();
         let usual = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
         let mut found = opened(request, std::iter::once(&usual).chain(&self.temporary));
-        // What is in the graphroot is counted there.
+        // Files in the graphroot are counted there.
         found.retain(|directory| !directory.starts_with(graphroot.path()));
         found.retain(|directory| {
             let entries = Within::new([directory]).list(directory).unwrap_or_default();
@@ -522,7 +522,7 @@ impl Graphroots {
     }
 }
 
-/// Whether somebody else than root and the caller writes the records of a store, or says where they are.
+/// Returns whether another user than root and the caller writes the records of a store, or says where they are.
 fn is_of_another_user(request: &ScanRequest, store: &StoreConfig, graphroot: &Root) -> bool {
     let caller = rustix::process::geteuid().as_raw();
     store.of_another_user || ![0, caller, request.environment.uid].contains(&graphroot.owner())

@@ -25,7 +25,7 @@ pub struct LargeDirectory {
     pub bytes: u64,
     /// Its largest entry, with its allocated bytes.
     pub largest: Option<(PathBuf, u64)>,
-    /// Whether it is a store of its own, which was not read.
+    /// True for a store of its own, which was not read.
     pub is_store: bool,
 }
 

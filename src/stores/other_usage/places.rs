@@ -84,14 +84,14 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     places
 }
 
-/// Whether a process serves the filesystem of a path.
+/// Returns whether a process serves the filesystem of a path.
 fn is_fuse(mounts: &[Mount], path: &Path) -> bool {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.mount_point));
     let mount = above.max_by_key(|mount| mount.mount_point.components().count());
     mount.is_some_and(|mount| mount.fstype.starts_with("fuse"))
 }
 
-/// Whether a directory and what is in it belong to a store, by whatever mount they are seen.
+/// Returns whether a directory belongs to a store, through whichever mount it is seen.
 pub(super) fn are_of_stores(mounts: &[Mount], places: &[KnownUse], directory: &Path) -> bool {
     let here = mounts::location(mounts, directory);
     let mut stores = places.iter().filter(|place| place.is_store);

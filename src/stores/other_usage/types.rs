@@ -88,7 +88,7 @@ pub struct OtherUsers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenWhole {
     pub filesystem: FilesystemIx,
-    /// Where the whole filesystem is mounted.
+    /// Mount point of the whole filesystem.
     pub top: PathBuf,
     /// Mount points on its directories: files below them are hidden.
     pub mount_points: Vec<PathBuf>,

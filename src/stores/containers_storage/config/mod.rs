@@ -142,7 +142,7 @@ struct Configuration<'a> {
     stores: Stores<'a>,
     crio: Option<Crio>,
     problems: Problems,
-    /// Where the tools leave temporary files, if not in the usual place.
+    /// Configured directories for temporary files of the tools.
     temporary: Vec<PathBuf>,
     /// The stores of all users are among those found.
     with_homes: bool,

@@ -135,7 +135,7 @@ impl Filler<'_> {
         for (at, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[at] else { continue };
             if !is_measured {
-                // Where its files are is not known, and no store with such a driver is edited.
+                // The place of its files is unknown, and no store with such a driver is edited.
                 if record.incomplete {
                     let path = self.writer.inventory[node].path.clone();
                     let judged = leaks::incomplete(true, &self.circumstances(&path, record.created));

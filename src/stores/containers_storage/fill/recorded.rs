@@ -123,7 +123,7 @@ impl Filler<'_> {
     fn faults(&mut self) {
         let snapshot = self.snapshot;
         for Fault { of, path, judged } in &snapshot.inspection.faults {
-            // What a tag in this store does not have is read from the store that lends the image.
+            // Data that a tag in this store lacks are read from the store that lends the image.
             let is_lent = |at: usize| {
                 let id = &snapshot.images[at].id;
                 self.additional.iter().any(|store| store.images.contains_key(id))

@@ -60,7 +60,7 @@ fn never_stored(what: &str) -> Judgement {
     Judgement::of(LeakClass::ImageDataMissing, evidence)
 }
 
-/// What every tool needs of an image and the record does not list: without a manifest `podman images` of the whole store
+/// Data that every tool needs of an image and that its record does not list: without a manifest `podman images` of the whole store
 /// fails. Docker's schema 1 has the configuration in the manifest, and a manifest list has none.
 pub(crate) fn lacks(image: &ImageRecord) -> Option<&'static str> {
     let has = |is_it: fn(&str) -> bool| image.big_data.iter().any(|(key, _)| is_it(key));
