@@ -175,6 +175,29 @@ fn volumes_old_stores_and_hidden_data_are_named() {
     assert!(!report["verdict"].to_string().contains("hidden"), "{report:#}");
 }
 
+#[test]
+fn store_behind_bind_mount_is_explained_as_store() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let store = small::still(&disk.path().join("data/storage"));
+    store.unmount();
+    write(&disk.path().join("data/other"), 3);
+    disk.sync();
+    let seen = tempfile::tempdir().unwrap();
+    let _mount = BindMount::new(&disk.path().join("data"), seen.path());
+    for directory in [disk.path().to_path_buf(), disk.path().join("data")] {
+        let mut command = program::command();
+        command.arg("explain").arg(&directory).arg("--graphroot").arg(seen.path().join("storage"));
+        let shown = program::run(&mut command).expect_code(0).stdout;
+        assert!(shown.contains("\nimage localhost/small/"), "{shown}");
+        assert!(!shown.contains(&format!("Not in any store: {}", store.root().display())), "{shown}");
+        let bytes = format!("({} bytes)", tree::du(&directory));
+        assert!(shown.contains(&bytes), "{bytes}: {shown}");
+    }
+}
+
 fn users(fs: Fs) {
     let disk = LoopFs::new(fs, 320 * MIB);
     let root = disk.path();

@@ -16,6 +16,7 @@ use crate::model::{Finding, Inventory, NodeIx, Size};
 use crate::stores::Scan;
 use crate::stores::lookup::Located;
 use crate::stores::measurement::Shares;
+use crate::sys::mounts::{self, Mount};
 use crate::sys::quiet::{self, Within};
 
 /// What a directory holds.
@@ -101,7 +102,13 @@ struct WalkPlan<'a> {
 
 impl<'a> WalkPlan<'a> {
     fn new(scan: &Scan, at: &'a Path) -> Self {
-        let (roots, parts) = (scan.trees.roots.clone(), scan.trees.parts.iter());
+        let (mut roots, parts) = (scan.trees.roots.clone(), scan.trees.parts.iter());
+        let mounts = mounts::read().unwrap_or_default();
+        for root in &mut roots {
+            if let Some(path) = seen_below(&mounts, at, root) {
+                *root = path;
+            }
+        }
         let tops = parts.filter(|(_, part)| part.1.as_os_str().is_empty()).map(|(_, part)| part.0);
         Self {
             here: are_here(roots.iter().map(PathBuf::as_path), at),
@@ -240,6 +247,18 @@ impl<'a> WalkPlan<'a> {
             self.entry(root, name, TreeScope::Whole, if each { &own } else { user });
         }
     }
+}
+
+/// The path below `directory` of a store's directory that was found through another mount: the source of a bind mount
+/// shows the same files.
+fn seen_below(mounts: &[Mount], directory: &Path, root: &Path) -> Option<PathBuf> {
+    if root.starts_with(directory) || directory.starts_with(root) {
+        return None;
+    }
+    let here = mounts::location(mounts, directory)?;
+    let there = mounts::location(mounts, root).filter(|there| there.is_within(&here))?;
+    let path = directory.join(there.path.strip_prefix(&here.path).ok()?);
+    (mounts::location(mounts, &path)? == there).then_some(path)
 }
 
 /// Which of some paths are at or below a directory, and on its filesystem.
