@@ -139,8 +139,6 @@ CREATE TABLE runs (
     errors TEXT NOT NULL DEFAULT '[]',
     -- JSON array of {reason, message}: the events that the kubelet would emit.
     events TEXT NOT NULL DEFAULT '[]',
-    -- Bytes that the kubelet would believe it freed; NULL: another policy.
-    believed_bytes INTEGER,
     -- Rows of `deletions`.
     deletions INTEGER NOT NULL DEFAULT 0,
     -- Nothing worth showing: no error, no deletion needed.

@@ -36,8 +36,7 @@ impl Containers {
 
     /// All of it, whether or not it is switched on.
     pub fn of(config: &Config, scope: Scope) -> Self {
-        let policy = ContainerPolicy { decides: config.decides, ..config.containers.policy };
-        Self { policy, places: places(config), scope }
+        Self { policy: config.containers.policy, places: places(config), scope }
     }
 
     /// Where the kubelet keeps the logs of pods.

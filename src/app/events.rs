@@ -6,20 +6,12 @@ use crate::model::display::bytes;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{Cause, FilesystemPlan, PassEnd};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured};
-use crate::policy::kubelet::{CollectorReport, KubeletEvent};
+use crate::policy::kubelet::KubeletEvent;
 
-/// The events of a run. `report` is the kubelet's own account, where its algorithm decided;
-/// `failed_before`: the last run failed, too.
-pub fn events(outcome: &Outcome, report: Option<&CollectorReport>, failed_before: bool) -> Vec<Event> {
-    let mut events = match report {
-        Some(report) => by_kubelet(report),
-        None => by_us(outcome),
-    };
-    let failed = match report {
-        Some(report) => report.failure.is_some(),
-        None => matches!(outcome.kind(), OutcomeKind::Failed | OutcomeKind::NotReached),
-    };
-    if failed_before && failed {
+/// The events of a run. `failed_before`: the last run failed, too.
+pub fn events(outcome: &Outcome, failed_before: bool) -> Vec<Event> {
+    let mut events = events_of(outcome);
+    if failed_before && matches!(outcome.kind(), OutcomeKind::Failed | OutcomeKind::NotReached) {
         let first = outcome.plan.problems.first().map(|problem| problem.message.clone());
         let first = first.or_else(|| events.first().map(|event| event.message.clone()));
         events.push(failed_again(&first.unwrap_or_default()));
@@ -37,13 +29,7 @@ fn event(kind: KubeletEvent, message: String) -> Event {
     Event { reason: kind.as_str().into(), message }
 }
 
-/// What the kubelet tells by its own lights: nothing, where it believes that it has done its work.
-fn by_kubelet(report: &CollectorReport) -> Vec<Event> {
-    let message = report.failure.as_ref().map(ToString::to_string).unwrap_or_default();
-    report.events.iter().map(|kind| event(*kind, message.clone())).collect()
-}
-
-fn by_us(outcome: &Outcome) -> Vec<Event> {
+fn events_of(outcome: &Outcome) -> Vec<Event> {
     let mut events = Vec::new();
     for plan in &outcome.plan.filesystems {
         let mount = outcome.plan.mounts.get(plan.filesystem.get());
@@ -185,7 +171,7 @@ mod tests {
                 after: Vec::new(),
                 stopped: None,
             };
-            let message = &by_us(&outcome)[0].message;
+            let message = &events_of(&outcome)[0].message;
             assert!(message.contains(expected), "{message}");
         }
     }

@@ -4,6 +4,7 @@ use super::request::Request;
 use crate::config::Config;
 use crate::history::runs::Command;
 use crate::model::names::names;
+use crate::policy::PolicyKind;
 
 names! {
     /// Kinds of what is collected.
@@ -20,8 +21,8 @@ names! {
 /// What is to be deleted.
 #[derive(Clone, Debug)]
 pub enum Selection<'a> {
-    /// What the policy says, of these kinds; none of them: as configured.
-    Gc { only: Vec<Only> },
+    /// What the policy says, of these kinds; none of them: as configured. Policy `kubelet` is only for a dry run.
+    Gc { only: Vec<Only>, policy: PolicyKind },
     /// The named images. `all_tags`: a name means the image with all its names.
     Rm { references: &'a [String], all_tags: bool },
 }
@@ -51,6 +52,6 @@ impl GcRequest<'_> {
 
     /// The images stay, since only other kinds are wanted.
     pub(super) fn leaves_out_images(&self) -> bool {
-        matches!(&self.selection, Selection::Gc { only } if !only.is_empty() && !only.contains(&Only::Images))
+        matches!(&self.selection, Selection::Gc { only, .. } if !only.is_empty() && !only.contains(&Only::Images))
     }
 }

@@ -16,7 +16,7 @@ use crate::config::{Config, Via};
 use crate::execute::editors::Editors;
 use crate::execute::{ProofContext, RemoverFacts};
 use crate::model::{Inventory, StoreIx, StoreKind};
-use crate::policy::ExternalFacts;
+use crate::policy::{ExternalFacts, PolicyKind};
 
 const DIRECT: &str = "layersweep gc --via direct";
 
@@ -97,7 +97,7 @@ fn facts(
     scanned: &ScanResult,
     editors: &Editors,
 ) -> Result<RemoverFacts, Error> {
-    let selection = Selection::Gc { only: vec![Only::Images] };
+    let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
     let asked = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
     let mut deleter = Deleter::for_reading(&asked, &scanned.scan.inventory)?;
     if let Deleter::Direct(owners) = &deleter {

@@ -94,7 +94,7 @@ impl<'a> Recorder<'a> {
         mut self,
         outcome: &Outcome,
         kind: OutcomeKind,
-        (events, believed_bytes): (&[Event], Option<u64>),
+        events: &[Event],
         inventory: &Inventory,
         exit: Exit,
     ) -> Exit {
@@ -119,7 +119,6 @@ impl<'a> Recorder<'a> {
         let end = RunEnd {
             usage_after_percent: usage.map(|space| two_decimals(space.used_percent())),
             measured_bytes: Some(outcome.measured_bytes()),
-            believed_bytes,
             errors: errors.chain(kept).collect(),
             filesystems: fullness(&self.journal, inventory),
             ..RunEnd::of(self.state.now(), kind)

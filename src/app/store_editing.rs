@@ -84,8 +84,8 @@ pub(super) fn leaks(
     editors: &Editors,
 ) -> Result<Option<LeakPlan>, String> {
     let all = match &asked.selection {
-        Selection::Gc { only } if only.is_empty() => config.leaks.delete,
-        Selection::Gc { only } => only.contains(&Only::Leaks),
+        Selection::Gc { only, .. } if only.is_empty() => config.leaks.delete,
+        Selection::Gc { only, .. } => only.contains(&Only::Leaks),
         Selection::Rm { .. } => false,
     };
     let inventory = &scanned.scan.inventory;

@@ -174,7 +174,7 @@ impl<'a> Sweep<'a> {
             OutcomeKind::Refused => Exit::Refused,
             _ => planned.exit,
         };
-        planned.exit = recorder.end(&outcome, kind, (&[], None), inventory, exit);
+        planned.exit = recorder.end(&outcome, kind, &[], inventory, exit);
         planned.dry_run = false;
         planned.outcome = Some(outcome);
         planned

@@ -15,7 +15,6 @@ use super::values::{Since, one_of};
 use crate::config::{Flag, Via};
 use crate::history::runs::TargetKind;
 use crate::model::refs::By;
-use crate::policy::PolicyKind;
 use crate::sys::ioprio::IoPriority;
 
 /// Shows exactly how many bytes each container image holds on this node's disk.
@@ -264,7 +263,6 @@ impl Command {
                 ("images.inodes_high_percent", "--inodes-high", percent(own.inodes_high.as_ref())),
                 ("images.min_age", "--min-age", own.min_age.as_deref()),
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
-                ("images.policy", "--policy", own.policy.map(PolicyKind::as_str)),
                 ("images.via", "--via", own.via.map(Via::as_str)),
             ],
             Self::Sweep(own) => vec![("leaks.min_age", "--min-age", own.min_age.as_deref())],

@@ -12,7 +12,6 @@ use super::values;
 use crate::cri::Endpoint;
 use crate::model::Pattern;
 use crate::model::names::names;
-use crate::policy::PolicyKind;
 
 /// The keys of a file; `None` is a key that the file does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -41,7 +40,6 @@ pub(super) struct Stores {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Images {
-    pub(super) policy: Set<PolicyKind>,
     pub(super) via: Set<Via>,
     pub(super) high_percent: Set<OrOff<Percent>>,
     pub(super) low_percent: Set<Percent>,
@@ -252,10 +250,6 @@ written! {
     };
     Endpoint: "a socket like \"unix:///run/crio/crio.sock\"", |raw| {
         Some(raw.text()?.parse().map_err(|error: crate::cri::BadEndpoint| error.to_string()))
-    };
-    PolicyKind: "\"exact\" or \"kubelet\"", |raw| {
-        let text = raw.text()?;
-        Self::ALL.iter().copied().find(|policy| policy.as_str() == text).map(Ok)
     };
     Via: "\"auto\", \"cri\" or \"direct\"", |raw| {
         let text = raw.text()?;

@@ -7,9 +7,7 @@ use jiff::SignedDuration;
 use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
 use super::source::Sources;
 use crate::node::places::ConfiguredPlaces;
-use crate::policy::PolicyKind;
 use crate::policy::containers;
-use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
 
 /// Our own state, where nothing else is configured.
@@ -31,8 +29,6 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Which stores to read; none named: those that are found.
     pub stores: Stores,
-    /// Which policy decides on images.
-    pub decides: PolicyKind,
     /// What removes images.
     pub via: Via,
     /// Its settings. Images of static pods and sandboxes are for the caller to add.
@@ -68,7 +64,7 @@ pub struct Containers {
     pub enabled: bool,
     /// Logs of pods are collected.
     pub logs: bool,
-    /// Their limits; [`Config::decides`] says which policy applies.
+    /// Their limits.
     pub policy: containers::ContainerPolicy,
 }
 
@@ -82,7 +78,6 @@ pub struct Leaks {
 impl Config {
     /// Fills in defaults. Contradictions are added to the problems of `sources`; the result is then unusable.
     pub(super) fn of(sources: &mut Sources, files: Vec<PathBuf>) -> Self {
-        let decides = sources.last(|set| set.images.policy).unwrap_or(PolicyKind::Exact);
         let images = Policy {
             targets: targets(sources),
             min_age: sources.last(|set| set.images.min_age).unwrap_or(MIN_AGE),
@@ -95,9 +90,6 @@ impl Config {
                 ..Protect::default()
             },
         };
-        if decides == PolicyKind::Kubelet {
-            check_for_kubelet(sources, &images);
-        }
         let default = Some(PathBuf::from(STATIC_PODS));
         Self {
             state_dir: sources.last(|set| set.state_dir.clone()).unwrap_or_else(|| STATE_DIR.into()),
@@ -107,11 +99,10 @@ impl Config {
                 containerd_roots: paths(sources, |set| set.stores.containerd_root.clone()),
                 cri_endpoint: sources.last(|set| set.stores.cri_endpoint.clone()).map(|at| at.to_string()),
             },
-            decides,
             via: sources.last(|set| set.images.via).unwrap_or(Via::Auto),
             images,
             static_pods: sources.last(|set| set.protect.static_pods.clone()).unwrap_or(default),
-            containers: containers(sources, decides),
+            containers: containers(sources),
             kubelet: ConfiguredPlaces {
                 root_dir: sources.last(|set| set.kubelet.root_dir.clone()),
                 pod_logs_dir: sources.last(|set| set.kubelet.pod_logs_dir.clone()),
@@ -133,13 +124,9 @@ fn paths(sources: &Sources, pick: impl Fn(&Fragment) -> Option<Vec<Value<PathBuf
     paths.into_iter().map(|path| path.0).collect()
 }
 
-/// Each policy has its own minimum age; the limits are the kubelet's for both.
-fn containers(sources: &Sources, decides: PolicyKind) -> Containers {
+fn containers(sources: &Sources) -> Containers {
     let enabled = sources.last(|set| set.containers.enabled).unwrap_or_default();
-    let default = match decides {
-        PolicyKind::Exact => containers::ContainerPolicy::default(),
-        PolicyKind::Kubelet => containers::ContainerPolicy::kubelet(),
-    };
+    let default = containers::ContainerPolicy::default();
     Containers {
         enabled,
         logs: sources.last(|set| set.containers.logs).unwrap_or(enabled),
@@ -205,41 +192,4 @@ fn free_floor(sources: &mut Sources) -> Option<FreeFloor> {
         sources.wrong("images.free_until", message, "set it higher, or remove it".into());
     }
     Some(FreeFloor { start_below, until })
-}
-
-/// Policy `kubelet` accepts what the kubelet accepts.
-fn check_for_kubelet(sources: &mut Sources, images: &Policy) {
-    let other = "policy kubelet supports only targets in percent used";
-    let Some(marks) = images.targets.used else {
-        let remedy = "set images.high_percent, or images.policy to \"exact\"";
-        return sources.wrong("images.policy", other.into(), remedy.into());
-    };
-    let theirs = KubeletPolicy {
-        high_percent: marks.high.into(),
-        low_percent: marks.low.into(),
-        min_age: images.min_age,
-        max_age: images.max_age.unwrap_or_default(),
-        ..KubeletPolicy::default()
-    };
-    for fault in theirs.check() {
-        // Already reported, for every policy.
-        if fault == ConfigFault::LowNotBelowHigh && marks.low > marks.high {
-            continue;
-        }
-        let key = match fault {
-            ConfigFault::HighOutOfRange => "images.high_percent",
-            ConfigFault::LowOutOfRange | ConfigFault::LowNotBelowHigh => "images.low_percent",
-            ConfigFault::MaxAgeNegative | ConfigFault::MaxAgeNotAboveMinAge => "images.max_age",
-        };
-        let message = format!("policy kubelet does not accept it: {fault}");
-        sources.wrong(key, message, "change it, or set images.policy to \"exact\"".into());
-    }
-    for (key, set) in [
-        ("images.min_free", images.targets.free.is_some()),
-        ("images.inodes_high_percent", images.targets.inodes.is_some()),
-    ] {
-        if set {
-            sources.wrong(key, other.into(), "remove it, or set images.policy to \"exact\"".into());
-        }
-    }
 }

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::node::places::ConfiguredPlaces;
-use crate::policy::{FreeFloor, PolicyKind, Targets, Thresholds};
+use crate::policy::{FreeFloor, Targets, Thresholds};
 
 fn root(case: &str) -> Sysroot {
     Sysroot::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config/own").join(case))
@@ -39,10 +39,7 @@ fn no_file_is_the_defaults() {
     assert_eq!(config.state_dir, Path::new("/var/lib/layersweep"));
     assert_eq!(config.static_pods, Some("/etc/kubernetes/manifests".into()));
     assert_eq!(config.leaks, Leaks { delete: false, min_age: SignedDuration::from_hours(24) });
-    assert_eq!(
-        (config.containers.enabled, config.containers.logs, config.decides),
-        (false, false, PolicyKind::Exact)
-    );
+    assert_eq!((config.containers.enabled, config.containers.logs), (false, false));
     assert_eq!(config.containers.policy, crate::policy::containers::ContainerPolicy::default());
     assert_eq!(config.kubelet, ConfiguredPlaces::default());
     assert_eq!(config.textfile, Textfile::Auto);
@@ -84,7 +81,6 @@ fn flags_win_over_files() {
         flag("images.high_percent", "--high", "90"),
         flag("images.min_age", "--min-age", "0s"),
         flag("images.min_free", "--min-free", "4096"),
-        flag("images.policy", "--policy", "exact"),
     ];
     let config = load("precedence", &flags).unwrap();
     assert_eq!(config.images.targets.used, marks(90, 65));
@@ -122,8 +118,8 @@ fn every_mistake_is_told_with_its_line() {
     let expected = [
         "2, column 1: high_percent: unknown key [the keys here are state_dir, \
          trust_pid_namespace, stores, images, protect, containers, kubelet, leaks, metrics]",
-        "3, column 12: images.high_pecent: unknown key [the keys here are policy, \
-         via, high_percent, low_percent, min_free, free_until, inodes_high_percent, inodes_low_percent, \
+        "3, column 12: images.high_pecent: unknown key [the keys here are via, \
+         high_percent, low_percent, min_free, free_until, inodes_high_percent, inodes_low_percent, \
          min_age, max_age]",
         "3, column 44: images.low_percent: \"70\" is not a whole number from 0 to 100 []",
         "5, column 2: gc: unknown key [the keys here are state_dir, trust_pid_namespace, \
@@ -177,10 +173,10 @@ fn every_key_arrives() {
     assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
     assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
     let policy = crate::policy::containers::ContainerPolicy {
-        decides: PolicyKind::Exact,
         min_age: SignedDuration::from_hours(1),
         max_per_unit: Some(2),
         max_total: None,
+        ..crate::policy::containers::ContainerPolicy::default()
     };
     assert_eq!(config.containers, Containers { enabled: true, logs: false, policy });
     assert_eq!(config.kubelet.root_dir, Some("/data/kubelet".into()));
@@ -192,12 +188,10 @@ fn every_key_arrives() {
 }
 
 #[test]
-fn containers_have_defaults_of_their_policy() {
+fn containers_have_defaults() {
     let of = |text: &str| of(text).unwrap().containers;
     let enabled = of("containers.enabled = true");
     assert!(enabled.enabled && enabled.logs, "logs go with their containers");
-    let kubelets = of("images.policy = \"kubelet\"");
-    assert_eq!(kubelets.policy, crate::policy::containers::ContainerPolicy::kubelet());
     let limits = of("containers.max_per_unit = \"off\"\ncontainers.max_total = 240");
     assert_eq!((limits.policy.max_per_unit, limits.policy.max_total), (None, Some(240)));
     let wrong = super::tests::of("containers.max_total = -1").unwrap_err();
@@ -269,31 +263,4 @@ fn thresholds_belong_together() {
     assert_eq!(inodes, marks(80, 75));
     let floor = of("images.min_free = \"1GiB\"").unwrap().images.targets.free;
     assert_eq!(floor, Some(FreeFloor { start_below: 1 << 30, until: 1 << 30 }));
-}
-
-#[test]
-fn policy_kubelet_accepts_what_the_kubelet_accepts() {
-    let kubelet = |text: &str| of(&format!("images.policy = \"kubelet\"\n{text}"));
-    assert_eq!(kubelet("").unwrap().decides, PolicyKind::Kubelet);
-    for (text, part) in [
-        (
-            "images.low_percent = 75",
-            "line 2, column 8: images.low_percent: policy kubelet does not accept it: the low",
-        ),
-        (
-            "images.max_age = \"2m\"",
-            "line 2, column 8: images.max_age: policy kubelet does not accept it: the maximum",
-        ),
-        ("images.min_free = 5", "line 2, column 8: images.min_free: policy kubelet supports only targets"),
-        (
-            "images.high_percent = \"off\"",
-            "line 1, column 8: images.policy: policy kubelet supports only targets",
-        ),
-    ] {
-        let problems = kubelet(text).unwrap_err();
-        assert_eq!(problems.len(), 1, "{problems:?}");
-        assert!(problems[0].contains(part), "{problems:?}");
-    }
-    // For our own policy both ages count from what they should, so any two go together.
-    assert!(of("images.max_age = \"2m\"").is_ok());
 }

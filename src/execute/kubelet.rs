@@ -1,22 +1,18 @@
-//! Carries out policy `kubelet`: its collector runs once over the runtime's listings, and deletes
-//! through the same remover, proofs and measurements as [`crate::execute::images::run`].
+//! Plan of policy `kubelet`, for a dry run: its collector runs once over the runtime's listings, and every
+//! removal is predicted to succeed.
 //!
-//! Its rules, order, roundings and believed bytes are its own. Our protections stand above them:
-//! what our rules keep is shown to it as pinned, so that it never tries.
+//! Its rules, order, roundings and believed bytes are its own. Images that layersweep's rules keep are shown to
+//! it as pinned.
 
-use crate::execute::executor::Run;
 use crate::execute::gauges::Gauges;
-use crate::execute::images::Images;
 use crate::execute::proof::{ImageFacts, ProofContext, RemoverFacts};
-use crate::execute::remover::{PreconditionError, Remover};
-use crate::model::outcome::Stopped;
+use crate::execute::remover::PreconditionError;
 use crate::model::plan::{
     self, Cause, FilesystemPlan, Gain, Kept, PassEnd, Phase, Problem, Step, Target, Trigger,
 };
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
-use crate::policy::StepOutcome;
 use crate::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
     Runtime, RuntimeError,
@@ -28,33 +24,15 @@ use crate::stores::Scan;
 /// What it does without: it has no back-off, and a rule of its own for what was used just now.
 const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 
-/// Runs the kubelet's collector once, and returns the plan as it was carried out, and the kubelet's
-/// own account: what it believes it freed, its events, its failure. The kubelet is taken to be up
-/// for long, and to remember what we do.
+/// Runs the kubelet's collector once, and returns the plan, the kubelet's own account (bytes that it believes
+/// it frees, its failure) and the filesystems as measured before. `made` was freed before it begins. The
+/// kubelet is assumed to have run for long, and to know the same ages as layersweep.
 ///
-/// The plan has no groups, and is judged by the measured usage: `NotReached` where the kubelet
+/// The plan has no groups, and is judged by the predicted usage: `NotReached` where the kubelet
 /// believes that it has done its work and the disk says otherwise.
 ///
 /// # Errors
-/// When what the remover needs to know cannot be had in full, or no runtime is behind it: then
-/// nothing was deleted.
-pub fn run(
-    run: &mut Run<'_>,
-    scan: &Scan,
-    proof_context: &ProofContext<'_>,
-    remover: &mut dyn Remover,
-    policy: KubeletPolicy,
-) -> Result<(Plan, CollectorReport), PreconditionError> {
-    let remover_facts = RemoverFacts::now(scan, proof_context, remover)?;
-    let spaces = run.measure();
-    let act = Act { run, images: Images::new(scan, *proof_context, &WAIVED, remover) };
-    collect(Some(act), scan, proof_context, &remover_facts, policy, spaces)
-}
-
-/// What [`run`] would do if every prediction holds, after something else has freed `made`.
-///
-/// # Errors
-/// As there.
+/// When no runtime is behind the remover, whose listings it needs.
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
@@ -63,27 +41,8 @@ pub fn plan(
     policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport, Vec<Measured>), PreconditionError> {
     let before = Gauges::open(&scan.inventory, None).measure();
-    let mut then = before.clone();
-    plan::apply(made, &mut then);
-    let (plan, report) = collect(None, scan, proof_context, remover_facts, policy, then)?;
-    Ok((plan, report, before))
-}
-
-/// What carries out the removals that the kubelet's collector asks for.
-struct Act<'a, 'r> {
-    run: &'a mut Run<'r>,
-    images: Images<'a>,
-}
-
-/// One run of the collector. What our rules keep is known to it from the start. Without `act` it is a prediction.
-fn collect(
-    act: Option<Act<'_, '_>>,
-    scan: &Scan,
-    proof_context: &ProofContext<'_>,
-    remover_facts: &RemoverFacts,
-    policy: KubeletPolicy,
-    spaces: Vec<Measured>,
-) -> Result<(Plan, CollectorReport), PreconditionError> {
+    let mut spaces = before.clone();
+    plan::apply(made, &mut spaces);
     let inventory = &scan.inventory;
     let listing = remover_facts.listing.as_ref().ok_or_else(|| {
         PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
@@ -97,123 +56,40 @@ fn collect(
         inventory,
         filesystem: listing.filesystem_in(inventory).unwrap_or(0.into()),
         listed,
-        act,
         by_space: None,
         states: ImageState::all(&judge, inventory),
         steps: Vec::new(),
-        problems: Vec::new(),
     };
-    let report = match node.is_stopped() {
-        false => manager.garbage_collect(&mut node, facts.now),
-        true => CollectorReport::default(),
-    };
-    node.measure();
+    let report = manager.garbage_collect(&mut node, facts.now);
     // Its own rule for recent use has its own clock.
     let facts = facts.scanned_now();
     let judge = Judge::new(facts.input(scan, proof_context.policy));
-    Ok((node.plan(&report, policy, &judge), report))
+    Ok((node.plan(&report, policy, &judge), report, before))
 }
 
 /// The node as the kubelet sees it.
-struct KubeletNode<'a, 'r, 's> {
+struct KubeletNode<'s> {
     inventory: &'s Inventory,
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     listed: ListedNode<'s>,
-    /// `None`: every removal is taken to succeed.
-    act: Option<Act<'a, 'r>>,
     /// What the filesystem said when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
     states: Vec<ImageState>,
     steps: Vec<Step>,
-    problems: Vec<Problem>,
 }
 
-impl KubeletNode<'_, '_, '_> {
-    fn delete(&mut self, step: &Step) -> StepOutcome {
-        let Some(Act { run, images }) = &mut self.act else { return StepOutcome::Removed };
-        run.step(step, images)
-    }
-
-    fn is_stopped(&mut self) -> bool {
-        self.act.as_mut().is_some_and(|act| act.run.is_stopped())
-    }
-
-    fn stopped(&self) -> Option<&Stopped> {
-        self.act.as_ref()?.run.stopped.as_ref()
-    }
-
-    /// What the filesystems say now; of a prediction that is known already.
-    fn measure(&mut self) {
-        if let Some(act) = &self.act {
-            self.listed.spaces = act.run.measure();
-        }
-    }
-
-    /// Marks the image as deleted.
-    fn went(&mut self, at: ImageIx, gains: &[Gain]) {
-        self.states[at.get()] = ImageState::Gone;
-        self.listed.went(at, gains);
-        self.measure();
-    }
-
-    fn remove(&mut self, at: ImageIx) -> Result<(), RuntimeError> {
-        if matches!(self.states[at.get()], ImageState::Gone) {
-            // It was listed for another handler as well.
-            return Ok(());
-        }
-        let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
-        let step = self.listed.step(at, cause, self.filesystem);
-        match self.delete(&step) {
-            StepOutcome::Removed => {
-                self.went(at, &step.gains);
-                self.steps.push(step);
-                Ok(())
-            }
-            StepOutcome::AlreadyGone => {
-                self.went(at, &[]);
-                Ok(())
-            }
-            StepOutcome::NotTried => Err(RuntimeError("the run was stopped".into())),
-            StepOutcome::Kept(ruling) => self.stays(at, ruling),
-            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom { why, .. } => {
-                self.stays(at, Ruling::keeps(Rule::OutOfReach, why.message))
-            }
-            StepOutcome::Failed(problem) => Err(RuntimeError(self.failed(at, problem))),
-            // The kubelet trusts the runtime's answer.
-            StepOutcome::StillThere(problem) => {
-                self.failed(at, problem);
-                Ok(())
-            }
-        }
-    }
-
-    fn failed(&mut self, at: ImageIx, problem: Problem) -> String {
-        let message = problem.message.clone();
-        self.problems.push(problem);
-        self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::RemovalFailed, message.clone()));
-        message
-    }
-
-    fn stays(&mut self, at: ImageIx, ruling: Ruling) -> Result<(), RuntimeError> {
-        let ruling = ruling.since_run_began();
-        let detail = ruling.detail.clone();
-        self.states[at.get()] = ImageState::Kept(ruling);
-        Err(RuntimeError(detail))
-    }
-
-    fn plan(mut self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
+impl KubeletNode<'_> {
+    fn plan(self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
+        let mut problems = Vec::new();
         if let Some(invalid) = &part.invalid {
             let mount = self.inventory[self.filesystem].mount.display().to_string();
-            self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
-        }
-        if let Some(Stopped::Unproven(what)) = self.stopped() {
-            self.problems.push(Problem::new(None, Phase::Prove, what.clone()));
+            problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
         if let Some(failure) = &report.failure {
             // As in the kubelet's own log.
-            self.problems.push(Problem::new(None, Phase::Kubelet, failure.to_string()));
+            problems.push(Problem::new(None, Phase::Kubelet, failure.to_string()));
         }
         let age = self.steps.iter().any(|step| step.cause == Cause::Age);
         // A run that ended early has not judged the filesystem.
@@ -236,7 +112,7 @@ impl KubeletNode<'_, '_, '_> {
             filesystems: vec![part],
             steps: self.steps,
             kept,
-            problems: self.problems,
+            problems,
             notes: Vec::new(),
             outcome,
         }
@@ -265,7 +141,7 @@ impl KubeletNode<'_, '_, '_> {
     }
 
     fn kept(&self, report: &CollectorReport, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
-        let ended = self.stopped().is_some() || part.end == PassEnd::Open;
+        let ended = part.end == PassEnd::Open;
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
             match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
@@ -303,7 +179,7 @@ fn used_percent(space: &Space) -> i128 {
     100 - i128::from(space.available_bytes) * 100 / i128::from(space.capacity_bytes.max(1))
 }
 
-impl Runtime for KubeletNode<'_, '_, '_> {
+impl Runtime for KubeletNode<'_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
         let shown = |(image, at): &(ListedImage, Option<ImageIx>)| {
             // What lies in no store that we read (an OCI artifact) is not ours to judge.
@@ -318,7 +194,6 @@ impl Runtime for KubeletNode<'_, '_, '_> {
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        self.measure();
         let space = self.listed.space(self.filesystem);
         self.by_space = Some(space.clone());
         match space {
@@ -330,12 +205,17 @@ impl Runtime for KubeletNode<'_, '_, '_> {
     }
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        if self.is_stopped() {
-            return Err(RuntimeError("the run was ended".into()));
+        let image = self.listed.find(id, handler)?;
+        let image = image.ok_or_else(|| RuntimeError("it is in no store that was read".into()))?;
+        if matches!(self.states[image.get()], ImageState::Gone) {
+            // It was listed for another handler as well.
+            return Ok(());
         }
-        match self.listed.find(id, handler)? {
-            Some(at) => self.remove(at),
-            None => Err(RuntimeError("it is in no store that was read".into())),
-        }
+        let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
+        let step = self.listed.step(image, cause, self.filesystem);
+        self.states[image.get()] = ImageState::Gone;
+        self.listed.went(image, &step.gains);
+        self.steps.push(step);
+        Ok(())
     }
 }

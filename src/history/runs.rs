@@ -144,7 +144,6 @@ pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()>
         matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);
     tx.prepare_cached(
         "UPDATE runs SET ended = ?2, outcome = ?3, usage_after_percent = ?4, measured_bytes = ?5, errors = ?6,
-                         believed_bytes = ?8,
                          quiet = ?7 AND deletions = 0 AND events = '[]'
                              AND (command = 'scan' OR ?3 = 'not_needed')
          WHERE id = ?1",
@@ -157,7 +156,6 @@ pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()>
         end.measured_bytes,
         json(&end.errors)?,
         peaceful && end.errors.is_empty(),
-        end.believed_bytes.map(signed),
     ])?;
     Ok(())
 }

@@ -189,7 +189,7 @@ fn no_runtime_no_deletion() {
     node.server.stop();
     assert_told(&gc_at(&endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
     // Without one there is nothing that its algorithm could go by.
-    let by_kubelet = [&GC[..], &["--via", "direct", "--policy", "kubelet"]].concat();
+    let by_kubelet = [&GC[..], &["--via", "direct", "--dry-run", "--policy", "kubelet"]].concat();
     assert_refused(&node, &by_kubelet, &["policy kubelet"], Some("--policy exact"));
     drop(UnixListener::bind(node.server.socket()).unwrap());
     let run = gc_at(&endpoint).expect_code(5);
@@ -348,6 +348,18 @@ fn arguments_and_configurations_that_make_no_sense() {
         [&["gc", "--policy", "mine"][..], &["gc", "--via", "hope"], &["gc", "reg.local/a:1"], &["rm"]]
     {
         bad(words);
+    }
+    // Nothing is deleted by the kubelet's rules; and they are shown only with settings that it accepts.
+    let kubelet = ["gc", "--policy", "kubelet"];
+    assert_told(&bad(&kubelet), &["--policy kubelet", "deletes nothing"], Some("--dry-run"));
+    for (more, part) in [
+        (&["--high", "75", "--low", "75"][..], "the low threshold is not below"),
+        (&["--max-age", "2m"], "the maximum age is not above"),
+        (&["--min-free", "5"], "only targets in percent used"),
+        (&["--high", "off"], "only targets in percent used"),
+    ] {
+        let run = bad(&[&kubelet[..], &["--dry-run"], more].concat());
+        assert_told(&run, &["policy kubelet", part], None);
     }
     // A disk that is looked at is never deleted from.
     assert_told(&bad(&["gc", "--sysroot", "/"]), &["--sysroot"], Some("explain"));

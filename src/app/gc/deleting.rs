@@ -18,7 +18,6 @@ use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images,
 use crate::model::OutcomeKind;
 use crate::model::display::two_decimals;
 use crate::model::plan::{Phase, Plan, Problem};
-use crate::policy::kubelet::CollectorReport;
 use crate::policy::space::Targets;
 use crate::stores::Scan;
 use crate::sys::stop::is_asked;
@@ -46,11 +45,11 @@ impl Gc<'_> {
         let has_acted = |plan: &Plan| !(plan.steps.is_empty() && plan.problems.is_empty());
         let mut earlier_parts = Vec::new();
         let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut earlier_parts);
-        let (mut plan, kubelet, policy, targets) = match deleted {
-            Ok((plan, report)) => (plan, report, result.policy, result.targets),
+        let (mut plan, policy, targets) = match deleted {
+            Ok(plan) => (plan, result.policy, result.targets),
             // What was deleted before is gone all the same, and that is reported.
             Err(error) if earlier_parts.iter().any(has_acted) => {
-                (refused_plan(&error.what), result.kubelet.clone(), None, Targets::default())
+                (refused_plan(&error.what), None, Targets::default())
             }
             Err(error) => return Err(error.into()),
         };
@@ -69,17 +68,15 @@ impl Gc<'_> {
         }
         let outcome = run.finish(plan, before);
         let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed;
-        let events = events(&outcome, kubelet.as_ref(), failed_before);
-        let believed = kubelet.as_ref().map(|report| report.freed.freed_bytes);
+        let events = events(&outcome, failed_before);
         let kind = outcome.kind();
         let exit = self.exit(kind, &outcome.plan, scanned);
-        let exit = recorder.end(&outcome, kind, (&events, believed), &scan.inventory, exit);
+        let exit = recorder.end(&outcome, kind, &events, &scan.inventory, exit);
         let result = self.unexecuted(outcome.plan.clone());
         Ok(GcResult {
             policy,
             targets,
             dry_run: false,
-            kubelet,
             events,
             exit,
             findings: self.findings(scanned),
@@ -100,7 +97,7 @@ impl Gc<'_> {
         context: &NodeContext<'_>,
         deleter: &mut Deleter,
         earlier_parts: &mut Vec<Plan>,
-    ) -> Result<(Plan, Option<CollectorReport>), PreconditionError> {
+    ) -> Result<Plan, PreconditionError> {
         let Planned { editors, config, stores, named, containers, containers_last, leaks, .. } = planned;
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);
@@ -118,17 +115,8 @@ impl Gc<'_> {
         }
         let proof_context = ProofContext { request: stores, policy: &config.images, context };
         let mut direct = None;
-        let (mut plan, report) = match self.kubelet {
-            None => {
-                let remover = deleter.remover(editors, &mut direct);
-                (images::run(run, scan, &proof_context, self.task(named), remover)?, None)
-            }
-            Some(policy) => {
-                let remover = deleter.remover(editors, &mut direct);
-                let (plan, report) = execute::kubelet::run(run, scan, &proof_context, remover, policy)?;
-                (plan, Some(report))
-            }
-        };
+        let remover = deleter.remover(editors, &mut direct);
+        let mut plan = images::run(run, scan, &proof_context, self.task(named), remover)?;
         self.forget_left_out(&mut plan);
         if let Some((containers, _)) = containers.as_ref().filter(|_| *containers_last) {
             match containers.by(deleter.backend(editors), stores).run(run, scan) {
@@ -144,7 +132,7 @@ impl Gc<'_> {
             // What was deleted is gone all the same, and that is reported.
             Err(error) => plan.fail(Phase::Prove, error.what),
         }
-        Ok((plan, report))
+        Ok(plan)
     }
 
     /// Makes the reserve files of the stores that are edited; where `rm` deletes no image, it takes no room.

@@ -30,12 +30,12 @@ use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
-use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, kubelet_policy};
-use crate::policy::kubelet::{CollectorReport, KubeletPolicy};
+use crate::policy::kubelet::KubeletPolicy;
 use crate::policy::leaks::{LeakPlan, LeakRequest};
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
+use crate::policy::{Policy, PolicyKind};
 use crate::stores::{self, Scan};
 use crate::sys::stop::is_asked;
 
@@ -56,8 +56,8 @@ pub struct GcResult {
     /// What the filesystems said before.
     pub before: Vec<Measured>,
     pub targets: Targets,
-    /// What the kubelet's own algorithm says of itself; `None` for policy `exact`.
-    pub kubelet: Option<CollectorReport>,
+    /// Bytes that the kubelet's algorithm believes it frees; `None` for policy `exact`.
+    pub believed_bytes: Option<u64>,
     /// Both policies side by side, of a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
@@ -194,7 +194,7 @@ impl<'a> Gc<'a> {
             outcome: None,
             before: Vec::new(),
             targets: Targets::default(),
-            kubelet: None,
+            believed_bytes: None,
             comparison: None,
             events: Vec::new(),
             findings: Vec::new(),
@@ -211,27 +211,28 @@ impl<'a> Gc<'a> {
     }
 
     fn check(&mut self) -> Result<(), Error> {
-        let GcRequest { request, config, .. } = &self.asked;
+        let GcRequest { request, config, dry_run, .. } = &self.asked;
         if request.sysroot.is_some() {
             let command = self.command_run.command.as_str();
             return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
                 .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
         }
         self.check_logs()?;
-        // The kubelet's settings, where its algorithm decides: not over what somebody names.
-        if config.decides == PolicyKind::Kubelet && self.asked.is_gc() {
-            let policy = kubelet_policy(&config.images).ok_or_else(|| {
-                Error::usage("policy kubelet needs thresholds in percent, and none are set")
-                    .hint("set images.high_percent and images.low_percent, or --high and --low")
-            })?;
-            self.kubelet = Some(policy);
+        if matches!(self.asked.selection, Selection::Gc { policy: PolicyKind::Kubelet, .. }) {
+            if !dry_run {
+                return Err(Error::usage(
+                    "--policy kubelet deletes nothing: it only shows what the kubelet would delete",
+                )
+                .hint("add --dry-run, or leave out --policy to delete by layersweep's own rules"));
+            }
+            self.kubelet = Some(as_kubelet(&config.images)?);
         }
         Ok(())
     }
 
     fn check_logs(&self) -> Result<(), Error> {
         match &self.asked.selection {
-            Selection::Gc { only } if self.via == Via::Direct && only.contains(&Only::Logs) => {
+            Selection::Gc { only, .. } if self.via == Via::Direct && only.contains(&Only::Logs) => {
                 Err(Error::usage(
                     "--only logs: --via direct keeps logs, since only the runtime knows which are unused",
                 )
@@ -328,6 +329,22 @@ impl<'a> Gc<'a> {
             OutcomeKind::Refused => Exit::Refused,
             _ => scanned.exit(),
         }
+    }
+}
+
+/// Translates layersweep's settings into the kubelet's.
+///
+/// # Errors
+/// When the kubelet has no such settings, or would not accept them.
+fn as_kubelet(policy: &Policy) -> Result<KubeletPolicy, Error> {
+    let only_percent = policy.targets.free.is_none() && policy.targets.inodes.is_none();
+    let kubelet = kubelet_policy(policy).filter(|_| only_percent).ok_or_else(|| {
+        Error::usage("policy kubelet supports only targets in percent used")
+            .hint("give --high and --low; remove --min-free, --inodes-high and their keys")
+    })?;
+    match kubelet.check().first() {
+        None => Ok(kubelet),
+        Some(fault) => Err(Error::usage(format!("policy kubelet does not accept these settings: {fault}"))),
     }
 }
 

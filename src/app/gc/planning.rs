@@ -21,7 +21,6 @@ use crate::model::plan::{Gain, Plan, TargetKind, freed_on, sum};
 use crate::model::space::Measured;
 use crate::model::{OutcomeKind, StoreId};
 use crate::policy::FullFilesystem;
-use crate::policy::kubelet::CollectorReport;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
 
@@ -95,7 +94,7 @@ impl Gc<'_> {
             config.images.max_age = None;
         }
         let containers = match selection {
-            Selection::Gc { only } => Containers::wanted(&config, only, self.via),
+            Selection::Gc { only, .. } => Containers::wanted(&config, only, self.via),
             Selection::Rm { .. } => None,
         };
         let (leaks, barred) = match store_editing::leaks(&self.asked, self.via, &config, &scanned, &editors) {
@@ -198,7 +197,7 @@ impl Gc<'_> {
         let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
         let untags = untag::plan(&named.untags, after, &proof_context, &looked);
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
-            let (mut plan, report, before) =
+            let (mut plan, believed_bytes, before) =
                 gc.plan_images(&freed_before, after, &proof_context, named, &looked)?;
             let deletes_images = !plan.steps.is_empty();
             gc.forget_left_out(&mut plan);
@@ -216,7 +215,7 @@ impl Gc<'_> {
                 plan.prepend(Plan { steps, outcome, ..Plan::default() });
             }
             refuse_part(&mut plan, barred.as_deref());
-            Ok((plan, report, before))
+            Ok((plan, believed_bytes, before))
         };
         let mut now = plan_now(self)?;
         // Once, and a run that deletes nothing disturbs nobody.
@@ -225,15 +224,15 @@ impl Gc<'_> {
             // The filesystems may say now that there is less to do, a dry run's like any other.
             now = plan_now(self)?;
         }
-        (result.plan, result.kubelet, result.before) = now;
-        if let Some(policy) = self.kubelet.filter(|_| self.asked.dry_run) {
+        (result.plan, result.believed_bytes, result.before) = now;
+        if let Some(policy) = self.kubelet {
             result.comparison = images::side_by_side(scan, &proof_context, &looked, policy);
         }
         Ok(())
     }
 
-    /// The plan for images by the deciding policy, with the kubelet's own account where it decides, and what
-    /// the filesystems say.
+    /// Returns the plan for images, the bytes that the kubelet believes it frees where its algorithm is shown, and
+    /// the filesystems as measured.
     fn plan_images(
         &self,
         freed_before: &[Gain],
@@ -241,7 +240,7 @@ impl Gc<'_> {
         proof_context: &ProofContext<'_>,
         named: &Requested,
         looked: &RemoverFacts,
-    ) -> Result<(Plan, Option<CollectorReport>, Vec<Measured>), PreconditionError> {
+    ) -> Result<(Plan, Option<u64>, Vec<Measured>), PreconditionError> {
         match self.kubelet {
             None => {
                 let (plan, before) =
@@ -251,7 +250,7 @@ impl Gc<'_> {
             Some(policy) => {
                 let (plan, report, before) =
                     execute::kubelet::plan(freed_before, scan, proof_context, looked, policy)?;
-                Ok((plan, Some(report), before))
+                Ok((plan, Some(report.freed.freed_bytes), before))
             }
         }
     }

@@ -78,7 +78,7 @@ pub(in crate::cli) struct GcArgs {
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = one_of(Only::ALL, kind_help))]
     pub(in crate::cli) only: Vec<Only>,
 
-    /// Which rules decide: layersweep's or the kubelet's [default: exact]
+    /// Which rules decide: layersweep's, or with --dry-run the kubelet's [default: exact]
     #[arg(long, value_name = "POLICY", value_parser = one_of(PolicyKind::ALL, policy_help))]
     pub(in crate::cli) policy: Option<PolicyKind>,
 
@@ -112,7 +112,7 @@ fn remover_help(via: Via) -> &'static str {
 fn policy_help(policy: PolicyKind) -> &'static str {
     match policy {
         PolicyKind::Exact => "By measured space, least recently used first",
-        PolicyKind::Kubelet => "The kubelet's algorithm; with --dry-run, side by side with exact",
+        PolicyKind::Kubelet => "The kubelet's algorithm, side by side with exact; only with --dry-run",
     }
 }
 

@@ -52,7 +52,6 @@ fn end() -> RunEnd {
     RunEnd {
         usage_after_percent: Some(69.5),
         measured_bytes: Some(-5),
-        believed_bytes: Some(7),
         errors: vec![error],
         filesystems: vec![Filesystem {
             mount: "/var".into(),

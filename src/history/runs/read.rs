@@ -39,8 +39,6 @@ pub struct RunRow {
     pub measured_bytes: Option<i64>,
     /// Bytes of leaks that went along with its deletions.
     pub byproduct_bytes: u64,
-    /// Bytes that the kubelet would believe to have freed; only of its policy.
-    pub believed_bytes: Option<u64>,
     /// What failed; of several, in the last.
     pub errors: Vec<RunError>,
     /// Events that the kubelet would have reported; of several runs, of the last.
@@ -188,7 +186,6 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         usage_after_percent: row.get("usage_after_percent")?,
         measured_bytes: row.get("measured")?,
         byproduct_bytes: unsigned(row, "byproduct_bytes")?,
-        believed_bytes: maybe_unsigned(row, "believed_bytes")?,
         errors: from_json(row, "errors")?,
         events: from_json(row, "events")?,
         killed: row.get("killed")?,

@@ -154,7 +154,6 @@ fn a_run_comes_back_as_it_was_recorded() {
     let end_of_it = RunEnd {
         usage_after_percent: Some(69.9),
         measured_bytes: Some(-7),
-        believed_bytes: Some(1 << 40),
         errors: vec![error.clone()],
         ..ended(over, OutcomeKind::Failed)
     };
@@ -169,7 +168,6 @@ fn a_run_comes_back_as_it_was_recorded() {
         usage_after_percent: Some(69.9),
         measured_bytes: Some(-7),
         byproduct_bytes: 30,
-        believed_bytes: Some(1 << 40),
         errors: vec![error],
         events: vec![event],
         killed: false,

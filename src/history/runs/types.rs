@@ -91,9 +91,6 @@ pub struct RunEnd {
     pub usage_after_percent: Option<f64>,
     /// Freed bytes as measured; negative where others wrote more.
     pub measured_bytes: Option<i64>,
-    /// Bytes that the kubelet would believe to have freed; only of its policy.
-    #[serde(default)]
-    pub believed_bytes: Option<u64>,
     pub errors: Vec<RunError>,
     /// How full the filesystems were then; none where nothing was tried.
     #[serde(default)]
@@ -109,7 +106,6 @@ impl RunEnd {
             outcome,
             usage_after_percent: None,
             measured_bytes: None,
-            believed_bytes: None,
             errors: Vec::new(),
             filesystems: Vec::new(),
         }

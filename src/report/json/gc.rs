@@ -55,8 +55,7 @@ pub struct GcDoc {
     pub predicted_bytes: u64,
     /// Bytes that they freed; null for a dry run. Negative where others wrote more.
     pub measured_bytes: Option<i64>,
-    /// Bytes that the policy believes it freed, by listed sizes; null for policy `exact`, which
-    /// believes nothing.
+    /// Bytes that the kubelet believes it would free, by listed sizes; null for policy `exact`.
     pub believed_bytes: Option<u64>,
     /// Bytes of leaks that went along with them (containerd's own garbage collection).
     pub byproduct_bytes: u64,
@@ -245,7 +244,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         wanted_bytes: plan.wanted_bytes(),
         predicted_bytes: deleted.iter().fold(0, |sum, one| sum.saturating_add(one.predicted_bytes)),
         measured_bytes: done.map(Outcome::measured_bytes),
-        believed_bytes: result.kubelet.as_ref().map(|report| report.freed.freed_bytes),
+        believed_bytes: result.believed_bytes,
         byproduct_bytes: deletions.iter().map(|one| one.byproduct_bytes).sum(),
         filesystems,
         deleted,

@@ -72,8 +72,6 @@ pub struct RunDoc {
     pub measured_bytes: Option<i64>,
     /// Bytes of leaks that went along; not part of the measured ones.
     pub byproduct_bytes: u64,
-    /// Bytes that the kubelet would believe to have freed; null but for its policy.
-    pub believed_bytes: Option<u64>,
     /// What was deleted, in order, with the tries that failed.
     pub deleted: Vec<DeletionDoc>,
     /// What failed.
@@ -270,7 +268,6 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         predicted_bytes: start.predicted_bytes,
         measured_bytes: row.measured_bytes,
         byproduct_bytes: row.byproduct_bytes,
-        believed_bytes: row.believed_bytes,
         deleted: row.deletions.into_iter().map(deletion).collect(),
         errors: row.errors,
         events: row.events,

@@ -103,7 +103,6 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let sums = [
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
-        ("believed by the kubelet", run.believed_bytes.map(bytes)),
         ("measured", run.measured_bytes.map(signed_bytes)),
         ("other leaks freed", Some(run.byproduct_bytes).filter(|some| *some > 0).map(bytes)),
     ];

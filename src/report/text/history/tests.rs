@@ -42,7 +42,6 @@ fn row() -> RunRow {
         usage_after_percent: Some(79.04),
         measured_bytes: Some(-1024),
         byproduct_bytes: 0,
-        believed_bytes: None,
         errors: vec![],
         events: vec![],
         killed: false,
@@ -70,11 +69,10 @@ fn shown(runs: Vec<RunRow>, quiet: &Quiet, width: Option<usize>, unicode: bool) 
 }
 
 #[test]
-fn events_what_the_kubelet_believes_and_what_waits() {
+fn events_and_waiting_runs() {
     let event = |reason: &str, message: &str| Event { reason: reason.into(), message: message.into() };
     let run = RunRow {
-        start: Start { run_id: "waits".into(), policy: Some("kubelet".into()), ..row().start },
-        believed_bytes: Some(3 << 30),
+        start: Start { run_id: "waits".into(), policy: Some("exact".into()), ..row().start },
         byproduct_bytes: 4096,
         events: vec![event("FreeDiskSpaceFailed", "wanted 5 GiB"), event("ImageGCFailed", "\u{1b}[31m")],
         deletions: vec![],
@@ -97,7 +95,7 @@ fn events_what_the_kubelet_believes_and_what_waits() {
     };
     let running = RunRow { killed: false, ..killed.clone() };
     let expected = "\
-2026-11-21 14:00:00 gc by policy kubelet via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, believed by the kubelet 3.0 GiB, measured -1.0 KiB, other leaks freed 4.0 KiB
+2026-11-21 14:00:00 gc by policy exact via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, measured -1.0 KiB, other leaks freed 4.0 KiB
   not in the database yet: the next run that can write saves it
   FreeDiskSpaceFailed: wanted 5 GiB
   ImageGCFailed: \\u{1b}[31m
