@@ -204,9 +204,7 @@ impl From<lookup::Error> for Error {
     fn from(error: lookup::Error) -> Self {
         let message = error.to_string();
         match error {
-            lookup::Error::Ambiguous { .. } => Self::usage(message).hint(
-                "give more of the id, the whole name, or the store with --graphroot or --containerd-root",
-            ),
+            lookup::Error::Ambiguous { remedy, .. } => Self::usage(message).hint(remedy),
             lookup::Error::Unknown { .. } => Self::failed(message).hint(
                 "`layersweep images` and `layersweep layers` list what exists; a path begins with / or ./",
             ),

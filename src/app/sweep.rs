@@ -13,6 +13,7 @@ use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
+use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Phase, Plan, Problem};
 use crate::model::{Consistency, Inventory};
@@ -76,9 +77,10 @@ impl<'a> Sweep<'a> {
     /// # Errors
     /// When changes are asked for below a sysroot.
     pub fn new(asked: SweepRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
-        if asked.request.sysroot.is_some() && asked.changes() {
+        if let Some(sysroot) = asked.request.sysroot.as_ref().filter(|_| asked.changes()) {
+            let sysroot = shell_word(&sysroot.to_string_lossy());
             return Err(Error::usage("--sysroot: `sweep` only reports on a mounted disk")
-                .hint("`layersweep sweep --sysroot DIR` lists what could be deleted"));
+                .hint(format!("`layersweep sweep --sysroot {sysroot}` lists what could be deleted")));
         }
         Ok(Self { asked, run: CommandRun::new(Command::Sweep, observer) })
     }

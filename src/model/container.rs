@@ -1,7 +1,11 @@
 //! Container records.
 
+use std::path::Path;
+
 use jiff::Timestamp;
 
+use super::build_cache::is_for_ctr;
+use super::display::{shell_word, short_id};
 use super::ids::{ContainerId, ImageId, ImageIx, NodeIx, StoreIx};
 use super::names::names;
 
@@ -63,6 +67,38 @@ impl Container {
     #[must_use]
     pub fn uses(&self, image: ImageIx) -> bool {
         self.images().any(|one| one == image)
+    }
+}
+
+/// Returns the command of its maker that removes a container which has ended; `None` where the maker is unknown, or is a
+/// program that uses a namespace of its own in containerd. `graphroot` is that of its store.
+#[must_use]
+pub fn removal_command(owner: Owner, id: &str, sandbox: bool, graphroot: &Path) -> Option<String> {
+    // Outside of the kubelet's namespace, containerd's ids begin with their namespace.
+    let (namespace, whole) = match id.rsplit_once('/') {
+        Some((namespace, id)) => (Some(namespace), id),
+        None => (None, id),
+    };
+    let id = shell_word(&short_id(whole));
+    match (owner, namespace) {
+        (Owner::CriO, _) | (Owner::Containerd, None) if sandbox => Some(format!("crictl rmp {id}")),
+        (Owner::CriO, _) | (Owner::Containerd, None) => Some(format!("crictl rm {id}")),
+        (Owner::Podman, _) => Some(format!("{} rm {id}", with_root("podman", graphroot))),
+        (Owner::Buildah, _) => Some(format!("{} rm {id}", with_root("buildah", graphroot))),
+        (Owner::Docker, _) => Some(format!("docker rm {id}")),
+        (Owner::Containerd, Some(namespace)) if is_for_ctr(namespace) => {
+            Some(format!("ctr -n {} containers rm {}", shell_word(namespace), shell_word(whole)))
+        }
+        (Owner::Containerd | Owner::Unknown, _) => None,
+    }
+}
+
+/// `podman` or `buildah`, with the option that names this graphroot where it is not root's usual one.
+#[must_use]
+pub fn with_root(program: &str, graphroot: &Path) -> String {
+    match graphroot == Path::new("/var/lib/containers/storage") {
+        true => program.to_owned(),
+        false => format!("{program} --root {}", shell_word(&graphroot.to_string_lossy())),
     }
 }
 

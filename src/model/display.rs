@@ -60,6 +60,15 @@ pub fn short_id(id: &str) -> String {
     bare_id(id).chars().take(12).collect()
 }
 
+/// An id as [`short_id`] cuts it, with the namespace of containerd that it begins with: fit to be typed.
+#[must_use]
+pub fn short_reference(id: &str) -> String {
+    match id.rsplit_once('/') {
+        Some((namespace, id)) => format!("{namespace}/{}", short_id(id)),
+        None => short_id(id),
+    }
+}
+
 /// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {

@@ -159,6 +159,7 @@ use Orphan::{
 const PULL_AGAIN: &str = "remove the image and pull it again";
 const WAIT: &str = "nothing: it is or may be in use";
 const OF_OWNER: &str = "remove it with the program that made it, if that does not need it any more";
+const LABEL: &str = "remove its label, as the evidence says";
 const RESTART: &str = "containerd removes it when it starts";
 const INCOMPLETE: Fix = Fix::Recipe(Recipe::IncompleteLayer);
 const UNREFERENCED: Fix = Fix::Recipe(Recipe::UnreferencedLayer);
@@ -206,10 +207,10 @@ classes! {
     VarTmp, "vartmp", ContainersStorage, Reclaim, TEMPORARY;
     VolumeOrphan, "volume-orphan", ContainersStorage, Report, ByHand("check whether its data is needed, then remove the directory");
     LeakedMount, "leaked-mount", ContainersStorage, Keep, ByHand("umount it");
-    CrioImageVolume, "crio-image-volume", ContainersStorage, Report, ByHand("crictl rmi, if nobody needs it");
+    CrioImageVolume, "crio-image-volume", ContainersStorage, Report, ByHand("remove the image with crictl, if nothing needs it");
     StaleMountpoints, "stale-mountpoints", ContainersStorage, Repair, ByHand("restart the engine, or the node");
-    ExternalContainer, "external-container", ContainersStorage, Report, ByHand("buildah rm");
-    UnknownToPodman, "unknown-to-podman", ContainersStorage, Report, ByHand("podman rm --force, or podman container rm --storage");
+    ExternalContainer, "external-container", ContainersStorage, Report, ByHand("remove it with buildah, if no build needs it");
+    UnknownToPodman, "unknown-to-podman", ContainersStorage, Report, ByHand("remove it with podman");
     CrioPod, "crio-pod", ContainersStorage, Report, ByHand("CRI-O deletes it when it starts");
     ArtifactBlobOrphan, "artifact-blob-orphan", ContainersStorage, Reclaim, orphan(ArtifactFile);
     ArtifactPutBlob, "artifact-put-blob", ContainersStorage, Reclaim, orphan(ArtifactFile);
@@ -218,8 +219,8 @@ classes! {
     OrphanBlob, "orphan-blob", Containerd, Report, ByItself;
     ContentUnreferenced, "content-unreferenced", Containerd, Report, ByItself;
     SnapshotUnreferenced, "snapshot-unreferenced", Containerd, Report, ByItself;
-    ContentGcRoot, "content-gc-root", Containerd, Report, ByHand("remove its gc.root label");
-    SnapshotGcRoot, "snapshot-gc-root", Containerd, Report, ByHand("remove its gc.root label");
+    ContentGcRoot, "content-gc-root", Containerd, Report, ByHand(LABEL);
+    SnapshotGcRoot, "snapshot-gc-root", Containerd, Report, ByHand(LABEL);
     LeaseWithoutExpiry, "lease-without-expiry", Containerd, Report, ByHand(OF_OWNER);
     LeaseFarExpiry, "lease-far-expiry", Containerd, Report, ByHand(OF_OWNER);
     LeaseStale, "lease-stale", Containerd, Report, ByHand("containerd removes it when the lease expires");
@@ -245,7 +246,7 @@ classes! {
     TruncatedBlob, "truncated-blob", Containerd, Report, ByHand(PULL_AGAIN);
     ImageSnapshotMissing, "image-snapshot-missing", Containerd, Report, ByHand(PULL_AGAIN);
     SnapshotMissing, "snapshot-missing", Containerd, Report, ByHand(PULL_AGAIN);
-    ContainerWithoutCri, "container-without-cri", Containerd, Report, ByHand("ctr containers rm");
+    ContainerWithoutCri, "container-without-cri", Containerd, Report, ByHand("remove it with ctr, if nothing needs it");
     OversizedDatabase, "oversized-database", Containerd, Report, ByHand("bbolt compact while containerd is stopped");
     ForeignNamespace, "foreign-namespace", Containerd, Report, ByHand("remove them with the program that made them, if nothing needs them");
     OrphanImageVolume, "orphan-image-volume", Containerd, Report, ByHand("umount it, then remove its lease or snapshot, as the evidence says");

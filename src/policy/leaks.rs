@@ -299,6 +299,7 @@ pub fn command(leak: &Leak) -> Option<String> {
         LeakClass::ImageDataMissing | LeakClass::ImageDataSize | LeakClass::ImageLayerMissing => {
             (format!("layersweep rm {id}"), id)
         }
+        LeakClass::CrioImageVolume => (format!("crictl rmi {id}"), id),
         LeakClass::ExternalContainer => (format!("buildah rm {id}"), id),
         LeakClass::UnknownToPodman => (format!("podman container rm --storage {id}"), id),
         LeakClass::IncompleteStuck => (format!("chattr -R -i {path}"), &*path),

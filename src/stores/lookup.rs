@@ -8,9 +8,9 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::Scan;
-use crate::model::display::short_id;
+use crate::model::display::{shell_word, short_id, short_reference};
 use crate::model::reference::{bare_id, means_name, repository};
-use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
+use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx, StoreKind};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
@@ -47,6 +47,8 @@ pub enum Error {
         reference: String,
         /// What it could be.
         candidates: Vec<String>,
+        /// How the first of them is named without ambiguity: a clause.
+        remedy: String,
     },
     /// A path that does not exist.
     #[error("{} does not exist", path.display())]
@@ -73,17 +75,37 @@ pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, Error> {
         let found = at_path(scan, &locate(scan, Path::new(reference))?);
         return found.ok_or_else(|| Error::Unknown { reference: reference.to_owned() });
     }
-    let exact = exact(scan, reference);
-    let found = if exact.is_empty() { by_start(scan, reference) } else { exact };
+    let found = candidates(scan, reference);
     match found.as_slice() {
         [] => Err(Error::Unknown { reference: reference.to_owned() }),
         [Subject::Node(node)] => Ok(leak_or_node(scan, *node)),
         [one] => Ok(*one),
-        several => Err(Error::Ambiguous {
+        [first, ..] => Err(Error::Ambiguous {
             reference: reference.to_owned(),
-            candidates: several.iter().take(10).map(|subject| describe_in_store(scan, *subject)).collect(),
+            candidates: found.iter().take(10).map(|subject| describe_in_store(scan, *subject)).collect(),
+            remedy: unambiguous(scan, *first),
         }),
     }
+}
+
+fn candidates(scan: &Scan, reference: &str) -> Vec<Subject> {
+    let exact = exact(scan, reference);
+    if exact.is_empty() { by_start(scan, reference) } else { exact }
+}
+
+/// Returns how `subject` is named so that nothing else fits: by its id, or with its store.
+fn unambiguous(scan: &Scan, subject: Subject) -> String {
+    let id = id_of(scan, subject);
+    let is_enough = |reference: &String| candidates(scan, reference).as_slice() == [subject];
+    if let Some(reference) = [short_reference(id), id.to_owned()].into_iter().find(is_enough) {
+        return format!("give its id, as {}", shell_word(&reference));
+    }
+    let store = &scan.inventory[store_of(scan, subject)];
+    let flag = match store.kind {
+        StoreKind::ContainersStorage => "--graphroot",
+        StoreKind::Containerd => "--containerd-root",
+    };
+    format!("name its store, as {flag} {}", shell_word(&store.root.to_string_lossy()))
 }
 
 /// Whether a reference is a path.
@@ -207,16 +229,20 @@ fn id_of(scan: &Scan, subject: Subject) -> &str {
 /// Names the store where there are several.
 fn describe_in_store(scan: &Scan, subject: Subject) -> String {
     let inventory = &scan.inventory;
-    let store = match subject {
-        Subject::Image(at) => inventory.images[at.get()].store,
+    let described = describe(scan, subject);
+    match inventory.stores.len() {
+        1 => described,
+        _ => format!("{described} in {}", inventory[store_of(scan, subject)].root.display()),
+    }
+}
+
+fn store_of(scan: &Scan, subject: Subject) -> StoreIx {
+    let inventory = &scan.inventory;
+    match subject {
+        Subject::Image(at) => inventory[at].store,
         Subject::Container(at) => inventory.containers[at.get()].store,
         Subject::Leak(at) => inventory.leaks[at.get()].store,
-        Subject::Node(at) => inventory.nodes[at.get()].store,
-    };
-    let described = describe(scan, subject);
-    match inventory.stores.as_slice() {
-        [_] => described,
-        stores => format!("{described} in {}", stores[store.get()].root.display()),
+        Subject::Node(at) => inventory[at].store,
     }
 }
 
@@ -225,11 +251,15 @@ fn describe(scan: &Scan, subject: Subject) -> String {
     match subject {
         Subject::Image(at) => {
             let image = &inventory.images[at.get()];
-            format!("image {} {}", image.names.first().map_or("<none>", String::as_str), short_id(&image.id))
+            format!(
+                "image {} {}",
+                image.names.first().map_or("<none>", String::as_str),
+                short_reference(&image.id)
+            )
         }
         Subject::Container(at) => {
             let container = &inventory.containers[at.get()];
-            format!("container {} {}", container.name, short_id(&container.id))
+            format!("container {} {}", container.name, short_reference(&container.id))
         }
         Subject::Leak(at) => format!("{} {}", inventory.leaks[at.get()].class, inventory.leaks[at.get()].id),
         Subject::Node(at) => format!("layer {}", short_id(&inventory.nodes[at.get()].id)),

@@ -259,3 +259,24 @@ fn labels_of_configurations_and_records() {
         }
     }
 }
+
+/// Names in two namespaces of one store, and the words of its findings.
+#[test]
+fn hints_name_the_object_and_its_own_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = rebuild("2.3.4", directory.path());
+    let root = root.to_str().unwrap();
+    let run = |command: &[&str], code| {
+        support::program::layersweep(command.iter().chain(&["--containerd-root", root])).expect_code(code)
+    };
+    let ambiguous = run(&["explain", "reg.local/app-a:1"], 2);
+    let hint = ambiguous.stderr.lines().find_map(|line| line.strip_prefix("hint: give its id, as "));
+    let explained = run(&["explain", hint.unwrap()], 0);
+    assert!(explained.stdout.contains("reg.local/app-a:1"), "{explained:?}");
+    let sweep = run(&["sweep"], 0).stdout;
+    assert!(sweep.contains("1 image and ") && !sweep.contains("1 images"), "{sweep}");
+    assert!(sweep.contains("ctr -n k8s.io snapshots --snapshotter overlayfs label "), "{sweep}");
+    assert!(sweep.contains("ctr -n k8s.io content label sha256:"), "{sweep}");
+    let refused = run(&["sweep", "--delete", "--sysroot", "/srv"], 2).stderr;
+    assert!(refused.contains("`layersweep sweep --sysroot /srv`"), "{refused}");
+}

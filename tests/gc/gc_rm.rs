@@ -105,6 +105,9 @@ fn what_is_unknown_or_kept_is_said_and_stays() {
     assert!(text(kept(&real, &name(IN_USE)), "/detail").contains("cri-o container"));
     let table = node.run(&["rm", &name(1)]).expect_code(5);
     assert!(table.stdout.contains("podman container waiting"), "{table:?}");
+    let root = node.store.root().display().to_string();
+    assert!(table.stdout.contains(&format!("hint: `podman --root {root} rm ")), "{table:?}");
+    assert!(support::program::texts(&real, "/hints").iter().any(|hint| hint.contains(" rm ")), "{real:#}");
     let dry = node.json(5, &["rm", &name(1), "--dry-run"]);
     assert_eq!(rule(&dry, &name(1)), "in-use");
 

@@ -12,7 +12,7 @@ use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
     Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, LeakClass, LeakIx, NodeKind, Owner,
-    PinReason, StoreKind, Verdict, is_for_ctr,
+    PinReason, StoreKind, Verdict, removal_command,
 };
 use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
@@ -273,7 +273,12 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         found.push(Cause {
             title: format!("container {name}"),
             remedy: match dead {
-                true => removal(container.owner, &container.id, container.sandbox, foreign),
+                true => {
+                    let graphroot = &inventory[container.store].root;
+                    let command =
+                        removal_command(container.owner, &container.id, container.sandbox, graphroot);
+                    removal(container.owner, &container.id, command, foreign)
+                }
                 false => "find out what it writes to its root filesystem; use a volume for that".into(),
             },
             id: Some(container.id.to_string()),
@@ -285,29 +290,17 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     found
 }
 
-/// Who removes a container is who made it; `foreign`: on a disk where no runtime runs.
-fn removal(owner: Owner, id: &str, sandbox: bool, foreign: bool) -> String {
-    // Outside of the kubelet's namespace, containerd's ids have theirs in front.
-    let (namespace, whole) = match id.rsplit_once('/') {
-        Some((namespace, id)) => (Some(namespace), id),
-        None => (None, id),
-    };
-    let id = shell_word(&short_id(whole));
-    let by_cri = if sandbox { "crictl rmp" } else { "crictl rm" };
-    let how = match (owner, namespace) {
-        (Owner::CriO, _) | (Owner::Containerd, None) => {
-            format!("`{by_cri} {id}` removes it, or `layersweep gc` with [containers] enabled")
+/// Remedy for a container that has ended. `foreign`: on a disk where no runtime runs.
+fn removal(owner: Owner, id: &str, command: Option<String>, foreign: bool) -> String {
+    let how = match (owner, command, id.rsplit_once('/')) {
+        (Owner::CriO, Some(command), _) | (Owner::Containerd, Some(command), None) => {
+            format!("`{command}` removes it, or `layersweep gc` with [containers] enabled")
         }
-        (Owner::Podman, _) => format!("`podman rm {id}` removes it"),
-        (Owner::Buildah, _) => format!("`buildah rm {id}` removes it"),
-        (Owner::Docker, _) => format!("`docker rm {id}` removes it"),
-        (Owner::Containerd, Some(namespace)) if !is_for_ctr(namespace) => {
+        (_, Some(command), _) => format!("`{command}` removes it"),
+        (Owner::Containerd, None, Some((namespace, _))) => {
             format!("remove it with the program that made it, in the namespace {namespace} of containerd")
         }
-        (Owner::Containerd, Some(namespace)) => {
-            format!("`ctr -n {} containers rm {}` removes it", shell_word(namespace), shell_word(whole))
-        }
-        (Owner::Unknown, _) => "remove it with the tool that created it".into(),
+        (_, None, _) => "remove it with the tool that created it".into(),
     };
     let needs_runtime = matches!(owner, Owner::CriO | Owner::Containerd | Owner::Docker);
     if foreign && needs_runtime { format!("once the node runs: {how}") } else { how }
@@ -378,13 +371,18 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 let why = leaks::reason(leak, stay, context.min_age);
                 (Action::Operator, format!("not deletable: {why}"))
             }
-            (Verdict::Repair, _) => {
+            (Verdict::Repair, _) if class.recipe().is_some() => {
                 (Action::Operator, format!("`layersweep sweep --repair {class}` fixes it"))
             }
             // It looks like a leak and is none.
             (Verdict::Keep, _) => (Action::Nobody, String::new()),
-            (Verdict::Report, _) => {
-                (Action::Operator, "needs manual inspection; see docs/leaks.md".to_owned())
+            (Verdict::Repair | Verdict::Report, _) => {
+                let advice = match (class.by_hand(), leaks::command(leak)) {
+                    ("", _) => "needs manual inspection".to_owned(),
+                    (clause, Some(command)) => format!("{clause}: `{command}`"),
+                    (clause, None) => clause.to_owned(),
+                };
+                (Action::Operator, format!("{advice}; see docs/leaks.md"))
             }
         };
         let name = match class {
@@ -676,8 +674,10 @@ mod tests {
             ),
             (Owner::Containerd, format!("ci/{id}"), false, false, "remove it with the program that made it"),
             (Owner::Podman, id.to_owned(), false, true, "`podman rm 0123456789ab` removes it"),
+            (Owner::Unknown, id.to_owned(), false, false, "remove it with the tool"),
         ] {
-            let remedy = removal(owner, &id, sandbox, foreign);
+            let graphroot = Path::new("/var/lib/containers/storage");
+            let remedy = removal(owner, &id, removal_command(owner, &id, sandbox, graphroot), foreign);
             assert!(remedy.starts_with(said), "{said}: {remedy}");
         }
     }

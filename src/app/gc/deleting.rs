@@ -80,6 +80,7 @@ impl Gc<'_> {
             events,
             exit,
             findings: self.findings(scanned),
+            hints: self.hints(&outcome.plan, &scan),
             outside: self.outside(&outcome.plan, &scan, &planned.editors),
             before: outcome.before.clone(),
             outcome: Some(outcome),

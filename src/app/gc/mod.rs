@@ -15,7 +15,7 @@ use super::observer::Observer;
 use super::outside::{self, Outside};
 use super::recorder;
 use super::reserve;
-use super::rm::Requested;
+use super::rm::{self, Requested};
 use super::run::CommandRun;
 use super::scan::ScanResult;
 use super::state::{Purpose, State, read_clocks};
@@ -26,6 +26,7 @@ use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
 use crate::model::Finding;
+use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind};
 use crate::model::refs::Refs;
@@ -62,6 +63,8 @@ pub struct GcResult {
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
+    /// Commands that end the use of images that `rm` has kept, as clauses.
+    pub hints: Vec<String>,
     /// What the filesystems that stay too full hold in no store, where no deletion here reaches it.
     pub outside: Vec<Outside>,
     pub at: Timestamp,
@@ -198,6 +201,7 @@ impl<'a> Gc<'a> {
             comparison: None,
             events: Vec::new(),
             findings: Vec::new(),
+            hints: Vec::new(),
             outside: Vec::new(),
             at: Timestamp::now(),
             exit: Exit::Done,
@@ -212,10 +216,11 @@ impl<'a> Gc<'a> {
 
     fn check(&mut self) -> Result<(), Error> {
         let GcRequest { request, config, dry_run, .. } = &self.asked;
-        if request.sysroot.is_some() {
+        if let Some(sysroot) = &request.sysroot {
+            let sysroot = shell_word(&sysroot.to_string_lossy());
             let command = self.command_run.command.as_str();
             return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
-                .hint("`layersweep explain IMAGE` and `layersweep usage` show what could be deleted"));
+                .hint(format!("`layersweep report --sysroot {sysroot}` shows what could be deleted")));
         }
         self.check_logs()?;
         if matches!(self.asked.selection, Selection::Gc { policy: PolicyKind::Kubelet, .. }) {
@@ -268,6 +273,10 @@ impl<'a> Gc<'a> {
             Selection::Gc { .. } => Task::Policy,
             Selection::Rm { .. } => Task::Named(&named.images),
         }
+    }
+
+    fn hints(&self, plan: &Plan, scan: &Scan) -> Vec<String> {
+        if self.asked.is_gc() { Vec::new() } else { rm::hints(plan, scan) }
     }
 
     /// Of images that are left out nothing is reported.

@@ -54,6 +54,7 @@ impl Gc<'_> {
         }
         if self.asked.dry_run {
             by_hand::advise(plan, self.asked.request, config, &scanned.scan, self.via);
+            result.hints = self.hints(plan, &scanned.scan);
             result.outside = self.outside(plan, &scanned.scan, editors);
         }
         result.findings = self.findings(scanned);

@@ -11,6 +11,7 @@ use crate::app::scan::ScanResult;
 use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
+use crate::model::display::short_reference;
 use crate::model::plan::{PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
@@ -65,17 +66,24 @@ impl Plans {
         };
         let sweep = freed_on(at, &self.leaks.gains(&scanned.scan.inventory));
         let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
+        let kept = |rule: Option<Rule>| {
+            let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
+            kept.next().map(|kept| format!("`layersweep explain {}`", short_reference(&kept.target.id)))
+        };
         let none = match judged.map(|plan| plan.end) {
-            _ if self.refused.is_some() => self.refused.as_deref().unwrap_or_default(),
-            Some(PassEnd::NotNeeded) | None => "the disk is below its thresholds",
-            Some(PassEnd::Invalid) => "the disk's figures or its thresholds are invalid",
-            Some(_) if self.images.kept.iter().any(|kept| kept.rule == Rule::MinAge) => {
-                "images are too young (min-age); `layersweep explain IMAGE` says for how long"
-            }
+            _ if self.refused.is_some() => self.refused.clone().unwrap_or_default(),
+            Some(PassEnd::NotNeeded) | None => "the disk is below its thresholds".to_owned(),
+            Some(PassEnd::Invalid) => "the disk's figures or its thresholds are invalid".to_owned(),
             Some(PassEnd::Open | PassEnd::Reached | PassEnd::NotReached) => {
-                "all images are protected; see `layersweep explain IMAGE`"
+                match (kept(Some(Rule::MinAge)), kept(None)) {
+                    (Some(command), _) => {
+                        format!("images are too young (min-age); {command} says for how long")
+                    }
+                    (None, Some(command)) => format!("all images are protected, as {command} shows"),
+                    (None, None) => "there is no image".to_owned(),
+                }
             }
         };
-        Planned { command: self.command, gc, none: none.to_owned(), sweep }
+        Planned { command: self.command, gc, none, sweep }
     }
 }

@@ -215,6 +215,7 @@ fn commands_for_a_person_are_whole_and_safe_to_paste() {
         ("container-without-cri", "0a1b", Some("ctr -n k8s.io containers rm 0a1b")),
         ("lease-without-expiry", "buildkit/0a1b", None),
         ("image-data-missing", "0a1b", Some("layersweep rm 0a1b")),
+        ("crio-image-volume", "0a1b", Some("crictl rmi 0a1b")),
         ("external-container", "0a1b", Some("buildah rm 0a1b")),
         ("unknown-to-podman", "0a1b", Some("podman container rm --storage 0a1b")),
         ("leaked-mount", "0a1b", Some("umount /store/leaked-mount")),

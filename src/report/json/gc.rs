@@ -71,6 +71,9 @@ pub struct GcDoc {
     pub events: Vec<Event>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
     pub outcome: OutcomeKind,
+    /// Commands that end the use of images that `rm` has kept, as clauses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<String>,
     /// Where the target was not reached: what the filesystem holds in no store.
     pub not_in_store: Vec<NotInStoreDoc>,
     /// Both policies side by side, for a dry run of policy `kubelet`: the runtime's image filesystem.
@@ -253,6 +256,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         errors: plan.problems.clone(),
         events: result.events.clone(),
         outcome: plan.outcome,
+        hints: result.hints.clone(),
         not_in_store: result.outside.iter().map(not_in_store).collect(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
         warnings: result.findings.iter().cloned().chain(notes).collect(),

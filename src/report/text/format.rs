@@ -35,11 +35,7 @@ pub(super) fn age_of(seconds: Option<u64>) -> String {
 /// The first twelve digits of an id, as the runtimes' tools print it. A namespace or
 /// snapshotter in front of it stays.
 pub fn short_id(id: &str) -> String {
-    let (qualifier, id) = match id.rsplit_once('/') {
-        Some((qualifier, id)) => (format!("{qualifier}/"), id),
-        None => (String::new(), id),
-    };
-    safe(&qualifier) + &safe(&display::short_id(id))
+    safe(&display::short_reference(id))
 }
 
 /// Whether a terminal would obey a character, or write in another direction after it.

@@ -15,7 +15,6 @@ use crate::model::OutcomeKind;
 use crate::model::display::{count, listed};
 use crate::model::outcome::differs;
 use crate::model::plan::Phase;
-use crate::model::rules::Rule;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
@@ -63,8 +62,8 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&ending(document));
-    if document.header.kind == "rm" && document.outcome == OutcomeKind::NotReached {
-        out.push_str(remedy(document));
+    for hint in &document.hints {
+        out.push_str(&format!("hint: {}\n", safe(hint)));
     }
     if document.header.kind == "gc" && document.outcome == OutcomeKind::NotReached {
         match document.believed_bytes {
@@ -93,14 +92,6 @@ fn freed_on(deleted: &DeletedDoc, mount: &str) -> Option<DeletedDoc> {
     })
 }
 
-/// What a person can do about an image that `rm` has kept.
-fn remedy(document: &GcDoc) -> &'static str {
-    if document.kept.iter().any(|kept| kept.rule == Rule::InUse.as_str()) {
-        return "An image in use can be deleted after what uses it (containers: podman rm, crictl rm).\n";
-    }
-    ""
-}
-
 /// Why what is left stays.
 fn remaining(document: &GcDoc) -> String {
     let is_kept_by = |rule: &str| document.kept.iter().any(|kept| kept.rule == rule);
@@ -108,14 +99,17 @@ fn remaining(document: &GcDoc) -> String {
     if document.kept.is_empty() && !has_failed() {
         return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
     }
-    let why = [
-        (is_kept_by("min-age"), "are too young (min-age: `layersweep explain IMAGE` says for how long)"),
+    let young = document.kept.iter().find(|kept| kept.rule == "min-age").map(|kept| {
+        format!("are too young (min-age: `layersweep explain {}` says for how long)", short_id(&kept.id))
+    });
+    let others = [
         (true, "are in use or protected"),
         (is_kept_by("out-of-reach"), "are out of reach"),
         (is_kept_by("frees-nothing"), "would free too little"),
         (is_kept_by("backing-off") || has_failed(), "could not be deleted and are tried again later"),
     ];
-    let why: Vec<_> = why.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect();
+    let others = others.into_iter().filter(|(is_so, _)| *is_so).map(|(_, words)| words.to_owned());
+    let why: Vec<_> = young.into_iter().chain(others).collect();
     format!("The remaining images {}; `layersweep usage` shows what uses the disk.\n", why.join(", or "))
 }
 

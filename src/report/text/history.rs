@@ -45,7 +45,7 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         out.push_str(DIFFERS);
     }
     if document.more {
-        out.push_str("There are older runs: --limit N or --since TIME shows them.\n");
+        out.push_str("There are older runs: `--limit 0` shows all.\n");
     }
     match (document.runs.is_empty(), &document.origin.database) {
         (true, None) if !document.origin.complete => out.push_str("The records cannot be read.\n"),
@@ -238,7 +238,15 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
             note.into(),
         ]);
     }
-    table.render() + "`layersweep diff SCAN SCAN` compares two of them; without names, the last two.\n"
+    let compare = match document.scans.as_slice() {
+        [first, second, ..] => format!(
+            "`layersweep diff {} {}` compares two of them; without names, the last two.\n",
+            safe(&second.scan.run_id),
+            safe(&first.scan.run_id)
+        ),
+        _ => String::new(),
+    };
+    table.render() + &compare
 }
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {

@@ -1,5 +1,7 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
+use std::collections::BTreeSet;
+
 use super::format::{DIFFERS, age_of, bytes, measured, resumed, safe, short_id, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
@@ -40,11 +42,13 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         mends.partition(|one| document.repair.contains(&one.leak.class));
     let staying = document.leaks.iter().filter(|one| one.action == "none");
     let (tasks, staying): (Vec<_>, Vec<_>) = staying.partition(|one| one.for_a_person);
+    let flags: BTreeSet<_> = mendable.iter().map(|one| format!("--repair {}", one.leak.class)).collect();
+    let mends = format!("What {} would repair", flags.into_iter().collect::<Vec<_>>().join(" "));
     let deletes = if document.delete { "To delete" } else { "What --delete would delete" };
     for (title, leaks, goes) in [
         (deletes, &going, true),
         ("To repair", &mending, true),
-        ("What --repair CLASS would repair", &mendable, true),
+        (mends.as_str(), &mendable, true),
         ("What stays for now", &staying, false),
     ] {
         if !leaks.is_empty() {

@@ -16,7 +16,7 @@ use super::metadata::{
     BlobRecord, ContainerRecord, ImageRecord, IngestRecord, Labels, LeaseRecord, Namespace, SnapshotRecord,
 };
 
-const ROOT: &str = "containerd.io/gc.root";
+pub(super) const ROOT: &str = "containerd.io/gc.root";
 const EXPIRE: &str = "containerd.io/gc.expire";
 pub(super) const FLAT: &str = "containerd.io/gc.flat";
 const CONTENT_REF: &str = "containerd.io/gc.ref.content";

@@ -11,9 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::build_cache;
 use super::fill::images::Groups;
 use super::fill::{Filler, qualified, volumes as image_volumes};
-use super::gc::{Ref, Term, term};
-use super::metadata::{LeaseRecord, Namespace};
-use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
+use super::gc::{ROOT, Ref, Term, term};
+use super::metadata::{Labels, LeaseRecord, Namespace};
+use crate::model::display::shell_word;
+use crate::model::{Consistency, LeakClass, NodeIx, Verdict, is_for_ctr};
 use crate::stores::leaks::Judgement;
 
 /// A lease that lasts longer than this was not made for a pull, whose leases last a day.
@@ -24,6 +25,27 @@ fn is_of_volumes(lease: &LeaseRecord) -> bool {
     let of_this = |key: &str| image_volumes::parse(key).is_some_and(|(sandbox, _)| sandbox == lease.id);
     let nothing_else = lease.content.is_empty() && lease.ingests.is_empty() && lease.images.is_empty();
     nothing_else && !lease.snapshots.is_empty() && lease.snapshots.iter().all(|(_, key)| of_this(key))
+}
+
+/// Returns how an object loses the labels that make it a root: a clause.
+fn label_remedy(namespace: &str, object: Ref<'_>, labels: &Labels) -> String {
+    let object = match object {
+        _ if !is_for_ctr(namespace) => {
+            return format!("only the program that uses the namespace {namespace} may remove it");
+        }
+        Ref::Snapshot(snapshotter, key) => {
+            format!("snapshots --snapshotter {} label {}", shell_word(snapshotter), shell_word(key))
+        }
+        Ref::Content(id) | Ref::Ingest(id) | Ref::Image(id) | Ref::Container(id) => {
+            format!("content label {}", shell_word(id))
+        }
+    };
+    let labels = labels.keys().filter(|label| label.starts_with(ROOT));
+    let labels: Vec<_> = labels.map(|label| shell_word(&format!("{label}="))).collect();
+    format!(
+        "if nothing needs it, `ctr -n {namespace} {object} {}` lets containerd delete it",
+        labels.join(" ")
+    )
 }
 
 impl<'a> Filler<'a> {
@@ -180,7 +202,10 @@ impl<'a> Filler<'a> {
                     continue;
                 }
                 let path = self.writer.inventory[first].path.clone();
-                let evidence = "kept by a label containerd.io/gc.root; no image or container references it";
+                let evidence = format!(
+                    "kept by a label containerd.io/gc.root; no image or container references it; {}",
+                    label_remedy(&namespace.name, this, labels)
+                );
                 let judged = self.judged(class, since, evidence);
                 self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, holds);
             }
@@ -232,6 +257,38 @@ impl<'a> Filler<'a> {
                 let judged = self.judged(class, since, evidence);
                 self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, vec![node]);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_other_programs_get_no_command() {
+        let labels: Labels = ["containerd.io/gc.root", "containerd.io/gc.root.x", "other"]
+            .into_iter()
+            .map(|label| (label.to_owned(), "1".to_owned()))
+            .collect();
+        let both = "containerd.io/gc.root= containerd.io/gc.root.x=";
+        for (namespace, object, said) in [
+            (
+                "k8s.io",
+                Ref::Content("sha256:00"),
+                format!("`ctr -n k8s.io content label sha256:00 {both}` lets"),
+            ),
+            (
+                "default",
+                Ref::Snapshot("overlayfs", "a b"),
+                format!("`ctr -n default snapshots --snapshotter overlayfs label 'a b' {both}` lets"),
+            ),
+            ("moby", Ref::Snapshot("overlayfs", "a"), "the namespace moby may".to_owned()),
+            ("buildkit", Ref::Content("sha256:00"), "the namespace buildkit may".to_owned()),
+        ] {
+            let remedy = label_remedy(namespace, object, &labels);
+            assert!(remedy.contains(&said), "{said}: {remedy}");
+            assert_eq!(remedy.contains("ctr "), is_for_ctr(namespace), "{remedy}");
         }
     }
 }

@@ -96,6 +96,7 @@ fn document() -> GcDoc {
         errors: vec![],
         events: vec![],
         outcome: OutcomeKind::Reached,
+        hints: vec![],
         not_in_store: vec![],
         comparison: vec![],
         warnings: vec![],
@@ -221,8 +222,7 @@ fn why_the_remaining_images_stay() {
     };
     assert_eq!(said(&["in-use"]), "are in use or protected");
     assert_eq!(said(&["in-use", "frees-nothing"]), "are in use or protected, or would free too little");
-    let young =
-        "are too young (min-age: `layersweep explain IMAGE` says for how long), or are in use or protected";
+    let young = "are too young (min-age: `layersweep explain aaaaaaaaaaaa` says for how long), or are in use or protected";
     assert_eq!(said(&["min-age"]), young);
     let failed = "are in use or protected, or could not be deleted and are tried again later";
     assert_eq!(said(&["backing-off"]), failed);

@@ -174,7 +174,9 @@ impl<'a> Filler<'a> {
                     _ => "",
                 };
                 let evidence = format!(
-                    "{images} images and {snapshots} snapshots{owner} that neither CRI nor the kubelet sees"
+                    "{} and {}{owner} that neither CRI nor the kubelet sees",
+                    display::count(images, "image", "images"),
+                    display::count(snapshots, "snapshot", "snapshots")
                 );
                 self.report(LeakClass::ForeignNamespace, &namespace.name, evidence);
             }
@@ -192,8 +194,9 @@ impl<'a> Filler<'a> {
             for (snapshotter, (count, bytes)) in by_snapshotter {
                 if snapshotter != self.primary && !used.contains(snapshotter) {
                     let evidence = format!(
-                        "{count} snapshots of {} that no container uses: copies of the same layers; their \
-                         bytes are counted with the images that they belong to and are freed with them",
+                        "{} of {} that no container uses: copies of the same layers; their bytes are counted with \
+                         the images that they belong to and are freed with them",
+                        display::count(count, "snapshot", "snapshots"),
                         display::bytes(bytes)
                     );
                     let id = qualified(&namespace.name, snapshotter);
