@@ -4,13 +4,17 @@
 //! image, that nothing that stays needs its layers, that nothing of it is mounted. Its listings
 //! are the records themselves, so none can be partial or stale.
 
+use std::collections::HashMap;
+
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
 use crate::model::plan::TargetKind;
-use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
+use crate::model::refs::Root;
+use crate::model::{Image, ImageIx, Inventory, LeakClass, NodeIx, Store, StoreIx, StoreKind};
 use crate::policy::{ExternalFacts, FullFilesystem};
-use crate::stores::containers_storage::edit::{Editor, PlannedImage};
+use crate::stores::Scan;
+use crate::stores::containers_storage::edit::{Editor, PlannedImage, Refusal};
 
 /// The remover that edits the store.
 #[derive(Debug)]
@@ -33,6 +37,27 @@ impl<'a> DirectRemover<'a> {
         }
         self.editors.store(store).err().map(str::to_owned)
     }
+
+    /// Ids of a store's images and layers that cannot be deleted now, since they are recorded twice or mounted.
+    fn refusals(&self, inventory: &Inventory, store_ix: StoreIx) -> HashMap<String, ExternalFacts> {
+        let mut refusals: HashMap<String, ExternalFacts> = HashMap::new();
+        let has_images = inventory.images.iter().any(|image| image.store == store_ix);
+        let Some(editor) = self.editors.store(&inventory[store_ix]).ok().filter(|_| has_images) else {
+            return refusals;
+        };
+        for (id, refusal) in editor.mounted_layers() {
+            if let Refusal::Mounted { at, pid, .. } = refusal {
+                let user = format!("the mount at {} of process {pid}", at.display());
+                refusals.entry(id).or_default().used_by.push(user);
+            }
+        }
+        for leak in &inventory.leaks {
+            if leak.store == store_ix && leak.class == LeakClass::DupRecord {
+                refusals.entry(leak.id.clone()).or_default().out_of_reach = Some(leak.evidence.clone());
+            }
+        }
+        refusals
+    }
 }
 
 impl Remover for DirectRemover<'_> {
@@ -48,6 +73,27 @@ impl Remover for DirectRemover<'_> {
         };
         let of_stores: Vec<_> = inventory.stores.iter().map(of_store).collect();
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
+    }
+
+    fn foresee(&self, scan: &Scan) -> Vec<ExternalFacts> {
+        let Scan { inventory, refs, .. } = scan;
+        let refusals: Vec<_> =
+            (0..inventory.stores.len()).map(|store_ix| self.refusals(inventory, store_ix.into())).collect();
+        let of_image = |image_ix: ImageIx| {
+            let image = &inventory[image_ix];
+            let refusals = &refusals[image.store.get()];
+            let mut facts = refusals.get(image.id.as_str()).cloned().unwrap_or_default();
+            if !refusals.is_empty() {
+                let layers = refs.reach(Root::Image(image_ix)).iter().copied();
+                let refused = layers.filter_map(|node| Some((node, refusals.get(&inventory[node].id)?)));
+                let refused = refused.filter(|(node, _)| may_be_deleted(scan, image.store, *node));
+                refused.for_each(|(_, refusal)| facts.add(refusal.clone()));
+                // One overlay has several of them.
+                facts.used_by.dedup();
+            }
+            facts
+        };
+        (0..inventory.images.len()).map(|image_ix| of_image(image_ix.into())).collect()
     }
 
     fn full_filesystems(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
@@ -86,6 +132,15 @@ impl Remover for DirectRemover<'_> {
     fn own_bytes(&self, device: u64) -> u64 {
         self.editors.reserve_file_bytes(device)
     }
+}
+
+/// Whether the deletion of images of `store` can delete the layer `node`.
+fn may_be_deleted(scan: &Scan, store: StoreIx, node: NodeIx) -> bool {
+    let Scan { inventory, refs, .. } = scan;
+    inventory[node].layer.is_some()
+        && inventory[node].store == store
+        && refs.use_of(inventory, node).is_none()
+        && !refs.reached_by(node).any(|root| matches!(root, Root::Container(_)))
 }
 
 fn planned_as(inventory: &Inventory, at: ImageIx) -> PlannedImage {

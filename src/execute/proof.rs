@@ -92,7 +92,7 @@ impl RemoverFacts {
         proof_context: &ProofContext<'_>,
         remover: &mut dyn Remover,
     ) -> Result<Self, PreconditionError> {
-        let known = match remover.look(&scan.inventory) {
+        let mut known = match remover.look(&scan.inventory) {
             Ok(known) => known,
             Err(error) if error.is_stale => {
                 tracing::debug!("{error}; asking about a fresh look");
@@ -101,6 +101,7 @@ impl RemoverFacts {
             }
             Err(error) => return Err(error),
         };
+        known.iter_mut().zip(remover.foresee(scan)).for_each(|(known, foreseen)| known.add(foreseen));
         let full_filesystems = remover.full_filesystems(&scan.inventory);
         Ok(Self { known, listing: remover.listing().cloned(), full_filesystems })
     }

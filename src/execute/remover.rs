@@ -8,6 +8,7 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{ImageIx, Inventory};
 use crate::policy::kubelet::Listing;
 use crate::policy::{ExternalFacts, FullFilesystem};
+use crate::stores::Scan;
 use crate::stores::containers_storage::edit::{Deleted, Error, Meaning};
 
 /// Removes images, and reports what else keeps them.
@@ -24,6 +25,12 @@ pub trait Remover {
     /// # Errors
     /// When that cannot be had in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError>;
+
+    /// What a removal of an image of `scan` would be refused for, as far as that is seen before it is tried: asked once,
+    /// before a plan. One entry an image; beyond its end nothing is known.
+    fn foresee(&self, _scan: &Scan) -> Vec<ExternalFacts> {
+        Vec::new()
+    }
 
     /// Where the first image of a store has to free itself what its deletion needs to begin.
     fn full_filesystems(&self, _inventory: &Inventory) -> Vec<FullFilesystem> {

@@ -5,8 +5,10 @@
 //! also identified by the location on the filesystem that it covers and by the one that it shows.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::helper;
@@ -245,6 +247,27 @@ impl Mounts {
         self.overlays.iter().find(|at| !word.is_empty() && has(at)).copied()
     }
 
+    /// Names of the entries of `parent`, a directory in one of the directories, that a mount is on or below, or that one
+    /// shows a part of; and the words in the options of overlays.
+    pub fn names_below(&self, parent: &Path) -> impl Iterator<Item = &OsStr> {
+        let place = location(&self.own, parent);
+        let shown = place.as_ref().and_then(|place| self.by_place.get(&place.device));
+        let points = self.by_point.keys().filter_map({
+            let parent = parent.to_owned();
+            move |point| point.strip_prefix(&parent).ok()
+        });
+        let shown = shown.into_iter().flat_map(BTreeMap::keys);
+        let shown = shown.filter_map(move |shown| shown.strip_prefix(&place.as_ref()?.path).ok());
+        let children = points.chain(shown).filter_map(|below| below.iter().next());
+        children.chain(self.by_word.keys().map(|word| OsStr::from_bytes(word)))
+    }
+
+    /// Whether an overlay's options have `word`.
+    #[must_use]
+    pub fn has_overlay_on(&self, word: &str) -> bool {
+        self.named(word.as_bytes()).is_some()
+    }
+
     /// Mount points strictly below the directories, in order, each once.
     #[must_use]
     pub fn points_below(&self) -> Vec<PathBuf> {
@@ -371,9 +394,15 @@ mod tests {
         let mut all = mounts_of_a_store();
         assert_eq!(ask(&all, "id", &[]), Some(1));
         assert_eq!(ask(&all, "i", &[]), None);
+        let has_name = |all: &Mounts, name: &str| {
+            all.names_below(Path::new("/data/x/overlay")).any(|known| known == name)
+        };
+        assert!(has_name(&all, "id") && !has_name(&all, "shown") && !has_name(&all, long));
         assert_eq!(ask(&all, "shown", &[]), None);
         all.view(9, &Who::user(1000), theirs.as_bytes());
         assert_eq!(ask(&all, "shown", &[]), Some(9));
+        assert!(has_name(&all, "shown") && has_name(&all, long));
+        assert!(all.has_overlay_on(long) && !all.has_overlay_on("short2"));
         assert_eq!(ask(&all, "shown/diff/below", &[]), None);
         assert_eq!(ask(&all, "x", &[long]), Some(9));
         assert_eq!(ask(&all, "x", &[&long[1..]]), None);

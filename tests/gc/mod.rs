@@ -11,6 +11,7 @@ mod gc_containers_faults;
 mod gc_direct;
 mod gc_direct_containers;
 mod gc_faults;
+mod gc_foreseen;
 mod gc_protection;
 mod gc_refusals;
 mod gc_rm;

@@ -75,9 +75,8 @@ impl Session<'_> {
         id: &str,
         links: &BTreeSet<String>,
     ) -> Result<(), Refusal> {
-        let Some(layers) = &self.directories[dir_index].layers else { return Ok(()) };
-        let words: Vec<_> = std::iter::once(id).chain(links.iter().map(String::as_str)).collect();
-        self.evidence.prove_unmounted(&layers.path().join(id), &words)
+        let layers = self.directories[dir_index].layers.as_ref();
+        layers.map_or(Ok(()), |layers| self.evidence.prove_layer_unmounted(layers, id, links))
     }
 
     /// An immutable directory cannot be moved; a layer that is flagged and stays would stop

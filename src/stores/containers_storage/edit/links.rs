@@ -114,7 +114,7 @@ fn short_name(part: &str) -> String {
 }
 
 /// `../<id>/diff`.
-fn target_id(target: &Path) -> Option<String> {
+pub(super) fn target_id(target: &Path) -> Option<String> {
     let mut parts = target.components();
     match (parts.next()?, parts.next()?, parts.next()?, parts.next()) {
         (Component::ParentDir, Component::Normal(id), Component::Normal(diff), None) if diff == "diff" => {

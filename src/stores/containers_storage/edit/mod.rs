@@ -14,6 +14,7 @@ mod deleted;
 mod directory;
 mod editor;
 mod error;
+mod foreseen;
 mod full_disk;
 mod image;
 mod intent;

@@ -5,7 +5,8 @@
 //! before the store's locks are taken, and under the locks only our own mounts and the library's mount
 //! counts, which it updates on every mount, are compared.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -114,6 +115,27 @@ impl Evidence {
                 pid: user.pid,
             }),
         }
+    }
+
+    /// Refuses if the directory in `layers` of a layer with these short names is mounted.
+    pub(super) fn prove_layer_unmounted(
+        &self,
+        layers: &Directory,
+        id: &str,
+        links: &BTreeSet<String>,
+    ) -> Result<(), Refusal> {
+        let words: Vec<_> = std::iter::once(id).chain(links.iter().map(String::as_str)).collect();
+        self.prove_unmounted(&layers.path().join(id), &words)
+    }
+
+    /// Names of the directories in `parent` that [`Self::prove_unmounted`] may refuse, and words of overlays' options.
+    pub(super) fn names_in_use(&self, parent: &Path) -> impl Iterator<Item = &OsStr> {
+        self.mounts.names_below(parent)
+    }
+
+    /// Whether `word`, a short name, is in an overlay's options.
+    pub(super) fn has_overlay_on(&self, word: &str) -> bool {
+        self.mounts.has_overlay_on(word)
     }
 
     /// Refuses if a process belongs to the container, whatever became of its records: conmon, which
