@@ -9,17 +9,15 @@ use crate::stores::Scan;
 use crate::stores::containers_storage::edit::ReserveFile;
 
 /// In our state directory, where that lies beside containerd's root.
-pub(super) fn make_for_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
+pub(super) fn of_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
     // The stores of podman and CRI-O have reserve files of their own.
     if store.store_type != StoreKind::Containerd {
         return None;
     }
-    let reserve = ReserveFile::in_state_dir(&directory.dir, &store.root).unwrap_or_else(|error| {
+    ReserveFile::in_state_dir(&directory.dir, &store.root).unwrap_or_else(|error| {
         tracing::debug!("no reserve file: {error}");
         None
-    });
-    prepare(reserve.as_ref());
-    reserve
+    })
 }
 
 /// Those of all stores of a scan that can have one, each once.

@@ -9,7 +9,7 @@ use super::request::Request;
 use super::scan::ScanResult;
 use super::state::pins_now;
 use crate::config::{Config, Via};
-use crate::execute::editors::{Editors, ReserveFiles};
+use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
 use crate::model::plan::{Phase, Problem};
@@ -106,9 +106,9 @@ pub(super) fn leaks(
     }
 }
 
-/// The editors of a scan's stores, for a reserve file that is used if it is there.
+/// The editors of a scan's stores.
 pub(super) fn editors(request: &Request, scan: &Scan) -> Editors {
-    Editors::of(scan, &database::state_directory(request).dir, ReserveFiles::Use, request.trust_pid_namespace)
+    Editors::of(scan, &database::state_directory(request).dir, request.trust_pid_namespace)
 }
 
 /// What is to become of each leak of a scan.

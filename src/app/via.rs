@@ -54,7 +54,7 @@ impl Deleter {
     }
 
     fn with(asked: &GcRequest<'_>, options: &Options, inventory: Option<&Inventory>) -> Result<Self, Error> {
-        let GcRequest { request, config, while_runtime_runs, dry_run, .. } = asked;
+        let GcRequest { request, config, while_runtime_runs, .. } = asked;
         // A signal does not wait for a listing that may never come.
         let options = Options { cancel: Some(Arc::clone(flag())), ..options.clone() };
         let client = match config.via {
@@ -68,9 +68,7 @@ impl Deleter {
             return Ok(Self::Direct(if *while_runtime_runs { owners.ignored() } else { owners }));
         };
         let remover = CriRemover::new(client)?;
-        let directory = database::state_directory(request);
-        let reserve =
-            (!dry_run).then(|| reserve::make_for_runtime(&directory, remover.runtime_store())).flatten();
+        let reserve = reserve::of_runtime(&database::state_directory(request), remover.runtime_store());
         Ok(Self::Cri(Box::new(remover.with_reserve_file(reserve))))
     }
 

@@ -27,15 +27,6 @@ struct Closed {
     by_its_user: bool,
 }
 
-/// How reserve files are handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReserveFiles {
-    /// They are made where there is room, used where there is none, and made again.
-    Make,
-    /// They are used if they are there, and made again if they were.
-    Use,
-}
-
 impl From<&Refusal> for Closed {
     fn from(refusal: &Refusal) -> Self {
         let by_its_user = matches!(refusal, Refusal::OtherOwner { .. } | Refusal::OutsideNamespace);
@@ -45,10 +36,10 @@ impl From<&Refusal> for Closed {
 
 impl Editors {
     /// For every store of `scan`. `state_dir` takes the deletion intents; nothing is
-    /// opened or written yet. `trusts_namespace`: all processes that can use the stores are in our PID
+    /// opened or written yet. A reserve file that exists is used where there is no room, and made again. `trusts_namespace`: all processes that can use the stores are in our PID
     /// namespace, whichever that is.
     #[must_use]
-    pub fn of(scan: &Scan, state_dir: &Path, reserve: ReserveFiles, trusts_namespace: bool) -> Self {
+    pub fn of(scan: &Scan, state_dir: &Path, trusts_namespace: bool) -> Self {
         let mut all = Vec::new();
         let stores = scan.inventory.stores.iter().zip(&scan.places).map(|(store, places)| {
             let key = StoreId::of(store);
@@ -60,15 +51,12 @@ impl Editors {
                 tracing::warn!(%error, store = %store.root.display(), "no reserve file");
                 Vec::new()
             });
-            let reserve_files: Vec<_> = reserve_files
-                .into_iter()
-                .filter(|one| reserve == ReserveFiles::Make || one.exists())
-                .collect();
             for one in &reserve_files {
                 if all.iter().all(|known: &ReserveFile| known.path() != one.path()) {
                     all.push(one.clone());
                 }
             }
+            let reserve_files = reserve_files.into_iter().filter(ReserveFile::exists).collect();
             let (request, asked) = (scan.request.clone(), places.clone());
             let outside: LookOutside = Box::new(move || stores::outside(&request, &asked));
             let intents = Some(state_dir.to_path_buf());
@@ -137,8 +125,7 @@ impl Editors {
         editors.map(|(key, editor)| (key.clone(), editor.resume(is_kept))).collect()
     }
 
-    /// Makes the reserve file where there is room, so that later deletions find it. What it takes is
-    /// then not counted as freed by any of them.
+    /// Makes the reserve files where there is room, for the next run: a plan does not count what they take.
     pub fn make_reserve_files(&self) {
         for reserve_file in &self.reserve_files {
             match reserve_file.prepare() {

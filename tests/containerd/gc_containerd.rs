@@ -158,6 +158,12 @@ fn promises_what_it_plans(node: &ContainerdNode) {
     assert_eq!(rule(&dry, &full("foreign")), "out-of-reach");
 }
 
+/// Number of reserve files in the state directory.
+fn reserve_files(node: &ContainerdNode) -> usize {
+    let names = std::fs::read_dir(&node.state).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("reserve-")).count()
+}
+
 fn removes_nothing_by_name_that_is_kept(node: &ContainerdNode) {
     let before = node.names("k8s.io");
     // containerd would remove each of them when asked.
@@ -166,6 +172,7 @@ fn removes_nothing_by_name_that_is_kept(node: &ContainerdNode) {
         assert_eq!(deleted(&document), [""; 0], "{document:#}");
         assert_eq!(node.names("k8s.io"), before, "{name}");
     }
+    assert_eq!(reserve_files(node), 0, "a refused command takes no room");
 }
 
 fn ends_at_the_low_mark(node: &ContainerdNode) {
@@ -501,17 +508,13 @@ fn a_full_btrfs_needs_what_earlier_runs_laid_by() {
     assert_recorded(&node, &real);
 
     // With that much room, it lays something by.
-    let laid_by = || {
-        let names = std::fs::read_dir(&node.state).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_string_lossy().starts_with("reserve-")).count()
-    };
-    assert_eq!(laid_by(), 1);
+    assert_eq!(reserve_files(&node), 1);
     fill_up(&node);
     let left = node.names("k8s.io");
     let real = node.json(0, &gc("98", "97"));
     assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
     assert!(node.names("k8s.io").len() < left.len());
-    assert_eq!(laid_by(), 0, "given up, and there is not yet room for it again");
+    assert_eq!(reserve_files(&node), 0, "given up, and there is not yet room for it again");
     assert_recorded(&node, &real);
 }
 

@@ -538,3 +538,31 @@ fn cri_o_is_not_to_be_started_before_there_is_room() {
     assert_said(clean, start, false);
     assert_said(unclean, with_room, true);
 }
+
+/// A run makes its reserve file after the images, so that it deletes what a dry run announced; a `rm` that deletes
+/// nothing makes none.
+#[test]
+fn reserve_file_is_made_after_the_images() {
+    let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
+    let reserve_file = down.store.root().join(".layersweep-reserve");
+    let refused = down.json(5, &["rm", "--via", "direct", &name(IN_USE)]);
+    assert!(deleted(&refused).is_empty(), "{refused:#}");
+    assert!(!reserve_file.exists());
+    // Two images of 6 MiB are enough for this threshold; with 4 MiB more in use, three.
+    let above_threshold = 100.0 * 11.0 / 240.0;
+    let low = (down.used_percent() - above_threshold).ceil();
+    let filler = std::fs::File::create(down.loopfs.path().join("filler")).unwrap();
+    let mut length = 0;
+    while down.used_percent() < low + above_threshold {
+        length += 64 << 10;
+        rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, length).unwrap();
+    }
+    let low = low.to_string();
+    let words = ["gc", "--via", "direct", "--high", &low, "--low", &low, "--min-age", "0s"];
+    let planned = down.json(0, &[&words[..], &["--dry-run"]].concat());
+    assert!(!reserve_file.exists());
+    let done = down.json(0, &words);
+    assert_eq!(deleted(&planned).len(), 2, "{planned:#}");
+    assert_eq!(deleted(&done), deleted(&planned), "{done:#}");
+    assert!(reserve_file.exists());
+}

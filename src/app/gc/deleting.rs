@@ -11,8 +11,9 @@ use crate::app::error::Error;
 use crate::app::events::events;
 use crate::app::policy_context::NodeContext;
 use crate::app::recorder::{Beginning, Recorder};
+use crate::app::reserve;
 use crate::app::via::Deleter;
-use crate::config::Via;
+use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images, untag};
 use crate::model::OutcomeKind;
@@ -53,7 +54,6 @@ impl Gc<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        self.make_reserve_files(&planned);
         for earlier in earlier_parts.into_iter().rev() {
             plan.prepend(earlier);
         }
@@ -67,6 +67,7 @@ impl Gc<'_> {
             ask_again(&mut plan, &remover.client().endpoint().to_string());
         }
         let outcome = run.finish(plan, before);
+        self.make_reserve_files(&planned.editors, deleter, &outcome.plan);
         let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed;
         let events = events(&outcome, failed_before);
         let kind = outcome.kind();
@@ -105,7 +106,6 @@ impl Gc<'_> {
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             earlier_parts.push(locks_once(plan));
         }
-        self.make_reserve_files(planned);
         if let Some((containers, _)) = containers.as_ref().filter(|_| !containers_last) {
             let plan = containers.by(deleter.backend(editors), stores).run(run, scan)?;
             // What was deleted was in nobody's way, but what it used is not in use any more.
@@ -136,12 +136,16 @@ impl Gc<'_> {
         Ok(plan)
     }
 
-    /// Makes the reserve files of the stores that are edited; where `rm` deletes no image, it takes no room.
-    fn make_reserve_files(&self, planned: &Planned) {
-        let is_needed =
-            self.asked.is_gc() || planned.result.plan.steps.iter().any(|step| step.target.is_image());
-        if self.via == Via::Direct && is_needed && !is_asked() {
-            planned.editors.make_reserve_files();
+    /// Makes the reserve files for the next run, once this one is measured: its plan could not count what they take.
+    /// A `rm` that deleted no image makes none.
+    fn make_reserve_files(&self, editors: &Editors, deleter: &Deleter, done: &Plan) {
+        let is_needed = self.asked.is_gc() || done.steps.iter().any(|step| step.target.is_image());
+        if !is_needed || is_asked() {
+            return;
+        }
+        match deleter {
+            Deleter::Cri(remover) => reserve::prepare(remover.reserve_file()),
+            Deleter::Direct(_) => editors.make_reserve_files(),
         }
     }
 }

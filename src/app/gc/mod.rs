@@ -159,10 +159,6 @@ impl<'a> Gc<'a> {
         let mut deleter = self.take_deleter()?;
         let missing = reserve::missing(&planned.scanned.scan, &planned.scanned.state.directory);
         let result = self.carry_out(&mut deleter, planned);
-        if let Deleter::Cri(remover) = &deleter {
-            // Again, where it was used up and there is room now.
-            reserve::prepare(remover.reserve_file());
-        }
         reserve::report_made(&missing, self.command_run.observer);
         self.deleter = Some(deleter);
         result

@@ -15,7 +15,7 @@ use crate::app::state::Purpose;
 use crate::app::store_editing::{self, Resumed};
 use crate::app::via::Deleter;
 use crate::config::Via;
-use crate::execute::editors::{Editors, ReserveFiles};
+use crate::execute::editors::Editors;
 use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, untag};
 use crate::model::plan::{Gain, Plan, TargetKind, freed_on, sum};
 use crate::model::space::Measured;
@@ -68,9 +68,8 @@ impl Gc<'_> {
         let request = self.asked.request;
         let scanned = self.scan()?;
         self.check_records(&scanned)?;
-        let reserve = if self.via == Via::Direct { ReserveFiles::Make } else { ReserveFiles::Use };
         let dir = &scanned.state.directory.dir;
-        let editors = Editors::of(&scanned.scan, dir, reserve, request.trust_pid_namespace);
+        let editors = Editors::of(&scanned.scan, dir, request.trust_pid_namespace);
         if let Deleter::Direct(owners) = deleter {
             store_editing::check_namespace(request)?;
             store_editing::check(owners, &scanned, &editors)?;
