@@ -1,5 +1,7 @@
 //! Leaks: each proven again by the editor under the store's locks.
 
+use std::path::Path;
+
 use jiff::SignedDuration;
 
 use crate::execute::editors::Editors;
@@ -9,25 +11,60 @@ use crate::history::pins::Pins;
 use crate::model::plan::{Action, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{OutcomeKind, Plan, Recipe};
-use crate::stores::containers_storage::edit::{OrphanAt, Unused};
+use crate::stores::containers_storage::edit::{Deleted, Editor, Error, OrphanAt, SetAside, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {
     let mut plan = Plan::default();
-    let mut leaks = Leaks { editors, min_age };
+    let mut leaks = Leaks { editors, min_age, steps, set_aside: None };
     for step in steps {
         if run.is_stopped() {
             break;
         }
         run.carry_out(step.clone(), &mut leaks, &mut plan);
     }
+    leaks.end_session();
     plan.outcome = if plan.steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
     plan
 }
 
+/// Orphans that are proven in one session: what it reads of the store and of the machine costs the same for one.
+const IN_ONE_SESSION: usize = 256;
+
 struct Leaks<'a> {
     editors: &'a Editors,
     min_age: SignedDuration,
+    steps: &'a [Step],
+    set_aside: Option<SetAside<'a>>,
+}
+
+impl<'a> Leaks<'a> {
+    /// Removes an orphan; where it was not proven along with one before it, it is proven now, along with those after it.
+    fn reclaim(&mut self, step: &Step, editor: &'a Editor, path: &Path) -> Result<Deleted, Error> {
+        if let Some(answer) = self.set_aside.as_mut().and_then(|set_aside| set_aside.remove(path)) {
+            return answer;
+        }
+        self.end_session();
+        let rest = self.steps.iter().skip_while(|other| other.target != step.target);
+        let orphans: Vec<_> = rest.map_while(|other| orphan_of(other, step)).take(IN_ONE_SESSION).collect();
+        let set_aside = self.set_aside.insert(editor.set_aside(&orphans, self.min_age)?);
+        set_aside.remove(path).unwrap_or(Err(Error::Interrupted))
+    }
+
+    fn end_session(&mut self) {
+        if let Some(set_aside) = self.set_aside.take() {
+            set_aside.end();
+        }
+    }
+}
+
+/// The orphan that a step is about, if it is one in the store of `first`.
+fn orphan_of(step: &Step, first: &Step) -> Option<OrphanAt> {
+    let leak = step.target.leak.as_ref().filter(|_| step.target.store == first.target.store)?;
+    match leak.class.recipe() {
+        Some(Recipe::Orphan(kind)) => Some(OrphanAt { kind, path: leak.path.clone() }),
+        _ => None,
+    }
 }
 
 impl Handler for Leaks<'_> {
@@ -54,9 +91,10 @@ impl Handler for Leaks<'_> {
             (Some(Recipe::RepairLink) | None, _) => {
                 return RemovalAnswer::Declined("it cannot be deleted automatically".into());
             }
-            (Some(Recipe::Orphan(kind)), _) => {
+            (Some(Recipe::Orphan(kind)), _) if editor.is_of_artifacts() => {
                 editor.reclaim(&OrphanAt { kind, path: path.clone() }, self.min_age)
             }
+            (Some(Recipe::Orphan(_)), _) => self.reclaim(step, editor, path),
             (Some(Recipe::IncompleteLayer), _) => editor.delete_unused_layer(id, Unused::Incomplete),
             (Some(Recipe::UnreferencedLayer), _) => {
                 editor.delete_unused_layer(id, Unused::unreferenced(self.min_age))
@@ -77,6 +115,7 @@ impl Handler for Leaks<'_> {
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
-        self.editors.reserve_file_bytes(device)
+        let set_aside = self.set_aside.as_ref().map_or(0, |set_aside| set_aside.own_bytes(device));
+        self.editors.reserve_file_bytes(device) + set_aside
     }
 }

@@ -467,11 +467,18 @@ fn a_signal_is_obeyed_between_two_deletions() {
     node.store.unmount();
     for at in 0..300 {
         let orphan = node.store.root().join("overlay").join(format!("{at:064x}"));
-        std::fs::create_dir_all(orphan.join("diff")).unwrap();
+        std::fs::create_dir_all(orphan.join("planted")).unwrap();
     }
     let mut command = node.command(&[&NOW[..], &["--format", "json"]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let left = || std::fs::read_dir(node.store.root().join("overlay")).unwrap().count();
+    let overlay = node.store.root().join("overlay");
+    let planted = |top: &Path, also: &str| {
+        let found = walkdir::WalkDir::new(top).into_iter();
+        let found = found.filter_entry(|entry| entry.file_name() != also).filter_map(Result::ok);
+        found.filter(|entry| entry.file_name() == "planted").count()
+    };
+    // In its place, or (counted second, so that none is missed) proven and moved out of the way.
+    let left = || planted(&overlay, "tempdirs") + planted(&overlay.join("tempdirs"), "-");
     let all = left();
     while left() > all - 3 {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
@@ -485,7 +492,84 @@ fn a_signal_is_obeyed_between_two_deletions() {
     assert_eq!(list(&document, "/errors")[0]["step"], "stop");
     let deleted = list(&document, "/deleted").len();
     assert!((3..300).contains(&deleted), "{deleted}");
-    assert_eq!(left(), all - deleted, "no deletion is half done");
+    let gone = all - left();
+    assert!((deleted..=deleted + 1).contains(&gone), "{gone} gone, {deleted} deleted");
     let history = node.json(&["history"]);
-    assert_eq!(list(&list(&history, "/runs")[0], "/deleted").len(), deleted);
+    // The signal may have come in the middle of one: nothing is said of that.
+    let recorded = list(&list(&history, "/runs")[0], "/deleted").len();
+    assert!((deleted..=deleted + 1).contains(&recorded), "{recorded}");
+    // What was moved out of the way is finished by the next run.
+    node.run(&NOW).expect_code(0);
+    assert_eq!(left(), 0);
+}
+
+/// A store of nothing but directories of layers without a record.
+fn store_of_orphans(root: &Path, count: usize) {
+    for directory in ["overlay/l", "overlay-layers", "overlay-images", "overlay-containers"] {
+        std::fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    for kind in ["layers", "images", "containers"] {
+        std::fs::write(root.join(format!("overlay-{kind}/{kind}.json")), "[]").unwrap();
+        std::fs::write(root.join(format!("overlay-{kind}/{kind}.lock")), "").unwrap();
+    }
+    std::fs::write(root.join("storage.lock"), "").unwrap();
+    for number in 0..count {
+        let id = format!("{number:064x}");
+        let digits = format!("{number:026b}").replace('0', "A").replace('1', "B");
+        let layer = root.join("overlay").join(&id);
+        std::fs::create_dir_all(layer.join("diff")).unwrap();
+        std::fs::write(layer.join("link"), &digits).unwrap();
+        std::fs::write(layer.join("diff/file"), "x".repeat(5000)).unwrap();
+        std::os::unix::fs::symlink(format!("../{id}/diff"), root.join("overlay/l").join(digits)).unwrap();
+    }
+    let mut touch = Command::new("find");
+    touch.arg(root.join("overlay")).args(["-depth", "-exec", "touch", "-h", "-d", "3 days ago", "{}", "+"]);
+    store::succeed(&mut touch);
+}
+
+/// Processor time of the programs that this process has started, in hundredths of a second.
+fn processor_time() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[13..=14].iter().map(|field| field.parse::<f64>().unwrap()).sum()
+}
+
+#[test]
+fn each_of_many_leaks_costs_the_same() {
+    if !Fs::Ext4.require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = LoopFs::new(Fs::Ext4, 400 * MIB);
+    let for_each = |count: usize| {
+        let root = disk.path().join(count.to_string());
+        store_of_orphans(&root, count);
+        let sweep = |words: &[&str]| {
+            let mut command = program::command();
+            command.args(words).arg("--graphroot").arg(&root);
+            command.arg("--state-dir").arg(dir.path().join(format!("{count}-state")));
+            program::run(&mut command).expect_no_crash().expect_code(0)
+        };
+        let listed = sweep(&["sweep"]).stdout;
+        let sum: Vec<&str> = listed.lines().rev().nth(3).unwrap().split_whitespace().collect();
+        assert_eq!((sum[0], sum[1]), ("orphan-dir", &*count.to_string()), "{listed}");
+        let report = sweep(&["report"]).stdout;
+        assert!(report.contains(&format!("{count} leaks of class orphan-dir")), "{report}");
+        let before = processor_time();
+        let document = node::document(sweep(&["sweep", "--delete", "-y", "--format", "json"]));
+        let took = processor_time() - before;
+        let deleted = list(&document, "/deleted");
+        assert_eq!(deleted.len(), count);
+        // Each is measured by itself, its short name included.
+        for one in deleted {
+            let bytes = one["measured_bytes"].as_i64().unwrap();
+            assert!((8 << 10..=12 << 10).contains(&bytes), "{one:#}");
+        }
+        assert_eq!(std::fs::read_dir(root.join("overlay/l")).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(root.join("overlay")).unwrap().count(), 1);
+        took / count as f64
+    };
+    let (few, many) = (for_each(200), for_each(1600));
+    println!("processor time a leak: {:.1} ms of 200, {:.1} ms of 1600", few * 10.0, many * 10.0);
+    assert!(many < 1.5 * few, "{many} and {few}");
 }

@@ -11,7 +11,7 @@ use crate::history::ages::InventoryAges;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
-    Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, LeakClass, LeakIx, NodeKind, Owner,
+    Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass, LeakIx, NodeKind, Owner,
     PinReason, StoreKind, Verdict, removal_command,
 };
 use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
@@ -25,6 +25,8 @@ const SMALL: u64 = 200;
 const LEAST: u64 = 1 << 20;
 /// Of one kind so many are named.
 const MOST: usize = 10;
+/// And of one class of leaks so many.
+const MOST_LEAKS_BY_NAME: usize = 3;
 
 /// What was read.
 #[derive(Clone, Copy, Debug)]
@@ -337,69 +339,105 @@ fn build_caches(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     found
 }
 
+/// Leaks, each by itself; more than a few of one class for which the same has to be done are one cause.
 fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let live = context.scan.refs.live();
-    let mut found = Vec::new();
+    let decisions: BTreeMap<_, _> =
+        context.leaks.entries.iter().map(|entry| (entry.leak.get(), &entry.decision)).collect();
+    let mut groups: BTreeMap<_, Vec<(usize, u64)>> = BTreeMap::new();
     for (position, leak) in inventory.leaks.iter().enumerate() {
         let bytes = context.alone(&live, at, Root::Leak(LeakIx::from(position)));
-        if bytes < LEAST {
+        if bytes > 0 {
+            let (_, remedy) = remedy_of_leak(context, leak, decisions.get(&position), true);
+            groups.entry((leak.class, remedy)).or_default().push((position, bytes));
+        }
+    }
+    let mut found = Vec::new();
+    for ((class, _), members) in groups {
+        if members.len() > MOST_LEAKS_BY_NAME {
+            let roots: Vec<_> =
+                members.iter().map(|(position, _)| Root::Leak(LeakIx::from(*position))).collect();
+            let bytes = context.frees(at, &roots);
+            let Some((first, _)) = members.iter().max_by_key(|(_, bytes)| *bytes) else { continue };
+            if bytes >= LEAST {
+                let leak = &inventory.leaks[*first];
+                let (taken_by, remedy) = remedy_of_leak(context, leak, decisions.get(first), true);
+                let title = format!("{} leaks of class {class}", members.len());
+                let text = format!("{title}; the largest: {}", leak.evidence);
+                let cause = context.cause(at, CauseKind::Leak, bytes, text);
+                found.push(Cause { title, remedy, taken_by, ..cause });
+            }
             continue;
         }
-        let by_containerd = inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
-        let planned = context.leaks.entries.iter().find(|entry| entry.leak.get() == position);
-        let stays = planned.and_then(|entry| match &entry.decision {
-            Decision::Stay(stay) => Some(stay),
-            Decision::Delete(_) | Decision::Repair => None,
-        });
-        let class = leak.class;
-        let (taken_by, remedy) = match (leak.verdict, stays) {
-            (Verdict::Reclaim, _) if by_containerd => {
-                (Action::Operator, "containerd removes it automatically; see docs/leaks.md".to_owned())
-            }
-            (Verdict::Reclaim, None) => {
-                (Action::Layersweep, format!("`layersweep sweep --delete --class {class}` removes it"))
-            }
-            (Verdict::Reclaim, Some(KeepReason::Young(_))) => {
-                let min_age = span(context.min_age);
-                let remedy = format!(
-                    "`layersweep sweep --delete --class {class}` removes it once it is {min_age} old"
-                );
-                (Action::Layersweep, remedy)
-            }
-            (Verdict::Reclaim, Some(stay)) => {
-                let why = leaks::reason(leak, stay, context.min_age);
-                (Action::Operator, format!("not deletable: {why}"))
-            }
-            (Verdict::Repair, _) if class.recipe().is_some() => {
-                (Action::Operator, format!("`layersweep sweep --repair {class}` fixes it"))
-            }
-            // It looks like a leak and is none.
-            (Verdict::Keep, _) => (Action::Nobody, String::new()),
-            (Verdict::Repair | Verdict::Report, _) => {
-                let advice = match (class.by_hand(), leaks::command(leak)) {
-                    ("", _) => "needs manual inspection".to_owned(),
-                    (clause, Some(command)) => format!("{clause}: `{command}`"),
-                    (clause, None) => clause.to_owned(),
-                };
-                (Action::Operator, format!("{advice}; see docs/leaks.md"))
-            }
-        };
-        let name = match class {
-            // It is in no store, and its name alone does not tell where.
-            LeakClass::VarTmp => format!("{class} {}", context.inside(&leak.path)),
-            _ => format!("{class} {}", short_id(&leak.id)),
-        };
-        found.push(Cause {
-            title: format!("leak {name}"),
-            remedy,
-            id: Some(leak.id.clone()),
-            path: Some(context.inside(&leak.path)),
-            taken_by,
-            ..context.cause(at, CauseKind::Leak, bytes, format!("{name}: {}", leak.evidence))
-        });
+        for (position, bytes) in members.into_iter().filter(|(_, bytes)| *bytes >= LEAST) {
+            let leak = &inventory.leaks[position];
+            let (taken_by, remedy) = remedy_of_leak(context, leak, decisions.get(&position), false);
+            let name = match class {
+                // It is in no store, and its name alone does not tell where.
+                LeakClass::VarTmp => format!("{class} {}", context.inside(&leak.path)),
+                _ => format!("{class} {}", short_id(&leak.id)),
+            };
+            found.push(Cause {
+                title: format!("leak {name}"),
+                remedy,
+                id: Some(leak.id.clone()),
+                path: Some(context.inside(&leak.path)),
+                taken_by,
+                ..context.cause(at, CauseKind::Leak, bytes, format!("{name}: {}", leak.evidence))
+            });
+        }
     }
     found
+}
+
+/// Who deals with a leak, or with all of its class that are `many`, and how.
+fn remedy_of_leak(
+    context: &Context<'_>,
+    leak: &Leak,
+    decision: Option<&&Decision>,
+    many: bool,
+) -> (Action, String) {
+    let it = if many { "them" } else { "it" };
+    let by_containerd = context.scan.inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
+    let stays = decision.and_then(|decision| match decision {
+        Decision::Stay(stay) => Some(stay),
+        Decision::Delete(_) | Decision::Repair => None,
+    });
+    let class = leak.class;
+    match (leak.verdict, stays) {
+        (Verdict::Reclaim, _) if by_containerd => {
+            (Action::Operator, format!("containerd removes {it} automatically; see docs/leaks.md"))
+        }
+        (Verdict::Reclaim, None) => {
+            (Action::Layersweep, format!("`layersweep sweep --delete --class {class}` removes {it}"))
+        }
+        (Verdict::Reclaim, Some(KeepReason::Young(_))) => {
+            let min_age = span(context.min_age);
+            let when = if many { "once they are" } else { "once it is" };
+            (
+                Action::Layersweep,
+                format!("`layersweep sweep --delete --class {class}` removes {it} {when} {min_age} old"),
+            )
+        }
+        (Verdict::Reclaim, Some(stay)) => {
+            let why = leaks::reason(leak, stay, context.min_age);
+            (Action::Operator, format!("not deletable: {why}"))
+        }
+        (Verdict::Repair, _) if class.recipe().is_some() => {
+            (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {it}"))
+        }
+        // It looks like a leak and is none.
+        (Verdict::Keep, _) => (Action::Nobody, String::new()),
+        (Verdict::Repair | Verdict::Report, _) => {
+            let advice = match (class.by_hand(), leaks::command(leak)) {
+                ("", _) => "needs manual inspection".to_owned(),
+                (clause, Some(command)) if !many => format!("{clause}: `{command}`"),
+                (clause, _) => clause.to_owned(),
+            };
+            (Action::Operator, format!("{advice}; see docs/leaks.md"))
+        }
+    }
 }
 
 fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {

@@ -1,13 +1,16 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{DIFFERS, age_of, bytes, measured, resumed, safe, short_id, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::model::OutcomeKind;
 use crate::model::display::count;
+use crate::model::{LeakClass, OutcomeKind};
 use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
+
+/// So many findings are read one by one.
+const FEW: usize = 10;
 
 /// A report, a plan, or what a run did.
 pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
@@ -60,6 +63,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         out.push_str(&heading("For you to decide"));
         tasks.iter().for_each(|one| out.push_str(&task(one, screen)));
     }
+    out.push_str(&by_class(document, screen));
     let stay = staying.len() + tasks.len();
     out.push_str(&format!(
         "\n{}: {} can be deleted, freeing about {}; {} can be repaired; {} stay{}\n",
@@ -77,6 +81,24 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         );
     }
     out
+}
+
+/// The sum of each class, where the lines are too many to be added up by a reader.
+fn by_class(document: &SweepDoc, screen: &Screen) -> String {
+    if document.leaks.len() <= FEW {
+        return String::new();
+    }
+    let mut classes: BTreeMap<LeakClass, Vec<&SweepLeakDoc>> = BTreeMap::new();
+    for one in &document.leaks {
+        classes.entry(one.leak.class).or_default().push(one);
+    }
+    let mut table = Table::new(screen, &["CLASS", ">FINDINGS", ">SIZE", ">TO DELETE"]);
+    for (class, leaks) in classes {
+        let size = leaks.iter().map(|one| one.leak.bytes).fold(0, u64::saturating_add);
+        let going = leaks.iter().filter(|one| one.action == "delete").count();
+        table.row(vec![class.to_string(), leaks.len().to_string(), bytes(size), going.to_string()]);
+    }
+    format!("{}{}", heading("By class"), table.render())
 }
 
 /// One line a finding; on a narrow screen, where the last column would be cut, with its words below.
@@ -209,7 +231,6 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::model::LeakClass;
     use crate::policy::leaks::LeakRequest;
     use crate::report::json::{LeakDoc, sweep_refused};
 

@@ -35,7 +35,7 @@ use crate::sys::allowance::Allowance;
 const TRASH: &str = "oci-put-blob-layersweep";
 
 impl Editor {
-    pub(super) fn is_of_artifacts(&self) -> bool {
+    pub fn is_of_artifacts(&self) -> bool {
         self.places.driver == DRIVER
     }
 

@@ -5,6 +5,7 @@
 //! A store of 10,000 layers has as many of each, so they are read before the locks are taken;
 //! under the locks only new ones are read. Neither changes once it is written.
 
+use std::cell::OnceCell;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -26,6 +27,17 @@ pub(super) struct Links {
     lowers: HashMap<(OsString, u64), Vec<String>>,
     /// The inode number of each directory that is there now.
     directories: HashMap<OsString, u64>,
+    /// Made at the first question after a change: with 10,000 leaks there are as many questions.
+    index: OnceCell<Index>,
+}
+
+/// The same, the other way round.
+#[derive(Debug, Default)]
+struct Index {
+    /// The names in `l/` that lead to a directory.
+    names: HashMap<String, Vec<String>>,
+    /// The directories that are on a short name or an id.
+    users: HashMap<String, Vec<String>>,
 }
 
 impl Links {
@@ -39,6 +51,7 @@ impl Links {
             }
         }
         self.directories = directories;
+        self.index.take();
         let Self { lowers, directories, .. } = self;
         lowers.retain(|(name, inode), _| directories.get(name) == Some(inode));
         for (name, inode) in directories.iter() {
@@ -87,9 +100,8 @@ impl Links {
     }
 
     /// The names in `l/` that lead to the layer.
-    pub(super) fn names_of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a str> {
-        let of_id = self.targets.iter().filter(move |(_, target)| target.as_deref() == Some(id));
-        of_id.filter_map(|(name, _)| name.to_str())
+    pub(super) fn names_of(&self, id: &str) -> impl Iterator<Item = &str> {
+        self.index().names.get(id).into_iter().flatten().map(String::as_str)
     }
 
     /// The directory that a short name leads to.
@@ -99,12 +111,26 @@ impl Links {
 
     /// A directory that is on one of `names` (short names or ids), of those that `count`.
     pub(super) fn user(&self, names: &BTreeSet<String>, count: impl Fn(&str) -> bool) -> Option<String> {
-        self.lowers
-            .iter()
-            .filter(|(_, lower)| lower.iter().any(|part| names.contains(part)))
-            .filter_map(|((name, _), _)| name.to_str())
-            .find(|name| count(name))
-            .map(str::to_owned)
+        let users = names.iter().filter_map(|name| self.index().users.get(name)).flatten();
+        users.map(String::as_str).find(|name| count(name)).map(str::to_owned)
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| {
+            let mut index = Index::default();
+            for (name, target) in &self.targets {
+                if let (Some(name), Some(id)) = (name.to_str(), target) {
+                    index.names.entry(id.clone()).or_default().push(name.to_owned());
+                }
+            }
+            for ((name, _), lower) in &self.lowers {
+                let Some(name) = name.to_str() else { continue };
+                for part in lower {
+                    index.users.entry(part.clone()).or_default().push(name.to_owned());
+                }
+            }
+            index
+        })
     }
 }
 

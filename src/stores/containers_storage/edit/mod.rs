@@ -42,7 +42,7 @@ pub use deleted::Deleted;
 pub use editor::{Editor, LayerFlag, OnStep, Options};
 pub use error::{Error, Fault, Meaning, Refusal, StoreLockHolder};
 pub use image::PlannedImage;
-pub use orphans::OrphanAt;
+pub use orphans::{OrphanAt, SetAside};
 pub use outside::{LookOutside, OutsideNeeds, WatchedFiles};
 pub use reserve_file::ReserveFile;
 pub use resume::IsKept;

@@ -1,7 +1,9 @@
 //! Removing orphans: directories, files and links that no record names.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{OFlags, StatxFlags};
@@ -13,7 +15,7 @@ use super::error::{Error, Fault, Refusal};
 use super::links;
 use super::locks::Lock;
 use super::mounted::Read;
-use super::session::Session;
+use super::session::{Moved, Session, Unlocked};
 use super::trash::{self, Trash};
 use crate::model::{Orphan, is_old_enough};
 use crate::stores::containers_storage::places::RecordKind;
@@ -22,6 +24,7 @@ use crate::stores::containers_storage::units;
 use crate::stores::leaks;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet;
+use crate::sys::stop;
 
 /// What the name of a layer's tar-split ends with.
 const TAR_SPLIT: &str = ".tar-split.gz";
@@ -44,19 +47,91 @@ impl Editor {
         if self.is_of_artifacts() {
             return self.reclaim_of_artifacts(orphan, min_age);
         }
+        let mut set_aside = self.set_aside(std::slice::from_ref(orphan), min_age)?;
+        let removed = set_aside.remove(&orphan.path);
+        set_aside.end();
+        removed.unwrap_or(Err(Error::Interrupted))
+    }
+
+    /// Proves orphans and moves them to the trash, in one session under the locks. One that was not reached within
+    /// half a second has no answer.
+    ///
+    /// # Errors
+    /// When nothing can be proven of the store.
+    pub fn set_aside(&self, orphans: &[OrphanAt], min_age: SignedDuration) -> Result<SetAside<'_>, Error> {
         // The age of a large tree may take long.
-        let since = since::of_orphan(&self.places.within(), orphan.kind, &orphan.path);
-        let read = match orphan.kind {
-            Orphan::ContainerDirectory => Read::Processes,
-            _ => Read::Mounts,
+        let within = self.places.within();
+        let since: Vec<_> =
+            orphans.iter().map(|orphan| since::of_orphan(&within, orphan.kind, &orphan.path)).collect();
+        let read = match orphans.iter().any(|orphan| orphan.kind == Orphan::ContainerDirectory) {
+            true => Read::Processes,
+            false => Read::Mounts,
         };
-        // A directory that would be taken for that of a layer again, were we killed now.
-        let name = orphan.path.file_name().filter(|_| orphan.kind == Orphan::LayerDirectory);
-        let layers: Vec<_> = name.and_then(OsStr::to_str).map(str::to_owned).into_iter().collect();
-        Session::open(self, read)?.run(|session| {
-            session.record_intent(Vec::new(), None, &layers);
-            session.reclaim(orphan, AgeCondition { since, min_age })
-        })
+        let mut session = Session::open(self, read)?;
+        // It names the temporary directory, which the next run removes if we are killed.
+        session.record_intent(Vec::new(), None, &[]);
+        let began = Instant::now();
+        let mut answers = HashMap::new();
+        for (orphan, since) in orphans.iter().zip(since) {
+            let result = session.reclaim(orphan, AgeCondition { since, min_age });
+            let done = std::mem::take(&mut session.done);
+            // Others wait for the locks.
+            let is_last = done.in_place || began.elapsed() > LONGEST_HOLD || stop::is_asked();
+            let moved = std::mem::take(&mut session.moved);
+            answers.insert(orphan.path.clone(), Answer { done, result, moved });
+            if is_last {
+                break;
+            }
+        }
+        Ok(SetAside { unlocked: session.unlock(), answers, is_finished: true })
+    }
+}
+
+/// How long one session handles one orphan after the other.
+const LONGEST_HOLD: Duration = Duration::from_millis(500);
+
+/// Orphans that were proven and moved to the trash. Each is removed from there by itself, so that what it frees can
+/// be measured.
+#[derive(Debug)]
+pub struct SetAside<'e> {
+    unlocked: Unlocked<'e>,
+    answers: HashMap<PathBuf, Answer>,
+    is_finished: bool,
+}
+
+/// What came of one orphan under the locks.
+#[derive(Debug)]
+struct Answer {
+    done: Deleted,
+    result: Result<(), Error>,
+    moved: Vec<Moved>,
+}
+
+impl SetAside<'_> {
+    /// Removes one orphan, or returns why it stays; `None`: it was not reached.
+    pub fn remove(&mut self, path: &Path) -> Option<Result<Deleted, Error>> {
+        let Answer { mut done, mut result, moved } = self.answers.remove(path)?;
+        done.locked_for = self.unlocked.locked_for;
+        for moved in &moved {
+            match self.unlocked.remove(moved) {
+                Ok(removal) => done.note(removal),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        let ended = done.ended(result);
+        self.is_finished &= !matches!(ended, Err(Error::Stopped { .. }));
+        Some(ended)
+    }
+
+    /// Bytes that the temporary directories take on the filesystem `device` (`st_dev`), without what was moved there.
+    #[must_use]
+    pub fn own_bytes(&self, device: u64) -> u64 {
+        self.unlocked.own_bytes(device)
+    }
+
+    /// Removes the temporary directories. What is still in them after a signal is left to the next run.
+    pub fn end(self) {
+        self.unlocked.end(self.is_finished && self.answers.is_empty());
     }
 }
 
@@ -184,7 +259,14 @@ impl Session<'_> {
         self.prove_no_lower(id, &links, &[id])?;
         self.prove_mutable(dir_index, id)?;
         self.prove_directory_unmounted(dir_index, id, &links)?;
-        self.remove_links(dir_index, &links)?;
+        // Each takes a block: moved, so that they count as freed with this directory.
+        let layers = self.directories[dir_index].layers.as_ref();
+        if let Some(short_names) = layers.map(|layers| layers.below(links::DIRECTORY)).transpose()?.flatten()
+        {
+            for name in &links {
+                self.discard_from(dir_index, &short_names, name)?;
+            }
+        }
         self.discard(dir_index, id)?;
         Ok(())
     }
@@ -242,7 +324,7 @@ impl Session<'_> {
                 return Err(Refusal::Recorded { id: name.to_owned() }.into());
             }
         }
-        found.parent.unlink(name)?;
+        self.discard_from(found.dir_index, &found.parent, name)?;
         Ok(())
     }
 }

@@ -21,17 +21,38 @@ use super::write;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet;
+use crate::sys::removal::Removal;
 
 /// How often a proof is restarted while others keep mounting.
 const TRIES: u32 = 10;
 
 /// Where what is to be deleted in a directory is moved.
+#[derive(Debug)]
 struct DirectoryTrash {
     dir_index: usize,
     /// What is beside records; else what is in the driver's directory.
     of_records: bool,
     /// `None` if nothing can be moved.
     trash: Option<Trash>,
+}
+
+/// Something that was moved to a trash.
+#[derive(Debug)]
+pub(super) struct Moved {
+    trash_index: usize,
+    /// Its name there; `None`: all that is there, with the trash itself.
+    entry: Option<String>,
+}
+
+/// A session whose locks are released: what was moved to its trashes is still to be removed, which may take long.
+#[derive(Debug)]
+pub(super) struct Unlocked<'e> {
+    editor: &'e Editor,
+    directories: Vec<StoreDirectory>,
+    trashes: Vec<DirectoryTrash>,
+    intent: Option<Intent>,
+    /// How long the locks were held.
+    pub(super) locked_for: Duration,
 }
 
 /// The locks are held from its making to [`Session::finish`].
@@ -42,6 +63,8 @@ pub(super) struct Session<'e> {
     pub(super) done: Deleted,
     held: HeldLocks,
     trashes: Vec<DirectoryTrash>,
+    /// What was moved there, in this order.
+    pub(super) moved: Vec<Moved>,
     pub(super) evidence: Evidence,
     intent: Option<Intent>,
     /// It finishes the intents of killed runs, and writes none of its own: that would be obeyed for a week more.
@@ -87,6 +110,7 @@ impl<'e> Session<'e> {
             done,
             held,
             trashes: Vec::new(),
+            moved: Vec::new(),
             evidence,
             intent: None,
             has_older_intents: false,
@@ -141,27 +165,32 @@ impl<'e> Session<'e> {
     }
 
     /// Releases the locks, then removes what was moved to the trash.
-    pub(super) fn finish(self, mut result: Result<(), Error>) -> Result<Deleted, Error> {
-        let Self { editor, directories, mut done, held, trashes, intent, .. } = self;
-        done.locked_for = held.release();
-        editor.step("unlocked");
-        for DirectoryTrash { dir_index, trash, .. } in trashes {
-            let Some(trash) = trash else { continue };
-            match trash.empty(directories[dir_index].layers.as_ref()) {
+    pub(super) fn finish(mut self, mut result: Result<(), Error>) -> Result<Deleted, Error> {
+        let mut done = std::mem::take(&mut self.done);
+        let mut unlocked = self.unlock();
+        done.locked_for = unlocked.locked_for;
+        for trash_index in 0..unlocked.trashes.len() {
+            match unlocked.remove(&Moved { trash_index, entry: None }) {
                 Ok(removal) => done.note(removal),
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        editor.step("trash emptied");
-        log_hold(&done);
+        unlocked.editor.step("trash emptied");
         let ended = done.ended(result);
         // Where nothing was changed there is nothing to finish either.
-        let is_finished = !matches!(ended, Err(Error::Stopped { .. }));
-        if let Some(intent) = intent.filter(|_| is_finished) {
-            editor.remove_intent(&intent);
-        }
-        editor.restore_reserve_files();
+        unlocked.end(!matches!(ended, Err(Error::Stopped { .. })));
         ended
+    }
+
+    /// Releases the locks.
+    pub(super) fn unlock(self) -> Unlocked<'e> {
+        let Self { editor, directories, held, trashes, intent, .. } = self;
+        let locked_for = held.release();
+        editor.step("unlocked");
+        if locked_for > Duration::from_secs(1) {
+            tracing::warn!(seconds = locked_for.as_secs_f64(), "the store was locked for a long time");
+        }
+        Unlocked { editor, directories, trashes, intent, locked_for }
     }
 
     /// Whether layers are flagged before they are taken apart. Never two at a time: some
@@ -252,9 +281,11 @@ impl<'e> Session<'e> {
         // Records have a temporary directory of their own, where their place has layers at all.
         let driver = self.directories[dir_index].driver.as_ref();
         let of_records = driver.is_some_and(|driver| !from.path().starts_with(driver.path()));
-        if let Some(trash) = self.trash(dir_index, of_records) {
+        let trash_index = self.trash(dir_index, of_records);
+        if let Some(trash) = &mut self.trashes[trash_index].trash {
             match trash.take(from, name) {
-                Ok(()) => {
+                Ok(entry) => {
+                    self.moved.push(Moved { trash_index, entry: Some(entry) });
                     self.done.has_changed = true;
                     self.step("directory moved");
                     return Ok(true);
@@ -276,13 +307,13 @@ impl<'e> Session<'e> {
         Ok(true)
     }
 
-    /// Where what is to be deleted in a place is moved; made where that is the first thing.
-    fn trash(&mut self, dir_index: usize, of_records: bool) -> Option<&mut Trash> {
+    /// The index of the trash of a place; made where this is the first thing that is deleted there.
+    fn trash(&mut self, dir_index: usize, of_records: bool) -> usize {
         let is_it = |one: &DirectoryTrash| {
             (one.dir_index, one.of_records) == (dir_index, of_records)
                 && one.trash.as_ref().is_none_or(Trash::is_ours)
         };
-        let at = self.trashes.iter().position(is_it).unwrap_or_else(|| {
+        self.trashes.iter().position(is_it).unwrap_or_else(|| {
             let wanted = if of_records { TEMPDIRS_OF_RECORDS } else { TEMPDIRS };
             let mut parents =
                 self.directories[dir_index].trash_parents().filter(|_| self.editor.options.tempdirs);
@@ -297,12 +328,12 @@ impl<'e> Session<'e> {
             self.editor.step("temporary directory created");
             self.trashes.push(DirectoryTrash { dir_index, of_records, trash });
             self.trashes.len() - 1
-        });
-        self.trashes[at].trash.as_mut()
+        })
     }
 
     /// Has a dead process's temporary directory removed with ours, once the locks are released.
     pub(super) fn adopt(&mut self, dir_index: usize, trash: Trash) {
+        self.moved.push(Moved { trash_index: self.trashes.len(), entry: None });
         self.trashes.push(DirectoryTrash {
             dir_index,
             of_records: trash.is_of_records(),
@@ -311,15 +342,40 @@ impl<'e> Session<'e> {
     }
 }
 
+impl Unlocked<'_> {
+    /// Removes something that was moved to a trash.
+    pub(super) fn remove(&mut self, moved: &Moved) -> Result<Removal, Error> {
+        let DirectoryTrash { dir_index, trash, .. } = &mut self.trashes[moved.trash_index];
+        let layers = self.directories[*dir_index].layers.as_ref();
+        match (&moved.entry, trash) {
+            (None, trash) => trash.take().map_or_else(|| Ok(Removal::default()), |trash| trash.empty(layers)),
+            (Some(entry), Some(trash)) => Ok(trash.remove_entry(entry.as_ref(), layers)?),
+            (Some(_), None) => Ok(Removal::default()),
+        }
+    }
+
+    /// Bytes that the trashes take on the filesystem `device` (`st_dev`), without what was moved there.
+    pub(super) fn own_bytes(&self, device: u64) -> u64 {
+        let trashes = self.trashes.iter().filter_map(|trash| trash.trash.as_ref());
+        trashes.filter(|trash| trash.is_ours()).map(|trash| trash.own_bytes(device)).sum()
+    }
+
+    /// Removes the trashes with what may still be in them. `is_finished`: no later run has to finish anything.
+    pub(super) fn end(mut self, is_finished: bool) {
+        for trash_index in 0..self.trashes.len() {
+            if let Err(error) = self.remove(&Moved { trash_index, entry: None }) {
+                tracing::warn!(%error, "a temporary directory stays; the next run removes it");
+            }
+        }
+        if let Some(intent) = self.intent.filter(|_| is_finished) {
+            self.editor.remove_intent(&intent);
+        }
+        self.editor.restore_reserve_files();
+    }
+}
+
 /// A rename that cannot work however often it is tried, where removing in place can.
 fn moves_nowhere(fault: &Fault) -> bool {
     use rustix::io::Errno;
     is_no_space(fault.error) || matches!(fault.error, Errno::XDEV | Errno::MLINK | Errno::NAMETOOLONG)
-}
-
-/// The longest that the locks were held, for the log.
-fn log_hold(done: &Deleted) {
-    if done.locked_for > Duration::from_secs(1) {
-        tracing::warn!(seconds = done.locked_for.as_secs_f64(), "the store was locked for a long time");
-    }
 }

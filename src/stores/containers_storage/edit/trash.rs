@@ -46,6 +46,14 @@ impl Trash {
         self.tempdirs.path().file_name() == Some(OsStr::new(TEMPDIRS_OF_RECORDS))
     }
 
+    /// Bytes that its directories take on the filesystem `device` (`st_dev`).
+    pub(super) fn own_bytes(&self, device: u64) -> u64 {
+        let stats = [Some(&self.tempdirs), self.directory.as_ref()].into_iter().flatten();
+        let stats = stats.filter_map(|directory| rustix::fs::fstat(directory.fd()).ok());
+        let blocks = stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_blocks);
+        blocks.map(|blocks| u64::try_from(blocks).unwrap_or(0) * 512).sum()
+    }
+
     /// Makes one in `holder` in `parent`. The store's locks are held, so no other process sweeps it
     /// before it is locked.
     pub(super) fn make(parent: &Directory, holder: &str, number: &str) -> Result<Self, Fault> {
@@ -111,49 +119,55 @@ impl Trash {
         }))
     }
 
-    /// Moves an entry of `from` into it.
-    pub(super) fn take(&mut self, from: &Directory, name: &str) -> Result<(), Fault> {
+    /// Moves an entry of `from` into it, and returns the name that it has there.
+    pub(super) fn take(&mut self, from: &Directory, name: &str) -> Result<String, Fault> {
         let Some(directory) = &self.directory else {
             return Err(Fault::new("moving", from.path().join(name), rustix::io::Errno::XDEV));
         };
-        from.rename(name, directory, format!("{}-{name}", self.moved))?;
+        let entry = format!("{}-{name}", self.moved);
+        from.rename(name, directory, &entry)?;
         self.moved += 1;
-        Ok(())
+        Ok(entry)
     }
 
-    /// Removes all that is in it, and itself. What would not go (immutable files) is put into
+    /// Removes one entry. What would not go (immutable files) is put into
     /// `layers` under a random id: an orphan, which every library version tolerates, whereas
     /// some try in vain to empty a temporary directory each time they open the store. Beside the
     /// records it becomes data of such a layer, in the same way.
-    pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
-        let is_of_records = self.is_of_records();
-        let Self { parent, tempdirs, number, lock, directory, .. } = self;
-        let layers = if is_of_records { Some(&parent) } else { layers };
-        let mut all = Removal::default();
-        if let Some(directory) = directory {
-            for name in directory.names()? {
-                let mut removal = directory.remove_tree(&name);
-                if removal.interrupted {
-                    // It lies here under our number, and the next run finishes it.
-                    all.absorb(removal);
-                    return Ok(all);
+    pub(super) fn remove_entry(&self, name: &OsStr, layers: Option<&Directory>) -> Result<Removal, Fault> {
+        let layers = if self.is_of_records() { Some(&self.parent) } else { layers };
+        let Some(directory) = &self.directory else { return Ok(Removal::default()) };
+        let mut removal = directory.remove_tree(name);
+        if let Some(layers) = layers.filter(|_| !removal.is_complete() && !removal.interrupted)
+            && directory.has(name)?
+        {
+            let orphan = orphan_name();
+            let place = layers.path().join(&orphan);
+            match directory.rename(name, layers, &orphan) {
+                Ok(()) => removal.moved(&directory.path().join(name), &place),
+                Err(fault) => {
+                    tracing::warn!(%fault, "could not remove everything; the rest stays in the \
+                        temporary directory");
                 }
-                if let Some(layers) = layers.filter(|_| !removal.is_complete())
-                    && directory.has(&name)?
-                {
-                    let orphan = orphan_name();
-                    let place = layers.path().join(&orphan);
-                    match directory.rename(&name, layers, &orphan) {
-                        Ok(()) => removal.moved(&directory.path().join(&name), &place),
-                        Err(fault) => {
-                            tracing::warn!(%fault, "could not remove everything; the rest stays in the \
-                                temporary directory");
-                        }
-                    }
-                }
-                all.absorb(removal);
             }
         }
+        Ok(removal)
+    }
+
+    /// Removes all that is in it, and itself.
+    pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
+        let mut all = Removal::default();
+        let names = self.directory.as_ref().map(Directory::names).transpose()?;
+        for name in names.unwrap_or_default() {
+            let removal = self.remove_entry(&name, layers)?;
+            let interrupted = removal.interrupted;
+            all.absorb(removal);
+            if interrupted {
+                // It lies here under our number, and the next run finishes it.
+                return Ok(all);
+            }
+        }
+        let Self { parent, tempdirs, number, lock, .. } = self;
         let name = directory_name(&number);
         if tempdirs.remove_empty(&name) || !tempdirs.has(&name)? {
             tempdirs.unlink(lock_name(&number))?;
