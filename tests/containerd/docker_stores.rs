@@ -88,13 +88,18 @@ fn stopped_containers_of_docker_are_containers() {
     }
     fair::assert_usage_adds_up(&named, "docker");
 
-    // With the containerd of the system, Docker's configuration says where its records are.
-    let system = disk.path().join("var/lib/containerd");
-    fs::rename(&root, &system).unwrap();
+    // Docker's configuration names the data root, in which its own containerd is.
+    let data = disk.path().join("data/docker");
     fs::create_dir_all(disk.path().join("data")).unwrap();
-    fs::rename(&docker, disk.path().join("data/docker")).unwrap();
+    fs::rename(&docker, &data).unwrap();
     fs::create_dir_all(disk.path().join("etc/docker")).unwrap();
     fs::write(disk.path().join("etc/docker/daemon.json"), r#"{"data-root": "/data/docker"}"#).unwrap();
+    let scan = json("scan", &foreign);
+    assert_eq!(users(&scan).0[1], ["live", web, "created", "docker"]);
+
+    // With the containerd of the system, it says where Docker's records are.
+    let system = disk.path().join("var/lib/containerd");
+    fs::rename(data.join("containerd/daemon"), &system).unwrap();
     let scan = json("scan", &foreign);
     assert_eq!(users(&scan).0[1], ["live", web, "created", "docker"]);
 

@@ -90,7 +90,12 @@ pub fn discover(sysroot: &Sysroot, running: &RunningPrograms) -> ContainerdDisco
     }
     let [first, others @ ..] = FLAVOURS.map(Flavour::of);
     let rancher = data_dirs.into_iter().map(Flavour::of_data_dir);
-    for flavour in [first].into_iter().chain(rancher).chain(others) {
+    let docker = docker::configured_root(sysroot).map(|(root, origin)| Flavour {
+        origin,
+        root,
+        ..Flavour::of(FLAVOURS[3])
+    });
+    for flavour in [first].into_iter().chain(rancher).chain(others).chain(docker) {
         discovery.add_flavour(sysroot, &flavour);
     }
     for store in running.stores.iter().filter(|store| store.store_type == StoreKind::Containerd) {

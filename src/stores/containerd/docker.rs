@@ -139,15 +139,28 @@ fn container<'a>(
 pub fn data_root(sysroot: &Sysroot, root: &Path) -> Option<PathBuf> {
     let around = root.ends_with(OWN_CONTAINERD).then(|| root.ancestors().nth(2).map(Path::to_path_buf));
     let configured = || {
-        let json = sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES).unwrap_or_default();
-        let json = serde_json::from_slice::<serde_json::Value>(&json).unwrap_or_default();
-        let named = json.get("data-root").and_then(serde_json::Value::as_str);
-        sysroot.resolve(Path::new(named.unwrap_or(DATA_ROOT))).ok()
+        let named = configured_data_root(sysroot);
+        sysroot.resolve(named.as_deref().unwrap_or(Path::new(DATA_ROOT))).ok()
     };
     let has_containers = |path: &PathBuf| {
         quiet::facts(&path.join("containers")).is_ok_and(|facts| facts.kind == FileKind::Directory)
     };
     around.flatten().filter(has_containers).or_else(|| configured().filter(has_containers))
+}
+
+/// The data root that Docker's configuration names.
+fn configured_data_root(sysroot: &Sysroot) -> Option<PathBuf> {
+    let json = sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES).unwrap_or_default();
+    let json = serde_json::from_slice::<serde_json::Value>(&json).unwrap_or_default();
+    let named = Path::new(json.get("data-root")?.as_str()?);
+    named.is_absolute().then(|| named.to_path_buf())
+}
+
+/// Root of the containerd that Docker starts itself in the data root that its configuration names, and the source of
+/// that.
+pub(super) fn configured_root(sysroot: &Sysroot) -> Option<(PathBuf, String)> {
+    let root = configured_data_root(sysroot)?.join(OWN_CONTAINERD);
+    Some((root, format!("data-root in {DAEMON_JSON}")))
 }
 
 /// Reads the records of all containers of Docker in `metadata`, by id, and what could not be read.
