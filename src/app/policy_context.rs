@@ -1,7 +1,7 @@
 //! What configuration, history and the node's own files say of images, as plans and proofs ask for it.
 
 use std::cell::LazyCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::thread;
 
@@ -18,7 +18,7 @@ use crate::execute::{FactsOf, PolicyContext, RemoverFacts};
 use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
-use crate::model::rules::Ruling;
+use crate::model::rules::{Rule, Ruling};
 use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
@@ -152,6 +152,50 @@ pub fn plan(
     scanned: (&ScanResult, &RemoverFacts),
 ) -> Result<Plan, Error> {
     planned(request, observer, config, scanned, |_, plan| plan)
+}
+
+/// Rules that keep an image whatever its age and the filesystem.
+const CONFIGURED: &[Rule] = &[
+    Rule::SandboxImage,
+    Rule::StaticPod,
+    Rule::Quadlet,
+    Rule::ProtectedName,
+    Rule::ProtectedLabel,
+    Rule::NewestOfRepository,
+];
+
+/// Returns the images that the configuration or the node's files keep, and why.
+pub(super) fn protected(
+    request: &Request,
+    config: &Config,
+    scanned: &ScanResult,
+) -> BTreeMap<ImageIx, String> {
+    let mut policy = config.images.clone();
+    let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());
+    // Where a file cannot be read, a run is refused, which its command reports.
+    if let Ok(stores) = request.stores()
+        && let Ok(found) = FromNode::read(&stores, pods, kubelet)
+    {
+        found.apply(&mut policy.protect);
+    }
+    let inventory = &scanned.scan.inventory;
+    let all = || (0..inventory.images.len()).map(ImageIx::from);
+    let ages: Vec<_> = all().map(|at| ages_of(scanned.ages.of(at))).collect();
+    let judge = Judge::new(Input {
+        inventory,
+        refs: &scanned.scan.refs,
+        ages: &ages,
+        known: &[],
+        full_filesystems: &[],
+        policy: &policy,
+        now: scanned.ages.now,
+        scanned: scanned.state.scanned,
+    });
+    let kept = all().filter_map(|at| {
+        let ruling = judge.rulings(at).into_iter().find(|one| one.stays && CONFIGURED.contains(&one.rule))?;
+        Some((at, ruling.detail))
+    });
+    kept.collect()
 }
 
 fn planned<T>(

@@ -6,10 +6,11 @@
 use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
-use super::policy_context::NodeContext;
+use super::policy_context::{self, NodeContext};
 use super::request::Request;
 use super::runtime;
-use super::scan::{self, ScanResult};
+use super::scan::{self, Also, ScanResult};
+use super::state::Purpose;
 use super::store_editing;
 use super::via::Deleter;
 use crate::config::{Config, Via};
@@ -40,15 +41,17 @@ pub fn scan(
     observer: &dyn Observer,
     config: &Config,
 ) -> Result<(ScanResult, Reach), Error> {
-    let mut scanned = scan::scan(request, observer)?;
+    let mut scanned = scan::scan_with(request, observer, Purpose::Look, false, Also::labels(config))?;
     let reach = Reach::find(request, config, &mut scanned);
     Ok((scanned, reach))
 }
 
 impl Reach {
-    /// Asks what would delete images of a scan, and notes in its inventory what is out of reach. Nothing is deleted
+    /// Asks what would delete images of a scan, and notes in its inventory what is out of reach, and what rules
+    /// keep. Nothing is deleted
     /// from a disk that is mounted elsewhere: then it is the node's runtime, once that runs.
     pub(super) fn find(request: &Request, config: &Config, scanned: &mut ScanResult) -> Self {
+        scanned.scan.inventory.protected = policy_context::protected(request, config, scanned);
         if scanned.scan.sysroot.is_foreign() {
             let facts = RemoverFacts::default();
             return Self { command: "layersweep gc", refusal: None, facts };

@@ -45,6 +45,9 @@ pub struct Inventory {
     /// Why `gc` cannot delete an image here, as a clause without its subject, where the command has asked
     /// what deletes here. Images in other namespaces of containerd are out of reach without being in it.
     pub out_of_reach: BTreeMap<ImageIx, String>,
+    /// Rules of the configuration and of the node's files that keep an image, as a clause, where the command has asked
+    /// for them.
+    pub protected: BTreeMap<ImageIx, String>,
     /// Stores of containers/storage whose leaks `sweep` cannot delete, where the command has asked.
     pub closed_stores: Vec<StoreIx>,
     /// What uses images and layers from elsewhere: other stores, podman's database, mounts of images.

@@ -18,7 +18,7 @@ use layersweep::policy::rules::Judge;
 use layersweep::policy::{Ages, Input, Policy};
 use layersweep::stores::{self, Measure, ScanRequest};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use support::{containerd, store};
+use support::{containerd, program, store};
 
 use super::protection::labelled_store;
 
@@ -193,5 +193,46 @@ fn every_rule_keeps_however_the_store_was_found() {
             assert_eq!(&rules[image], expected, "{way}: {image}");
         }
     }
+    assert_kept_images_are_not_reclaimable(&node);
     store.remove_containers();
+}
+
+/// `usage` counts an image that a rule of the configuration or of the node's files keeps as kept, not as reclaimable.
+fn assert_kept_images_are_not_reclaimable(node: &Path) {
+    let config = node.join("layersweep.toml");
+    let unused = |protect: &str| {
+        fs::write(&config, format!("[protect]\n{protect}\n")).unwrap();
+        let args = ["usage", "--format", "json", "--config", "/layersweep.toml", "--sysroot"];
+        let run = program::layersweep(args.iter().chain(&[node.to_str().unwrap()]));
+        assert!([0, 3].contains(&run.code), "{run:?}");
+        let usage = run.json();
+        let rows = program::list(&usage, "/filesystems/0/rows").iter();
+        let of = |kind: &str| {
+            let row = rows.clone().find(|row| row["kind"] == kind);
+            row.map_or((0, 0), |row| {
+                (program::number(row, "/count"), program::number(row, "/reclaimable_bytes"))
+            })
+        };
+        let sum = program::number(&usage, "/filesystems/0/reclaimable_bytes");
+        (of("images_unused").0 + of("images_out_of_reach").0, of("images_pinned").1, sum)
+    };
+    let all = unused("");
+    // One image has the label, one may have it: its configuration cannot be read.
+    for (protect, kept) in [
+        (r#"names = ["quay.io/pods/volume:1"]"#, 1),
+        (
+            r#"names = ["quay.io/pods/volume:1"]
+labels = ["keep=yes"]"#,
+            3,
+        ),
+    ] {
+        let (count, of_pinned, sum) = unused(protect);
+        assert_eq!((all.0 - count, of_pinned), (kept, 0), "{protect}");
+        assert!(sum < all.2, "{protect}: {sum} of {}", all.2);
+    }
+    // A quadlet names an image.
+    let quadlet = node.join("etc/containers/systemd/a.container");
+    fs::rename(&quadlet, quadlet.with_extension("before")).unwrap();
+    let (count, of_pinned, _) = unused("");
+    assert_eq!((count, of_pinned), (all.0 + 1, 0));
 }

@@ -216,7 +216,11 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         };
         // Every pod needs it, whether one is there just now or not.
         let pause = facts.pinned_by.iter().any(|pin| pin.text.contains("pause_image"));
-        let text = format!("unused image {name} ({used}), pinned by {}", facts.pin_texts().join(", "));
+        let kept = match inventory.protected.get(&image) {
+            Some(rule) if facts.pinned_by.is_empty() => format!("kept: {rule}"),
+            _ => format!("pinned by {}", facts.pin_texts().join(", ")),
+        };
+        let text = format!("unused image {name} ({used}), {kept}");
         (bytes >= context.least(at) && !pause).then(|| Cause {
             title: format!("pinned image {name}"),
             remedy: unpin(&facts.pinned_by, context.planned[at.get()].command),

@@ -29,7 +29,7 @@ pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     let image: &Image = &inventory[at];
     if refs.is_named(at) || refs.needed_elsewhere(inventory, at).is_some() {
         Standing::InUse
-    } else if !image.pinned_by.is_empty() {
+    } else if !image.pinned_by.is_empty() || inventory.protected.contains_key(&at) {
         Standing::Pinned
     } else if inventory[image.store].read_only {
         Standing::ReadOnly
