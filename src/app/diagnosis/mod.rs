@@ -113,7 +113,9 @@ impl PartKind {
             Self::Journal => ["journal", "journal", "the journal"],
             Self::KubeletVolumes => ["kubelet-volumes", "volumes of pods", "logs and volumes of pods"],
             Self::VarTmp => ["var-tmp", "temporary files", "temporary files"],
-            Self::Layersweep => ["layersweep", "layersweep's records", "layersweep's records"],
+            Self::Layersweep => {
+                ["layersweep", "layersweep's records and reserve file", "layersweep's records and reserve"]
+            }
             Self::CoreDumps => ["core-dumps", "core dumps", "core dumps"],
             Self::Swap => ["swap", "swap", "swap"],
             Self::DeletedOpen => ["deleted-open", "deleted, but held open", "deleted files held open"],

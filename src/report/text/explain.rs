@@ -241,17 +241,17 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
     out.push_str(&match known.last_used {
         Some(last) => {
             let ago = age(Some(last), now);
-            let by = count(known.use_count, "container", "containers");
-            format!("\n  used    by {by}, last {} ({ago} ago)\n", screen.minute(last))
+            let times = count(known.use_count, "time", "times");
+            format!("\n  used    {times}, last {} ({ago} ago)\n", screen.minute(last))
         }
         None => "\n\x20 used    never, as far as recorded\n".to_owned(),
     });
     for life in &known.earlier_lives {
         let until = life.gone_since.map_or_else(|| "?".to_owned(), |gone| screen.minute(gone));
         out.push_str(&format!(
-            "  before  {} to {until}, used by {}\n",
+            "  before  {} to {until}, used {}\n",
             screen.minute(life.first_detected),
-            count(life.use_count, "container", "containers")
+            count(life.use_count, "time", "times")
         ));
     }
     out
@@ -333,8 +333,8 @@ mod tests {
             remembered(&known, now, &screen),
             "  since   2026-11-02 10:00 (19d ago), from the record of its top layer; its own record says \
              2026-10-01 10:00\n\
-             \x20 used    by 1 container, last 2026-11-20 12:00 (24h ago)\n\
-             \x20 before  2026-09-01 00:00 to 2026-09-05 00:05, used by 0 containers\n"
+             \x20 used    1 time, last 2026-11-20 12:00 (24h ago)\n\
+             \x20 before  2026-09-01 00:00 to 2026-09-05 00:05, used 0 times\n"
         );
         let unknown = RememberedDoc {
             first_detected_from: Basis::Disk,
