@@ -138,7 +138,6 @@ impl<'a> Recorder<'a> {
     }
 
     fn row(&self, step: &Step, error: Option<String>) -> runs::DeletionRow {
-        let is_name = step.target.kind == TargetKind::Name;
         runs::DeletionRow {
             at: self.state.now(),
             // History has no artifacts of its own.
@@ -151,7 +150,7 @@ impl<'a> Recorder<'a> {
             names: step.target.names.clone(),
             reason: step.cause.reason(),
             predicted_bytes: step.predicted_bytes(),
-            measured_bytes: Some(0).filter(|_| is_name && error.is_none()),
+            measured_bytes: None,
             byproduct_bytes: 0,
             usage_after_percent: None,
             error,
@@ -195,7 +194,7 @@ impl execute::RunObserver for Recorder<'_> {
 
     fn deleted(&mut self, deletion: &Deletion) {
         let Deletion { step, measured_bytes, byproduct_bytes, usage_after_percent, .. } = deletion;
-        self.done += if step.target.kind == TargetKind::Name { step.target.names.len() } else { 1 };
+        self.done += 1;
         self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes.unwrap_or(0));
         let predicted_bytes = step.predicted_bytes();
         tracing::info!(id = step.target.id, predicted_bytes, measured_bytes, "deleted");

@@ -1,9 +1,8 @@
-//! Which images and names the arguments of `rm` mean, and what a person can do about those that stay.
+//! Images that the arguments of `rm` mean, and what a person can do about those that stay.
 
 use std::path::Path;
 
 use super::error::Error;
-use crate::execute::untag::Untag;
 use crate::model::display::{shell_word, short_id, short_reference};
 use crate::model::plan::{Plan, TargetKind};
 use crate::model::reference::repository;
@@ -18,23 +17,17 @@ use crate::stores::lookup::{self, Subject};
 /// The namespace of containerd that CRI uses.
 const CRI_NAMESPACE: &str = "k8s.io";
 
-/// What references mean.
-#[derive(Debug, Default)]
-pub(super) struct Requested {
-    /// Images that go, each once, in the order given.
-    pub(super) images: Vec<ImageIx>,
-    /// Names that go, of images that keep others.
-    pub(super) untags: Vec<Untag>,
-}
-
-/// Looks up `references`. A name means that name, and the image only where it has no other; an id or
-/// a digest means the image, and with `all_tags` a name does, too.
-pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Result<Requested, Error> {
-    // For each image, in the order given, the names that were meant.
-    let mut meant: Vec<Untag> = Vec::new();
+/// Looks up `references`: each image once, in the order given. An id or a digest means the image; a name means it
+/// if all its names are given, or with `all_tags`. A name by digest means no more than a tag of the same repository,
+/// and needs not be given beside it.
+///
+/// # Errors
+/// When a reference means no image, or an image is also tagged by a name that was not given.
+pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Result<Vec<ImageIx>, Error> {
+    let mut meant: Vec<(ImageIx, Vec<String>)> = Vec::new();
     for reference in references {
-        let at = image(scan, reference)?;
-        let all = &scan.inventory[at].names;
+        let image_ix = image(scan, reference)?;
+        let all = &scan.inventory[image_ix].names;
         let names = lookup::names_meant(all, reference);
         if let [_, _, ..] = names.as_slice()
             && !reference.contains('@')
@@ -46,51 +39,35 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
         }
         let names =
             if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
-        match meant.iter_mut().find(|known| known.image == at) {
-            Some(known) => known.names.extend(names),
-            None => meant.push(Untag { image: at, names }),
+        match meant.iter_mut().find(|(known, _)| *known == image_ix) {
+            Some((_, known)) => known.extend(names),
+            None => meant.push((image_ix, names)),
         }
     }
-    let mut named = Requested::default();
-    for mut one in meant {
-        if scan.inventory[one.image].names.iter().all(|name| one.names.contains(name)) {
-            named.images.push(one.image);
-        } else {
-            one.names.sort();
-            one.names.dedup();
-            named.untags.push(one);
+    for (image_ix, names) in &meant {
+        let image = &scan.inventory[*image_ix];
+        let others = other_names(image, names);
+        if !others.is_empty() {
+            let (given, others) = (names.join(", "), others.join(", "));
+            let error = format!("{given}: it is also tagged {others}; name the id or add --all-tags");
+            let error = Error::usage(error);
+            if scan.inventory.is_artifact(*image_ix) {
+                return Err(error);
+            }
+            let store = &scan.inventory[image.store];
+            let untagging = untagging(store.kind, &store.root, &image.id, names);
+            return Err(error.hint(format!("to remove only the name, use {untagging}")));
         }
     }
-    Ok(named)
+    Ok(meant.into_iter().map(|(image_ix, _)| image_ix).collect())
 }
 
-/// A runtime knows no way to take a name alone. A name by digest says no more than a tag of the same repository, and
-/// goes with it.
-pub(super) fn for_runtime(scan: &Scan, named: &mut Requested) -> Result<(), Error> {
-    let has_other = |untag: &mut Untag| {
-        let repositories: Vec<_> = untag.names.iter().map(|name| repository(name)).collect();
-        let stays = |name: &String| {
-            let goes_along = || name.contains('@') && repositories.contains(&repository(name));
-            !untag.names.contains(name) && !goes_along()
-        };
-        scan.inventory[untag.image].names.iter().any(stays)
-    };
-    let whole = named.untags.extract_if(.., |untag| !has_other(untag));
-    named.images.extend(whole.map(|untag| untag.image));
-    let Some(first) = named.untags.first() else { return Ok(()) };
-    let image = &scan.inventory[first.image];
-    let store = &scan.inventory[image.store];
-    let mut others = image.names.clone();
-    others.retain(|name| !first.names.contains(name));
-    Err(Error::refused(format!(
-        "nothing was deleted: {} has other names, and a runtime removes an image with all its names: {}",
-        first.names.join(", "),
-        others.join(", ")
-    ))
-    .hint(format!(
-        "to delete the image, use --all-tags or its id; to remove only the name, use {}",
-        untagging(store.kind, &store.root, &image.id, &first.names)
-    )))
+/// Names of an image that are not given, and not implied by a tag of the same repository.
+fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
+    let repositories: Vec<_> = given.iter().map(|name| repository(name)).collect();
+    let is_implied = |name: &str| name.contains('@') && repositories.contains(&repository(name));
+    let names = image.names.iter().filter(|name| !given.contains(name) && !is_implied(name));
+    names.map(String::as_str).collect()
 }
 
 /// Returns the command that takes these names from an image that keeps others, or the program that can.

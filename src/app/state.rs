@@ -407,10 +407,6 @@ fn fate(inventory: &Inventory, complete: bool, begun: &DeletionRow) -> Option<Co
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmation::Gone),
             Err(_) => return None,
         },
-        TargetKind::Name => {
-            let named = |one: &Image| one.names.iter().any(|name| begun.names.contains(name));
-            inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store) && named(one))
-        }
         TargetKind::Image | TargetKind::Artifact => {
             let found = inventory.images.iter().find(|one| one.id == begun.id && in_store(one.store));
             // Emptied for the first room on a full disk, it waits for the next run, which finishes it.

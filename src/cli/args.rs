@@ -284,8 +284,8 @@ fn percent(text: Option<&String>) -> Option<&str> {
 }
 
 const DELETED_KINDS: &[TargetKind] = {
-    use TargetKind::{Container, Image, Leak, Log, Name, Sandbox};
-    &[Image, Container, Sandbox, Log, Leak, Name]
+    use TargetKind::{Container, Image, Leak, Log, Sandbox};
+    &[Image, Container, Sandbox, Log, Leak]
 };
 
 #[derive(Debug, ClapArgs)]

@@ -8,7 +8,7 @@ use crate::app::gc::{Gc, GcResult, Planned};
 use crate::app::gc_request::GcRequest;
 use crate::model::OutcomeKind;
 use crate::model::display::count;
-use crate::model::plan::{Plan, Step, TargetKind};
+use crate::model::plan::{Plan, TargetKind};
 use crate::report::{json, text};
 use crate::sys::stop::is_asked;
 
@@ -99,10 +99,7 @@ fn question(planned: &Planned) -> String {
 
 fn question_of(plan: &Plan) -> String {
     let some = |kinds: &[TargetKind], one: &str, many: &str| {
-        let steps = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind));
-        let named =
-            |step: &Step| if step.target.kind == TargetKind::Name { step.target.names.len() } else { 1 };
-        let number: usize = steps.map(named).sum();
+        let number = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind)).count();
         (number > 0).then(|| count(number, one, many))
     };
     let containers = [TargetKind::Container, TargetKind::Sandbox, TargetKind::Log];
@@ -112,9 +109,5 @@ fn question_of(plan: &Plan) -> String {
         some(&[TargetKind::Image, TargetKind::Artifact], "image", "images"),
     ];
     let deleted = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    match (deleted.as_str(), some(&[TargetKind::Name], "name", "names")) {
-        ("", Some(names)) => format!("Remove {names}?"),
-        (deleted, Some(names)) => format!("Delete {deleted} and remove {names}?"),
-        (deleted, None) => format!("Delete {deleted}?"),
-    }
+    format!("Delete {deleted}?")
 }

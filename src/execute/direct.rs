@@ -117,18 +117,6 @@ impl Remover for DirectRemover<'_> {
         }
     }
 
-    fn untag(&mut self, inventory: &Inventory, at: ImageIx, names: &[String]) -> RemovalAnswer {
-        let image = &inventory[at];
-        let editor = match self.editors.store(&inventory[image.store]) {
-            Ok(editor) => editor,
-            Err(why) => return RemovalAnswer::Declined(why.into()),
-        };
-        match editor.remove_names(&planned_as(inventory, at), names) {
-            Ok(_) => RemovalAnswer::Proven,
-            Err(error) => remover::failed_edit(TargetKind::Image, &image.id, error),
-        }
-    }
-
     fn own_bytes(&self, device: u64) -> u64 {
         self.editors.reserve_file_bytes(device)
     }

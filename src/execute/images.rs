@@ -155,7 +155,7 @@ impl Handler for Images<'_> {
         if step.cause == Cause::Request
             && let Some(name) = unasked(step, &fresh.inventory, store)
         {
-            let detail = format!("it has the name {name}, too: give both");
+            let detail = format!("it is also tagged {name}; name the id or add --all-tags");
             return Ok(Proof::Kept(Ruling::keeps(Rule::NotProven, detail)));
         }
         step.target.names.clone_from(&image.names);

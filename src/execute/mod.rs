@@ -17,7 +17,6 @@ pub mod owner;
 pub mod proof;
 pub mod remover;
 pub mod runtime_match;
-pub mod untag;
 
 pub use executor::{Run, RunObserver};
 pub use gauges::Gauges;

@@ -43,11 +43,6 @@ pub trait Remover {
     /// [`Step::along`]: crate::model::plan::Step::along
     fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> RemovalAnswer;
 
-    /// Takes names from an image that keeps others.
-    fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> RemovalAnswer {
-        RemovalAnswer::Declined("a runtime removes an image with all its names".into())
-    }
-
     /// Bytes of our own that this may use up for a removal or make again after it, on the
     /// filesystem `device` (`st_dev`), as of now: they are no part of what the removal frees.
     fn own_bytes(&self, _device: u64) -> u64 {

@@ -23,8 +23,6 @@ names! {
         /// A directory of logs, a container's log, or a link to one.
         Log = "log",
         Leak = "leak",
-        /// Names of an image that keeps others.
-        Name = "name",
     }
 }
 
@@ -102,7 +100,7 @@ pub struct Target {
     pub store: Option<StoreId>,
     /// Path of a log.
     pub id: String,
-    /// Its names; of [`TargetKind::Name`] those that are removed.
+    /// Its names.
     pub names: Vec<String>,
     pub leak: Option<LeakTarget>,
 }
@@ -208,7 +206,6 @@ impl Step {
     pub fn problem(&self, failure: impl Into<Failure>) -> Problem {
         let phase = match self.target.kind {
             TargetKind::Image | TargetKind::Artifact => Phase::RemoveImage,
-            TargetKind::Name => Phase::Untag,
             _ => Phase::Remove,
         };
         Problem::new(Some(self.target.id.clone()), phase, failure)
@@ -362,7 +359,6 @@ names! {
         StopContainer = "stop-container",
         Remove = "remove",
         RemoveImage = "remove-image",
-        Untag = "untag",
         Measure = "measure",
         /// The kubelet's own algorithm failed.
         Kubelet = "kubelet",
@@ -411,7 +407,7 @@ pub struct Problem {
     /// The object; null where it is about the run.
     pub id: Option<String>,
     /// What failed: `begin`, `resume`, `read`, `list`, `prove`, `lock`, `stop` (a signal ended the run),
-    /// `stop-container`, `remove`, `remove-image`, `untag`, `measure` or `kubelet`.
+    /// `stop-container`, `remove`, `remove-image`, `measure` or `kubelet`.
     #[serde(rename = "step")]
     pub phase: Phase,
     /// Why.

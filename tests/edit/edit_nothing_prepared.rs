@@ -566,26 +566,3 @@ fn what_is_left_of_a_record_file_makes_room() {
     let steps = steps.lock().unwrap();
     assert!(!steps.contains(&"layer quarantined"), "{steps:?}");
 }
-
-/// A name alone frees nothing, so on a full disk the image goes first.
-#[test]
-fn a_name_goes_once_an_image_has_made_the_room() {
-    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
-    disk.store.podman(["tag", &name(0), "reg.local/other:1"]);
-    disk.store.unmount();
-    let settings = disk.store.scratch().join("no-min-age.toml");
-    std::fs::write(&settings, "[images]\nmin_age = \"0s\"\n").unwrap();
-    let config = ["--config", settings.to_str().unwrap()];
-    disk.fill();
-    let image = name(1);
-    let words = [&["rm", "--via", "direct", "reg.local/other:1", &image][..], &config].concat();
-    let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
-    let real = disk.json(0, &words);
-    for document in [&dry, &real] {
-        let kinds: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/kind")).collect();
-        assert_eq!(kinds, ["image", "name"], "{document:#}");
-    }
-    assert!(disk.ids().contains(&disk.id(&name(0))));
-    disk.empty_again();
-    disk.podman_works();
-}

@@ -252,35 +252,6 @@ fn additional_stores_are_read_only_and_pinned() {
 }
 
 /// A name of several goes alone, and the rest stays; but not one that a container has it by.
-#[test]
-fn a_name_goes_and_the_artifact_stays() {
-    let Some(made) = made() else { return };
-    let (digest, store) = (format!("sha256:{}", made.model), &made.node.store);
-    let [alias, used] = ["quay.io/test/alias:v2", "quay.io/test/used:v3"];
-    made.artifacts.entry(Some(alias), &digest);
-    made.artifacts.entry(Some(used), &digest);
-    let before = made.artifacts.blobs();
-    let names = || made.artifacts.list().into_iter().find(|one| one.id == made.model).unwrap().names;
-    let remove = |names: &[&str]| {
-        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        editor(store, Options::default()).remove_names(&planned(&made.model), &names)
-    };
-    made.node.run(&["rm", "--via", "direct", "--min-age", "0s", "-y", alias]).expect_code(0);
-    assert_eq!(names(), [MODEL, used]);
-    let userdata = store.root().join("overlay-containers").join("c".repeat(64)).join("userdata");
-    std::fs::create_dir_all(&userdata).unwrap();
-    let volumes = json!([{"container_path": "/m", "host_path": "/x", "image": {"image": used}}]);
-    let config = json!({"annotations": {"io.kubernetes.cri-o.Volumes": volumes.to_string()}});
-    std::fs::write(userdata.join("config.json"), config.to_string()).unwrap();
-    let error = remove(&[used]).unwrap_err();
-    assert!(matches!(error.refusal(), Some(Refusal::Busy { .. })), "{error}");
-    remove(&[MODEL]).unwrap();
-    let error = remove(&[used, MODEL]).unwrap_err();
-    assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
-    assert_eq!(names(), [used]);
-    assert_eq!(made.artifacts.blobs(), before);
-}
-
 /// What could not be moved bars the deletion before anything is written.
 #[test]
 fn an_immutable_blob_bars() {

@@ -1,4 +1,4 @@
-//! A plan carried out: leaks, then containers and logs (on a full disk after the images), then images, then names, each
+//! A plan carried out: leaks, then containers and logs (on a full disk after the images), then images, each
 //! proven, measured and recorded on its own. Which images are next is decided anew from the same scan after each measurement,
 //! as it was for the plan: it may end earlier than planned.
 
@@ -15,7 +15,7 @@ use crate::app::reserve;
 use crate::app::via::Deleter;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
-use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images, untag};
+use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images};
 use crate::model::OutcomeKind;
 use crate::model::display::two_decimals;
 use crate::model::plan::{Phase, Plan, Problem};
@@ -89,8 +89,7 @@ impl Gc<'_> {
         })
     }
 
-    /// Deletes leaks first, then containers and logs, all of which is added to `earlier_parts`, then images, and
-    /// names last: for those a full disk has to have room already, and for containers as well.
+    /// Deletes leaks first, then containers and logs, all of which is added to `earlier_parts`, then images.
     fn delete(
         &self,
         run: &mut Run<'_>,
@@ -124,14 +123,6 @@ impl Gc<'_> {
                 Ok(collected) => plan.add(collected),
                 Err(error) => plan.fail(Phase::Prove, error.what),
             }
-        }
-        let mut direct = None;
-        let remover = deleter.remover(editors, &mut direct);
-        match untag::run(run, &named.untags, scan, &proof_context, remover) {
-            Ok(untagged) => plan.add(untagged),
-            Err(error) if plan.steps.is_empty() && plan.problems.is_empty() => return Err(error),
-            // What was deleted is gone all the same, and that is reported.
-            Err(error) => plan.fail(Phase::Prove, error.what),
         }
         Ok(plan)
     }

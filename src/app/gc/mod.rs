@@ -15,7 +15,7 @@ use super::observer::Observer;
 use super::outside::{self, Outside};
 use super::recorder;
 use super::reserve;
-use super::rm::{self, Requested};
+use super::rm;
 use super::run::CommandRun;
 use super::scan::ScanResult;
 use super::state::{Purpose, State, read_clocks};
@@ -25,12 +25,12 @@ use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
-use crate::model::Finding;
 use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
+use crate::model::{Finding, ImageIx};
 use crate::policy::compare::{Comparison, kubelet_policy};
 use crate::policy::kubelet::KubeletPolicy;
 use crate::policy::leaks::{LeakPlan, LeakRequest};
@@ -83,7 +83,7 @@ pub struct Planned {
     editors: Editors,
     config: Config,
     stores: stores::ScanRequest,
-    named: Requested,
+    named: Vec<ImageIx>,
     containers: Option<(Containers, Plan)>,
     /// Their disk is so full that an image has to make the room that a container's deletion needs first.
     containers_last: bool,
@@ -264,10 +264,10 @@ impl<'a> Gc<'a> {
         if self.kubelet.is_some() { PolicyKind::Kubelet } else { PolicyKind::Exact }
     }
 
-    fn task<'n>(&self, named: &'n Requested) -> Task<'n> {
+    fn task<'n>(&self, named: &'n [ImageIx]) -> Task<'n> {
         match self.asked.selection {
             Selection::Gc { .. } => Task::Policy,
-            Selection::Rm { .. } => Task::Named(&named.images),
+            Selection::Rm { .. } => Task::Named(named),
         }
     }
 

@@ -9,17 +9,17 @@ use crate::app::gc_request::{GcRequest, Selection};
 use crate::app::observer::Audience;
 use crate::app::policy_context::{self, NodeContext};
 use crate::app::protect::labels_for;
-use crate::app::rm::{self, Requested};
+use crate::app::rm;
 use crate::app::scan::{self, Also, ScanResult};
 use crate::app::state::Purpose;
 use crate::app::store_editing::{self, Resumed};
 use crate::app::via::Deleter;
 use crate::config::Via;
 use crate::execute::editors::Editors;
-use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images, untag};
+use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images};
 use crate::model::plan::{Gain, Plan, TargetKind, freed_on, sum};
 use crate::model::space::Measured;
-use crate::model::{OutcomeKind, StoreId};
+use crate::model::{ImageIx, OutcomeKind, StoreId};
 use crate::policy::FullFilesystem;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
@@ -103,8 +103,8 @@ impl Gc<'_> {
         };
         let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
-        let mut named = match selection {
-            Selection::Gc { .. } => Requested::default(),
+        let named = match selection {
+            Selection::Gc { .. } => Vec::new(),
             Selection::Rm { references, all_tags } => {
                 rm::named(&scanned.scan, references, *all_tags).map_err(|error| match resumed.objects > 0 {
                     true => error.hint(
@@ -115,9 +115,6 @@ impl Gc<'_> {
                 })?
             }
         };
-        if self.via == Via::Cri {
-            rm::for_runtime(&scanned.scan, &mut named)?;
-        }
         let containers = match containers {
             Some(one) => {
                 let plan = one.by(deleter.backend(&editors), &stores).plan(&scanned.scan)?;
@@ -195,13 +192,11 @@ impl Gc<'_> {
             sum(freed_by_leaks.into_iter().chain(containers_first.map(Plan::gains).unwrap_or_default()));
         let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
         let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
-        let untags = untag::plan(&named.untags, after, &proof_context, &looked);
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
             let (mut plan, believed_bytes, before) =
                 gc.plan_images(&freed_before, after, &proof_context, named, &looked)?;
             let deletes_images = !plan.steps.is_empty();
             gc.forget_left_out(&mut plan);
-            plan.add(untags.clone());
             if let Some(containers) = containers_last {
                 plan.add(containers.clone());
             }
@@ -238,7 +233,7 @@ impl Gc<'_> {
         freed_before: &[Gain],
         scan: &Scan,
         proof_context: &ProofContext<'_>,
-        named: &Requested,
+        named: &[ImageIx],
         looked: &RemoverFacts,
     ) -> Result<(Plan, Option<u64>, Vec<Measured>), PreconditionError> {
         match self.kubelet {

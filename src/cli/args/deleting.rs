@@ -118,8 +118,8 @@ fn policy_help(policy: PolicyKind) -> &'static str {
 
 #[derive(Debug, ClapArgs)]
 pub(in crate::cli) struct RmArgs {
-    /// Images: names, digests, ids or the start of one. If an image has several names, only the given one
-    /// is removed; an id or digest deletes the image
+    /// Images: names, digests, ids or the start of one. An image with other names is deleted by id or digest,
+    /// or with --all-tags
     #[arg(required = true, value_name = "REF")]
     pub(in crate::cli) references: Vec<String>,
 

@@ -76,7 +76,7 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "layersweep-rm",
         &[
-            ("layersweep rm -y quay.io/team/app:1.2", "Remove a name, and the image if it was the last one."),
+            ("layersweep rm -y quay.io/team/app:1.2", "Delete an image that has this name alone."),
             ("layersweep rm --dry-run --all-tags app:1.2", "What deleting the image would free."),
         ],
     ),

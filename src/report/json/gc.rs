@@ -134,8 +134,7 @@ pub struct NotInStoreDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeletedDoc {
-    /// `image`, `artifact`, `container`, `sandbox`, `log`, `leak`, or `name`: an image lost this name and keeps
-    /// others.
+    /// `image`, `artifact`, `container`, `sandbox`, `log` or `leak`.
     pub kind: &'static str,
     /// Its id.
     pub id: String,
@@ -187,7 +186,7 @@ pub struct FreedDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptDoc {
-    /// `image`, `container`, `sandbox`, `log` or `name`.
+    /// `image`, `container`, `sandbox` or `log`.
     pub kind: &'static str,
     /// Its id.
     pub id: String,
@@ -217,11 +216,10 @@ pub fn gc(result: &GcResult) -> GcDoc {
     let done = result.outcome.as_ref();
     let deletions = done.map_or(&[][..], |outcome| &outcome.deletions);
     let deleted: Vec<_> = match done {
-        Some(_) => deletions.iter().flat_map(|one| of_each(deletion(one, &plan.mounts))).collect(),
+        Some(_) => deletions.iter().map(|one| deletion(one, &plan.mounts)).collect(),
         None => {
             let mut spaces = result.before.clone();
-            let steps = plan.steps.iter().map(|one| predicted(one, &plan.mounts, &mut spaces));
-            steps.flat_map(of_each).collect()
+            plan.steps.iter().map(|one| predicted(one, &plan.mounts, &mut spaces)).collect()
         }
     };
     let filesystems = plan.filesystems.iter().map(|one| with_sums(filesystem(result, one), &deleted));
@@ -393,14 +391,4 @@ pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
         others_wrote: deletion.is_of_others(),
         ..step(&deletion.step, mounts)
     }
-}
-
-/// Names that are taken from one image are told one by one.
-fn of_each(one: DeletedDoc) -> Vec<DeletedDoc> {
-    if one.kind != TargetKind::Name.as_str() {
-        return vec![one];
-    }
-    let single =
-        |name: &String| DeletedDoc { names: vec![name.clone()], usage_after_percent: None, ..one.clone() };
-    one.names.iter().map(single).collect()
 }

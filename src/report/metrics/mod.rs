@@ -157,7 +157,7 @@ const DELETING: [(Command, &[OutcomeKind], &[TargetKind]); 3] = [
         BY_TARGET,
         &[TargetKind::Image, TargetKind::Container, TargetKind::Sandbox, TargetKind::Log, TargetKind::Leak],
     ),
-    (Command::Rm, BY_TARGET, &[TargetKind::Image, TargetKind::Name]),
+    (Command::Rm, BY_TARGET, &[TargetKind::Image]),
     (
         Command::Sweep,
         &[

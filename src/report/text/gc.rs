@@ -213,7 +213,6 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
                     format!("<none> {}", short_id(&deleted.id))
                 }
                 "image" => names(&deleted.names),
-                "name" => format!("untagged {}", names(&deleted.names)),
                 kind => format!("{kind} {}", names(&deleted.names)),
             },
             // A log has no id but its path.
@@ -308,7 +307,6 @@ fn counted(document: &GcDoc) -> String {
         ("log", "logs"),
         ("artifact", "artifacts"),
         ("image", "images"),
-        ("name", "names"),
     ];
     let parts: Vec<_> = kinds.into_iter().filter_map(several).collect();
     if parts.is_empty() { "0 images".into() } else { listed(&parts) }

@@ -46,17 +46,6 @@ impl Editor {
         session.finish(result)
     }
 
-    /// Removes `names` from an artifact that keeps others: their index entries.
-    pub(super) fn remove_names_of_artifact(
-        &self,
-        planned: &PlannedImage,
-        names: &[String],
-    ) -> Result<Deleted, Error> {
-        let mut session = ArtifactSession::open(self)?;
-        let result = session.remove_names(planned, names);
-        session.finish(result)
-    }
-
     /// Removes a blob that no entry needs, or a temporary file.
     pub(super) fn reclaim_of_artifacts(
         &self,
@@ -165,15 +154,6 @@ impl<'e> ArtifactSession<'e> {
         self.write_without(&digest, None)?;
         self.done.images.push(planned.id.clone());
         to_delete.iter().try_for_each(|path| self.move_to_trash(path))
-    }
-
-    fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
-        let (digest, known) = self.prove_names(planned)?;
-        planned.prove_keeps_a_name(&known, names)?;
-        // A container that names it so would not find it at its next start.
-        self.prove_no_volume(&digest, "", names)?;
-        self.editor.step("proven");
-        self.write_without(&digest, Some(names))
     }
 
     /// The digest and the names that it has now.

@@ -52,14 +52,6 @@ impl PlannedImage {
         }
     }
 
-    /// Of the names that it has now another one than `removed` is left.
-    pub(super) fn prove_keeps_a_name(&self, now: &[String], removed: &[String]) -> Result<(), Refusal> {
-        match now.iter().all(|name| removed.contains(name)) {
-            true => Err(self.changed("it would have no names left".to_owned())),
-            false => Ok(()),
-        }
-    }
-
     fn changed(&self, what: String) -> Refusal {
         Refusal::Changed { id: self.id.clone(), what }
     }
@@ -79,30 +71,9 @@ impl Editor {
             _ => Session::open(self, Read::Mounts)?.run(|session| session.delete_images(planned)),
         }
     }
-
-    /// Removes `names` from an image that keeps others, as `podman untag` does.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] where the image is not as it was planned, or no name would be left; then
-    /// nothing was changed. Other errors as documented.
-    pub fn remove_names(&self, planned: &PlannedImage, names: &[String]) -> Result<Deleted, Error> {
-        if self.is_of_artifacts() {
-            return self.remove_names_of_artifact(planned, names);
-        }
-        Session::open(self, Read::Mounts)?.run(|session| session.remove_names(planned, names))
-    }
 }
 
 impl Session<'_> {
-    fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
-        let image = self.prove_names(planned)?;
-        planned.prove_keeps_a_name(&image.names, names)?;
-        let file = self.records.file_of(RecordKind::Images, &image.id)?;
-        self.step("proven");
-        self.records.remove_names(file, &image.id, names)?;
-        self.save(file)
-    }
-
     pub(super) fn delete_images(&mut self, planned: &[PlannedImage]) -> Result<(), Error> {
         let images: Result<Vec<_>, _> = planned.iter().map(|planned| self.prove_image(planned)).collect();
         let images = images?;

@@ -149,15 +149,6 @@ impl LockedRecords {
         }
     }
 
-    /// Takes names from an image; the file is still to be saved.
-    pub(super) fn remove_names(&mut self, file: usize, id: &str, names: &[String]) -> Result<(), Refusal> {
-        self.files[file].change(|table| table.remove_names(id, names))?;
-        for image in self.images.iter_mut().filter(|image| image.id == id) {
-            image.names.retain(|name| !names.contains(name));
-        }
-        Ok(())
-    }
-
     /// Takes a record out of its file; the file is still to be saved.
     pub(super) fn remove(&mut self, file: usize, id: &str) -> Result<(), Refusal> {
         let file = &mut self.files[file];

@@ -142,32 +142,6 @@ impl Table {
         Ok(())
     }
 
-    /// Takes names from an image, as the library's `RemoveNames` does: the others stay in their
-    /// order, and the history begins with them, the last of them first.
-    ///
-    /// # Errors
-    /// When it is not there, or its names are no list of texts.
-    pub fn remove_names(&mut self, id: &str, names: &[String]) -> Result<(), Error> {
-        let at = self.position(id)?;
-        let mut record: Object = serde_json::from_str(self.records[at].raw.get())?;
-        let texts = |field: &str| -> Result<Vec<String>, Error> {
-            let list =
-                record.get(field).map(|list| serde_json::from_str::<Option<_>>(list.get())).transpose()?;
-            Ok(list.flatten().unwrap_or_default())
-        };
-        let deduped = |list: Vec<String>| -> Vec<String> {
-            let mut seen = std::collections::HashSet::new();
-            list.into_iter().filter(|name| seen.insert(name.clone())).collect()
-        };
-        let mut kept = deduped(texts("names")?);
-        kept.retain(|name| !names.contains(name));
-        let history = deduped(kept.iter().rev().cloned().chain(texts("names-history")?).collect());
-        record.set("names", serde_json::value::to_raw_value(&kept)?);
-        record.set("names-history", serde_json::value::to_raw_value(&history)?);
-        self.records[at].raw = serde_json::value::to_raw_value(&record)?;
-        Ok(())
-    }
-
     fn position(&self, id: &str) -> Result<usize, Error> {
         self.records.iter().position(|record| record.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))
     }
@@ -231,25 +205,6 @@ mod tests {
         assert!(text.contains(r#"{"id":"bb","flags":{"y":1,"incomplete":true},"zz":null}"#), "{text}");
         assert!(text.contains(r#""id":"no","id":"cc","flags":{"incomplete":true}}"#), "{text}");
         assert!(text.contains("[1e400,18446744073709551616,-0.0]"), "{text}");
-    }
-
-    #[test]
-    fn names_are_taken_as_the_library_takes_them() {
-        let of = |record: &str, names: &[&str]| {
-            let mut table = Table::parse(format!("[{record}]").as_bytes()).unwrap();
-            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-            table.remove_names("a", &names)?;
-            let text = String::from_utf8(table.to_bytes()).unwrap();
-            Ok::<_, Error>(text.trim_matches(['[', ']']).to_owned())
-        };
-        let record =
-            r#"{"id":"a","x":1e400,"names":["p","q","r","q"],"names-history":["r","q","p","old"],"z":{}}"#;
-        let kept = r#"{"id":"a","x":1e400,"names":["p","r"],"names-history":["r","p","q","old"],"z":{}}"#;
-        assert_eq!(of(record, &["q"]).unwrap(), kept);
-        let kept = r#"{"id":"a","names":["p"],"names-history":["p"]}"#;
-        assert_eq!(of(r#"{"id":"a","names":["p","q"]}"#, &["q"]).unwrap(), kept);
-        assert!(of(r#"{"id":"b"}"#, &["q"]).is_err());
-        assert!(of(r#"{"id":"a","names":[1]}"#, &["q"]).is_err());
     }
 
     #[test]
