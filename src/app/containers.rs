@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::gc_request::Only;
-use crate::config::{Config, Via};
-use crate::execute::containers::{Backend, Collection, Scope};
+use crate::config::Config;
+use crate::execute::containers::{Collection, Scope};
+use crate::execute::cri::CriRemover;
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::node::static_pods;
@@ -24,12 +25,12 @@ pub struct Containers {
 }
 
 impl Containers {
-    /// By the configuration, or by what is asked for; `None`: nothing. Logs stay where no runtime is asked.
-    pub fn wanted(config: &Config, only: &[Only], via: Via) -> Option<Self> {
+    /// By the configuration, or by what is asked for; `None`: nothing.
+    pub fn wanted(config: &Config, only: &[Only]) -> Option<Self> {
         let named = |kind| (!only.is_empty()).then(|| only.contains(&kind));
         let scope = Scope {
             containers: named(Only::Containers).unwrap_or(config.containers.enabled),
-            logs: via != Via::Direct && named(Only::Logs).unwrap_or(config.containers.logs),
+            logs: named(Only::Logs).unwrap_or(config.containers.logs),
         };
         (scope.containers || scope.logs).then(|| Self::of(config, scope))
     }
@@ -44,10 +45,11 @@ impl Containers {
         &self.places.pod_logs
     }
 
-    /// What `backend` is to collect.
-    pub fn by<'c>(&'c self, backend: Backend<'c>, request: &'c ScanRequest) -> Collection<'c> {
+    /// What a runtime is to collect.
+    pub fn by<'c>(&'c self, remover: &'c CriRemover, request: &'c ScanRequest) -> Collection<'c> {
         let Self { policy, places, scope } = self;
-        Collection { backend, request, places, policy, scope: *scope }
+        let (client, runtime_store) = (remover.client(), remover.runtime_store());
+        Collection { client, runtime_store, request, places, policy, scope: *scope }
     }
 }
 

@@ -14,7 +14,7 @@ use super::scan::{self, Also, ScanResult};
 use super::state::Purpose;
 use crate::config::Config;
 use crate::cri::Options;
-use crate::execute::containers::{Backend, Scope};
+use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::known::Life;
 use crate::model::Plan;
@@ -103,9 +103,7 @@ fn containers(request: &Request, config: &Config, scan: &Scan) -> Option<Plan> {
     let client = runtime::connect(request, &Options::default().probing()).ok()?;
     let stores = request.stores().ok()?;
     let scope = Scope { containers: true, logs: false };
-    let plan = CriRemover::new(client).and_then(|remover| {
-        let backend = Backend::Cri(remover.client(), remover.runtime_store());
-        Containers::of(config, scope).by(backend, &stores).plan(scan)
-    });
+    let plan = CriRemover::new(client)
+        .and_then(|remover| Containers::of(config, scope).by(&remover, &stores).plan(scan));
     plan.map_err(|error| tracing::info!("whether gc would delete it is unknown: {error}")).ok()
 }

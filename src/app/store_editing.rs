@@ -120,7 +120,7 @@ pub(super) fn plan_leaks(scan: &Scan, leaks: &LeakRequest, editors: &Editors) ->
 
 /// How many things were deleted or mended.
 fn objects(done: &Deleted) -> usize {
-    let named = done.images.len() + done.layers.len() + done.orphans.len() + done.containers.len();
+    let named = done.images.len() + done.layers.len() + done.orphans.len();
     // Else temporary files, or a layer that got its name back.
     named.max(usize::from(done.has_changed || done.removed > 0))
 }

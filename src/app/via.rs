@@ -15,7 +15,6 @@ use crate::cri::discover::Answers;
 use crate::cri::{Client, CriProblem, Options};
 use crate::disk::Progress;
 use crate::execute::Remover;
-use crate::execute::containers::Backend;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::Editors;
@@ -76,14 +75,6 @@ impl Deleter {
         match self {
             Self::Cri(_) => Via::Cri,
             Self::Direct(_) => Via::Direct,
-        }
-    }
-
-    /// What deletes containers.
-    pub(super) fn backend<'b>(&'b self, editors: &'b Editors) -> Backend<'b> {
-        match self {
-            Self::Cri(remover) => Backend::Cri(remover.client(), remover.runtime_store()),
-            Self::Direct(owners) => Backend::Disk(editors, owners),
         }
     }
 

@@ -134,7 +134,6 @@ fn containers(sources: &Sources) -> Containers {
             min_age: sources.last(|set| set.containers.min_age).unwrap_or(default.min_age),
             max_per_unit: sources.last(|set| set.containers.max_per_unit).unwrap_or(default.max_per_unit),
             max_total: sources.last(|set| set.containers.max_total).unwrap_or(default.max_total),
-            ..default
         },
     }
 }

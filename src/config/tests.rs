@@ -176,7 +176,6 @@ fn every_key_arrives() {
         min_age: SignedDuration::from_hours(1),
         max_per_unit: Some(2),
         max_total: None,
-        ..crate::policy::containers::ContainerPolicy::default()
     };
     assert_eq!(config.containers, Containers { enabled: true, logs: false, policy });
     assert_eq!(config.kubelet.root_dir, Some("/data/kubelet".into()));

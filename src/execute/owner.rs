@@ -61,12 +61,6 @@ impl Owners {
         Self { ignored: true, ..self }
     }
 
-    /// Whether an owner may be at work.
-    #[must_use]
-    pub fn are_ignored(&self) -> bool {
-        self.ignored
-    }
-
     /// Asks them now.
     ///
     /// # Errors

@@ -115,12 +115,11 @@ pub enum RemovalAnswer {
 
 /// What a failed edit of the store means for its target and for the run.
 ///
-/// Whether an image is gone, its store says afterwards. Of leaks and containers only the editor
+/// Whether an image is gone, its store says afterwards. Of leaks only the editor
 /// tells, under the locks: what is in doubt counts as still there.
 pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAnswer {
     let is_leak = kind == TargetKind::Leak;
-    let is_container = matches!(kind, TargetKind::Container | TargetKind::Sandbox);
-    let store_tells = !is_leak && !is_container;
+    let store_tells = !is_leak;
     let failure = Failure::from(&error);
     match error {
         Error::Interrupted => RemovalAnswer::NotAsked(failure),
@@ -128,10 +127,6 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
             log(id, &done);
             if store_tells {
                 return RemovalAnswer::InPart(failure);
-            }
-            if done.containers.iter().any(|deleted| deleted == id) {
-                tracing::warn!(container = id, "its record is deleted, but {cause}");
-                return RemovalAnswer::Proven;
             }
             match cause.is_interrupted() {
                 true => RemovalAnswer::Unknown(failure.message),
@@ -148,12 +143,9 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
                 Meaning::Store => RemovalAnswer::StoreUnavailable(failure),
                 Meaning::Immutable => RemovalAnswer::Declined(failure),
                 Meaning::NoRoom { to_free } => RemovalAnswer::MakesNoRoom { to_free, why: failure },
-                Meaning::Gone if !is_container => RemovalAnswer::NotFound(failure),
-                Meaning::Running if is_container => {
-                    keeps(Rule::Running, format!("exited according to its record, but {failure}"))
-                }
+                Meaning::Gone => RemovalAnswer::NotFound(failure),
                 Meaning::InUse | Meaning::Running if store_tells => keeps(Rule::InUse, failure.message),
-                Meaning::InUse | Meaning::Running | Meaning::NotProven | Meaning::Gone => {
+                Meaning::InUse | Meaning::Running | Meaning::NotProven => {
                     keeps(Rule::NotProven, failure.message)
                 }
             }

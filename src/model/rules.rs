@@ -69,12 +69,8 @@ names! {
         HasContainers = "has-containers",
         /// The list of pods is unknown.
         PodsUnknown = "pods-unknown",
-        /// Its pod is unknown.
-        PodUnknown = "pod-unknown",
         /// Its pod still exists.
         PodKnown = "pod-known",
-        /// It is not CRI-O's.
-        NotCriO = "not-cri-o",
         /// Its name is not that of a pod's log.
         NotAPod = "not-a-pod",
         /// A process has it open.
@@ -89,8 +85,6 @@ names! {
         LeadsSomewhere = "leads-somewhere",
         /// The runtime does not say what became of its container.
         RuntimeUnknown = "runtime-unknown",
-        /// The runtime may be running and have newer information.
-        OwnerAtWork = "owner-at-work",
         /// What its deletion needs is not proven.
         NotProven = "not-proven",
     }

@@ -172,17 +172,14 @@ impl<'a> Judge<'a> {
             | Rule::Newest
             | Rule::HasContainers
             | Rule::PodsUnknown
-            | Rule::PodUnknown
             | Rule::PodKnown
-            | Rule::NotCriO
             | Rule::NotAPod
             | Rule::Open
             | Rule::Mounted
             | Rule::Unreadable
             | Rule::ContainerThere
             | Rule::LeadsSomewhere
-            | Rule::RuntimeUnknown
-            | Rule::OwnerAtWork => return None,
+            | Rule::RuntimeUnknown => return None,
         })
     }
 

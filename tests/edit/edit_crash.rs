@@ -27,20 +27,13 @@ pub enum Recipe {
     Image,
     ImageInPlace,
     ImageWithoutMarks,
-    Container,
     Incomplete,
     OrphanDirectory,
 }
 
 impl Recipe {
-    const ALL: [Self; 6] = [
-        Self::Image,
-        Self::ImageInPlace,
-        Self::ImageWithoutMarks,
-        Self::Container,
-        Self::Incomplete,
-        Self::OrphanDirectory,
-    ];
+    const ALL: [Self; 5] =
+        [Self::Image, Self::ImageInPlace, Self::ImageWithoutMarks, Self::Incomplete, Self::OrphanDirectory];
 
     fn options(self, intents: &Path) -> Options {
         Options {
@@ -62,7 +55,6 @@ impl Recipe {
                 let planned: Vec<_> = target.split(',').map(planned).collect();
                 editor.delete_images(&planned).map(drop).unwrap();
             }
-            Self::Container => editor.delete_dead_container(target).map(drop).unwrap(),
             Self::Incomplete => {
                 editor.delete_unused_layer(target, Unused::Incomplete).map(drop).unwrap();
             }
@@ -149,11 +141,6 @@ fn prepare(store: &Store, recipe: Recipe) -> (String, Vec<String>) {
             let id = id_of("deep");
             survivors.retain(|known| *known != id);
             id
-        }
-        Recipe::Container => {
-            let made =
-                store.podman(["create", "--name", "to_delete", "--network", "none", &small::name("b"), "/x"]);
-            made.trim().to_owned()
         }
         Recipe::Incomplete => {
             let id = store.storage(["create-layer"]).split_whitespace().next().unwrap().to_owned();
@@ -261,29 +248,12 @@ fn finish(store: &Store, recipe: Recipe, target: &str, intents: &Path) {
     let records = |name: &str| std::fs::read_to_string(store.record(name)).unwrap().contains(target);
     let again = match recipe {
         Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => records("images.json"),
-        Recipe::Container => {
-            let layer = || records_name_layer(store, target);
-            // Of what had begun nothing is left to anybody else.
-            records("containers.json") && {
-                assert!(layer(), "its layer is gone, its record is not");
-                true
-            }
-        }
         Recipe::Incomplete => records("layers.json"),
         Recipe::OrphanDirectory => store.root().join("overlay").join(target).exists(),
     };
     if again {
         recipe.run(&editor, target, store.root());
     }
-}
-
-/// Whether the layer of a container has a record.
-fn records_name_layer(store: &Store, container: &str) -> bool {
-    let read = |name: &str| -> Vec<serde_json::Value> {
-        serde_json::from_str(&std::fs::read_to_string(store.record(name)).unwrap()).unwrap()
-    };
-    let container = read("containers.json").into_iter().find(|one| one["id"] == container).unwrap();
-    read("layers.json").iter().any(|layer| layer["id"] == container["layer"])
 }
 
 const EVERYBODY: [First; 3] = [First::Ourselves, First::Podman, First::Buildah];
@@ -301,11 +271,6 @@ fn an_image_in_place() {
 #[test]
 fn an_image_without_marks() {
     killed_at_every_step(Recipe::ImageWithoutMarks, &[First::Ourselves, First::Buildah]);
-}
-
-#[test]
-fn a_dead_container() {
-    killed_at_every_step(Recipe::Container, &[First::Ourselves, First::Buildah]);
 }
 
 #[test]

@@ -223,27 +223,6 @@ fn what_is_in_use_is_no_leftover() {
         assert!(error.refusal().is_some(), "{leftover:?}: {error}");
     }
     assert_eq!(edit::facts(store.root()), before);
-    // A container's storage goes only if nothing of it is mounted.
-    store.podman(["mount", "web"]);
-    let error = editor.delete_dead_container(&container).unwrap_err();
-    assert!(matches!(error.refusal(), Some(Refusal::Mounted { .. })), "{error}");
-    store.podman(["umount", "web"]);
-    store.unmount();
-    // As conmon does, it stands in the container's directory.
-    let userdata = root.join("overlay-containers").join(&container).join("userdata");
-    let mut process = Command::new("sh")
-        .args(["-c", "read line; :"])
-        .current_dir(userdata)
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let error = editor.delete_dead_container(&container).unwrap_err();
-    process.kill().unwrap();
-    process.wait().unwrap();
-    assert!(matches!(error.refusal(), Some(Refusal::Process { .. })), "{error}");
-    let deleted = editor.delete_dead_container(&container).unwrap();
-    assert_eq!((deleted.containers.len(), deleted.layers.len()), (1, 1));
-    // Podman keeps its row until it is told.
     store.podman(["rm", "web"]);
     store.podman(["rmi", &small::name("a2"), &small::name("a")]);
     store.unmount();

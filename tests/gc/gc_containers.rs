@@ -12,14 +12,13 @@ use crate::support::pods;
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::containers::{Backend, Collection, Scope};
+use layersweep::execute::containers::{Collection, Scope};
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, Run, RunObserver};
 use layersweep::history::pins::Pins;
 use layersweep::model::plan::TargetKind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::KubeletPlaces;
-use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::ContainerPolicy;
 use layersweep::stores::ScanRequest;
 use layersweep::sys::sysroot::Sysroot;
@@ -112,7 +111,8 @@ impl Node {
         let scan = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
         let store = self.client.runtime_store().unwrap().unwrap();
         let collector = Collection {
-            backend: Backend::Cri(&self.client, &store),
+            client: &self.client,
+            runtime_store: &store,
             request: &self.request,
             places,
             policy,
@@ -311,10 +311,6 @@ fn what_runs_is_never_touched() {
     let nowhere = KubeletPlaces { roots: vec!["/none".into()], ..kubelet.places() };
     let plan = node.collect(&now, BOTH, &nowhere, |collector, scan| collector.plan(scan).unwrap());
     assert!(plan.steps.is_empty() && !plan.notes.is_empty(), "{plan:?}");
-    // By the kubelet's rules too.
-    let kubelets = ContainerPolicy { decides: PolicyKind::Kubelet, ..ContainerPolicy::kubelet() };
-    let ran = node.run(&kubelets, &mut Told::default());
-    assert_eq!((node.standing(), ran.deletions.len()), (before, 0));
 
     // Its sandbox ends, one of its containers goes on: only the dead one goes.
     node.rig.shell(&format!("C task kill -s KILL {}", old.sandbox));

@@ -362,7 +362,7 @@ fn arguments_and_configurations_that_make_no_sense() {
         assert_told(&run, &["policy kubelet", part], None);
     }
     // A disk that is looked at is never deleted from.
-    assert_told(&bad(&["gc", "--sysroot", "/"]), &["--sysroot"], Some("explain"));
+    assert_told(&bad(&["gc", "--sysroot", "/"]), &["--sysroot"], Some("report"));
 
     // Everything wrong in a file is told at once, each with its line.
     let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,6 @@ mod gc_containers;
 mod gc_containers_command;
 mod gc_containers_faults;
 mod gc_direct;
-mod gc_direct_containers;
 mod gc_faults;
 mod gc_foreseen;
 mod gc_protection;

@@ -94,7 +94,6 @@ mod tests {
                 min_age: minutes(age),
                 max_per_unit,
                 max_total,
-                ..ContainerPolicy::default()
             });
             let found = containers(&kubelet, policy.as_ref());
             assert_eq!(found.status, expected, "{ttl} {each} {total} {ours:?}: {found:?}");

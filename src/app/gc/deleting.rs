@@ -1,4 +1,4 @@
-//! A plan carried out: leaks, then containers and logs (on a full disk after the images), then images, each
+//! A plan carried out: leaks, then containers and logs, then images, each
 //! proven, measured and recorded on its own. Which images are next is decided anew from the same scan after each measurement,
 //! as it was for the plan: it may end earlier than planned.
 
@@ -26,9 +26,9 @@ use crate::sys::stop::is_asked;
 impl Gc<'_> {
     /// Carries out what was planned, and records it.
     pub(super) fn carry_out(&self, deleter: &mut Deleter, planned: Planned) -> Result<GcResult, Error> {
-        let Planned { result, scanned, config, containers, containers_last, barred, resumed, .. } = &planned;
+        let Planned { result, scanned, config, containers, barred, resumed, .. } = &planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
-        if let Some((_, plan)) = containers.as_ref().filter(|_| !containers_last) {
+        if let Some((_, plan)) = containers {
             context.releases(&scanned.scan.inventory, plan);
         }
         let mut scan = Cow::Borrowed(&scanned.scan);
@@ -99,14 +99,14 @@ impl Gc<'_> {
         deleter: &mut Deleter,
         earlier_parts: &mut Vec<Plan>,
     ) -> Result<Plan, PreconditionError> {
-        let Planned { editors, config, stores, named, containers, containers_last, leaks, .. } = planned;
+        let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
         if let Some(leaks) = leaks {
             let steps = leaks.steps(&scan.inventory);
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             earlier_parts.push(locks_once(plan));
         }
-        if let Some((containers, _)) = containers.as_ref().filter(|_| !containers_last) {
-            let plan = containers.by(deleter.backend(editors), stores).run(run, scan)?;
+        if let (Some((containers, _)), Deleter::Cri(remover)) = (containers, &*deleter) {
+            let plan = containers.by(remover, stores).run(run, scan)?;
             // What was deleted was in nobody's way, but what it used is not in use any more.
             if !plan.steps.is_empty() {
                 *scan = Cow::Owned(without(scan, &plan));
@@ -118,12 +118,6 @@ impl Gc<'_> {
         let remover = deleter.remover(editors, &mut direct);
         let mut plan = images::run(run, scan, &proof_context, self.task(named), remover)?;
         self.forget_left_out(&mut plan);
-        if let Some((containers, _)) = containers.as_ref().filter(|_| *containers_last) {
-            match containers.by(deleter.backend(editors), stores).run(run, scan) {
-                Ok(collected) => plan.add(collected),
-                Err(error) => plan.fail(Phase::Prove, error.what),
-            }
-        }
         Ok(plan)
     }
 

@@ -85,8 +85,6 @@ pub struct Planned {
     stores: stores::ScanRequest,
     named: Vec<ImageIx>,
     containers: Option<(Containers, Plan)>,
-    /// Their disk is so full that an image has to make the room that a container's deletion needs first.
-    containers_last: bool,
     leaks: Option<LeakPlan>,
     /// Why no leak may be deleted.
     barred: Option<String>,
@@ -218,7 +216,7 @@ impl<'a> Gc<'a> {
             return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
                 .hint(format!("`layersweep report --sysroot {sysroot}` shows what could be deleted")));
         }
-        self.check_logs()?;
+        self.check_only()?;
         if matches!(self.asked.selection, Selection::Gc { policy: PolicyKind::Kubelet, .. }) {
             if !dry_run {
                 return Err(Error::usage(
@@ -231,13 +229,14 @@ impl<'a> Gc<'a> {
         Ok(())
     }
 
-    fn check_logs(&self) -> Result<(), Error> {
+    fn check_only(&self) -> Result<(), Error> {
         match &self.asked.selection {
-            Selection::Gc { only, .. } if self.via == Via::Direct && only.contains(&Only::Logs) => {
-                Err(Error::usage(
-                    "--only logs: --via direct keeps logs, since only the runtime knows which are unused",
-                )
-                .hint("leave out logs, or use --via cri once the runtime is running"))
+            Selection::Gc { only, .. }
+                if self.via == Via::Direct
+                    && (only.contains(&Only::Containers) || only.contains(&Only::Logs)) =>
+            {
+                Err(Error::usage("containers are collected through the runtime only")
+                    .hint("use --via cri once the runtime is running, or leave out containers and logs"))
             }
             _ => Ok(()),
         }
@@ -250,7 +249,7 @@ impl<'a> Gc<'a> {
         }
         let deleter = Deleter::choose(&self.asked)?;
         self.via = deleter.via();
-        self.check_logs()?;
+        self.check_only()?;
         if self.kubelet.is_some() && self.via == Via::Direct {
             return Err(Error::refused(
                 "nothing was deleted: policy kubelet goes by the listings of a runtime",

@@ -14,13 +14,11 @@ use crate::app::scan::{self, Also, ScanResult};
 use crate::app::state::Purpose;
 use crate::app::store_editing::{self, Resumed};
 use crate::app::via::Deleter;
-use crate::config::Via;
 use crate::execute::editors::Editors;
 use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images};
-use crate::model::plan::{Gain, Plan, TargetKind, freed_on, sum};
+use crate::model::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
-use crate::model::{ImageIx, OutcomeKind, StoreId};
-use crate::policy::FullFilesystem;
+use crate::model::{ImageIx, OutcomeKind};
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
 
@@ -94,7 +92,7 @@ impl Gc<'_> {
             config.images.max_age = None;
         }
         let containers = match selection {
-            Selection::Gc { only, .. } => Containers::wanted(&config, only, self.via),
+            Selection::Gc { only, .. } => Containers::wanted(&config, only),
             Selection::Rm { .. } => None,
         };
         let (leaks, barred) = match store_editing::leaks(&self.asked, self.via, &config, &scanned, &editors) {
@@ -115,12 +113,19 @@ impl Gc<'_> {
                 })?
             }
         };
-        let containers = match containers {
-            Some(one) => {
-                let plan = one.by(deleter.backend(&editors), &stores).plan(&scanned.scan)?;
-                Some((one, plan))
+        let containers = match (containers, deleter) {
+            (Some(containers), Deleter::Cri(remover)) => {
+                let plan = containers.by(remover, &stores).plan(&scanned.scan)?;
+                Some((containers, plan))
             }
-            None => None,
+            // Whoever named them was refused.
+            (Some(_), Deleter::Direct(_)) => {
+                self.command_run
+                    .observer
+                    .note("containers and logs are collected through the runtime only: they stay");
+                None
+            }
+            (None, _) => None,
         };
         let targets = config.images.targets;
         Ok(Planned {
@@ -132,7 +137,6 @@ impl Gc<'_> {
             stores,
             named,
             containers,
-            containers_last: false,
             leaks,
             barred,
             resumed,
@@ -167,29 +171,15 @@ impl Gc<'_> {
         let (scan, leaks) = (&scanned.scan, leaks.as_ref());
         let containers = containers.as_ref().map(|(_, plan)| plan);
         let freed_by_leaks = leaks.map(|leaks| leaks.gains(&scan.inventory)).unwrap_or_default();
-        let is_theirs = |plan: &Plan, one: &FullFilesystem| {
-            let store = StoreId::of(&scan.inventory[one.store]);
-            plan.steps.iter().any(|step| step.target.store.as_ref() == Some(&store))
-                && !freed_on(one.filesystem, &freed_by_leaks).covers(one.to_free)
-        };
-        planned.containers_last = self.via == Via::Direct
-            && containers.is_some_and(|plan| {
-                let full = editors.full_filesystems(&scan.inventory, |_| true);
-                full.iter().any(|one| is_theirs(plan, one))
-            });
-        let (containers_first, containers_last) = match planned.containers_last {
-            true => (None, containers),
-            false => (containers, None),
-        };
         let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
         // Containers first: what they hold is free then.
-        let pending = containers_first.map(|plan| {
+        let pending = containers.map(|plan| {
             context.releases(&scan.inventory, plan);
             without(scan, plan)
         });
         let after = pending.as_ref().unwrap_or(scan);
         let freed_before =
-            sum(freed_by_leaks.into_iter().chain(containers_first.map(Plan::gains).unwrap_or_default()));
+            sum(freed_by_leaks.into_iter().chain(containers.map(Plan::gains).unwrap_or_default()));
         let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
         let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
@@ -197,10 +187,7 @@ impl Gc<'_> {
                 gc.plan_images(&freed_before, after, &proof_context, named, &looked)?;
             let deletes_images = !plan.steps.is_empty();
             gc.forget_left_out(&mut plan);
-            if let Some(containers) = containers_last {
-                plan.add(containers.clone());
-            }
-            if let Some(containers) = containers_first {
+            if let Some(containers) = containers {
                 plan.prepend(containers.clone());
             }
             // They only make room for images.

@@ -1,21 +1,21 @@
-//! Plans and runs container collection, through CRI or on the disk.
+//! Plans and runs container collection.
 
 use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
 use crate::cri::{Client, RuntimeStore};
-use crate::execute::editors::Editors;
-use crate::execute::executor::{Handler, Run};
-use crate::execute::owner::Owners;
+use crate::execute::containers::look::CriSource;
+use crate::execute::executor::Run;
 use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;
-use crate::model::plan::{self, Action, Cause, Kept, Phase, Problem, Step, Target, TargetKind};
+use crate::model::plan::{self, Action, Kept, Phase, Problem, Step, Target, TargetKind};
 use crate::model::refs::{Live, Root};
 use crate::model::{ContainerIx, Inventory, OutcomeKind, Plan, StoreId, StoreIx};
 use crate::node::places::KubeletPlaces;
-use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, Verdicts, exact, kubelet};
-use crate::policy::{PolicyKind, StepOutcome};
+use crate::policy::StepOutcome;
+use crate::policy::containers::exact::{self, Input};
+use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, Verdicts};
 use crate::stores::{Scan, ScanRequest};
 
 /// What to collect.
@@ -39,33 +39,18 @@ impl Scope {
     }
 }
 
-/// Which containers, sandboxes and logs to collect, and with what.
+/// Which containers, sandboxes and logs to collect, and with which runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct Collection<'a> {
-    pub backend: Backend<'a>,
+    pub client: &'a Client,
+    /// The store that the runtime serves.
+    pub runtime_store: &'a RuntimeStore,
     /// How to look at the disk again.
     pub request: &'a ScanRequest,
     /// What the kubelet keeps where.
     pub places: &'a KubeletPlaces,
     pub policy: &'a ContainerPolicy,
     pub scope: Scope,
-}
-
-impl Collection<'_> {
-    /// The kubelet's floor goes below its own limit: of what that takes is only asked again whether it is dead.
-    pub(super) fn is_by_floor(&self, step: &Step) -> bool {
-        self.policy.decides == PolicyKind::Kubelet && matches!(step.cause, Cause::PerUnit | Cause::Total)
-    }
-}
-
-/// Who deletes.
-#[derive(Clone, Copy, Debug)]
-pub enum Backend<'a> {
-    /// The runtime, which serves this store.
-    Cri(&'a Client, &'a RuntimeStore),
-    /// We do, in the stores; where an owner may be at work, nothing is deleted. No logs: they are files of the
-    /// kubelet, and go through CRI, which says what writes to them.
-    Disk(&'a Editors, &'a Owners),
 }
 
 /// Containers and sandboxes at one moment, as the policies see them.
@@ -79,7 +64,7 @@ pub(super) struct ContainerListing {
 }
 
 impl ContainerListing {
-    /// What the deciding policy says of all containers, or of all sandboxes as if `without` were gone.
+    /// Returns what the policy says of all containers, or of all sandboxes as if `without` were gone.
     pub(super) fn verdicts(
         &self,
         kind: TargetKind,
@@ -89,18 +74,14 @@ impl ContainerListing {
         let Self { containers, sandboxes, pods, .. } = self;
         // The runtime's clock, which its times are of.
         let now = Timestamp::now();
-        let input = exact::Input { containers, sandboxes, pods, policy, now };
+        let input = Input { containers, sandboxes, pods, policy, now };
         let occupied = |id: &str| {
             let mut inside = containers.iter().filter(|one| one.sandbox == id);
             inside.any(|one| !without.contains(one.id.as_str()))
         };
-        match (kind, policy.decides) {
-            (TargetKind::Container, PolicyKind::Exact) => exact::containers(input),
-            (TargetKind::Container, PolicyKind::Kubelet) => {
-                kubelet::containers(containers, pods, policy, now)
-            }
-            (TargetKind::Sandbox, PolicyKind::Exact) => exact::sandboxes(input, occupied),
-            (TargetKind::Sandbox, PolicyKind::Kubelet) => kubelet::sandboxes(sandboxes, occupied, pods),
+        match kind {
+            TargetKind::Container => exact::containers(input),
+            TargetKind::Sandbox => exact::sandboxes(input, occupied),
             _ => Verdicts::default(),
         }
     }
@@ -132,22 +113,12 @@ impl ContainerListing {
     }
 }
 
-/// A backend that lists and removes containers.
-pub(super) trait ContainerSource: Handler {
-    type Listing;
-
-    fn look(&mut self) -> Result<Self::Listing, PreconditionError>;
-
-    /// What is deleted of a kind, and what stays, assuming that `gone` is already deleted.
-    fn stage(&self, kind: TargetKind, seen: &Self::Listing, gone: &[Step]) -> Plan;
-}
-
-pub(super) fn plan<S: ContainerSource>(
-    source: &mut S,
+pub(super) fn plan(
+    source: &mut CriSource<'_>,
     scope: Scope,
     predictions: &mut Predictions<'_>,
 ) -> Result<Plan, PreconditionError> {
-    let seen = source.look()?;
+    let seen = source.list()?;
     let mut plan = Plan::default();
     for stage in scope.stages() {
         let mut own = source.stage(stage, &seen, &plan.steps);
@@ -163,16 +134,16 @@ pub(super) fn plan<S: ContainerSource>(
     Ok(plan)
 }
 
-pub(super) fn run<S: ContainerSource>(
+pub(super) fn run(
     run: &mut Run<'_>,
-    source: &mut S,
+    source: &mut CriSource<'_>,
     scope: Scope,
     predictions: &mut Predictions<'_>,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
     for (at, stage) in scope.stages().enumerate() {
         // What the stage before has removed is gone by now, what could not be removed is still there.
-        let seen = match source.look() {
+        let seen = match source.list() {
             Ok(seen) => seen,
             Err(error) if at == 0 => return Err(error),
             Err(error) => {

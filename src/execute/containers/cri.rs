@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::cri::{CriError, CriProblem};
-use crate::execute::containers::collection::ContainerSource;
 use crate::execute::containers::look::{CriListing, CriSource};
 use crate::execute::cri::runtime_stores;
 use crate::execute::executor::{Handler, Proof};
@@ -34,7 +33,7 @@ impl CriSource<'_> {
     fn disk(&self) -> Result<(Inventory, RuntimeStores), PreconditionError> {
         let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.asked.request.clone() };
         let inventory = proof::rescan(request)?.inventory;
-        let stores = runtime_stores(self.client, self.runtime_store, &inventory)?;
+        let stores = runtime_stores(self.asked.client, self.asked.runtime_store, &inventory)?;
         Ok((inventory, stores))
     }
 
@@ -46,9 +45,7 @@ impl CriSource<'_> {
             return Ok(Proof::AlreadyGone);
         };
         let verdicts = seen.listing.verdicts(TargetKind::Container, policy, &BTreeSet::new());
-        if !self.asked.is_by_floor(step)
-            && let Some(proof) = spared(&verdicts, id)
-        {
+        if let Some(proof) = spared(&verdicts, id) {
             return Ok(proof);
         }
         // The last question before the removal, and the one that counts: a runtime removes by force.
@@ -111,7 +108,7 @@ impl CriSource<'_> {
 
     /// Stops a container of unknown state; `None`: it has ended for sure.
     fn stopped(&self, id: &str) -> Option<RemovalAnswer> {
-        let client = self.client;
+        let client = self.asked.client;
         if let Err(error) = client.stop_container(id, GRACE) {
             return Some(not_stopped(&error));
         }
@@ -127,14 +124,9 @@ impl CriSource<'_> {
     }
 }
 
-impl ContainerSource for CriSource<'_> {
-    type Listing = CriListing;
-
-    fn look(&mut self) -> Result<CriListing, PreconditionError> {
-        self.list()
-    }
-
-    fn stage(&self, kind: TargetKind, seen: &CriListing, gone: &[Step]) -> Plan {
+impl CriSource<'_> {
+    /// What is deleted of a kind, and what stays, assuming that `gone` is already deleted.
+    pub(super) fn stage(&self, kind: TargetKind, seen: &CriListing, gone: &[Step]) -> Plan {
         let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
         if kind == TargetKind::Log {
             let mut plan = Plan { notes: seen.listing.notes(), ..Plan::default() };
@@ -159,7 +151,7 @@ impl Handler for CriSource<'_> {
     }
 
     fn remove(&mut self, step: &Step) -> RemovalAnswer {
-        let (client, id) = (self.client, &step.target.id);
+        let (client, id) = (self.asked.client, &step.target.id);
         match step.target.kind {
             TargetKind::Container => {
                 if step.action == Action::StopAndDelete
@@ -185,8 +177,8 @@ impl Handler for CriSource<'_> {
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
         let id = &step.target.id;
         let known = match step.target.kind {
-            TargetKind::Sandbox => self.client.sandbox_is_listed(id),
-            _ => self.client.container_is_known(id),
+            TargetKind::Sandbox => self.asked.client.sandbox_is_listed(id),
+            _ => self.asked.client.container_is_known(id),
         };
         let (inventory, stores) = self.disk()?;
         let recorded = on_disk(&inventory, &stores, id).is_some();

@@ -18,7 +18,6 @@ use crate::model::plan::{Cause, Kept, Phase, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
-use crate::policy::PolicyKind;
 use crate::policy::containers::logs::{self, LinkTarget, LogDirectoryState};
 use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
@@ -64,13 +63,6 @@ impl CriSource<'_> {
     ) -> Option<Ruling> {
         let name = directory.name.to_str().unwrap_or_default();
         let pod = logs::uid_in_directory(name);
-        if self.asked.policy.decides == PolicyKind::Kubelet {
-            // Two promises of ours hold for it as well: what is read stays, and what lives.
-            if !logs::kubelet_directory(name, &seen.listing.pods) {
-                return Some(Ruling::keeps(Rule::PodKnown, "its pod may still exist"));
-            }
-            return is_read(seen, &directory.path);
-        }
         let open = reader(seen, &directory.path);
         let facts = LogDirectoryState {
             pod,
@@ -90,7 +82,7 @@ impl CriSource<'_> {
             Some(id) => match seen.listing.containers.iter().find(|one| one.id == id) {
                 Some(one) => LinkTarget::State(one.state),
                 // CRI-O leaves out of its listing what is being made.
-                None if link.dangling => match self.client.container(id) {
+                None if link.dangling => match self.asked.client.container(id) {
                     Ok(None) => LinkTarget::Unknown,
                     Ok(Some(details)) => LinkTarget::State(details.state),
                     Err(_) => LinkTarget::Failed,
@@ -98,16 +90,7 @@ impl CriSource<'_> {
                 None => LinkTarget::Unknown,
             },
         };
-        match self.asked.policy.decides {
-            PolicyKind::Exact => {
-                logs::exact_link(link.dangling, self.asked.places.is_pod_log(&link.target), named)
-            }
-            PolicyKind::Kubelet if logs::kubelet_link(link.dangling, named) => None,
-            PolicyKind::Kubelet if !link.dangling => {
-                Some(Ruling::keeps(Rule::LeadsSomewhere, "its log exists"))
-            }
-            PolicyKind::Kubelet => Some(Ruling::keeps(Rule::Running, "its container has not exited")),
-        }
+        logs::exact_link(link.dangling, self.asked.places.is_pod_log(&link.target), named)
     }
 
     /// Logs of the containers that go, each after its container.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, RuntimeStore};
+use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
 use crate::execute::containers::collection::{Collection, ContainerListing};
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
@@ -54,20 +54,18 @@ pub(super) struct CriListing {
 /// The containers of one runtime: lists them, and caches what cannot change any more.
 pub(super) struct CriSource<'a> {
     pub(super) asked: &'a Collection<'a>,
-    pub(super) client: &'a Client,
-    pub(super) runtime_store: &'a RuntimeStore,
     /// Of containers that have ended; none of them starts again.
     ended: HashMap<String, ContainerDetails>,
     processes: Option<(Instant, Result<Processes, String>)>,
 }
 
 impl<'a> CriSource<'a> {
-    pub(super) fn new(asked: &'a Collection<'a>, client: &'a Client, store: &'a RuntimeStore) -> Self {
-        Self { asked, client, runtime_store: store, ended: HashMap::new(), processes: None }
+    pub(super) fn new(asked: &'a Collection<'a>) -> Self {
+        Self { asked, ended: HashMap::new(), processes: None }
     }
 
     pub(super) fn list(&mut self) -> Result<CriListing, PreconditionError> {
-        let (client, Collection { request, places, scope, .. }) = (self.client, *self.asked);
+        let Collection { client, request, places, scope, .. } = *self.asked;
         // The kubelet makes a pod's directory before all else, and removes it last. So that is
         // looked at last: of what was seen before, no directory is missing only by now.
         let log_directories = match scope.logs {
@@ -113,7 +111,7 @@ impl<'a> CriSource<'a> {
         if let Some(details) = self.ended.get(id) {
             return Ok(Some(details.clone()));
         }
-        let details = self.client.container(id)?;
+        let details = self.asked.client.container(id)?;
         if let Some(details) = &details
             && details.state == ContainerState::Exited
         {

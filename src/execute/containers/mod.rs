@@ -1,13 +1,12 @@
-//! Exited containers, sandboxes and logs: through CRI, or directly on the disk without a runtime.
+//! Exited containers, sandboxes and logs, deleted through CRI.
 //!
 //! What runs is never touched, whatever a listing says: before a container is removed through CRI
 //! (which every runtime does by force) its status is asked for afresh, its control group is looked for
 //! among all processes, and the store's own records are read. Failures are collected; only a
-//! runtime or a store that cannot be asked any more ends a run.
+//! runtime that cannot be asked any more ends a run.
 
 mod collection;
 mod cri;
-mod direct;
 mod files;
 mod look;
 
@@ -21,8 +20,7 @@ use crate::model::{Inventory, Plan, StoreIx};
 use crate::stores::Scan;
 
 use collection::Predictions;
-pub use collection::{Backend, Collection, Scope};
-use direct::{DiskSource, own_store};
+pub use collection::{Collection, Scope};
 use look::CriSource;
 
 impl Collection<'_> {
@@ -30,23 +28,10 @@ impl Collection<'_> {
     /// changes and everything is deleted that is to be deleted. `scan` has measured the stores.
     ///
     /// # Errors
-    /// When the runtime cannot be asked, an owner is at work, or the disk cannot be read.
+    /// When the runtime cannot be asked, or the disk cannot be read.
     pub fn plan(&self, scan: &Scan) -> Result<Plan, PreconditionError> {
-        let own = self.own_store(&scan.inventory);
-        let mut predictions = Predictions::open(scan, own);
-        match self.backend {
-            Backend::Cri(client, store) => {
-                collection::plan(&mut CriSource::new(self, client, store), self.scope, &mut predictions)
-            }
-            Backend::Disk(editors, owners) => {
-                let own = own.map(|own| &scan.inventory[own]);
-                collection::plan(
-                    &mut DiskSource::new(self, editors, owners, own),
-                    self.scope,
-                    &mut predictions,
-                )
-            }
-        }
+        let mut predictions = Predictions::open(scan, self.own_store(&scan.inventory));
+        collection::plan(&mut CriSource::new(self), self.scope, &mut predictions)
     }
 
     /// Carries out what the policy asks for, and returns the plan as it was carried out.
@@ -54,40 +39,18 @@ impl Collection<'_> {
     /// # Errors
     /// As [`Self::plan`]: then nothing was deleted.
     pub fn run(&self, run: &mut Run<'_>, scan: &Scan) -> Result<Plan, PreconditionError> {
-        let own = self.own_store(&scan.inventory);
-        let mut predictions = Predictions::open(scan, own);
-        match self.backend {
-            Backend::Cri(client, store) => {
-                // containerd unlinks a writable layer with its next collection, seconds after its answer.
-                let still = run.patience.still.max(Duration::from_secs(5));
-                let patience = SettlePatience { still, ..run.patience };
-                let before = std::mem::replace(&mut run.patience, patience);
-                let plan = collection::run(
-                    run,
-                    &mut CriSource::new(self, client, store),
-                    self.scope,
-                    &mut predictions,
-                );
-                run.patience = before;
-                plan
-            }
-            Backend::Disk(editors, owners) => {
-                let own = own.map(|own| &scan.inventory[own]);
-                collection::run(
-                    run,
-                    &mut DiskSource::new(self, editors, owners, own),
-                    self.scope,
-                    &mut predictions,
-                )
-            }
-        }
+        let mut predictions = Predictions::open(scan, self.own_store(&scan.inventory));
+        // containerd unlinks a writable layer with its next collection, seconds after its answer.
+        let still = run.patience.still.max(Duration::from_secs(5));
+        let patience = SettlePatience { still, ..run.patience };
+        let before = std::mem::replace(&mut run.patience, patience);
+        let plan = collection::run(run, &mut CriSource::new(self), self.scope, &mut predictions);
+        run.patience = before;
+        plan
     }
 
     /// The store that the containers are of.
     fn own_store(&self, inventory: &Inventory) -> Option<StoreIx> {
-        match self.backend {
-            Backend::Cri(_, store) => RuntimeStores::find(store, inventory).map(|stores| stores.own),
-            Backend::Disk(editors, _) => own_store(editors, inventory),
-        }
+        RuntimeStores::find(self.runtime_store, inventory).map(|stores| stores.own)
     }
 }

@@ -6,14 +6,6 @@ use crate::model::ContainerState;
 use crate::model::rules::{Rule, Ruling};
 use crate::policy::containers::Pods;
 
-/// The kubelet's word on a log directory: it goes if its pod's content may go, by what stands
-/// behind the last underscore of its name.
-#[must_use]
-pub fn kubelet_directory(name: &str, pods: &Pods) -> bool {
-    let uid = name.rsplit('_').next().unwrap_or(name);
-    pods.is_gone(uid)
-}
-
 /// What the runtime says of the container that a link is named after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
@@ -27,17 +19,6 @@ pub enum LinkTarget {
     Empty,
     /// It is doing this.
     State(ContainerState),
-}
-
-/// The kubelet's word on a link: dangling, and its container has ended, or cannot be asked for.
-#[must_use]
-pub fn kubelet_link(dangling: bool, named: LinkTarget) -> bool {
-    dangling
-        && match named {
-            LinkTarget::Nobody | LinkTarget::Unknown | LinkTarget::Failed => true,
-            LinkTarget::Empty => false,
-            LinkTarget::State(state) => state == ContainerState::Exited,
-        }
 }
 
 /// A pod's log directory.

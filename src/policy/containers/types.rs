@@ -7,13 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::ContainerState;
 use crate::model::plan::Cause;
 use crate::model::rules::{Rule, Ruling};
-use crate::policy::PolicyKind;
 
 /// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
-    pub decides: PolicyKind,
-    /// Minimum age: counted from exit by policy `exact`, from creation by policy `kubelet`.
+    /// Minimum age, counted from exit.
     pub min_age: SignedDuration,
     /// Exited containers kept per eviction unit (pod and container name); `None`: all.
     pub max_per_unit: Option<usize>,
@@ -22,27 +20,16 @@ pub struct ContainerPolicy {
 }
 
 impl Default for ContainerPolicy {
-    /// The kubelet's limits with our minimum age.
+    /// The kubelet's limits with a minimum age of its own.
     fn default() -> Self {
-        Self { min_age: Self::MIN_AGE, decides: PolicyKind::Exact, ..Self::kubelet() }
+        Self { min_age: Self::MIN_AGE, max_per_unit: Some(1), max_total: None }
     }
 }
 
 impl ContainerPolicy {
-    /// The minimum age of policy `exact`. An operator has at least this long to find out why a pod died,
+    /// The minimum age. An operator has at least this long to find out why a pod died,
     /// also for pods that are gone.
     pub const MIN_AGE: SignedDuration = SignedDuration::from_mins(5);
-
-    /// The kubelet's own settings.
-    #[must_use]
-    pub fn kubelet() -> Self {
-        Self {
-            decides: PolicyKind::Kubelet,
-            min_age: SignedDuration::ZERO,
-            max_per_unit: Some(1),
-            max_total: None,
-        }
-    }
 
     /// The kubelet's way to write limits: less than 0 is none.
     #[must_use]

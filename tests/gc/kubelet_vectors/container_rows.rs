@@ -16,8 +16,6 @@ row!(ContainersRow {
     expected: ContainersExpected,
 });
 
-row!(ContainerPolicyRow { policy: Option<ContainerPolicyFields>, expected: ContainerPolicyExpected });
-
 row!(SandboxesRow {
     /// Only in our own rows: the clock, the minimum age, and whether the pods are known.
     now_ms: Option<i64>,
@@ -115,13 +113,6 @@ pub enum Order {
     Strict,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ContainerPolicyExpected {
-    pub error: Option<String>,
-    pub policy: Option<ContainerPolicyFields>,
-}
-
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxFields {
@@ -157,9 +148,6 @@ pub struct DirectoryFacts {
 #[serde(deny_unknown_fields)]
 pub struct PodLogsExpected {
     pub removed: Option<Vec<String>>,
-    #[serde(default)]
-    pub error: bool,
-    pub symlink_pass_ran: Option<bool>,
     pub kept: Option<BTreeMap<String, String>>,
 }
 

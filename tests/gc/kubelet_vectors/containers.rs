@@ -1,4 +1,4 @@
-//! Container, sandbox, log and eviction rows against both policies.
+//! Container, sandbox and log rows against policy `exact`; rows of the eviction manager.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,25 +6,23 @@ use super::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
 use jiff::SignedDuration;
 use layersweep::model::ContainerState;
 use layersweep::model::rules::Ruling;
-use layersweep::policy::PolicyKind;
 use layersweep::policy::containers::Container;
 use layersweep::policy::containers::ContainerPolicy;
 use layersweep::policy::containers::Pods;
 use layersweep::policy::containers::Sandbox;
 use layersweep::policy::containers::Verdicts;
 use layersweep::policy::containers::exact;
-use layersweep::policy::containers::kubelet;
 use layersweep::policy::containers::logs::{self, LinkTarget, LogDirectoryState};
 
 use super::container_rows::{
-    ContainerPolicyFields, ContainerPolicyRow, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow,
-    Order, PodFields, PodLogsRow, SandboxFields, SandboxesRow,
+    ContainerPolicyFields, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow, Order, PodFields,
+    PodLogsRow, SandboxFields, SandboxesRow,
 };
 use super::kubelet::at;
-use super::rows::{Decides, LoopRow, RunResult};
+use super::rows::{LoopRow, RunResult};
 use super::same;
 
-pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
+pub fn containers(row: &ContainersRow) -> Result<(), String> {
     let containers: Vec<_> = row
         .containers
         .iter()
@@ -42,18 +40,12 @@ pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
         })
         .collect::<Result<_, String>>()?;
     let policy = policy_of(&row.policy);
-    if let Some(fault) = fault(&policy) {
-        return Err(fault.into());
-    }
     let pods = pods(row.all_sources_ready, row.evict_non_deleted_pods, &row.pods);
     let now = at(row.now_ms);
     let sandboxes = sandboxes_of(&row.sandboxes)?;
     let input =
         exact::Input { containers: &containers, sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
-    let verdicts = match decides {
-        Decides::Kubelet => kubelet::containers(&containers, &pods, &policy, now),
-        Decides::Exact => exact::containers(input),
-    };
+    let verdicts = exact::containers(input);
     each_is_judged(containers.iter().map(|one| one.id.as_str()), &verdicts)?;
     let faults: HashMap<_, _> = row.containers.iter().map(|one| (one.id.as_str(), one)).collect();
     let (mut removed, mut stopped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
@@ -84,22 +76,7 @@ pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
     kept(expected.kept.as_ref(), &verdicts.kept)
 }
 
-/// Why the kubelet would not start with it.
-fn fault(policy: &ContainerPolicy) -> Option<&'static str> {
-    policy.min_age.is_negative().then_some("invalid_min_age")
-}
-
-pub fn policy(row: &ContainerPolicyRow) -> Result<(), String> {
-    if let Some(fields) = &row.policy {
-        same("error", &row.expected.error, &fault(&policy_of(fields)).map(str::to_owned))?;
-    }
-    match &row.expected.policy {
-        None => Ok(()),
-        Some(expected) => same("policy", &policy_of(expected), &ContainerPolicy::kubelet()),
-    }
-}
-
-pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
+pub fn sandboxes(row: &SandboxesRow) -> Result<(), String> {
     let sandboxes = sandboxes_of(&row.sandboxes)?;
     let pods = pods(row.all_sources_ready.unwrap_or(true), row.evict_non_deleted_pods, &row.pods);
     let occupied = |id: &str| row.containers.iter().any(|one| one.sandbox == id);
@@ -109,10 +86,7 @@ pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
     };
     let now = at(row.now_ms.unwrap_or(1_000_000));
     let input = exact::Input { containers: &[], sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
-    let verdicts = match decides {
-        Decides::Kubelet => kubelet::sandboxes(&sandboxes, occupied, &pods),
-        Decides::Exact => exact::sandboxes(input, occupied),
-    };
+    let verdicts = exact::sandboxes(input, occupied);
     each_is_judged(sandboxes.iter().map(|one| one.id.as_str()), &verdicts)?;
     if !verdicts.to_delete.iter().all(|removal| removal.stop_first) {
         return Err("a sandbox is to be stopped first".into());
@@ -123,46 +97,23 @@ pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
     kept(row.expected.kept.as_ref(), &verdicts.kept)
 }
 
-pub fn pod_logs(decides: Decides, row: &PodLogsRow) -> Result<(), String> {
-    let names: Vec<_> = row.directories.iter().map(String::as_str).collect();
+pub fn pod_logs(row: &PodLogsRow) -> Result<(), String> {
     let pods =
         Pods { gone: row.removable_uids.iter().cloned().collect(), unknown: unknown(row.all_sources_ready) };
-    let mut kept_by = Vec::new();
-    let removed: Result<Vec<usize>, ()> = match decides {
-        Decides::Kubelet => {
-            let directories = if row.read_dir_error { Err(()) } else { Ok(names.as_slice()) };
-            let result = kubelet_directories(directories, &pods);
-            if let Some(expected) = row.expected.symlink_pass_ran {
-                same("symlink_pass_ran", &expected, &result.is_ok())?;
-            }
-            result
+    let now = at(row.now_ms.unwrap_or(1_000_000));
+    let min_age = SignedDuration::from_millis(row.min_age_ms);
+    let (mut removed, mut kept_by) = (Vec::new(), Vec::new());
+    for name in &row.directories {
+        let facts = row.facts.get(name).cloned().unwrap_or_default();
+        match logs::exact_directory(&directory(name, &facts), &pods, min_age, now) {
+            None => removed.push(name.clone()),
+            Some(ruling) => kept_by.push((name.clone(), ruling)),
         }
-        Decides::Exact => {
-            let now = at(row.now_ms.unwrap_or(1_000_000));
-            let min_age = SignedDuration::from_millis(row.min_age_ms);
-            let mut removed = Vec::new();
-            for (at, name) in names.iter().enumerate() {
-                let facts = row.facts.get(*name).cloned().unwrap_or_default();
-                match logs::exact_directory(&directory(name, &facts), &pods, min_age, now) {
-                    None => removed.push(at),
-                    Some(ruling) => kept_by.push(((*name).to_owned(), ruling)),
-                }
-            }
-            Ok(removed)
-        }
-    };
-    same("error", &row.expected.error, &removed.is_err())?;
-    if let (Some(expected), Ok(removed)) = (&row.expected.removed, &removed) {
-        let removed: Vec<_> = removed.iter().map(|at| row.directories[*at].clone()).collect();
+    }
+    if let Some(expected) = &row.expected.removed {
         same("removed", expected, &removed)?;
     }
     kept(row.expected.kept.as_ref(), &kept_by)
-}
-
-/// Which directories the kubelet deletes. Its links come afterwards, and not where this fails.
-fn kubelet_directories<E>(directories: Result<&[&str], E>, pods: &Pods) -> Result<Vec<usize>, E> {
-    let directories = directories?.iter().enumerate();
-    Ok(directories.filter(|(_, name)| logs::kubelet_directory(name, pods)).map(|(at, _)| at).collect())
 }
 
 fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> LogDirectoryState<'a> {
@@ -174,7 +125,7 @@ fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> LogDirectoryState<
     }
 }
 
-pub fn link(decides: Decides, row: &LogSymlinksRow) -> Result<(), String> {
+pub fn link(row: &LogSymlinksRow) -> Result<(), String> {
     let link = &row.symlink;
     let named = match (link.id_parseable, link.container_status.as_deref()) {
         (false, _) => LinkTarget::Nobody,
@@ -184,13 +135,8 @@ pub fn link(decides: Decides, row: &LogSymlinksRow) -> Result<(), String> {
         (true, Some(text)) => LinkTarget::State(state(text)?),
         (true, None) => return Err("a container without a status".into()),
     };
-    let (removed, rule) = match decides {
-        Decides::Kubelet => (logs::kubelet_link(!link.target_exists, named), None),
-        Decides::Exact => {
-            let kept = logs::exact_link(!link.target_exists, link.ours, named);
-            (kept.is_none(), kept.map(|ruling| ruling.rule))
-        }
-    };
+    let kept = logs::exact_link(!link.target_exists, link.ours, named);
+    let (removed, rule) = (kept.is_none(), kept.map(|ruling| ruling.rule));
     same("removed", &row.expected.removed, &removed)?;
     if row.expected.rule.is_some() {
         same("rule", &row.expected.rule, &rule.map(|rule| rule.to_string()))
@@ -250,7 +196,6 @@ pub fn eviction(row: &EvictionRow) -> Result<(), String> {
 
 fn policy_of(fields: &ContainerPolicyFields) -> ContainerPolicy {
     ContainerPolicy {
-        decides: PolicyKind::Kubelet,
         min_age: SignedDuration::from_millis(fields.min_age_ms),
         max_per_unit: ContainerPolicy::limit(fields.max_per_pod_container),
         max_total: ContainerPolicy::limit(fields.max_containers),

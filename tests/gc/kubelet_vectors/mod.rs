@@ -3,7 +3,7 @@
 //! purpose) against policy `exact`.
 //!
 //! The variable `LAYERSWEEP_VECTORS` names another file of rows to go by instead of the first. A
-//! row of an area, with a field or an operation that nobody here knows, fails.
+//! row of an area, with a field or an operation that is unknown here, fails.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
@@ -20,6 +20,16 @@ mod settings;
 use std::path::{Path, PathBuf};
 
 use rows::{Decides, Row};
+
+/// Areas of the kubelet's container collection, which layersweep does not imitate: policy `exact` alone collects
+/// containers.
+const CONTAINER_AREAS: [&str; 5] = [
+    "container_gc.containers",
+    "container_gc.policy",
+    "container_gc.sandboxes",
+    "container_gc.pod_logs",
+    "container_gc.log_symlinks",
+];
 
 /// What became of the rows of a file.
 #[derive(Default)]
@@ -84,17 +94,6 @@ fn planted_mistakes_are_found() {
         ("LP-005", r#""image_detect_ms":300000"#, r#""image_detect_ms":1"#),
         ("PV-007", r#""error":null"#, r#""error":"low_above_high""#),
         ("CV-007", r#""errors":[]"#, r#""errors":["low_not_below_high"]"#),
-        ("CG-009", r#""max_containers":6"#, r#""max_containers":10"#),
-        ("CG-014", r#""stopped_first":["u"]"#, r#""stopped_first":[]"#),
-        ("CG-020", r#""failed":["u"]"#, r#""failed":[]"#),
-        ("CG-022", r#""created_at_ms":96400000"#, r#""created_at_ms":96400001"#),
-        ("CG-026", r#""removed":["foo/bar/1","foo/bar/2""#, r#""removed":["foo/bar/2","foo/bar/1""#),
-        ("CG-031", r#""error":"invalid_min_age""#, r#""error":null"#),
-        ("CG-032", r#""max_per_pod_container":1"#, r#""max_per_pod_container":2"#),
-        ("SB-008", r#""remaining":["f1n","f2n"]"#, r#""remaining":["f1n"]"#),
-        ("LG-001", r#""012","789","654""#, r#""012","789","321""#),
-        ("LG-003", r#""symlink_pass_ran":false"#, r#""symlink_pass_ran":true"#),
-        ("LS-003", r#""container_status":"running""#, r#""container_status":"exited""#),
         ("LP-006", r#"[1,3,4]"#, r#"[1,3]"#),
         ("EV-005", r#""order":[]"#, r#""order":["images"]"#),
         ("EV-011", r#""pod_evicted":true"#, r#""pod_evicted":false"#),
@@ -132,6 +131,9 @@ fn run_file(path: &Path) -> Tally {
 fn run_row(decides: Decides, row: &serde_json::Value, tally: &mut Tally) {
     let text = |key: &str| row.get(key).and_then(|value| value.as_str()).unwrap_or("?").to_owned();
     let (id, area) = (text("id"), text("area"));
+    if matches!(decides, Decides::Kubelet) && CONTAINER_AREAS.contains(&area.as_str()) {
+        return;
+    }
     let result = match Row::parse(&area, row) {
         Err(error) => Err(error),
         Ok(Row::Images(row)) => match decides {
@@ -142,11 +144,10 @@ fn run_row(decides: Decides, row: &serde_json::Value, tally: &mut Tally) {
         Ok(Row::Switch(row)) => settings::switch(&row),
         Ok(Row::PolicyValidation(row)) => settings::policy(&row),
         Ok(Row::ConfigValidation(row)) => settings::config(&row),
-        Ok(Row::Containers(row)) => containers::containers(decides, &row),
-        Ok(Row::ContainerPolicy(row)) => containers::policy(&row),
-        Ok(Row::Sandboxes(row)) => containers::sandboxes(decides, &row),
-        Ok(Row::PodLogs(row)) => containers::pod_logs(decides, &row),
-        Ok(Row::LogSymlinks(row)) => containers::link(decides, &row),
+        Ok(Row::Containers(row)) => containers::containers(&row),
+        Ok(Row::Sandboxes(row)) => containers::sandboxes(&row),
+        Ok(Row::PodLogs(row)) => containers::pod_logs(&row),
+        Ok(Row::LogSymlinks(row)) => containers::link(&row),
         Ok(Row::ContainerLoop(row)) => containers::container_loop(&row),
         Ok(Row::Eviction(row)) => containers::eviction(&row),
     };

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-use super::container_rows::{
-    ContainerPolicyRow, ContainersRow, EvictionRow, LogSymlinksRow, PodLogsRow, SandboxesRow,
-};
+use super::container_rows::{ContainersRow, EvictionRow, LogSymlinksRow, PodLogsRow, SandboxesRow};
 use serde_json::Value;
 
 /// Which policy the rows are of.
@@ -39,7 +37,6 @@ pub enum Row {
     PolicyValidation(PolicyRow),
     ConfigValidation(ConfigRow),
     Containers(ContainersRow),
-    ContainerPolicy(ContainerPolicyRow),
     Sandboxes(SandboxesRow),
     PodLogs(PodLogsRow),
     LogSymlinks(LogSymlinksRow),
@@ -61,7 +58,6 @@ impl Row {
             "image_gc.policy_validation" => serde_json::from_value(row).map(Self::PolicyValidation),
             "config.validation" => serde_json::from_value(row).map(Self::ConfigValidation),
             "container_gc.containers" => serde_json::from_value(row).map(Self::Containers),
-            "container_gc.policy" => serde_json::from_value(row).map(Self::ContainerPolicy),
             "container_gc.sandboxes" => serde_json::from_value(row).map(Self::Sandboxes),
             "container_gc.pod_logs" => serde_json::from_value(row).map(Self::PodLogs),
             "container_gc.log_symlinks" => serde_json::from_value(row).map(Self::LogSymlinks),

@@ -15,8 +15,6 @@ pub struct Deleted {
     pub images: Vec<String>,
     /// Ids of layers whose record was removed.
     pub layers: Vec<String>,
-    /// Ids of containers whose record was removed.
-    pub containers: Vec<String>,
     /// Removed objects without a record.
     pub orphans: Vec<PathBuf>,
     /// Names that were unlinked, directories included.
@@ -41,7 +39,6 @@ impl Deleted {
         self.has_changed |= later.has_changed;
         self.images.extend(later.images);
         self.layers.extend(later.layers);
-        self.containers.extend(later.containers);
         self.orphans.extend(later.orphans);
         self.removed += later.removed;
         self.failures.extend(later.failures);

@@ -85,7 +85,7 @@ impl Session<'_> {
             images.iter().map(|image| self.records.file_of(RecordKind::Images, &image.id)).collect();
         let files = files?;
         let ids = images.iter().map(|image| image.id.clone()).collect();
-        self.record_intent(ids, None, &layers);
+        self.record_intent(ids, &layers);
 
         let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
         let group = group_of(images.iter().map(|image| image.id.as_str()));

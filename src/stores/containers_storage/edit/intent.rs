@@ -56,8 +56,6 @@ pub(super) struct Intent {
     at: Timestamp,
     /// The images whose records go first.
     pub(super) images: Vec<String>,
-    /// The container whose record goes last.
-    pub(super) container: Option<String>,
     /// Its layers, each before the one it is on, as they were before the first change.
     pub(super) layers: Vec<(String, LayerIdentity)>,
     /// Number of the session, which is that of its temporary directory if one is needed.
@@ -81,7 +79,6 @@ impl Editor {
     pub(super) fn new_intent(
         &self,
         images: Vec<String>,
-        container: Option<String>,
         layers: Vec<(String, LayerIdentity)>,
         temporary: String,
     ) -> std::io::Result<Intent> {
@@ -92,7 +89,6 @@ impl Editor {
             boot_id: clock::read()?.boot_id,
             at: self.present().now(),
             images,
-            container,
             layers,
             temporary,
         })

@@ -9,7 +9,6 @@
 //! bytes, atomic replacement, the `incomplete` flag, and its kind of temporary directories.
 
 mod artifacts;
-mod container;
 mod deleted;
 mod directory;
 mod editor;

@@ -69,7 +69,7 @@ impl Editor {
         };
         let mut session = Session::open(self, read)?;
         // It names the temporary directory, which the next run removes if we are killed.
-        session.record_intent(Vec::new(), None, &[]);
+        session.record_intent(Vec::new(), &[]);
         let began = Instant::now();
         let mut answers = HashMap::new();
         for (orphan, since) in orphans.iter().zip(since) {

@@ -31,8 +31,8 @@ impl Editor {
     }
 
     /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
-    /// want of room, layers that are still unused, directories of images without a record, containers
-    /// without a layer, temporary files and directories of dead processes. Call it before a run; without
+    /// want of room, layers that are still unused, directories of images without a record, temporary
+    /// files and directories of dead processes. Call it before a run; without
     /// intents and quarantined layers it does nothing, and takes no lock.
     ///
     /// # Errors
@@ -58,11 +58,7 @@ impl Editor {
         if intents.is_empty() && quarantined.is_empty() {
             return Ok(Deleted::default());
         }
-        let read = match intents.iter().any(|(_, intent)| intent.container.is_some()) {
-            true => Read::Processes,
-            false => Read::Mounts,
-        };
-        let mut done = Session::open(self, read)?.run(|session| {
+        let mut done = Session::open(self, Read::Mounts)?.run(|session| {
             let numbers: Vec<_> = intents.iter().map(|(_, intent)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)
         })?;
@@ -71,7 +67,7 @@ impl Editor {
         let mut failed = Ok(());
         for unfinished in quarantined.chain(intents.iter().map(Unfinished::Intended)) {
             // Each with the records as they are on the disk, whatever became of the one before.
-            let mut session = match Session::open(self, read) {
+            let mut session = match Session::open(self, Read::Mounts) {
                 Ok(session) => session,
                 Err(error) => return done.ended(Err(error)),
             };
@@ -175,7 +171,7 @@ impl Session<'_> {
         stays.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
-    /// What an intent says of images and a container whose records are gone.
+    /// What an intent says of images whose records are gone.
     ///
     /// # Errors
     /// Also where a process or a mount is in the way for now.
@@ -194,16 +190,6 @@ impl Session<'_> {
                 for dir_index in 0..self.directories.len() {
                     self.discard_object(dir_index, RecordKind::Images, image)?;
                 }
-            }
-        }
-        // Its record, which names the layer, keeps what is left of that.
-        if let Some(container) = &intent.container {
-            match self.finish_container(container) {
-                Err(Error::Refused(refusal)) if !refusal.passes() => {
-                    tracing::info!(%refusal, container, "cannot finish the killed deletion of a container");
-                    return Ok(());
-                }
-                other => other?,
             }
         }
         let mut passing = Ok(());
@@ -226,7 +212,7 @@ impl Session<'_> {
 
     fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
         if self.records.layer(id).is_some() {
-            self.prove_unreferenced(id, None)?;
+            self.prove_unreferenced(id)?;
             self.outside.prove_layers(&[id.to_owned()])?;
             let to_delete = self.prove_layers(&[id.to_owned()])?;
             return self.delete_proven(&to_delete);

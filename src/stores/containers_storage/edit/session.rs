@@ -135,15 +135,10 @@ impl<'e> Session<'e> {
     }
 
     /// Writes what is to be deleted and how to recognise it, in case we are killed before the end.
-    pub(super) fn record_intent(
-        &mut self,
-        images: Vec<String>,
-        container: Option<String>,
-        layers: &[String],
-    ) {
+    pub(super) fn record_intent(&mut self, images: Vec<String>, layers: &[String]) {
         if !self.has_older_intents {
             let layers = layers.iter().map(|id| (id.clone(), self.identity_of(id))).collect();
-            let intent = self.editor.new_intent(images, container, layers, self.number.clone());
+            let intent = self.editor.new_intent(images, layers, self.number.clone());
             self.intent = intent
                 .inspect_err(|error| tracing::debug!(%error, "continuing without a deletion intent"))
                 .ok();

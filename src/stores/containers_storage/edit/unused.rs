@@ -45,7 +45,7 @@ impl Editor {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
             let to_delete = session.prove_layers(&[id.to_owned()])?;
-            session.record_intent(Vec::new(), None, &[id.to_owned()]);
+            session.record_intent(Vec::new(), &[id.to_owned()]);
             session.delete_proven(&to_delete)
         })
     }
@@ -68,12 +68,11 @@ impl Session<'_> {
             }
             Unused::Incomplete => {}
         }
-        Ok(self.prove_unreferenced(id, None)?)
+        Ok(self.prove_unreferenced(id)?)
     }
 
-    /// Nothing that has a record needs the layer: none is built on it, and no image and no container but
-    /// `owner` has it as its own.
-    pub(super) fn prove_unreferenced(&self, id: &str, owner: Option<&str>) -> Result<(), Refusal> {
+    /// Nothing that has a record needs the layer: none is built on it, and no image and no container has it as its own.
+    pub(super) fn prove_unreferenced(&self, id: &str) -> Result<(), Refusal> {
         let records = &self.records;
         if let Some(child) = records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
             return Err(Refusal::HasChild { layer: id.to_owned(), child: child.id.clone() });
@@ -84,8 +83,7 @@ impl Session<'_> {
         if let Some(image) = image {
             return Err(Refusal::UsedByImage { layer: id.to_owned(), image: image.id.clone() });
         }
-        let mut others = records.containers.iter().filter(|other| Some(other.id.as_str()) != owner);
-        match others.find(|other| other.layer.as_deref() == Some(id)) {
+        match records.containers.iter().find(|other| other.layer.as_deref() == Some(id)) {
             Some(other) => Err(self.used_by(other)),
             None => Ok(()),
         }
@@ -97,7 +95,7 @@ impl Session<'_> {
         if self.records.layer(id).is_some() {
             return Err(Refusal::Recorded { id: id.to_owned() });
         }
-        self.prove_unreferenced(id, None)
+        self.prove_unreferenced(id)
     }
 
     /// Deletes layers that were proven to be unused, flagged ones included.
