@@ -251,7 +251,6 @@ fn additional_stores_are_read_only_and_pinned() {
     assert_eq!(node::image(&scan, TUNED)["pinned"], false);
 }
 
-/// A name of several goes alone, and the rest stays; but not one that a container has it by.
 /// What could not be moved bars the deletion before anything is written.
 #[test]
 fn an_immutable_blob_bars() {
