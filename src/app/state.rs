@@ -490,7 +490,7 @@ mod tests {
             holds: vec![],
         };
         for (class, expected) in
-            [(LeakClass::LayerNoDir, None), (LeakClass::MissingL, Some(Confirmation::There))]
+            [(LeakClass::LayerNoDir, None), (LeakClass::MissingLink, Some(Confirmation::There))]
         {
             let inventory = Inventory { leaks: vec![lost(class)], ..inventory.clone() };
             let fate = super::fate(&inventory, true, &begun(Some(overlay.clone())));

@@ -288,21 +288,10 @@ pub fn command(leak: &Leak) -> Option<String> {
     let path = leak.path.to_string_lossy();
     // Ids of containerd outside of the namespace of CRI begin with theirs.
     let (namespace, bare) = id.split_once('/').unwrap_or(("k8s.io", id));
-    if leak.class.store() == StoreKind::Containerd && !is_for_ctr(namespace) {
-        return None;
-    }
     let (command, object) = match leak.class {
-        LeakClass::LeaseWithoutExpiry | LeakClass::LeaseFarExpiry => {
-            (format!("ctr -n {namespace} leases rm {bare}"), id)
-        }
-        LeakClass::ContainerWithoutCri => (format!("ctr -n {namespace} containers rm {bare}"), id),
-        LeakClass::ImageDataMissing | LeakClass::ImageDataSize | LeakClass::ImageLayerMissing => {
-            (format!("layersweep rm {id}"), id)
-        }
-        LeakClass::CrioImageVolume => (format!("crictl rmi {id}"), id),
-        LeakClass::ExternalContainer => (format!("buildah rm {id}"), id),
-        LeakClass::UnknownToPodman => (format!("podman container rm --storage {id}"), id),
-        LeakClass::IncompleteStuck => (format!("chattr -R -i {path}"), &*path),
+        LeakClass::Lease if is_for_ctr(namespace) => (format!("ctr -n {namespace} leases rm {bare}"), id),
+        // An image of containers/storage: other ids have an algorithm or a namespace.
+        LeakClass::BrokenImage if !id.contains([':', '/']) => (format!("layersweep rm {id}"), id),
         LeakClass::LeakedMount => (format!("umount {path}"), &*path),
         _ => return None,
     };

@@ -153,7 +153,7 @@ fn immutable_files_odd_names_and_open_files() {
     let scan = store.json("scan");
     let leaks = program::list(&scan, "/leaks");
     assert_eq!(leaks.len(), 1, "{leaks:#?}");
-    assert_eq!(text(&leaks[0], "/class"), "orphan-dir-partial");
+    assert_eq!(text(&leaks[0], "/class"), "orphan-dir");
     let orphan = PathBuf::from(text(&leaks[0], "/path"));
     assert_eq!(std::fs::read_dir(orphan.join("diff")).unwrap().count(), 1);
     assert_eq!(edit::podman_ids(&store), edit::ids(program::list(&scan, "/images")));

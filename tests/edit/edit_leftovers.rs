@@ -73,7 +73,6 @@ fn what_is_planted_goes_and_the_traps_stand() {
     }
     for (class, _, _, paths) in planted(&injected) {
         let kind = match class.as_str() {
-            "dangling-l" | "dup-l" => Orphan::ShortName,
             "tmp-json" => Orphan::TempRecord,
             _ => continue,
         };
@@ -86,9 +85,8 @@ fn what_is_planted_goes_and_the_traps_stand() {
     for leftover in &leftovers {
         let Err(error) = editor.reclaim(leftover, DAY) else { continue };
         assert!(matches!(error.refusal(), Some(Refusal::Young { .. })), "{leftover:?}: {error}");
-        use layersweep::model::Orphan::{ContainerDirectory, FeatureTest};
         young.push(leftover);
-        let by_age = [FeatureTest, ContainerDirectory].contains(&leftover.kind);
+        let by_age = leftover.kind == Orphan::ContainerDirectory;
         let by_place = aged.iter().any(|path| leftover.path.starts_with(root.join(path)));
         assert!(by_age || by_place, "{leftover:?}");
     }
@@ -126,7 +124,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     for (class, _, id, _) in
         rows.iter().filter(|row| ["missing-l", "empty-linkfile"].contains(&row.0.as_str()))
     {
-        assert_eq!(LeakClass::find(class).and_then(LeakClass::recipe), Some(Recipe::RepairLink));
+        assert_eq!(LeakClass::MissingLink.recipe(), Some(Recipe::RepairLink));
         editor.repair_link(id).unwrap();
         let link = std::fs::read_to_string(root.join("overlay").join(id).join("link")).unwrap();
         let target = std::fs::read_link(root.join("overlay/l").join(link)).unwrap();
@@ -193,11 +191,9 @@ fn what_is_in_use_is_no_leftover() {
     for layer in list(&scan, "/layers") {
         let id = text(layer, "/id");
         let path = root.join("overlay").join(id);
-        let link = std::fs::read_to_string(path.join("link")).unwrap_or_default();
         let data = root.join("overlay-layers");
         all.push((Orphan::LayerDirectory, path));
-        all.push((Orphan::TarSplit, data.join(format!("{id}.tar-split.gz"))));
-        all.push((Orphan::ShortName, root.join("overlay/l").join(link)));
+        all.push((Orphan::LayerData, data.join(format!("{id}.tar-split.gz"))));
         let error = editor.delete_unused_layer(id, Unused::Unreferenced(SignedDuration::ZERO)).unwrap_err();
         assert!(error.refusal().is_some(), "{error}");
         let error = editor.delete_unused_layer(id, Unused::Incomplete).unwrap_err();
@@ -212,7 +208,7 @@ fn what_is_in_use_is_no_leftover() {
     for path in
         ["overlay/l", "overlay", "overlay-layers/layers.json", "../outside", "overlay-images/images.lock"]
     {
-        for kind in [Orphan::LayerDirectory, Orphan::TempRecord, Orphan::Staging, Orphan::FeatureTest] {
+        for kind in [Orphan::LayerDirectory, Orphan::TempRecord, Orphan::Staging, Orphan::TempDirectory] {
             all.push((kind, root.join(path)));
         }
     }

@@ -213,7 +213,7 @@ fn gc_deletes_what_leaks(node: &Booted) {
     );
     let left = node.run("layersweep scan --no-record --format json").expect_code(0).json();
     let classes = left["leaks"].as_array().unwrap().iter().map(|leak| leak["class"].clone());
-    assert!(!classes.into_iter().any(|class| class == "unref-old" || class == "incomplete"), "{left:#}");
+    assert!(!classes.into_iter().any(|class| class == "unreferenced" || class == "incomplete"), "{left:#}");
     assert_eq!(node.property("layersweep-gc.service", "Result"), "success");
 }
 

@@ -237,7 +237,7 @@ fn off_a_terminal_deleting_needs_yes() {
         &["gc", "--via", "direct", "--max-age", "1s", "--min-age", "0s", "--high", "99", "--low", "98"][..],
         &rm,
         &["sweep", "--delete"],
-        &["sweep", "--repair", "missing-l"],
+        &["sweep", "--repair", "missing-link"],
     ] {
         // Not through `run`, which adds the flag.
         let refused = command(words).output().unwrap();

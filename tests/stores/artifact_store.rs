@@ -293,14 +293,14 @@ fn the_lock_is_asked_and_never_made() {
         list(scan, "/leaks").iter().map(leak).collect()
     };
     let keep = |class: &str| (class.to_owned(), "keep".to_owned());
-    let both = [keep("artifact-blob-orphan"), keep("artifact-put-blob")];
+    let both = [keep("artifact-orphan"), keep("artifact-orphan")];
     assert_eq!(leaks(&made.node.scan()), both);
     drop(held);
     // Nobody pulls: what is old goes, what is young stays.
     let sweep = ["sweep", "--delete", "-y"];
     made.node.run(&sweep).expect_code(0);
     assert!(!made.artifacts.path(&orphan).exists());
-    assert_eq!(leaks(&made.node.scan()), [keep("artifact-put-blob")]);
+    assert_eq!(leaks(&made.node.scan()), [keep("artifact-orphan")]);
     set_old(&temporary);
     made.node.run(&sweep).expect_code(0);
     assert_eq!(leaks(&made.node.scan()), []);
@@ -387,7 +387,7 @@ fn damaged_and_hostile_stores() {
     std::os::unix::fs::symlink(&outside, made.artifacts.path(&layer)).unwrap();
     let scan = made.node.scan();
     let classes: Vec<_> = list(&scan, "/leaks").iter().map(|leak| text(leak, "/class")).collect();
-    assert_eq!(classes, ["artifact-broken"]);
+    assert_eq!(classes, ["broken-image"]);
     editor(store, Options::default()).delete_images(&[planned(&made.model)]).unwrap();
     assert_eq!(std::fs::read(&outside).unwrap(), b"precious");
 
@@ -396,7 +396,7 @@ fn damaged_and_hostile_stores() {
     std::fs::write(made.artifacts.path(&tuned), &whole[..KIB]).unwrap();
     let scan = made.node.scan();
     let classes: Vec<_> = list(&scan, "/leaks").iter().map(|leak| text(leak, "/class")).collect();
-    assert!(classes.contains(&"artifact-broken"), "{scan:#}");
+    assert!(classes.contains(&"broken-image"), "{scan:#}");
 
     // An index that nobody can read: nothing goes, and it is said.
     std::fs::write(made.artifacts.dir().join("index.json"), "{").unwrap();
@@ -480,7 +480,7 @@ fn killed_at_every_step_nothing_is_broken() {
         let scan = made.node.scan();
         for leak in list(&scan, "/leaks") {
             let class = text(leak, "/class");
-            assert!(["artifact-blob-orphan", "artifact-put-blob"].contains(&class), "{names:?}: {leak:#}");
+            assert!(class == "artifact-orphan", "{names:?}: {leak:#}");
         }
         assert_eq!(text(node::image(&scan, TUNED), "/id"), made.tuned);
         let old = SystemTime::now() - Duration::from_secs(3 * 86_400);

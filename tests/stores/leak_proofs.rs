@@ -175,7 +175,7 @@ fn mounts_that_the_library_does_not_know_and_the_reverse() {
     // Unmounted behind its back.
     store::succeed(Command::new("umount").arg("-l").arg(&merged));
     let found = leaks(&store);
-    assert_eq!(said(&found), [("stale-mountpoints", "repair")], "{found:#?}");
+    assert_eq!(said(&found), [("inconsistent", "report")], "{found:#?}");
     assert!(Path::new(text(&found[0], "/path")).ends_with("overlay-layers/mountpoints.json"));
     store.podman(["umount", "--force", "web"]);
     store.unmount();
@@ -280,7 +280,7 @@ fn what_is_mounted_outside_of_the_store_is_not_stale() {
         fs::write(store.runroot().join("overlay-layers/mountpoints.json"), entry).unwrap();
     };
     count(&merged);
-    assert_eq!(said(&leaks(&store)), [("stale-mountpoints", "repair")], "nothing is mounted");
+    assert_eq!(said(&leaks(&store)), [("inconsistent", "report")], "nothing is mounted");
     let (_, userdata) = crio_container(&store, "served", false);
     let volumes = |ids: Value| {
         let volumes = json!([{"container_path": "/model", "image": {"image": ids}}]).to_string();
@@ -293,7 +293,7 @@ fn what_is_mounted_outside_of_the_store_is_not_stale() {
         assert_eq!(leaks(&store), [] as [Value; 0], "a volume");
         volumes(json!(""));
         let found = leaks(&store);
-        assert_eq!(said(&found), [("crio-image-volume", "report")], "{found:#?}");
+        assert_eq!(said(&found), [("orphan-image-volume", "report")], "{found:#?}");
         assert!(evidence(&found).contains("CRI-O unmounts it when it removes the image"), "{found:#?}");
         fs::write(store.runroot().join("overlay-layers/mountpoints.json"), "[]").unwrap();
         assert_eq!(said(&leaks(&store)), [("leaked-mount", "keep")]);
@@ -325,7 +325,7 @@ fn what_is_mounted_outside_of_the_store_is_not_stale() {
         let _private = in_private(&mount);
         assert_eq!(leaks(&store), [] as [Value; 0], "{what}");
     }
-    assert_eq!(said(&leaks(&store)), [("stale-mountpoints", "repair")]);
+    assert_eq!(said(&leaks(&store)), [("inconsistent", "report")]);
 }
 
 #[test]
@@ -352,12 +352,12 @@ fn an_incomplete_layer_that_cannot_be_deleted_is_told_apart() {
     {
         let _mount = Mounted::bind(&to.join("diff"), &to.join("merged"));
         let found = leaks(&store);
-        assert!(said(&found).contains(&("incomplete-stuck", "report")), "{found:#?}");
+        assert!(said(&found).contains(&("incomplete", "report")), "{found:#?}");
     }
     if Command::new("chattr").arg("+i").arg(&to).status().is_ok_and(|status| status.success()) {
         let found = leaks(&store);
         store::succeed(Command::new("chattr").arg("-i").arg(&to));
-        assert_eq!(said(&found), [("incomplete-stuck", "report")], "{found:#?}");
+        assert_eq!(said(&found), [("incomplete", "report")], "{found:#?}");
         assert!(evidence(&found).contains("immutable"), "{found:#?}");
     } else {
         support::skip("this filesystem has no immutable files");
@@ -405,7 +405,7 @@ fn containers_and_volumes_that_podman_does_not_know() {
     assert_eq!(leaks(&store), [] as [Value; 0]);
     fs::write(database, &before).unwrap();
     let found = leaks(&store);
-    assert_eq!(said(&found), [("unknown-to-podman", "report")], "{found:#?}");
+    assert_eq!(said(&found), [("forgotten-container", "report")], "{found:#?}");
     // A database that cannot be read is not one that knows nothing.
     fs::write(database, &before[..before.len() / 3]).unwrap();
     assert_eq!(leaks(&store), [] as [Value; 0]);
@@ -420,7 +420,7 @@ fn only_forgotten_working_containers_are_named() {
     assert_eq!(leaks(&store), [] as [Value; 0], "it was made just now");
     make_old(&store, "wip", "2025-01-01T00:00:00Z");
     let found = leaks(&store);
-    assert_eq!(said(&found), [("external-container", "report")], "{found:#?}");
+    assert_eq!(said(&found), [("forgotten-container", "report")], "{found:#?}");
     let directory = text(&found[0], "/path").to_owned();
     let _running = Process::start(Command::new("sleep").arg("600").current_dir(directory));
     assert_eq!(leaks(&store), [] as [Value; 0], "a process stands in it");
@@ -442,16 +442,11 @@ fn an_imagestore_has_leaks_of_its_own() {
         std::os::unix::fs::symlink(target, overlay.join("l").join(name)).unwrap();
     };
     link("ORPHANORPHANORPHANORPHANOR", &format!("../{}/diff", "7".repeat(64)));
-    link("GONEGONEGONEGONEGONEGONEGO", &format!("../{}/diff", "8".repeat(64)));
     let before = tree::listing(&placed);
     let args = ["scan", "--format", "json", "--sysroot", placed.to_str().unwrap()];
     let scan = program::layersweep(args).expect_code(0).json();
     let found = list(&scan, "/leaks");
-    assert_eq!(said(found), [("dangling-l", "reclaim"), ("orphan-dir", "reclaim")], "{found:#?}");
-    let dangling = &found[usize::from(text(&found[0], "/class") != "dangling-l")];
-    assert_eq!(text(dangling, "/id"), "GONEGONEGONEGONEGONEGONEGO");
-    assert_eq!(number(dangling, "/bytes"), tree::du(&overlay.join("l/GONEGONEGONEGONEGONEGONEGO")));
-    // The symlinks were read, and nothing moved.
+    assert_eq!(said(found), [("orphan-dir", "reclaim")], "{found:#?}");
     let changes = tree::differences(&before, &tree::listing(&placed));
     assert!(changes.is_empty(), "{changes:#?}");
 }

@@ -144,7 +144,7 @@ fn image_that_crio_left_mounted_is_told() {
     fs::write(userdata.join("config.json"), config("served", &[])).unwrap();
     let found = leaks(&node);
     let told: Vec<_> = found.iter().map(|leak| (text(leak, "/class"), text(leak, "/id"))).collect();
-    assert_eq!(told, [("crio-image-volume", other.as_str())]);
+    assert_eq!(told, [("orphan-image-volume", other.as_str())]);
     assert_eq!(text(&found[0], "/verdict"), "report");
     assert!(
         text(&found[0], "/evidence").contains("CRI-O unmounts it when it removes the image"),
@@ -219,7 +219,7 @@ fn image_volume_of_a_containerd_pod_stays() {
     assert_eq!((leak.verdict, leak.id.as_str()), (Verdict::Report, key.to_str().unwrap()));
     assert!(leak.evidence.contains(&format!("leases rm {sandbox}")), "{}", leak.evidence);
     assert_eq!(read.nodes(leak).len(), 1);
-    assert!(read.leaks("lease-without-expiry").is_empty(), "told once");
+    assert!(read.leaks("lease").is_empty(), "told once");
 
     // The snapshot goes, a mount stays: only a configured state directory tells whose it is.
     node.rig.shell(&format!("C leases rm {sandbox} >/dev/null; C snapshots rm {} || true", key.display()));

@@ -150,7 +150,7 @@ fn image_without_manifest_is_found_with_every_driver() {
         store.unmount();
         // Incomplete figures (exit code 3) with btrfs.
         let sweep = store.run("sweep").json();
-        let leak = list(&sweep, "/leaks").iter().find(|leak| leak["class"] == "image-data-missing");
+        let leak = list(&sweep, "/leaks").iter().find(|leak| leak["class"] == "broken-image");
         let leak = leak.unwrap_or_else(|| panic!("{driver}: {sweep:#}"));
         assert_eq!(text(leak, "/id"), lost);
         assert_eq!(text(leak, "/command"), format!("layersweep rm {lost}"), "{driver}");

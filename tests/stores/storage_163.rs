@@ -72,7 +72,7 @@ fn sweep(store: &Store, more: &[&str]) -> Value {
 }
 
 fn missing_names(sweep: &Value) -> Vec<(String, String)> {
-    let found = list(sweep, "/leaks").iter().filter(|leak| leak["class"] == "missing-l");
+    let found = list(sweep, "/leaks").iter().filter(|leak| leak["class"] == "missing-link");
     found.map(|leak| (text(leak, "/id").to_owned(), text(leak, "/evidence").to_owned())).collect()
 }
 
@@ -111,7 +111,7 @@ fn lower_layers_and_names_that_are_gone() {
     assert!(mounts(&store, old).is_err());
     let found = missing_names(&sweep(&store, &[]));
     assert!(found[0].1.contains(&format!("Podman 6 cannot mount layer {old}")), "{found:?}");
-    sweep(&store, &["--repair", "missing-l"]);
+    sweep(&store, &["--repair", "missing-link"]);
     assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("..").join(base).join("diff"));
     mounts(&store, old).unwrap();
     assert_eq!(missing_names(&sweep(&store, &[])), []);

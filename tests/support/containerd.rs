@@ -380,3 +380,24 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     }
     value
 }
+
+/// Class of the finding that something planted by `40-leaks.sh` has.
+pub fn finding(planted: &str) -> &str {
+    match planted {
+        "default-namespace" | "second-snapshotter" => "foreign-namespace",
+        "orphan-blob"
+        | "orphan-ingest"
+        | "orphan-snapshot-dir"
+        | "orphan-new-dir"
+        | "backend-snapshot-unknown" => "garbage",
+        "content-gc-root" | "snapshot-gc-root" => "gc-root",
+        "lease-without-expiry" | "lease-far-expiry" => "lease",
+        "stale-ingest" => "unfinished-pull",
+        "ingest-without-ref" | "tmpmount" | "foreign-snapshotter-dir" => "never-collected",
+        "cri-container-dir" | "task-dir" => "container-dir",
+        "missing-manifest-blob" | "missing-layer-blob" => "broken-image",
+        "truncated-blob" => "inconsistent",
+        "container-without-cri" => "forgotten-container",
+        other => other,
+    }
+}

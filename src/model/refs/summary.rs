@@ -382,5 +382,5 @@ fn spare_what_others_use(inventory: &mut Inventory, refs: &Refs) {
 
 /// A layer, or the directory of one whose record is lost.
 fn is_layer(node: &Node, leak: &Leak) -> bool {
-    node.kind == NodeKind::Layer || matches!(leak.class, LeakClass::OrphanDir | LeakClass::OrphanDirPartial)
+    node.kind == NodeKind::Layer || leak.class == LeakClass::OrphanDir
 }

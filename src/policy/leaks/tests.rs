@@ -62,7 +62,7 @@ fn decision_of(leak: Leak, request: &LeakRequest) -> Decision {
 fn table_of_fates() {
     use Verdict::{Keep, Reclaim, Repair, Report};
     let orphan = Recipe::Orphan(Orphan::LayerDirectory);
-    let repair = LeakRequest { repair: vec![LeakClass::MissingL], ..request(24) };
+    let repair = LeakRequest { repair: vec![LeakClass::MissingLink], ..request(24) };
     let cases = [
         (leak("orphan-dir", Reclaim, Some(25), &[0]), request(24), Decision::Delete(orphan)),
         (leak("orphan-dir", Reclaim, Some(24), &[0]), request(24), Decision::Delete(orphan)),
@@ -77,11 +77,14 @@ fn table_of_fates() {
         (leak("orphan-dir", Reclaim, Some(-1), &[0]), request(0), Decision::Delete(orphan)),
         (leak("orphan-dir", Keep, Some(25), &[0]), request(0), Decision::Stay(KeepReason::Verdict)),
         (leak("orphan-dir", Report, Some(25), &[0]), request(0), Decision::Stay(KeepReason::Verdict)),
-        (leak("unref-old", Reclaim, Some(25), &[0]), request(0), Decision::Delete(Recipe::UnreferencedLayer)),
-        (leak("missing-l", Repair, Some(1), &[]), request(24), Decision::Stay(KeepReason::NotRequested)),
-        (leak("missing-l", Repair, Some(1), &[]), repair.clone(), Decision::Repair),
-        (leak("empty-linkfile", Repair, Some(1), &[]), repair, Decision::Stay(KeepReason::NotRequested)),
-        (leak("image-data-missing", Repair, Some(99), &[]), request(0), Decision::Stay(KeepReason::ByHand)),
+        (
+            leak("unreferenced", Reclaim, Some(25), &[0]),
+            request(0),
+            Decision::Delete(Recipe::UnreferencedLayer),
+        ),
+        (leak("missing-link", Repair, Some(1), &[]), request(24), Decision::Stay(KeepReason::NotRequested)),
+        (leak("missing-link", Repair, Some(1), &[]), repair, Decision::Repair),
+        (leak("broken-image", Repair, Some(99), &[]), request(0), Decision::Stay(KeepReason::ByHand)),
         (
             leak("graphroot-tmp", Reclaim, Some(99), &[0]),
             request(24),
@@ -112,9 +115,9 @@ fn nothing_of_a_closed_store_or_of_containerd_goes() {
 #[test]
 fn the_order_is_in_place_first_and_then_from_the_top() {
     let leaks = vec![
-        leak("unref-old", Verdict::Reclaim, Some(99), &[0]),
-        leak("unref-old", Verdict::Reclaim, Some(99), &[2]),
-        leak("unref-old", Verdict::Reclaim, Some(99), &[1]),
+        leak("unreferenced", Verdict::Reclaim, Some(99), &[0]),
+        leak("unreferenced", Verdict::Reclaim, Some(99), &[2]),
+        leak("unreferenced", Verdict::Reclaim, Some(99), &[1]),
         leak("orphan-dir", Verdict::Reclaim, Some(99), &[3]),
         leak("tmp-json", Verdict::Reclaim, Some(99), &[4]),
     ];
@@ -130,8 +133,13 @@ fn the_order_is_in_place_first_and_then_from_the_top() {
 #[test]
 fn room_is_made_where_it_is_missing() {
     let orphan = |holds| leak("orphan-dir", Verdict::Reclaim, Some(99), &[holds]);
-    let leaks =
-        vec![orphan(0), orphan(1), orphan(2), orphan(3), leak("unref-old", Verdict::Reclaim, Some(99), &[4])];
+    let leaks = vec![
+        orphan(0),
+        orphan(1),
+        orphan(2),
+        orphan(3),
+        leak("unreferenced", Verdict::Reclaim, Some(99), &[4]),
+    ];
     let mut all = inventory(&[(100, &[]), (90, &[]), (8, &[]), (7, &[]), (200, &[])], leaks);
     for at in [0, 3] {
         all.nodes[at].filesystem = 1.into();
@@ -155,15 +163,15 @@ fn room_is_made_where_it_is_missing() {
 #[test]
 fn what_stays_keeps_what_it_lies_on() {
     let leaks = vec![
-        leak("unref-old", Verdict::Reclaim, Some(99), &[0]),
-        leak("unref-old", Verdict::Reclaim, Some(99), &[1]),
-        leak("unref-old", Verdict::Reclaim, Some(47), &[2]),
+        leak("unreferenced", Verdict::Reclaim, Some(99), &[0]),
+        leak("unreferenced", Verdict::Reclaim, Some(99), &[1]),
+        leak("unreferenced", Verdict::Reclaim, Some(47), &[2]),
     ];
     let mut all = inventory(&[(100, &[]), (10, &[0]), (1, &[1])], leaks);
     let plan = planned(&all, &request(48));
     assert!(plan.order.is_empty(), "{plan:?}");
     assert!(matches!(plan.entries[0].decision, Decision::Stay(KeepReason::Needed(_))));
-    let one_class = LeakRequest { classes: vec![LeakClass::UnrefOld], ..request(24) };
+    let one_class = LeakRequest { classes: vec![LeakClass::Unreferenced], ..request(24) };
     assert_eq!(planned(&all, &one_class).order.len(), 3);
     // An image that came to use the chain keeps all of it.
     all.images.push(Image {
@@ -187,11 +195,11 @@ fn what_stays_keeps_what_it_lies_on() {
 
 #[test]
 fn only_the_classes_asked_for_are_listed() {
-    use LeakClass::{DupL, MissingL};
+    use LeakClass::{MissingLink, TempRecord};
     let leaks = vec![
         leak("orphan-dir", Verdict::Reclaim, Some(99), &[0]),
-        leak("dup-l", Verdict::Reclaim, Some(99), &[]),
-        leak("missing-l", Verdict::Repair, Some(99), &[]),
+        leak("tmp-json", Verdict::Reclaim, Some(99), &[]),
+        leak("missing-link", Verdict::Repair, Some(99), &[]),
     ];
     let all = inventory(&[(1, &[])], leaks);
     let classes = |classes: &[LeakClass], repair: &[LeakClass]| {
@@ -199,9 +207,9 @@ fn only_the_classes_asked_for_are_listed() {
         planned(&all, &request).entries.iter().map(|entry| entry.leak.get()).collect::<Vec<_>>()
     };
     assert_eq!(classes(&[], &[]), [0, 1, 2]);
-    assert_eq!(classes(&[DupL], &[]), [1]);
-    assert_eq!(classes(&[DupL], &[MissingL]), [1, 2]);
-    assert_eq!(classes(&[], &[MissingL]), [0, 1, 2]);
+    assert_eq!(classes(&[TempRecord], &[]), [1]);
+    assert_eq!(classes(&[TempRecord], &[MissingLink]), [1, 2]);
+    assert_eq!(classes(&[], &[MissingLink]), [0, 1, 2]);
 }
 
 #[test]
@@ -209,19 +217,16 @@ fn commands_for_a_person_are_whole_and_safe_to_paste() {
     let command =
         |class, id: &str| command(&Leak { id: id.into(), ..leak(class, Verdict::Report, None, &[]) });
     for (class, id, expected) in [
-        ("lease-without-expiry", "stuck-noexpiry", Some("ctr -n k8s.io leases rm stuck-noexpiry")),
-        ("lease-far-expiry", "default/1-a", Some("ctr -n default leases rm 1-a")),
-        ("lease-far-expiry", "moby/1-a", None),
-        ("container-without-cri", "0a1b", Some("ctr -n k8s.io containers rm 0a1b")),
-        ("lease-without-expiry", "buildkit/0a1b", None),
-        ("image-data-missing", "0a1b", Some("layersweep rm 0a1b")),
-        ("crio-image-volume", "0a1b", Some("crictl rmi 0a1b")),
-        ("external-container", "0a1b", Some("buildah rm 0a1b")),
-        ("unknown-to-podman", "0a1b", Some("podman container rm --storage 0a1b")),
+        ("lease", "stuck-noexpiry", Some("ctr -n k8s.io leases rm stuck-noexpiry")),
+        ("lease", "default/1-a", Some("ctr -n default leases rm 1-a")),
+        ("lease", "moby/1-a", None),
+        ("lease", "buildkit/0a1b", None),
+        ("broken-image", "0a1b", Some("layersweep rm 0a1b")),
+        ("broken-image", "sha256:0a1b", None),
         ("leaked-mount", "0a1b", Some("umount /store/leaked-mount")),
-        ("lease-without-expiry", "a;reboot", None),
-        ("lease-without-expiry", "-rf", None),
-        ("lease-without-expiry", "a b", None),
+        ("lease", "a;reboot", None),
+        ("lease", "-rf", None),
+        ("lease", "a b", None),
         ("orphan-dir", "0a1b", None),
     ] {
         assert_eq!(command(class, id).as_deref(), expected, "{class} {id}");
@@ -231,12 +236,12 @@ fn commands_for_a_person_are_whole_and_safe_to_paste() {
 #[test]
 fn what_is_too_young_or_in_use_is_no_task() {
     let is_task = |class, verdict, stay| is_for_a_person(&leak(class, verdict, None, &[]), &stay);
-    assert!(is_task("lease-without-expiry", Verdict::Report, KeepReason::Verdict));
-    assert!(is_task("parent-missing", Verdict::Repair, KeepReason::ByHand));
-    assert!(is_task("missing-l", Verdict::Repair, KeepReason::NotRequested));
+    assert!(is_task("lease", Verdict::Report, KeepReason::Verdict));
+    assert!(is_task("layer-no-dir", Verdict::Repair, KeepReason::ByHand));
+    assert!(is_task("missing-link", Verdict::Repair, KeepReason::NotRequested));
     assert!(is_task("orphan-dir", Verdict::Reclaim, KeepReason::Store("it belongs to another user".into())));
     assert!(!is_task("orphan-dir", Verdict::Reclaim, KeepReason::Young(None)));
     assert!(!is_task("orphan-dir", Verdict::Reclaim, KeepReason::Needed("image a".into())));
-    assert!(!is_task("staging-live", Verdict::Keep, KeepReason::Verdict));
-    assert!(!is_task("orphan-blob", Verdict::Report, KeepReason::Verdict), "containerd collects it");
+    assert!(!is_task("staging", Verdict::Keep, KeepReason::Verdict));
+    assert!(!is_task("garbage", Verdict::Report, KeepReason::Verdict), "containerd collects it");
 }

@@ -298,7 +298,7 @@ orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim
         let command = "ctr -n k8s.io leases rm stuck-noexpiry";
         document.leaks = vec![
             finding(
-                LeakClass::LeaseWithoutExpiry,
+                LeakClass::Lease,
                 "stuck-noexpiry",
                 "remove it with the program that made it, if that does not need it any more",
                 Some(command),
@@ -312,7 +312,7 @@ What stays for now
 FINDING     OBJECT           SIZE  AGE  VERDICT  WHY
 orphan-dir  0a0a0a0a0a0a  3.0 MiB   3d  report   too young (24s, minimum 1d)
 For you to decide
-lease-without-expiry  3.0 MiB  3d old  report
+lease  3.0 MiB  3d old  report
   object   stuck-noexpiry
   path     /var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db
   why      a lease without expiry: it holds its content until its owner deletes

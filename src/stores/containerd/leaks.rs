@@ -113,7 +113,7 @@ impl<'a> Filler<'a> {
                     "this name expired at {end}; it no longer keeps image {image}, and containerd \
                      deletes it in its next garbage collection"
                 );
-                let judged = self.judged(LeakClass::ImageExpired, Some(end), evidence);
+                let judged = self.judged(LeakClass::Garbage, Some(end), evidence);
                 let id = qualified(&namespace.name, &name.name);
                 self.writer.leak(judged, &id, &self.meta_db(), Some(end), holds);
             }
@@ -149,22 +149,22 @@ impl<'a> Filler<'a> {
         let since = newest.max(lease.created);
         let (class, verdict, evidence) = match term {
             Term::Unlimited => (
-                LeakClass::LeaseWithoutExpiry,
+                LeakClass::Lease,
                 self.verdict(since),
                 "a lease without expiry: it holds its content until its owner deletes it".to_owned(),
             ),
             Term::Until(end) if end.duration_since(self.writer.present.now()) > FAR => (
-                LeakClass::LeaseFarExpiry,
+                LeakClass::Lease,
                 self.verdict(since),
                 format!("a lease that expires only at {end}: leases of pulls last one day"),
             ),
             Term::Until(end) if self.in_flight(since) => (
-                LeakClass::LeaseActive,
+                LeakClass::UnfinishedPull,
                 Verdict::Keep,
                 format!("a lease that expires at {end}: a pull may be in progress"),
             ),
             Term::Until(end) => (
-                LeakClass::LeaseStale,
+                LeakClass::UnfinishedPull,
                 self.verdict(since),
                 format!(
                     "a lease that expires at {end}, but its downloads have stopped growing: the pull \
@@ -172,7 +172,7 @@ impl<'a> Filler<'a> {
                 ),
             ),
             Term::Expired(end) => (
-                LeakClass::LeaseExpired,
+                LeakClass::Garbage,
                 self.verdict(since),
                 format!("expired at {end}; containerd collects garbage only after the next deletion"),
             ),
@@ -185,15 +185,13 @@ impl<'a> Filler<'a> {
     pub(super) fn labelled_roots(&mut self) {
         let used = self.reached_by_images_and_containers();
         for (namespace, graph) in self.graphs {
-            let blobs = namespace.blobs.iter().map(|blob| {
-                let this = Ref::Content(&blob.digest);
-                (LeakClass::ContentGcRoot, &blob.digest, blob.created, this, &blob.labels)
-            });
-            let snapshots = namespace
-                .snapshots
+            let blobs = namespace
+                .blobs
                 .iter()
-                .map(|one| (LeakClass::SnapshotGcRoot, &one.key, one.created, one.into(), &one.labels));
-            for (class, id, since, this, labels) in blobs.chain(snapshots) {
+                .map(|blob| (&blob.digest, blob.created, Ref::Content(&blob.digest), &blob.labels));
+            let snapshots =
+                namespace.snapshots.iter().map(|one| (&one.key, one.created, one.into(), &one.labels));
+            for (id, since, this, labels) in blobs.chain(snapshots) {
                 let holds = self.nodes(namespace, &graph.rooted(this, labels));
                 // The labelled thing itself is the first that it holds.
                 let Some(first) = holds.first().copied() else { continue };
@@ -206,7 +204,7 @@ impl<'a> Filler<'a> {
                     "kept by a label containerd.io/gc.root; no image or container references it; {}",
                     label_remedy(&namespace.name, this, labels)
                 );
-                let judged = self.judged(class, since, evidence);
+                let judged = self.judged(LeakClass::GcRoot, since, evidence);
                 self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, holds);
             }
         }
@@ -237,14 +235,10 @@ impl<'a> Filler<'a> {
         let mut reached = self.reach(held.copied());
         reached.extend(self.reached_by_images_and_containers());
         for (namespace, _) in self.graphs {
-            let blobs = namespace.blobs.iter().map(|blob| {
-                (LeakClass::ContentUnreferenced, &blob.digest, blob.created, Ref::Content(&blob.digest))
-            });
-            let snapshots = namespace
-                .snapshots
-                .iter()
-                .map(|one| (LeakClass::SnapshotUnreferenced, &one.key, one.created, one.into()));
-            for (class, id, since, one) in blobs.chain(snapshots) {
+            let blobs = namespace.blobs.iter();
+            let blobs = blobs.map(|blob| (&blob.digest, blob.created, Ref::Content(&blob.digest)));
+            let snapshots = namespace.snapshots.iter().map(|one| (&one.key, one.created, one.into()));
+            for (id, since, one) in blobs.chain(snapshots) {
                 let Some(node) = self.node(namespace, one) else { continue };
                 let made = &self.writer.inventory[node];
                 if made.size.inodes == 0 || !reached.insert(node) {
@@ -254,7 +248,7 @@ impl<'a> Filler<'a> {
                 let path = made.path.clone();
                 let evidence = "no image, container, lease or label references it; containerd deletes it \
                                 with the next object of its kind";
-                let judged = self.judged(class, since, evidence);
+                let judged = self.judged(LeakClass::Garbage, since, evidence);
                 self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, vec![node]);
             }
         }

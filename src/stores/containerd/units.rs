@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use super::places::{CONTENT, CRI, PLAIN, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest_of_cached};
 use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot};
 use crate::disk::TreeScope;
-use crate::model::LeakClass;
 use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::FileKind;
 
@@ -26,12 +25,29 @@ pub enum ContainerdUnit {
     Ingest(usize),
     /// CRI's directory of a container or sandbox, by its id.
     Container,
-    /// Something without a record: the class that it is listed under.
-    Orphan(LeakClass),
+    /// Something without a record.
+    Orphan(ContainerdOrphan),
     /// The store's bookkeeping.
     Metadata,
     /// Something else, by name.
     Other,
+}
+
+/// Something without a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerdOrphan {
+    Blob,
+    /// A name in the blobs' directory that is not a digest.
+    BlobName,
+    Ingest,
+    /// A download without its file `ref`.
+    IngestWithoutRef,
+    SnapshotDirectory,
+    SnapshotterDirectory,
+    /// A mount point for unpacking.
+    TmpMount,
+    /// CRI's or a task's directory of a container.
+    Container,
 }
 
 /// A unit of a containerd root. Its parts are below [`Snapshot::areas`].
@@ -52,7 +68,7 @@ impl UnitKind for ContainerdUnit {
             Self::CachedLayer => "cached-layer",
             Self::Ingest(_) => "ingest",
             Self::Container => "container",
-            Self::Orphan(class) => class.as_str(),
+            Self::Orphan(_) => "orphan",
             Self::Metadata => "metadata",
             Self::Other => "other",
         }
@@ -146,7 +162,7 @@ impl<'a> Sorter<'a> {
                 TASKS => self.tasks(&path),
                 TMP_MOUNTS => {
                     for (name, _, path) in self.directory(ROOT_AREA, &path) {
-                        self.add(ContainerdUnit::Orphan(LeakClass::TmpMount), &name, ROOT_AREA, path);
+                        self.add(ContainerdUnit::Orphan(ContainerdOrphan::TmpMount), &name, ROOT_AREA, path);
                     }
                 }
                 _ if name.starts_with(SNAPSHOTTER) => {}
@@ -160,16 +176,12 @@ impl<'a> Sorter<'a> {
 
     fn cri(&mut self, path: &Path) {
         for (name, _, path) in self.directory(ROOT_AREA, path) {
-            let orphan = match name.as_str() {
-                "containers" => LeakClass::CriContainerDir,
-                "sandboxes" => LeakClass::CriSandboxDir,
-                _ => {
-                    self.bookkeeping(ROOT_AREA, path, TreeScope::Whole);
-                    continue;
-                }
-            };
+            if !["containers", "sandboxes"].contains(&name.as_str()) {
+                self.bookkeeping(ROOT_AREA, path, TreeScope::Whole);
+                continue;
+            }
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
-                let what = self.container(&id, orphan);
+                let what = self.container(&id);
                 self.add(what, &id, ROOT_AREA, path);
             }
         }
@@ -178,7 +190,7 @@ impl<'a> Sorter<'a> {
     fn tasks(&mut self, path: &Path) {
         for (namespace, _, path) in self.directory(ROOT_AREA, path) {
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
-                let what = self.container(&id, LeakClass::TaskDir);
+                let what = self.container(&id);
                 let id = if what.is_orphan() { format!("{namespace}/{id}") } else { id };
                 self.add(what, &id, ROOT_AREA, path);
             }
@@ -186,8 +198,11 @@ impl<'a> Sorter<'a> {
     }
 
     /// What a directory of this container's is.
-    fn container(&self, id: &str, orphan: LeakClass) -> ContainerdUnit {
-        if self.containers.contains(id) { ContainerdUnit::Container } else { ContainerdUnit::Orphan(orphan) }
+    fn container(&self, id: &str) -> ContainerdUnit {
+        match self.containers.contains(id) {
+            true => ContainerdUnit::Container,
+            false => ContainerdUnit::Orphan(ContainerdOrphan::Container),
+        }
     }
 
     fn content(&mut self) {
@@ -217,9 +232,9 @@ impl<'a> Sorter<'a> {
             if self.blobs.contains(digest.as_str()) {
                 self.add(ContainerdUnit::Blob, &digest, CONTENT_AREA, path);
             } else if self.snapshot.blobs.contains_key(&digest) {
-                self.add(ContainerdUnit::Orphan(LeakClass::OrphanBlob), &digest, CONTENT_AREA, path);
+                self.add(ContainerdUnit::Orphan(ContainerdOrphan::Blob), &digest, CONTENT_AREA, path);
             } else {
-                self.add(ContainerdUnit::Orphan(LeakClass::StrayBlobName), &name, CONTENT_AREA, path);
+                self.add(ContainerdUnit::Orphan(ContainerdOrphan::BlobName), &name, CONTENT_AREA, path);
             }
         }
     }
@@ -236,9 +251,14 @@ impl<'a> Sorter<'a> {
                     self.add(ContainerdUnit::Ingest(at), one, CONTENT_AREA, path);
                 }
                 (Some(_), Some(one)) => {
-                    self.add(ContainerdUnit::Orphan(LeakClass::OrphanIngest), one, CONTENT_AREA, path)
+                    self.add(ContainerdUnit::Orphan(ContainerdOrphan::Ingest), one, CONTENT_AREA, path)
                 }
-                _ => self.add(ContainerdUnit::Orphan(LeakClass::IngestWithoutRef), &name, CONTENT_AREA, path),
+                _ => self.add(
+                    ContainerdUnit::Orphan(ContainerdOrphan::IngestWithoutRef),
+                    &name,
+                    CONTENT_AREA,
+                    path,
+                ),
             }
         }
     }
@@ -266,7 +286,7 @@ impl<'a> Sorter<'a> {
             self.add(ContainerdUnit::Other, &name, area, PathBuf::new());
         } else {
             self.add(
-                ContainerdUnit::Orphan(LeakClass::ForeignSnapshotterDir),
+                ContainerdUnit::Orphan(ContainerdOrphan::SnapshotterDirectory),
                 &backend.name,
                 area,
                 PathBuf::new(),
@@ -345,9 +365,7 @@ impl<'a> Sorter<'a> {
                 let what = match by_id.get(&name) {
                     Some(entry) => ContainerdUnit::Snapshot(at, *entry),
                     None if kind != FileKind::Directory => ContainerdUnit::Other,
-                    None if name.starts_with("new-") => ContainerdUnit::Orphan(LeakClass::OrphanNewDir),
-                    None if name.starts_with("rm-") => ContainerdUnit::Orphan(LeakClass::OrphanRmDir),
-                    None => ContainerdUnit::Orphan(LeakClass::OrphanSnapshotDir),
+                    None => ContainerdUnit::Orphan(ContainerdOrphan::SnapshotDirectory),
                 };
                 self.add(what, &id, area, path);
             }

@@ -8,7 +8,7 @@ mod recorded;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::inspect::mountpoints::Mounted;
 use super::needs;
@@ -108,7 +108,6 @@ pub(super) fn fill(
         recorded_states: Vec::with_capacity(snapshot.containers.len()),
         mounted,
         orphans: Vec::new(),
-        short_names: Vec::new(),
         processes: OnceCell::new(),
     };
     filler.writer.inventory.nodes.reserve(units.len());
@@ -180,7 +179,6 @@ struct Filler<'a> {
     recorded_states: Vec<ContainerState>,
     mounted: Option<Vec<Mounted>>,
     orphans: Vec<(Orphan, Unit, NodeIx)>,
-    short_names: Vec<NodeIx>,
     /// Read when somebody asks; `None` where they cannot be read.
     processes: OnceCell<Option<Processes>>,
 }
@@ -227,9 +225,6 @@ impl Filler<'_> {
         };
         let id = if let StorageUnit::Other(name) = &unit.what { name.clone() } else { unit.id };
         let node = self.writer.add(kind, id, area, unit.path, size);
-        if unit.what == StorageUnit::ShortNames {
-            self.short_names.push(node);
-        }
         match unit.what {
             StorageUnit::Image(at) => self.images[at] = Some(node),
             StorageUnit::Container(at) => self.containers[at] = Some(node),
@@ -248,28 +243,6 @@ impl Filler<'_> {
         own.or_else(|| {
             self.additional.iter().find_map(|store| store.recorded_layer(self.writer.inventory, id))
         })
-    }
-
-    /// Makes a node of its own of one file that was measured as part of `host`.
-    fn carve(&mut self, host: NodeIx, id: &str, path: &Path) -> Option<NodeIx> {
-        let (bytes, length) = self.within.size_of(path).ok()?;
-        let tally = Tally { bytes, apparent_bytes: length, inodes: 1, ..Tally::default() };
-        let filesystem = self.writer.inventory[host].filesystem;
-        let cost = self.writer.root_costs.iter().find(|cost| cost.0 == filesystem);
-        let frees_bytes = cost.map_or(bytes, |area| area.1.frees(&tally));
-        let whole = &mut self.writer.inventory[host].size;
-        if whole.inodes == 0 || whole.bytes < bytes {
-            // Not measured, or not that file.
-            return None;
-        }
-        whole.bytes -= bytes;
-        whole.apparent_bytes = whole.apparent_bytes.saturating_sub(length);
-        whole.inodes -= 1;
-        whole.frees_bytes = whole.frees_bytes.saturating_sub(frees_bytes);
-        let size = Size { bytes, apparent_bytes: length, inodes: 1, frees_bytes };
-        let node = self.writer.add(NodeKind::Orphan, id, 0, path, size);
-        self.writer.inventory[node].filesystem = filesystem;
-        Some(node)
     }
 
     /// Of another driver we know the records, but not where the bytes of each layer are.

@@ -3,8 +3,11 @@
 //! Nothing is called reclaimable if the records are damaged or another program is
 //! writing.
 
+use std::path::Path;
+
 use jiff::SignedDuration;
 
+use crate::model::display::shell_word;
 use crate::model::{Consistency, LeakClass, Orphan, Verdict};
 use crate::stores::leaks::{GRACE, Judgement};
 
@@ -61,7 +64,7 @@ pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
         Orphan::LayerDirectory if known.is_unfinished => {
             let evidence = "a killed deletion emptied it, and its layer still has a record: the next deletion in \
                             this store finishes that first";
-            Judgement::of(LeakClass::OrphanDirPartial, evidence).with(Verdict::Keep)
+            Judgement::of(LeakClass::OrphanDir, evidence).with(Verdict::Keep)
         }
         Orphan::LayerDirectory if known.has_link => {
             let evidence = "no record in any layer file names this directory";
@@ -70,40 +73,30 @@ pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
         Orphan::LayerDirectory => {
             let evidence =
                 "no layer record names this directory, and it has no link file: its creation was interrupted";
-            return spare_lost(qualify(Judgement::of(LeakClass::OrphanDirPartial, evidence), known), known);
+            return spare_lost(qualify(Judgement::of(LeakClass::OrphanDir, evidence), known), known);
         }
-        Orphan::Staging if known.lock_held == Some(true) => {
-            Judgement::of(LeakClass::StagingLive, "a process holds its lock: work in progress")
-        }
-        Orphan::TempDirectory if known.lock_held == Some(true) => {
-            Judgement::of(LeakClass::TempdirsLive, "a process holds its lock: work in progress")
+        Orphan::Staging | Orphan::TempDirectory if known.lock_held == Some(true) => {
+            Judgement::of(what.class(), "a process holds its lock: work in progress").with(Verdict::Keep)
         }
         Orphan::Staging if known.lock_held.is_none() && young => {
-            Judgement::of(LeakClass::StagingLive, "it has no lock file and is younger than 24 hours")
+            let evidence = "it has no lock file and is younger than 24 hours";
+            Judgement::of(what.class(), evidence).with(Verdict::Keep)
         }
-        Orphan::Staging => Judgement::of(
-            what.class(),
-            "the staging area of a partial pull; no process \
-            holds its lock",
-        ),
-        Orphan::TempDirectory => Judgement::of(
-            what.class(),
-            "a temporary directory; no process holds \
-            its lock",
-        ),
+        Orphan::Staging => {
+            Judgement::of(what.class(), "the staging area of a partial pull; no process holds its lock")
+        }
+        Orphan::TempDirectory => {
+            Judgement::of(what.class(), "a temporary directory; no process holds its lock")
+        }
         Orphan::ImageDirectory => Judgement::of(what.class(), "no image record names it"),
-        Orphan::TarSplit | Orphan::LayerData => Judgement::of(what.class(), "no layer record names it"),
-        Orphan::TempRecord => unfinished_write(),
-        Orphan::FeatureTest => Judgement::of(what.class(), "left behind by the driver's feature test"),
-        // Found otherwise: `stray_link`, and by the store of artifacts.
-        Orphan::ShortName | Orphan::ArtifactFile => Judgement::of(what.class(), "no record names it"),
+        Orphan::LayerData => Judgement::of(what.class(), "no layer record names it"),
+        Orphan::TempRecord => {
+            Judgement::of(what.class(), "an unfinished write; no process holds a lock of the store")
+        }
+        // Found otherwise, by the store of artifacts.
+        Orphan::ArtifactFile => Judgement::of(what.class(), "no record names it"),
     };
     qualify(judged, known)
-}
-
-/// A record file, or an image's data, that was never renamed into place.
-pub(super) fn unfinished_write() -> Judgement {
-    Judgement::of(LeakClass::TmpJson, "an unfinished write; no process holds a lock of the store")
 }
 
 /// The records of a transient store are in its runroot. Where that is not known, nothing but podman's
@@ -179,35 +172,26 @@ fn volume(age: Option<SignedDuration>, has_database: bool) -> Judgement {
 /// Judges a layer with a record that no image and no container reaches.
 pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
     let age = how_old(known.age);
-    let judged = match (volatile, known.age.is_some_and(|age| age >= GRACE)) {
-        (true, true) => {
-            Judgement::of(LeakClass::VolatileGhost, format!("a container layer without a container, {age}"))
-        }
-        (true, false) => Judgement::of(
-            LeakClass::VolatileGhost,
-            format!("a container layer without a container, {age}: a container may be starting"),
-        )
-        .with(Verdict::Keep),
-        (false, true) => {
-            Judgement::of(LeakClass::UnrefOld, format!("no image or container references it, {age}"))
-        }
-        (false, false) => Judgement::of(
-            LeakClass::UnrefYoung,
-            format!(
-                "no image or container references it, but it is {age}: a pull or build may be in progress"
-            ),
-        ),
+    let what = if volatile {
+        "a container layer without a container"
+    } else {
+        "no image or container references it"
+    };
+    let judged = if known.age.is_some_and(|age| age >= GRACE) {
+        Judgement::of(LeakClass::Unreferenced, format!("{what}, {age}"))
+    } else {
+        let evidence = format!("{what}, and it is {age}: a pull, a build or a container may be starting");
+        Judgement::of(LeakClass::Unreferenced, evidence).with(Verdict::Keep)
     };
     let judged = qualify(judged, known);
     if volatile { spare_lost(judged, known) } else { judged }
 }
 
 /// Judges a layer that is flagged incomplete.
-pub(super) fn incomplete(has_directory: bool, known: &Circumstances) -> Judgement {
-    let class = if has_directory { LeakClass::Incomplete } else { LeakClass::IncompleteNoDir };
+pub(super) fn incomplete(known: &Circumstances) -> Judgement {
     let evidence = "flagged incomplete: its creation or deletion was interrupted; every library deletes \
         it when it next opens the store";
-    qualify(Judgement::of(class, evidence), known)
+    qualify(Judgement::of(LeakClass::Incomplete, evidence), known)
 }
 
 /// Downgrades a "reclaim" that the circumstances do not support.
@@ -241,16 +225,22 @@ pub(super) fn human(age: SignedDuration) -> String {
 }
 
 /// Judges a layer flagged incomplete that cannot be deleted now.
-pub(super) fn stuck(mounted: bool) -> Judgement {
-    let why = if mounted { "something is mounted on it" } else { "its directory is marked immutable" };
-    let evidence =
-        format!("flagged incomplete, and {why}: every tool tries to delete it first, fails and stops");
-    Judgement::of(LeakClass::IncompleteStuck, evidence)
+pub(super) fn stuck(mounted: bool, path: &Path) -> Judgement {
+    let path = shell_word(&path.to_string_lossy());
+    let (why, remedy) = match mounted {
+        true => ("something is mounted on it", format!("umount {path}")),
+        false => ("its directory is marked immutable", format!("chattr -R -i {path}")),
+    };
+    let evidence = format!(
+        "flagged incomplete, and {why}: every tool tries to delete it first, fails and stops: `{remedy}`"
+    );
+    Judgement::of(LeakClass::Incomplete, evidence).with(Verdict::Report)
 }
 
 /// Judges a buildah working container: `podman` sees only that it blocks the image.
 /// `None` while it may be in use.
 pub(super) fn external_container(
+    id: &str,
     age: Option<SignedDuration>,
     mounted: bool,
     presence: &UseByProcess,
@@ -262,18 +252,23 @@ pub(super) fn external_container(
         UseByProcess::Nobody { .. } => "no process names it and nothing of it is mounted".to_owned(),
         UseByProcess::Unknown(why) => format!("a process may be using it: {why}"),
     };
-    let evidence =
-        format!("a working container of buildah, {} old; {used}; its image cannot be removed", human(age));
-    Some(Judgement::of(LeakClass::ExternalContainer, evidence))
+    let evidence = format!(
+        "a working container of buildah, {} old; {used}; its image cannot be removed: `buildah rm {}`",
+        human(age),
+        shell_word(id)
+    );
+    Some(Judgement::of(LeakClass::ForgottenContainer, evidence))
 }
 
 /// Judges a podman container that podman's database does not have. `None` while it may
 /// be in the making.
-pub(super) fn unknown_to_podman(age: Option<SignedDuration>) -> Option<Judgement> {
+pub(super) fn unknown_to_podman(id: &str, age: Option<SignedDuration>) -> Option<Judgement> {
     age.filter(|age| *age >= SETTLED)?;
-    let evidence = "podman's database does not have it: its name stays in use; remove it with `podman rm \
-                    --force` or `podman container rm --storage`";
-    Some(Judgement::of(LeakClass::UnknownToPodman, evidence))
+    let evidence = format!(
+        "podman's database does not have it: its name stays in use: `podman container rm --storage {}`",
+        shell_word(id)
+    );
+    Some(Judgement::of(LeakClass::ForgottenContainer, evidence))
 }
 
 /// Judges a sandbox or container of CRI-O without `userdata/config.json`. `None` while
@@ -289,7 +284,7 @@ pub(super) fn without_config(
     }
     let what = if sandbox { "a sandbox" } else { "a container" };
     let evidence = format!("{what} of CRI-O without userdata/config.json: CRI-O deletes it when it starts");
-    Some(Judgement::of(LeakClass::CrioPod, evidence))
+    Some(Judgement::of(LeakClass::Inconsistent, evidence))
 }
 
 #[cfg(test)]

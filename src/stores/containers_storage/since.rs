@@ -37,14 +37,12 @@ pub(super) fn of_orphan(within: &Within, what: Orphan, path: &Path) -> Option<Ti
         // Anybody may have put these there, with times of their own: `cp -a` keeps them.
         Orphan::GraphrootTmp | Orphan::VarTmp => newest(path, Times::All),
         Orphan::Volume => newest(path, Times::Modified),
-        Orphan::TempDirectory | Orphan::FeatureTest => changed(path).max(born()),
+        Orphan::TempDirectory => changed(path).max(born()),
         // Under the locks of the store no process changes these.
         Orphan::LayerDirectory
         | Orphan::ImageDirectory
-        | Orphan::TarSplit
         | Orphan::LayerData
         | Orphan::TempRecord
-        | Orphan::ShortName
         | Orphan::ArtifactFile => changed(path),
     }
 }
@@ -76,7 +74,6 @@ mod tests {
             Orphan::Staging,
             Orphan::ContainerDirectory,
             Orphan::TempDirectory,
-            Orphan::FeatureTest,
             Orphan::GraphrootTmp,
             Orphan::VarTmp,
         ] {

@@ -74,7 +74,6 @@ impl UnitKind for StorageUnit {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilesOfLayer {
     pub(super) directory: bool,
-    pub(super) tar_split: bool,
 }
 
 /// Sorts the listing of `snapshot`; the files are those of each layer of the records.
@@ -308,9 +307,6 @@ impl<'a> Sorter<'a> {
                     }
                 }
                 (Some("tempdirs"), FileKind::Directory) => self.temp_directories(path),
-                (Some(name), FileKind::Directory) if is_feature_test(name) => {
-                    self.whole(StorageUnit::Orphan(Orphan::FeatureTest), &id, path);
-                }
                 (Some(name), FileKind::Directory) if is_id(name) => {
                     self.whole(StorageUnit::Orphan(Orphan::LayerDirectory), &id, path);
                 }
@@ -373,16 +369,13 @@ impl<'a> Sorter<'a> {
                 continue;
             };
             let split = name.strip_suffix(TAR_SPLIT);
-            if let Some(layer) = layer.filter(|_| split.is_some()) {
-                self.files[layer].tar_split = true;
-            }
-            let (id, orphan, scope) = match (split, entry.kind) {
-                (Some(id), FileKind::File) => (id, Orphan::TarSplit, TreeScope::File),
+            let (id, scope) = match (split, entry.kind) {
+                (Some(id), FileKind::File) => (id, TreeScope::File),
                 (None, FileKind::Directory) if name == "tmp" => {
                     self.temp_directories(path);
                     continue;
                 }
-                (None, FileKind::Directory) if is_id(name) => (name, Orphan::LayerData, TreeScope::Whole),
+                (None, FileKind::Directory) if is_id(name) => (name, TreeScope::Whole),
                 _ => {
                     self.bookkeeping(path, name);
                     continue;
@@ -391,7 +384,7 @@ impl<'a> Sorter<'a> {
             match layer {
                 Some(_) if elsewhere.contains(OsStr::new(id)) => self.metadata(path, scope),
                 Some(layer) => self.add(StorageUnit::Layer(layer), id, path, scope),
-                None => self.add(StorageUnit::Orphan(orphan), id, path, scope),
+                None => self.add(StorageUnit::Orphan(Orphan::LayerData), id, path, scope),
             }
         }
     }
@@ -438,14 +431,6 @@ impl<'a> Sorter<'a> {
             self.metadata(path, TreeScope::Whole);
         }
     }
-}
-
-/// Directories that the overlay driver makes to try out the kernel, with a random suffix
-/// (container-libs, `storage/drivers/overlay/check.go`).
-pub(super) fn is_feature_test(name: &str) -> bool {
-    ["compat", "metacopy-check", "opaque-bug-check", "volatile-check", "feature-check"]
-        .iter()
-        .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit())))
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ fn layers_in_a_cache_stay_with_it() {
             holder.into_iter().collect::<Vec<_>>()
         );
         let unused: Vec<_> =
-            inventory.leaks.iter().filter(|leak| leak.class == LeakClass::ErofsCacheUnused).collect();
+            inventory.leaks.iter().filter(|leak| leak.class == LeakClass::NeverCollected).collect();
         let is_unused =
             unused.iter().any(|leak| leak.holds == [at.into()] && leak.verdict == Verdict::Report);
         assert_eq!((unused.len(), is_unused), (1, holder.is_none()), "{digit}");
@@ -201,7 +201,7 @@ fn running_container_of_docker_is_one_container() {
         inventory.containers.iter().find(|one| one.id == id.as_str()).cloned().unwrap()
     };
     assert_eq!((of(&inventory).owner, of(&inventory).image), (Owner::Docker, of(&before).image));
-    let no_expiry = |leak: &&crate::model::Leak| leak.class == LeakClass::LeaseWithoutExpiry;
+    let no_expiry = |leak: &&crate::model::Leak| leak.class == LeakClass::Lease;
     let count = |inventory: &Inventory| inventory.leaks.iter().filter(no_expiry).count();
     assert_eq!(count(&inventory), count(&before));
 }
@@ -225,7 +225,7 @@ fn a_sandbox_that_only_the_sandbox_store_has_is_a_container() {
     assert_eq!(image.names, ["reg.local/pause:1"]);
     let held: Vec<_> = sandbox.holds.iter().map(|node| one.nodes[node.get()].id.as_str()).collect();
     assert_eq!(held, [pod.as_str()], "its directory");
-    let orphans: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::CriSandboxDir).collect();
+    let orphans: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::ContainerDir).collect();
     assert!(orphans.is_empty(), "{orphans:?}");
 }
 
@@ -273,8 +273,8 @@ fn an_image_whose_time_is_over_holds_nothing() {
         found.cloned().expect("CRI lists it until it is collected")
     };
     assert!(!of(&both).holds.is_empty() && of(&one).holds.is_empty());
-    assert!(both.leaks.iter().all(|leak| leak.class != LeakClass::ImageExpired));
-    let expired: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::ImageExpired).collect();
+    assert!(both.leaks.iter().all(|leak| leak.class != LeakClass::Garbage));
+    let expired: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::Garbage).collect();
     assert!(expired.len() >= 2, "each name: {expired:?}");
     let others: std::collections::HashSet<_> =
         one.images.iter().flat_map(|image| image.holds.iter().copied()).collect();

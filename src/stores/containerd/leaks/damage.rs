@@ -67,7 +67,7 @@ impl<'a> Filler<'a> {
                 "{names}: the blob {digest} is missing: CRI can neither show nor remove the image, and \
                  containerd keeps the rest of it; {remove}"
             );
-            return self.report(LeakClass::MissingManifestBlob, &group.id, evidence);
+            return self.report(LeakClass::BrokenImage, &group.id, evidence);
         }
         let of_this = |(namespace, _): &&(&Namespace, _)| namespace.name == group.namespace.name;
         let Some((_, graph)) = self.graphs.iter().find(of_this) else { return };
@@ -90,11 +90,11 @@ impl<'a> Filler<'a> {
                 "it is not unpacked: pulling or starting it fails until the record is removed"
             };
             let evidence = format!("{names}: the record of layer {} has no file; {effect}", lost.join(", "));
-            self.report(LeakClass::MissingLayerBlob, &group.id, evidence);
+            self.report(LeakClass::BrokenImage, &group.id, evidence);
         }
         if !unpacked && !group.tops.is_empty() {
             let evidence = format!("{names}: it was unpacked, but its top snapshot has no record");
-            self.report(LeakClass::ImageSnapshotMissing, &group.id, evidence);
+            self.report(LeakClass::BrokenImage, &group.id, evidence);
         }
     }
 
@@ -109,8 +109,11 @@ impl<'a> Filler<'a> {
             }
             let node = self.blobs.get(blob.digest.as_str());
             let path = node.map_or_else(|| self.meta_db(), |node| self.writer.inventory[*node].path.clone());
-            let evidence = format!("{} bytes, but its record says {size}: unpacking it fails", file.length);
-            let judged = Judgement::of(LeakClass::TruncatedBlob, evidence).with(Verdict::Report);
+            let evidence = format!(
+                "{} bytes, but its record says {size}: unpacking it fails until its images are removed and pulled again",
+                file.length
+            );
+            let judged = Judgement::of(LeakClass::Inconsistent, evidence).with(Verdict::Report);
             self.writer.leak(judged, &blob.digest, &path, file.modified, Vec::new());
         }
     }
@@ -137,9 +140,11 @@ impl<'a> Filler<'a> {
                     false if quiet::facts(&node.path).is_ok() => continue,
                     false => "no directory",
                 };
-                let evidence =
-                    format!("the snapshot is recorded but has {what}: containers on it do not start");
-                self.report(LeakClass::SnapshotMissing, &node.id.clone(), evidence);
+                let evidence = format!(
+                    "the snapshot is recorded but has {what}: containers on it do not start until its image \
+                     is removed and pulled again"
+                );
+                self.report(LeakClass::Inconsistent, &node.id.clone(), evidence);
             }
         }
     }
@@ -149,9 +154,12 @@ impl<'a> Filler<'a> {
         let Some(namespace) = self.snapshot.metadata.namespace(KUBERNETES) else { return };
         for record in namespace.containers.iter().filter(|record| record.cri.is_none()) {
             if !self.is_mounted(namespace, &record.id) {
-                let evidence =
-                    "a container in CRI's namespace that CRI does not know; nothing of it is mounted";
-                let judged = self.judged(LeakClass::ContainerWithoutCri, record.created, evidence);
+                let id = shell_word(&record.id);
+                let evidence = format!(
+                    "a container in CRI's namespace that CRI does not know; nothing of it is mounted: `ctr -n k8s.io \
+                     containers rm {id}`"
+                );
+                let judged = self.judged(LeakClass::ForgottenContainer, record.created, evidence);
                 self.writer.leak(judged, &record.id, &self.meta_db(), record.created, Vec::new());
             }
         }
@@ -200,7 +208,7 @@ impl<'a> Filler<'a> {
                         display::bytes(bytes)
                     );
                     let id = qualified(&namespace.name, snapshotter);
-                    self.report(LeakClass::SecondSnapshotter, &id, evidence);
+                    self.report(LeakClass::ForeignNamespace, &id, evidence);
                 }
             }
         }

@@ -5,51 +5,56 @@ use jiff::Timestamp;
 use crate::model::{LeakClass, NodeIx, Verdict};
 use crate::stores::containerd::fill::{Filler, qualified};
 use crate::stores::containerd::metadata::Namespace;
-use crate::stores::containerd::units::{ContainerdUnit, Unit};
+use crate::stores::containerd::units::{ContainerdOrphan, ContainerdUnit, Unit};
 use crate::stores::leaks::Judgement;
 
-/// What [`ContainerdUnit::Orphan`] of a class says.
-fn evidence(class: LeakClass) -> &'static str {
-    match class {
-        LeakClass::OrphanBlob => {
-            "no namespace has a record of this blob; containerd deletes it with the next blob"
-        }
-        LeakClass::StrayBlobName => {
+/// Class and evidence of something without a record.
+fn told(orphan: ContainerdOrphan) -> (LeakClass, &'static str) {
+    match orphan {
+        ContainerdOrphan::Blob => (
+            LeakClass::Garbage,
+            "no namespace has a record of this blob; containerd deletes it with the next blob",
+        ),
+        ContainerdOrphan::BlobName => (
+            LeakClass::StrayBlobName,
             "this name is not a digest: containerd's deletion of blobs stops here, so blobs that sort after \
-             it stay on the disk although every removal reports success; move it out of the directory"
-        }
-        LeakClass::OrphanIngest => {
-            "no namespace has a record of this download; containerd deletes it with the next content"
-        }
-        LeakClass::IngestWithoutRef => {
-            "a download without its file `ref`, left by a crash or a full disk; containerd never deletes it"
-        }
-        LeakClass::OrphanSnapshotDir => {
-            "the snapshotter's database has no snapshot with this number; it is deleted with the next \
-             snapshot"
-        }
-        LeakClass::OrphanNewDir => {
-            "containerd was interrupted while creating this snapshot; it is deleted with the next one"
-        }
-        LeakClass::OrphanRmDir => {
-            "containerd was interrupted while deleting this snapshot; it is deleted with the next one"
-        }
-        LeakClass::ForeignSnapshotterDir => {
-            "a snapshotter's directory, but no namespace has a snapshot of it"
-        }
-        LeakClass::TmpMount => {
-            "a mount point for unpacking that holds files but has nothing mounted; it is never deleted"
-        }
-        // `CriContainerDir`, `CriSandboxDir`, `TaskDir`.
-        _ => "no record of this container; containerd deletes the directory when it starts",
+             it stay on the disk although every removal reports success; move it out of the directory",
+        ),
+        ContainerdOrphan::Ingest => (
+            LeakClass::Garbage,
+            "no namespace has a record of this download; containerd deletes it with the next content",
+        ),
+        ContainerdOrphan::IngestWithoutRef => (
+            LeakClass::NeverCollected,
+            "a download without its file `ref`, left by a crash or a full disk; containerd never deletes it: remove \
+             its directory while containerd is stopped",
+        ),
+        ContainerdOrphan::SnapshotDirectory => (
+            LeakClass::Garbage,
+            "the snapshotter's database does not have this snapshot; it is deleted with the next snapshot",
+        ),
+        ContainerdOrphan::SnapshotterDirectory => (
+            LeakClass::NeverCollected,
+            "a snapshotter's directory, but no namespace has a snapshot of it: remove it if that snapshotter is not \
+             used any more",
+        ),
+        ContainerdOrphan::TmpMount => (
+            LeakClass::NeverCollected,
+            "a mount point for unpacking that holds files but has nothing mounted: remove the files while nothing is \
+             mounted there",
+        ),
+        ContainerdOrphan::Container => (
+            LeakClass::ContainerDir,
+            "no record of this container; containerd deletes the directory when it starts",
+        ),
     }
 }
 
 impl<'a> Filler<'a> {
     pub(crate) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
-            let ContainerdUnit::Orphan(class) = unit.what else { continue };
-            if class == LeakClass::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
+            let ContainerdUnit::Orphan(orphan) = unit.what else { continue };
+            if orphan == ContainerdOrphan::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
                 // Empty mount points are normal.
                 self.writer.inventory.anchored.push(*node);
                 continue;
@@ -59,10 +64,11 @@ impl<'a> Filler<'a> {
             let mounted = self.writer.is_mounted(&unit.path);
             let confirmed = seen.is_some() || self.snapshot.places.foreign;
             let verdict = if confirmed && !mounted { self.verdict(since) } else { Verdict::Keep };
+            let (class, evidence) = told(orphan);
             let evidence = match (mounted, verdict) {
                 (true, _) => "in use: something is mounted on it".to_owned(),
-                (false, Verdict::Keep) => format!("{}; it may be work in progress", evidence(class)),
-                _ => evidence(class).to_owned(),
+                (false, Verdict::Keep) => format!("{evidence}; it may be work in progress"),
+                _ => evidence.to_owned(),
             };
             let judged = Judgement { class, verdict, evidence };
             self.writer.leak(judged, &unit.id, &unit.path, since, vec![*node]);
@@ -75,7 +81,7 @@ impl<'a> Filler<'a> {
         let name = &self.snapshot.backends[backend].name;
         let evidence = "the snapshotter knows it, but no namespace of meta.db does; it is deleted with the \
                         next snapshot, unless its parent is missing";
-        let judged = self.judged(LeakClass::BackendSnapshotUnknown, found.created, evidence);
+        let judged = self.judged(LeakClass::Garbage, found.created, evidence);
         let path = self.writer.inventory[node].path.clone();
         self.writer.leak(judged, &format!("{name}/{}", found.key), &path, found.created, vec![node]);
     }
@@ -85,8 +91,9 @@ impl<'a> Filler<'a> {
         let path = self.writer.inventory[node].path.clone();
         let since = self.snapshot.within.facts(&path).ok().and_then(|facts| facts.modified);
         let evidence = "no snapshot of this containerd uses this file of a layer cache; containerd never \
-                        deletes from the cache, and another machine or program may use the file";
-        let judged = self.judged(LeakClass::ErofsCacheUnused, since, evidence);
+                        deletes from the cache, and another machine or program may use the file: remove it if \
+                        nothing else uses the cache";
+        let judged = self.judged(LeakClass::NeverCollected, since, evidence);
         self.writer.leak(judged, diff_id, &path, since, vec![node]);
     }
 
@@ -107,7 +114,7 @@ impl<'a> Filler<'a> {
                 };
                 let modified = self.ingest_modified(namespace, &record.key);
                 let judged = if self.in_flight(modified) {
-                    self.judged(LeakClass::IngestActive, modified, "a download that is still growing")
+                    self.judged(LeakClass::UnfinishedPull, modified, "a download that is still growing")
                 } else {
                     let until = match record.expires {
                         Some(end) if end > self.writer.present.now() => {
@@ -117,7 +124,7 @@ impl<'a> Filler<'a> {
                         None => "only a lease holds it".to_owned(),
                     };
                     let evidence = format!("a download that has stopped growing; {until}");
-                    self.judged(LeakClass::StaleIngest, modified, evidence)
+                    self.judged(LeakClass::UnfinishedPull, modified, evidence)
                 };
                 let path = self.writer.inventory[node].path.clone();
                 let id = qualified(&namespace.name, &record.key);

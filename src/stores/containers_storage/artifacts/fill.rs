@@ -90,7 +90,7 @@ impl<'a> Filler<'a> {
 
     /// A blob is no older than its making, whatever time of change it was given.
     fn since(&self, path: &Path) -> Option<Timestamp> {
-        since::of_orphan(&self.within, Orphan::FeatureTest, path)
+        since::of_orphan(&self.within, Orphan::TempDirectory, path)
     }
 
     fn look_at_mounts(&mut self) {

@@ -23,12 +23,12 @@ pub(super) struct Circumstances {
 
 /// A blob that no entry of the index needs.
 pub(super) fn orphan(known: Circumstances) -> Judgement {
-    judge(LeakClass::ArtifactBlobOrphan, "no index entry needs this blob", known)
+    judge(LeakClass::ArtifactOrphan, "no index entry needs this blob", known)
 }
 
 /// A temporary file.
 pub(super) fn temporary(known: Circumstances) -> Judgement {
-    judge(LeakClass::ArtifactPutBlob, "a temporary file of a pull, an addition or a deletion", known)
+    judge(LeakClass::ArtifactOrphan, "a temporary file of a pull, an addition or a deletion", known)
 }
 
 fn judge(class: LeakClass, what: &str, known: Circumstances) -> Judgement {
@@ -58,7 +58,7 @@ pub(super) fn broken(missing: &[String], is_certain: bool) -> Judgement {
     };
     let verdict = if is_certain { Verdict::Repair } else { Verdict::Report };
     let evidence = format!("the index names it, but these blobs are missing or incomplete: {first}{more}");
-    Judgement::of(LeakClass::ArtifactBroken, evidence).with(verdict)
+    Judgement::of(LeakClass::BrokenImage, evidence).with(verdict)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use crate::stores::containers_storage::since;
 use crate::stores::leaks;
 use crate::sys::allowance::Allowance;
 
-/// What a blob is called between the index and the end; a scan knows it as `artifact-put-blob`.
+/// What a blob is called between the index and the end; a scan knows it as `artifact-orphan`.
 const TRASH: &str = "oci-put-blob-layersweep";
 
 impl Editor {

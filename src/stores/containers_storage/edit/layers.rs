@@ -155,7 +155,7 @@ impl Session<'_> {
         let target = std::path::Path::new("..").join(&layer.id).join("diff");
         for name in &layer.links {
             if let Err(fault) = links.make_symlink(&target, name) {
-                tracing::warn!(%fault, layer = layer.id, "`sweep --repair missing-l` recreates the name");
+                tracing::warn!(%fault, layer = layer.id, "`sweep --repair missing-link` recreates the name");
             }
         }
     }

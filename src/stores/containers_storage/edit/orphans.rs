@@ -20,7 +20,6 @@ use super::trash::{self, Trash};
 use crate::model::{Orphan, is_old_enough};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::since;
-use crate::stores::containers_storage::units;
 use crate::stores::leaks;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet;
@@ -175,7 +174,7 @@ impl Session<'_> {
                 self.evidence.prove_no_process(&found.name)?;
                 self.move_to_trash(&found)?;
             }
-            Orphan::TarSplit | Orphan::LayerData => {
+            Orphan::LayerData => {
                 let id = found.name.trim_end_matches(TAR_SPLIT);
                 if self.records.layer(id).is_some() {
                     return Err(Refusal::Recorded { id: id.to_owned() }.into());
@@ -184,13 +183,8 @@ impl Session<'_> {
             }
             // Under the store's locks no process writes a record file.
             Orphan::TempRecord => self.move_to_trash(&found)?,
-            Orphan::FeatureTest => {
-                prove_age(&found, age, self.editor)?;
-                self.move_to_trash(&found)?;
-            }
             Orphan::Staging => self.reclaim_staging(&found, age)?,
             Orphan::TempDirectory => self.reclaim_temporary(&found, age)?,
-            Orphan::ShortName => self.reclaim_link(&found)?,
             // No recipe: `find` knows no place for them.
             Orphan::ArtifactFile | Orphan::GraphrootTmp | Orphan::VarTmp | Orphan::Volume => {
                 return Err(unknown().into());
@@ -213,15 +207,10 @@ impl Session<'_> {
                 Orphan::LayerDirectory if is_id => at_hand(directory.layers.as_ref())?,
                 Orphan::ImageDirectory if is_id => at_hand(directory.records(RecordKind::Images))?,
                 Orphan::ContainerDirectory if is_id => at_hand(directory.records(RecordKind::Containers))?,
-                Orphan::LayerData if is_id => at_hand(directory.records(RecordKind::Layers))?,
-                Orphan::TarSplit if name.ends_with(TAR_SPLIT) => {
+                Orphan::LayerData if is_id || name.ends_with(TAR_SPLIT) => {
                     at_hand(directory.records(RecordKind::Layers))?
                 }
-                Orphan::FeatureTest if units::is_feature_test(name) => at_hand(directory.driver.as_ref())?,
                 Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(directory, holder)?,
-                Orphan::ShortName if links::is_short_name(name) => {
-                    below(directory.layers.as_ref(), links::DIRECTORY, holder)?
-                }
                 Orphan::Staging => below(directory.driver.as_ref(), "staging", holder)?,
                 Orphan::TempDirectory => {
                     let parent = directory.trash_parent(holder);
@@ -306,27 +295,6 @@ impl Session<'_> {
         self.adopt(found.dir_index, trash);
         Ok(())
     }
-
-    /// An unused short name: it is dangling, or not the one in the layer's `link`.
-    fn reclaim_link(&mut self, found: &OpenOrphan) -> Result<(), Error> {
-        let name = found.name.as_str();
-        let names = std::iter::once(name.to_owned()).collect();
-        self.prove_no_lower(name, &names, &[])?;
-        let target =
-            self.editor.with_links(found.dir_index, |links| links.target(name).map(str::to_owned)).flatten();
-        let layers = self.directories[found.dir_index].layers.as_ref();
-        if let (Some(target), Some(layers)) = (target, layers)
-            && layers.has(&target)?
-        {
-            let own = layers.read_small(Path::new(&target).join("link"))?.unwrap_or_default();
-            // Without a good name of its own the layer may need this one.
-            if own == name || !links::is_short_name(&own) {
-                return Err(Refusal::Recorded { id: name.to_owned() }.into());
-            }
-        }
-        self.discard_from(found.dir_index, &found.parent, name)?;
-        Ok(())
-    }
 }
 
 fn at_hand(directory: Option<&Directory>) -> Result<Option<Directory>, Fault> {
@@ -340,22 +308,12 @@ fn below(directory: Option<&Directory>, name: &str, wanted: &Path) -> Result<Opt
     }
 }
 
-/// In a directory of records, or in that of an image or a container.
 fn temp_record(
     directory: &super::store_directory::StoreDirectory,
     holder: &Path,
 ) -> Result<Option<Directory>, Fault> {
-    for kind in RecordKind::ALL {
-        let Some(records) = directory.records(kind) else { continue };
-        if records.path() == holder {
-            return records.again().map(Some);
-        }
-        let id = holder.strip_prefix(records.path()).ok().map(Path::as_os_str).and_then(directory::id_of);
-        if let Some(id) = id {
-            return records.below(id);
-        }
-    }
-    Ok(None)
+    let records = RecordKind::ALL.into_iter().filter_map(|kind| directory.records(kind));
+    at_hand(records.into_iter().find(|records| records.path() == holder))
 }
 
 /// It was old enough before the locks were taken, and was not changed or recreated since.

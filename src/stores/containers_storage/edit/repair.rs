@@ -16,7 +16,7 @@ use super::write;
 use crate::stores::containers_storage::places::RecordKind;
 
 impl Editor {
-    /// Makes the short name of a layer with a record (classes `missing-l`, `empty-linkfile`): the
+    /// Makes the short name of a layer with a record (class `missing-link`): the
     /// entry of `l/` that its `link` file names, or the `link` file from the one entry of `l/`
     /// that leads to it.
     ///

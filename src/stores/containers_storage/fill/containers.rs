@@ -40,18 +40,20 @@ impl Filler<'_> {
                     mounted = self.writer.is_mounted(&self.writer.inventory[node].path);
                 } else if self.is_sound() {
                     let evidence = format!(
-                        "its layer {id} is neither in this store nor in one that it is configured to use"
+                        "its layer {id} is neither in this store nor in one that it is configured to use: remove the \
+                         container"
                     );
-                    let judged = Judgement::of(LeakClass::ContainerLayerMissing, evidence);
+                    let judged = Judgement::of(LeakClass::Inconsistent, evidence);
                     self.broken(judged, &record.id, metadata, record.created);
                 }
             }
             let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
             if let (Some(id), None, true) = (&record.image, image, self.is_sound()) {
                 let evidence = format!(
-                    "its image {id} is neither in this store nor in one that it is configured to use"
+                    "its image {id} is neither in this store nor in one that it is configured to use: save the \
+                     container's data if needed, then remove it"
                 );
-                let judged = Judgement::of(LeakClass::ContainerImageMissing, evidence);
+                let judged = Judgement::of(LeakClass::Inconsistent, evidence);
                 self.broken(judged, &record.id, metadata, record.created);
             }
             let origin = owner::origin(&self.within, record, &directory);

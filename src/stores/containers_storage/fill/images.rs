@@ -52,9 +52,10 @@ impl Filler<'_> {
                 self.writer.inventory[node].needs.push(parent);
             } else {
                 let evidence = format!(
-                    "its parent layer {parent} is neither in this store nor in one that it is configured to use"
+                    "its parent layer {parent} is neither in this store nor in one that it is configured to use: remove \
+                     its images and pull them again"
                 );
-                let judged = Judgement::of(LeakClass::ParentMissing, evidence);
+                let judged = Judgement::of(LeakClass::Inconsistent, evidence);
                 self.broken(judged, &record.id, node, record.created);
             }
         }
@@ -97,7 +98,7 @@ impl Filler<'_> {
                         "its layer {layer} is neither in this store nor in one that it is configured to use"
                     );
                     let since = self.changed(directory);
-                    let judged = Judgement::of(LeakClass::ImageLayerMissing, evidence);
+                    let judged = Judgement::of(LeakClass::BrokenImage, evidence);
                     self.broken(judged, &record.id, metadata, since);
                 }
             }

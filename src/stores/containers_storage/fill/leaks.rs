@@ -138,7 +138,7 @@ impl Filler<'_> {
                 // The place of its files is unknown, and no store with such a driver is edited.
                 if record.incomplete {
                     let path = self.writer.inventory[node].path.clone();
-                    let judged = leaks::incomplete(true, &self.circumstances(&path, record.created));
+                    let judged = leaks::incomplete(&self.circumstances(&path, record.created));
                     let judged =
                         judged.but(Verdict::Report, "with this driver only they do: run `podman images`");
                     self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
@@ -160,8 +160,10 @@ impl Filler<'_> {
                 let immutable =
                     || [path.clone(), path.join("diff")].iter().any(|one| self.within.is_immutable(one));
                 let judged = match known.consistency {
-                    Consistency::Consistent if known.mounted || immutable() => leaks::stuck(known.mounted),
-                    _ => leaks::incomplete(!missing, &known),
+                    Consistency::Consistent if known.mounted || immutable() => {
+                        leaks::stuck(known.mounted, &path)
+                    }
+                    _ => leaks::incomplete(&known),
                 };
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             } else {

@@ -1,13 +1,13 @@
 //! Inconsistent recorded objects: names, data, mounts, containers of engines.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, ContainerState, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
+use crate::model::{Consistency, ContainerState, Finding, ImageIx, LeakClass, Owner, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
@@ -22,12 +22,7 @@ impl Filler<'_> {
         if self.snapshot.consistency != Consistency::Consistent {
             return;
         }
-        // Of other drivers it is not known where they keep which layer.
-        if self.is_measured() {
-            self.missing_tar_splits();
-        }
         self.repeated();
-        self.shared_names();
         if self.snapshot.inspection.valid {
             self.faults();
             self.engines();
@@ -37,43 +32,6 @@ impl Filler<'_> {
 
     fn note(&mut self, judged: Judgement, id: &str, path: &Path, since: Option<Timestamp>) {
         self.writer.leak(judged, id, path, since, Vec::new());
-    }
-
-    /// A layer that came as a tar has the file that the tar can be made from again, or it
-    /// can be neither pushed nor checked.
-    fn missing_tar_splits(&mut self) {
-        let snapshot = self.snapshot;
-        let directory =
-            snapshot.places.areas().next().map(|area| snapshot.places.records_dir(area, RecordKind::Layers));
-        let mut seen = vec![false; self.writer.inventory.nodes.len()];
-        let mut position = vec![None; seen.len()];
-        for (at, node) in self.layers.iter().enumerate() {
-            node.iter().for_each(|node| position[node.get()] = Some(at));
-        }
-        for image in &snapshot.images {
-            let mut next = image.layer.as_deref().and_then(|id| self.find_layer(id));
-            while let Some(node) = next.filter(|node| !std::mem::replace(&mut seen[node.get()], true)) {
-                next = self.writer.inventory[node].needs.first().copied();
-                let Some(at) = position[node.get()] else { continue };
-                let record = &snapshot.layers[at];
-                let id = &record.id;
-                let by_tar = record.diff_id.is_some() && !record.by_toc && !record.incomplete;
-                if !by_tar || self.files[at].tar_split {
-                    continue;
-                }
-                // A layer that another program serves (stargz) never came as a tar.
-                let node = self.layers[at].map(|node| &self.writer.inventory[node].path);
-                if node.is_some_and(|path| self.within.facts(&path.join("additionallayer")).is_ok()) {
-                    continue;
-                }
-                let evidence = "containers still run on the image, but this layer can be neither pushed nor \
-                                verified: pull the image again";
-                let judged = Judgement::of(LeakClass::TarSplitMissing, evidence);
-                let name = format!("{id}.tar-split.gz");
-                let path = directory.as_ref().map(|directory| directory.join(name)).unwrap_or_default();
-                self.note(judged, id, &path, record.created);
-            }
-        }
     }
 
     /// Ids that stand in two records, the plain and the volatile file for example.
@@ -87,69 +45,27 @@ impl Filler<'_> {
         }
     }
 
-    /// Names that two images have. Of images in different places each may have it.
-    fn shared_names(&mut self) {
-        let snapshot = self.snapshot;
-        if !snapshot.places.imagestores.is_empty() {
-            return;
-        }
-        let path = snapshot.places.record_file(RecordKind::Images);
-        let mut owners: HashMap<&str, usize> = HashMap::new();
-        // By the image that loses names: the first of them, the image that gets it, and the number of all.
-        let mut lost: BTreeMap<usize, (&str, usize, usize)> = BTreeMap::new();
-        for (ix, image) in snapshot.images.iter().enumerate() {
-            for name in &image.names {
-                // The library, reading the file, takes the name from whoever had it before.
-                if let Some(before) = owners.insert(name, ix).filter(|before| *before != ix) {
-                    lost.entry(before).or_insert((name, ix, 0)).2 += 1;
-                }
-            }
-        }
-        let since = if lost.is_empty() { None } else { self.changed(&path) };
-        for (before, (name, ix, count)) in lost {
-            let more = match count - 1 {
-                0 => String::new(),
-                more => format!("; so do images with {more} more of its names"),
-            };
-            let evidence = format!(
-                "image {} also has the name {name:?}: the library will take the name from this one{more}",
-                snapshot.images[ix].id
-            );
-            self.note(Judgement::of(LeakClass::DupName, evidence), &snapshot.images[before].id, &path, since);
-        }
-    }
-
-    /// What the inspection found. A file of its own is taken out of what it was measured with.
+    /// What the inspection found.
     fn faults(&mut self) {
         let snapshot = self.snapshot;
         for Fault { of, path, judged } in &snapshot.inspection.faults {
-            // Data that a tag in this store lacks are read from the store that lends the image.
-            let is_lent = |at: usize| {
-                let id = &snapshot.images[at].id;
-                self.additional.iter().any(|store| store.images.contains_key(id))
-            };
-            if matches!(*of, FaultOf::Image(at) if judged.class == LeakClass::ImageDataMissing && is_lent(at))
-            {
-                continue;
-            }
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
             let changed = self.changed(path);
-            // What is missing was taken out of the directory.
-            let in_directory = || changed.or_else(|| self.changed(path.parent()?));
-            let (id, since, host) = match *of {
-                FaultOf::StrayName => {
-                    let is_host = |node: &&NodeIx| path.starts_with(&self.writer.inventory[**node].path);
-                    (&*name, changed, self.short_names.iter().find(is_host).copied())
-                }
+            let (id, since) = match *of {
                 FaultOf::Layer(at) => {
                     let record = &snapshot.layers[at];
-                    (record.id.as_str(), changed.or(record.created), None)
+                    (&record.id, changed.or(record.created))
                 }
-                FaultOf::Image(at) => (snapshot.images[at].id.as_str(), in_directory(), None),
-                FaultOf::ImageFile(at) => (&*name, in_directory(), self.images[at]),
+                FaultOf::Image(at) => {
+                    let id = &snapshot.images[at].id;
+                    // Data that a tag in this store lacks are read from the store that lends the image.
+                    if self.additional.iter().any(|store| store.images.contains_key(id)) {
+                        continue;
+                    }
+                    // What is missing was taken out of the directory.
+                    (id, changed.or_else(|| self.changed(path.parent()?)))
+                }
             };
-            let node = host.and_then(|host| self.carve(host, &name, path));
-            self.writer.leak(judged.clone(), id, path, since, node.into_iter().collect());
+            self.note(judged.clone(), id, path, since);
         }
     }
 
@@ -177,11 +93,11 @@ impl Filler<'_> {
                         layer.is_some_and(|node| self.writer.is_mounted(&self.writer.inventory[node].path));
                     let presence = || self.presence(&record.id, Some(&path), &[]);
                     let old = age.is_some_and(|age| age >= GRACE);
-                    old.then(|| leaks::external_container(age, mounted, &presence())).flatten()
+                    old.then(|| leaks::external_container(&record.id, age, mounted, &presence())).flatten()
                 }
                 Owner::Podman => match &snapshot.inspection.engine {
                     Engine::Known(known) if !known.containers.contains_key(&record.id) => {
-                        leaks::unknown_to_podman(age)
+                        leaks::unknown_to_podman(&record.id, age)
                     }
                     _ => None,
                 },
@@ -224,7 +140,7 @@ impl Filler<'_> {
             if !is_merged || !ours || entry.is_mounted || by_layer.contains_key(&entry.layer) {
                 continue;
             }
-            let of = |evidence: String| Judgement::of(LeakClass::StaleMountpoints, evidence);
+            let of = |evidence: String| Judgement::of(LeakClass::Inconsistent, evidence);
             let judged = match self.presence("", None, &[]) {
                 UseByProcess::Unknown(why) => {
                     of(format!("counted as mounted, but no visible mount is there: {why}"))
@@ -327,7 +243,7 @@ impl Filler<'_> {
         for (id, path) in unused.collect::<Vec<_>>() {
             let evidence = "the image is mounted, but no CRI-O container has it as a volume: CRI-O unmounts it when it \
                             removes the image; without CRI-O it has to be unmounted first";
-            self.note(Judgement::of(LeakClass::CrioImageVolume, evidence), id, path, None);
+            self.note(Judgement::of(LeakClass::OrphanImageVolume, evidence), id, path, None);
         }
     }
 }

@@ -11,7 +11,6 @@ use crate::model::{LeakClass, Owner};
 use crate::stores::containers_storage::labels::{
     LIMIT_BYTES, MANIFEST, configuration_of, file_name, is_manifest,
 };
-use crate::stores::containers_storage::leaks::unfinished_write;
 use crate::stores::containers_storage::lists;
 use crate::stores::containers_storage::owner;
 use crate::stores::containers_storage::places::RecordKind;
@@ -57,7 +56,7 @@ fn without_directory(snapshot: &Snapshot, at: usize, image: &ImageRecord) -> Vec
 fn never_stored(what: &str) -> Judgement {
     let fails = if what == MANIFEST { ", and `podman images` of this whole store fails" } else { "" };
     let evidence = format!("the record has no {what}{fails}: {AGAIN}");
-    Judgement::of(LeakClass::ImageDataMissing, evidence)
+    Judgement::of(LeakClass::BrokenImage, evidence)
 }
 
 /// Data that every tool needs of an image and that its record does not list: without a manifest `podman images` of the whole store
@@ -75,18 +74,11 @@ const AGAIN: &str = "remove the image and pull it again";
 
 fn missing(name: &str) -> Judgement {
     let evidence = format!("the record names {name:?}, which is missing: {AGAIN}");
-    Judgement::of(LeakClass::ImageDataMissing, evidence)
+    Judgement::of(LeakClass::BrokenImage, evidence)
 }
 
 fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -> Vec<Fault> {
     let mut wrong = Vec::new();
-    // What cannot be looked at is not wrong; the walk that measures it says so.
-    for entry in within.list(directory).unwrap_or_default() {
-        if entry.kind == FileKind::File && entry.name.to_str().is_some_and(|name| name.starts_with(".tmp-")) {
-            let path = directory.join(&entry.name);
-            wrong.push(Fault { of: FaultOf::ImageFile(at), path, judged: unfinished_write() });
-        }
-    }
     let below = within.below(directory);
     let configuration = || {
         let manifest = within.read(&directory.join(MANIFEST), LIMIT_BYTES).ok()?;
@@ -99,7 +91,7 @@ fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -
     }
     for (name, recorded) in &image.big_data {
         let file = file_name(name);
-        let size = |evidence| Judgement::of(LeakClass::ImageDataSize, evidence);
+        let size = |evidence| Judgement::of(LeakClass::BrokenImage, evidence);
         let mut beginning = [1; BEGINNING];
         let mut look = |below: &Below| below.beginning(Path::new(&file), &mut beginning);
         let looked = below.as_ref().map_err(io::Error::kind);
@@ -174,7 +166,6 @@ mod tests {
         write("short", b"{");
         write("zeroes", &[0; 100]);
         write("empty", b"");
-        write(".tmp-manifest123", b"");
         let image = ImageRecord {
             big_data: [("manifest", 2), ("short", 2), ("zeroes", 100), ("empty", 0), ("gone", 1)]
                 .map(|(name, size)| (name.to_owned(), Some(size)))
@@ -184,14 +175,17 @@ mod tests {
         let within = Within::at([dir.path()]);
         let wrong = of_image(&within, dir.path(), 7, &image);
         let expected = [
-            (FaultOf::ImageFile(7), LeakClass::TmpJson, "an unfinished write"),
-            (FaultOf::Image(7), LeakClass::ImageDataSize, "\"short\" has 1 bytes, its record says 2"),
-            (FaultOf::Image(7), LeakClass::ImageDataSize, "\"zeroes\" begins with zeroes"),
-            (FaultOf::Image(7), LeakClass::ImageDataMissing, "\"gone\", which is missing"),
+            "\"short\" has 1 bytes, its record says 2",
+            "\"zeroes\" begins with zeroes",
+            "\"gone\", which is missing",
         ];
         assert_eq!(wrong.len(), expected.len(), "{wrong:?}");
-        for (fault, (of, class, words)) in wrong.iter().zip(expected) {
-            assert_eq!((fault.of, fault.judged.class), (of, class), "{fault:?}");
+        for (fault, words) in wrong.iter().zip(expected) {
+            assert_eq!(
+                (fault.of, fault.judged.class),
+                (FaultOf::Image(7), LeakClass::BrokenImage),
+                "{fault:?}"
+            );
             assert!(fault.judged.evidence.contains(words), "{fault:?}");
         }
     }

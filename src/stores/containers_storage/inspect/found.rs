@@ -32,7 +32,7 @@ pub(crate) struct ShortName {
     pub(crate) inode: u64,
 }
 
-/// Something wrong with a short name, or with an image's own files.
+/// Something wrong with a layer's short name, or with an image's own files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) of: FaultOf,
@@ -43,10 +43,6 @@ pub(crate) struct Fault {
 /// Whose fault is reported. Numbers are positions of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOf {
-    /// A symlink in `l/` that no layer's `link` file names.
-    StrayName,
     Layer(usize),
     Image(usize),
-    /// A file in the directory of this image that its record does not name.
-    ImageFile(usize),
 }

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use super::found::{Fault, FaultOf, ShortName};
 use crate::disk::{Fingerprint, stamp};
-use crate::model::{LeakClass, Verdict};
+use crate::model::LeakClass;
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
@@ -66,13 +66,17 @@ pub(super) fn look(snapshot: &Snapshot) -> LinksFound {
                 found.short_names.push(ShortName { layer, device: area.device, inode: *inode });
             }
         }
-        let stray = area.unclaimed();
-        let targets = area.targets(&stray);
+        // A name that no `link` file has may belong to a directory with an empty one.
+        let is_blank = |(_, name): &(&str, Name)| *name == Name::Blank;
+        let targets = match area.directories.iter().any(is_blank) {
+            true => area.targets(&area.unclaimed()),
+            false => HashMap::new(),
+        };
         let used = |name: &str| {
             let lowers = lowers.get_or_insert_with(|| all_lowers(&areas));
             lowers.get(name).cloned()
         };
-        found.faults.extend(judge(area, complete, &stray, &targets, used));
+        found.faults.extend(judge(area, complete, &targets, used));
     }
     found
 }
@@ -194,15 +198,12 @@ pub(super) struct User {
 /// Which directory has a name in its `lower` file: one that needs the name, if there is one.
 fn all_lowers(areas: &[Area<'_>]) -> HashMap<String, User> {
     let mut all: HashMap<String, User> = HashMap::new();
-    // Names of these layers alone: a hostile `lower` file may have any number of others.
-    let names_of = |area: &'_ Area<'_>| {
-        let missing = area.directories.iter().filter_map(|(_, name)| match name {
-            Name::Missing(text) => Some(text.clone()),
-            _ => None,
-        });
-        area.names.keys().cloned().chain(missing).collect::<Vec<_>>()
-    };
-    let names: HashSet<String> = areas.iter().flat_map(names_of).collect();
+    // Missing names alone: a hostile `lower` file may have any number of others.
+    let missing = areas.iter().flat_map(|area| &area.directories).filter_map(|(_, name)| match name {
+        Name::Missing(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let names: HashSet<&str> = missing.collect();
     for area in areas {
         let texts: Vec<_> = area
             .directories
@@ -240,37 +241,13 @@ fn layer_of(target: &OsStr) -> Option<&str> {
 pub(super) fn judge(
     area: &Area<'_>,
     layer: impl Fn(&str) -> Option<usize>,
-    stray: &[String],
     targets: &HashMap<String, OsString>,
     mut used: impl FnMut(&str) -> Option<User>,
 ) -> Vec<Fault> {
     let links = area.driver.join("l");
     let mut found = Vec::new();
-    let mut names_of_blank: HashMap<&str, &str> = HashMap::new();
-    let directory = |id: &str| {
-        let at = area.directories.binary_search_by(|one| one.0.cmp(id)).ok()?;
-        Some(&area.directories[at].1)
-    };
-    let any_blank = area.directories.iter().any(|(_, name)| *name == Name::Blank);
-    for name in stray {
-        let leads = match targets.get(name).map(|target| layer_of(target)) {
-            // Any of the directories without a name may be the one that it belongs to.
-            None if any_blank => continue,
-            None => Leads::Unread,
-            Some(None) => Leads::Nowhere,
-            Some(Some(id)) => match directory(id) {
-                None => Leads::Nowhere,
-                Some(Name::Blank) => {
-                    names_of_blank.entry(id).or_insert(name);
-                    continue;
-                }
-                Some(_) => Leads::Layer(id.to_owned()),
-            },
-        };
-        let used_by = used(name).map(|user| user.id);
-        let judged = stray_name(&leads, used_by.as_deref());
-        found.push(Fault { of: FaultOf::StrayName, path: links.join(name), judged });
-    }
+    let named = targets.iter().filter_map(|(name, target)| Some((layer_of(target)?, name.as_str())));
+    let names_of_blank: HashMap<&str, &str> = named.collect();
     let wrong = area.directories.iter().filter(|(_, name)| !matches!(name, Name::There(..)));
     for (id, name) in wrong {
         let Some(layer) = layer(id) else { continue };
@@ -291,42 +268,6 @@ pub(super) fn judge(
     found
 }
 
-/// Where a stray name leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Leads {
-    /// To no directory of a layer.
-    Nowhere,
-    /// To the directory of the layer with this id, which has another name.
-    Layer(String),
-    /// It could not be read without moving its access time.
-    Unread,
-}
-
-/// Judges a name in `l/` that belongs to no layer; `used_by` has it in its `lower` file.
-fn stray_name(leads: &Leads, used_by: Option<&str>) -> Judgement {
-    let class = match leads {
-        Leads::Nowhere => LeakClass::DanglingL,
-        Leads::Layer(_) => LeakClass::DupL,
-        Leads::Unread => LeakClass::StrayL,
-    };
-    let what = match leads {
-        Leads::Nowhere => "it leads to no layer's directory".to_owned(),
-        Leads::Layer(id) => format!("it leads to layer {id}, which has another name"),
-        Leads::Unread => {
-            "no layer has this name; its target cannot be read without changing its access time".into()
-        }
-    };
-    let (verdict, rest) = match (leads, used_by) {
-        (Leads::Unread, None) => (Verdict::Report, String::new()),
-        (_, None) => (Verdict::Reclaim, ", and no layer is built on this name".into()),
-        (leads, Some(child)) => {
-            let verdict = if *leads == Leads::Nowhere { Verdict::Report } else { Verdict::Keep };
-            (verdict, format!(", but layer {child} is built on this name"))
-        }
-    };
-    Judgement::of(class, format!("{what}{rest}")).with(verdict)
-}
-
 /// Judges a layer's empty `link` file; `name` is what `l/` has for the layer.
 fn blank_link(name: Option<&str>) -> Judgement {
     let what = "the layer's `link` file is empty or missing, so the layer cannot be mounted";
@@ -334,7 +275,7 @@ fn blank_link(name: Option<&str>) -> Judgement {
         Some(name) => format!("{what}; its name is {name}"),
         None => format!("{what}; it needs a new name"),
     };
-    Judgement::of(LeakClass::EmptyLinkFile, evidence)
+    Judgement::of(LeakClass::MissingLink, evidence)
 }
 
 /// Judges a layer's name that is not in `l/`; `needed_by` is a layer that is mounted by that name.
@@ -345,7 +286,7 @@ fn missing_name(name: &str, needed_by: Option<&str>) -> Judgement {
         Some(child) => format!("{what}; Podman 6 cannot mount layer {child}, which needs it, without repair"),
         None => format!("{what}; no layer needs it to be mounted"),
     };
-    Judgement::of(LeakClass::MissingL, evidence)
+    Judgement::of(LeakClass::MissingLink, evidence)
 }
 
 #[cfg(test)]

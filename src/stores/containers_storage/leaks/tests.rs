@@ -37,19 +37,19 @@ fn orphans_by_circumstance() {
     let unfinished = Circumstances { is_unfinished: true, ..partial.clone() };
     let cases = [
         (Orphan::LayerDirectory, QUIET, LeakClass::OrphanDir, Reclaim),
-        (Orphan::LayerDirectory, partial, LeakClass::OrphanDirPartial, Reclaim),
-        (Orphan::LayerDirectory, unfinished, LeakClass::OrphanDirPartial, Keep),
+        (Orphan::LayerDirectory, partial, LeakClass::OrphanDir, Reclaim),
+        (Orphan::LayerDirectory, unfinished, LeakClass::OrphanDir, Keep),
         (Orphan::LayerDirectory, mounted, LeakClass::OrphanDir, Report),
         (Orphan::LayerDirectory, damaged, LeakClass::OrphanDir, Report),
         (Orphan::LayerDirectory, busy.clone(), LeakClass::OrphanDir, Keep),
-        (Orphan::Staging, QUIET, LeakClass::StagingDead, Reclaim),
-        (Orphan::Staging, held.clone(), LeakClass::StagingLive, Keep),
-        (Orphan::Staging, lockless, LeakClass::StagingDead, Reclaim),
-        (Orphan::Staging, fresh, LeakClass::StagingLive, Keep),
-        (Orphan::Staging, ageless, LeakClass::StagingLive, Keep),
-        (Orphan::TempDirectory, QUIET, LeakClass::TempdirsDead, Reclaim),
-        (Orphan::TempDirectory, held, LeakClass::TempdirsLive, Keep),
-        (Orphan::TempRecord, busy, LeakClass::TmpJson, Keep),
+        (Orphan::Staging, QUIET, LeakClass::Staging, Reclaim),
+        (Orphan::Staging, held.clone(), LeakClass::Staging, Keep),
+        (Orphan::Staging, lockless, LeakClass::Staging, Reclaim),
+        (Orphan::Staging, fresh, LeakClass::Staging, Keep),
+        (Orphan::Staging, ageless, LeakClass::Staging, Keep),
+        (Orphan::TempDirectory, QUIET, LeakClass::TempDirectory, Reclaim),
+        (Orphan::TempDirectory, held, LeakClass::TempDirectory, Keep),
+        (Orphan::TempRecord, busy, LeakClass::TempRecord, Keep),
         (Orphan::Volume, QUIET, LeakClass::VolumeOrphan, Report),
         (Orphan::VarTmp, quiet_owner.clone(), LeakClass::VarTmp, Reclaim),
         (
@@ -92,16 +92,14 @@ fn what_processes_use_stays() {
     }
 }
 
-const ALL: [Orphan; 12] = [
+const ALL: [Orphan; 10] = [
     Orphan::LayerDirectory,
     Orphan::ImageDirectory,
     Orphan::ContainerDirectory,
-    Orphan::TarSplit,
     Orphan::LayerData,
     Orphan::Staging,
     Orphan::TempDirectory,
     Orphan::TempRecord,
-    Orphan::FeatureTest,
     Orphan::GraphrootTmp,
     Orphan::VarTmp,
     Orphan::Volume,
@@ -167,16 +165,20 @@ proptest! {
 
 #[test]
 fn only_old_unreferenced_layers_go() {
-    for (volatile, hours, class, verdict) in [
-        (false, Some(25), LeakClass::UnrefOld, Verdict::Reclaim),
-        (false, Some(23), LeakClass::UnrefYoung, Verdict::Keep),
-        (false, None, LeakClass::UnrefYoung, Verdict::Keep),
-        (true, Some(25), LeakClass::VolatileGhost, Verdict::Reclaim),
-        (true, None, LeakClass::VolatileGhost, Verdict::Keep),
+    for (volatile, hours, verdict) in [
+        (false, Some(25), Verdict::Reclaim),
+        (false, Some(23), Verdict::Keep),
+        (false, None, Verdict::Keep),
+        (true, Some(25), Verdict::Reclaim),
+        (true, None, Verdict::Keep),
     ] {
         let known = Circumstances { age: hours.map(SignedDuration::from_hours), ..QUIET };
         let judged = unreferenced(volatile, &known);
-        assert_eq!((judged.class, judged.verdict), (class, verdict), "{volatile} {hours:?}");
+        assert_eq!(
+            (judged.class, judged.verdict),
+            (LeakClass::Unreferenced, verdict),
+            "{volatile} {hours:?}"
+        );
     }
 }
 
@@ -209,14 +211,14 @@ fn containers_in_the_making_are_left_alone() {
     let nobody = || UseByProcess::Nobody { maker: None };
     let crio = || UseByProcess::Nobody { maker: Some("crio (pid 1)".into()) };
     let hours = |hours| Some(SignedDuration::from_hours(hours));
-    assert!(external_container(hours(30), false, &nobody()).is_some());
-    assert!(external_container(hours(30), true, &nobody()).is_none());
-    assert!(external_container(hours(30), false, &UseByProcess::Somebody("buildah".into())).is_none());
-    assert!(external_container(hours(23), false, &nobody()).is_none());
-    assert!(external_container(None, false, &nobody()).is_none());
-    assert!(unknown_to_podman(hours(1)).is_some());
-    assert!(unknown_to_podman(Some(SignedDuration::from_secs(3))).is_none());
-    assert!(unknown_to_podman(None).is_none());
+    assert!(external_container("id", hours(30), false, &nobody()).is_some());
+    assert!(external_container("id", hours(30), true, &nobody()).is_none());
+    assert!(external_container("id", hours(30), false, &UseByProcess::Somebody("buildah".into())).is_none());
+    assert!(external_container("id", hours(23), false, &nobody()).is_none());
+    assert!(external_container("id", None, false, &nobody()).is_none());
+    assert!(unknown_to_podman("id", hours(1)).is_some());
+    assert!(unknown_to_podman("id", Some(SignedDuration::from_secs(3))).is_none());
+    assert!(unknown_to_podman("id", None).is_none());
     let moment = Some(SignedDuration::from_secs(3));
     assert!(without_config(true, moment, &nobody()).is_some(), "nobody could be making it");
     assert!(without_config(true, moment, &crio()).is_none());

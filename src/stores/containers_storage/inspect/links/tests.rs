@@ -30,12 +30,7 @@ fn found(area: &Area<'_>, targets: &[(&str, char)], lowers: &[&str]) -> Vec<Faul
         let known = lowers.iter().find(|lower| lower.eq_ignore_ascii_case(name))?;
         Some(User { id: "child".into(), needs_name: *known == name })
     };
-    judge(area, layer, &area.unclaimed(), &targets, used)
-}
-
-fn stray(name: &str, leads: Leads, used_by: Option<&str>) -> Fault {
-    let path = Path::new("/g/overlay/l").join(name);
-    Fault { of: FaultOf::StrayName, path, judged: stray_name(&leads, used_by) }
+    judge(area, layer, &targets, used)
 }
 
 fn missing(needed_by: Option<&str>) -> Fault {
@@ -47,15 +42,6 @@ fn missing(needed_by: Option<&str>) -> Fault {
 fn every_fault_of_a_short_name() {
     let whole = [('a', Some("A")), ('b', Some("B"))];
     assert_eq!(found(&area(&["A", "B"], &whole), &[], &[]), []);
-    assert_eq!(
-        found(&area(&["A", "B", "C"], &whole), &[("C", 'c')], &[]),
-        [stray("C", Leads::Nowhere, None)]
-    );
-    assert_eq!(
-        found(&area(&["A", "B", "C"], &whole), &[("C", 'a')], &["C"]),
-        [stray("C", Leads::Layer(id('a')), Some("child"))]
-    );
-    assert_eq!(found(&area(&["A", "B", "C"], &whole), &[], &[]), [stray("C", Leads::Unread, None)]);
     assert_eq!(found(&area(&["A"], &whole), &[], &[]), [missing(None)]);
     assert_eq!(found(&area(&["A"], &whole), &[], &["B"]), [missing(Some("child"))]);
     assert_eq!(found(&area(&["A"], &whole), &[], &["b"]), [missing(None)]);
@@ -88,21 +74,4 @@ fn targets_that_are_no_layers() {
         assert_eq!(layer_of(OsStr::new(target)), None, "{target}");
     }
     assert_eq!(layer_of(OsStr::new(&format!("../{}/diff", id('a')))), Some(id('a').as_str()));
-}
-
-#[test]
-fn stray_names() {
-    use Verdict::{Keep, Reclaim, Report};
-    let live = || Leads::Layer("abc".into());
-    for (leads, used_by, class, verdict) in [
-        (Leads::Nowhere, None, LeakClass::DanglingL, Reclaim),
-        (Leads::Nowhere, Some("x"), LeakClass::DanglingL, Report),
-        (live(), None, LeakClass::DupL, Reclaim),
-        (live(), Some("x"), LeakClass::DupL, Keep),
-        (Leads::Unread, None, LeakClass::StrayL, Report),
-        (Leads::Unread, Some("x"), LeakClass::StrayL, Keep),
-    ] {
-        let judged = stray_name(&leads, used_by);
-        assert_eq!((judged.class, judged.verdict), (class, verdict), "{leads:?} {used_by:?}");
-    }
 }
