@@ -41,7 +41,7 @@ pub struct Unknown {
 
 impl std::fmt::Display for Unknown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "those of process {} ({}): {}", self.pid, self.name, self.why)
+        write!(f, "mounts of process {} ({}) are unknown: {}", self.pid, self.name, self.why)
     }
 }
 

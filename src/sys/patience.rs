@@ -1,84 +1,48 @@
 //! Waiting with a deadline.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long is waited between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// For how many more tries there is time. One for a whole pass over the processes: where we have
-/// no right to look at any of them, waiting for each would take minutes.
+/// Number of tries that are left for a whole pass over the processes: if none of them may be examined, waiting
+/// for each would take minutes.
 #[derive(Debug)]
-pub(super) struct Patience(AtomicU32);
+pub(super) struct Patience(u32);
 
 impl Patience {
     /// For a third of a second in all.
     pub(super) fn new() -> Self {
-        Self(AtomicU32::new(32))
+        Self(32)
     }
 
-    /// Waits before another try; `false` where there is no time left.
-    pub(super) fn wait(&self) -> bool {
-        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        if left.is_ok() {
-            std::thread::sleep(PAUSE);
-        }
-        left.is_ok()
+    /// Waits before another try; `false` if no time is left.
+    pub(super) fn wait(&mut self) -> bool {
+        let Some(left) = self.0.checked_sub(1) else { return false };
+        self.0 = left;
+        std::thread::sleep(PAUSE);
+        true
     }
 }
 
-/// After so long without any answer none is waited for.
+/// Maximum time for one answer.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// After so long without any answer another thread asks as well.
-const SHORT: Duration = Duration::from_millis(30);
-
-/// A service's limit of tasks is not met by so many.
-const MOST_THREADS: usize = 48;
-
-/// Asks about each of `all`, in their order, what may never be answered: in threads that are left
-/// behind where they are stuck. `None` for what was not answered.
-pub(super) fn ask_each<J, T>(all: Vec<J>, ask: impl Fn(J) -> T + Send + Sync + 'static) -> Vec<Option<T>>
+/// Asks about each of `all`, in their order, in a thread that is left behind if an answer does not come: that
+/// one and all after it are `None`.
+pub(super) fn ask_each<J, T>(all: Vec<J>, mut ask: impl FnMut(J) -> T + Send + 'static) -> Vec<Option<T>>
 where
     J: Send + 'static,
     T: Send + 'static,
 {
     let mut answers: Vec<Option<T>> = all.iter().map(|_| None).collect();
-    let waiting: Arc<Mutex<VecDeque<(usize, J)>>> =
-        Arc::new(Mutex::new(all.into_iter().enumerate().collect()));
-    let ask = Arc::new(ask);
     let (sender, answered) = mpsc::channel();
-    let another = || {
-        let (waiting, ask, sender) = (Arc::clone(&waiting), Arc::clone(&ask), sender.clone());
-        let work = move || {
-            loop {
-                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                let Some((at, job)) = next else { return };
-                if sender.send((at, ask(job))).is_err() {
-                    return;
-                }
-            }
-        };
-        std::thread::Builder::new().spawn(work).is_ok()
-    };
-    let mut threads = 0;
-    let mut left = answers.len();
-    let mut silence = Duration::ZERO;
-    while left > 0 && silence < SILENCE {
-        if threads < MOST_THREADS && (threads == 0 || !silence.is_zero()) {
-            threads += if another() { 1 } else { MOST_THREADS };
-        }
-        match answered.recv_timeout(SHORT) {
-            Ok((at, answer)) => {
-                answers[at] = Some(answer);
-                left -= 1;
-                silence = Duration::ZERO;
-            }
-            Err(RecvTimeoutError::Timeout) => silence += SHORT,
-            Err(RecvTimeoutError::Disconnected) => break,
+    let work = move || all.into_iter().map(&mut ask).all(|answer| sender.send(answer).is_ok());
+    if std::thread::Builder::new().spawn(work).is_ok() {
+        for answer in &mut answers {
+            let Ok(next) = answered.recv_timeout(SILENCE) else { break };
+            *answer = Some(next);
         }
     }
     answers
@@ -89,24 +53,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_answer_is_left() {
+    fn missing_answer_ends_the_pass() {
         let start = std::time::Instant::now();
-        let never = || std::thread::sleep(Duration::from_secs(600));
-        let answers = ask_each((0..200).collect(), move |at| {
-            if at % 10 == 3 {
-                never();
+        let answers = ask_each((0..200).collect(), move |number| {
+            if number == 13 {
+                std::thread::sleep(Duration::from_secs(600));
             }
-            at
+            number
         });
-        let expected: Vec<_> = (0..200).map(|at| (at % 10 != 3).then_some(at)).collect();
+        let expected: Vec<_> = (0..200).map(|number| (number < 13).then_some(number)).collect();
         assert_eq!(answers, expected);
-        let answers = ask_each((0..200).collect(), move |at| {
-            if at > 10 {
-                never();
-            }
-            at
-        });
-        assert_eq!(answers.iter().flatten().count(), 11, "the first are asked first");
         assert!(start.elapsed() < Duration::from_secs(10));
     }
 }

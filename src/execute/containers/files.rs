@@ -249,7 +249,7 @@ fn mounted(path: &Path) -> Option<String> {
         Err(error) => return Some(format!("the mounts of all processes cannot be read: {error}")),
     };
     if let Some(unknown) = all.unknown_views().first() {
-        return Some(format!("the mounts of all processes cannot be read: {unknown}"));
+        return Some(unknown.to_string());
     }
     let user = all.user(path, &[])?;
     Some(format!("process {} has it or something in it mounted", user.pid))

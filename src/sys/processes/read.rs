@@ -8,10 +8,11 @@
 //!
 //! Even a link may never be read: kernels since 6.18 wait there for a process that is in the middle of
 //! `execve` (`exec_update_lock`), and that waits for a file that it closes on the way. So links are read
-//! by threads that can be abandoned, those of root's processes first. `status`, `uid_map`, `cgroup`,
-//! `comm` and `mountinfo` never block: the identity and the mounts of every process are known.
+//! in a thread that can be left behind, those of root's processes first; from the process that does not
+//! answer on, the open files of processes are unknown. `status`, `uid_map`, `cgroup`, `comm` and `mountinfo`
+//! never block: the identity and the mounts of every process are known.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -19,7 +20,6 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -49,13 +49,12 @@ const MOST_OF_ARGUMENTS: u64 = 128 << 10;
 /// Size of a table of 100,000 mounts (the kernel's default limit per namespace) with short
 /// paths. A longer table counts as unknown.
 const MOST_OF_A_VIEW: u64 = 24 << 20;
-/// Limit for the tables of one user, so that no user exhausts the total.
-const MOST_OF_A_USER: u64 = 48 << 20;
+/// Limit for all tables together; those of root's processes are read first.
 const MOST_OF_ALL: u64 = 384 << 20;
 
-/// Limits of open files read for one process, and for all processes of one user together.
+/// Limits of open files read for one process, and for all processes of other users together.
 const MOST_FILES: usize = 1 << 16;
-const MOST_FILES_OF_A_USER: usize = 1 << 18;
+const MOST_FILES_OF_USERS: usize = 1 << 18;
 
 /// With one of these a process bypasses permissions, or can become a user who does:
 /// `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
@@ -151,8 +150,8 @@ impl ProcessDirectory {
     }
 }
 
-/// Which mounts a process sees: its namespace, its root directory there, and the mount of that. Of one
-/// whose links do not answer only its number is known.
+/// Which mounts a process sees: its namespace, its root directory there, and the mount of that. Of a
+/// process whose links do not answer only the number is known.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum View {
     Of(OsString, OsString, Option<u64>),
@@ -201,8 +200,10 @@ impl<'a> Reader<'a> {
             self.containerds(&found, emit)?;
             return emit(ProcRecord::End, b"");
         }
-        // What matters most comes first, in case that there is no time for all.
-        found.sort_by_key(|one| (!one.who.is_privileged, one.id));
+        // The caller first, whose table has the paths as it knows them; then root's processes, in case that
+        // there is no time for all.
+        let own = self.own;
+        found.sort_by_key(|one| (one.id != own, !one.who.is_privileged, one.id));
         if wanted.mounts || wanted.deleted {
             self.mounts(&found, wanted, emit)?;
             emit(ProcRecord::Mounts, b"")?;
@@ -244,16 +245,14 @@ impl<'a> Reader<'a> {
         emit: &mut Emit<'_>,
     ) -> io::Result<()> {
         let by_id: HashMap<u32, &ProcessDirectory> = found.iter().map(|one| (one.id, one)).collect();
-        let patience = Patience::new();
-        let links = ask_each(found.to_vec(), move |one| links_patiently(&one, &patience));
+        let mut patience = Patience::new();
+        let links = ask_each(found.to_vec(), move |one| links_patiently(&one, &mut patience));
         let mut views: Vec<(View, Seers)> = Vec::new();
         let mut known: HashMap<View, usize> = HashMap::new();
-        // Our own first: that one has the paths as we know them.
-        let own = self.own;
-        let (ours, others): (Vec<_>, Vec<_>) = found.iter().zip(links).partition(|(one, _)| one.id == own);
-        for (one, links) in ours.into_iter().chain(others) {
+        for (one, links) in found.iter().zip(links) {
             let links = match links {
-                None => Links { view: View::Stuck(one.id), owner: Some(one.who.clone()) },
+                // Anything may be mounted there, by root too.
+                None => Links { view: View::Stuck(one.id), owner: None },
                 Some(Ok(None)) => continue,
                 Some(Ok(Some(links))) => links,
                 // Where sandboxes and security modules hide the first process, and nothing else, it is
@@ -281,9 +280,9 @@ impl<'a> Reader<'a> {
         if let [_, others @ ..] = &mut views[..] {
             others.sort_by_key(|(_, seers)| !seers.who.is_privileged);
         }
-        let mut taken = MountTableBytes::default();
+        let mut left = MOST_OF_ALL;
         for (_, seers) in &views {
-            self.view_table(seers, &by_id, wanted, &mut taken, emit)?;
+            self.view_table(seers, &by_id, wanted, &mut left, emit)?;
         }
         Ok(())
     }
@@ -294,13 +293,13 @@ impl<'a> Reader<'a> {
         seers: &Seers,
         by_id: &HashMap<u32, &ProcessDirectory>,
         wanted: ProcessFacts,
-        taken: &mut MountTableBytes,
+        left: &mut u64,
         emit: &mut Emit<'_>,
     ) -> io::Result<()> {
         let living = seers.pids.iter().filter_map(|pid| by_id.get(pid));
         let mut failed = None;
         for one in living {
-            let most = taken.left(&seers.who);
+            let most = MOST_OF_A_VIEW.min(*left);
             let mut table = Vec::new();
             let read = fs::File::open(one.place.join("mountinfo"))
                 .and_then(|file| file.take(most + 1).read_to_end(&mut table));
@@ -316,14 +315,13 @@ impl<'a> Reader<'a> {
                 }
                 Err(error) => failed = Some((one, error.to_string())),
                 Ok(_) if table.len() as u64 > most => {
-                    taken.add(&seers.who, table.len() as u64);
                     failed = Some((one, "there are too many".to_owned()));
                     break;
                 }
                 // So ends the table of a process that ended in between.
                 Ok(_) if table.is_empty() => continue,
                 Ok(_) => {
-                    taken.add(&seers.who, table.len() as u64);
+                    *left -= table.len() as u64;
                     if wanted.deleted {
                         self.note_locals(&table, seers.who.is_privileged);
                     }
@@ -385,17 +383,15 @@ impl<'a> Reader<'a> {
     }
 
     fn files(found: &[ProcessDirectory], wanted: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
-        let taken: Arc<Mutex<BTreeMap<u32, usize>>> = Arc::default();
-        let patience = Patience::new();
+        let (mut left, mut patience) = (MOST_FILES_OF_USERS, Patience::new());
         let answers = ask_each(if wanted.files { found.to_vec() } else { Vec::new() }, move |one| {
             let exe = fs::read_link(one.place.join("exe")).ok();
-            let user = MountTableBytes::user(&one.who);
-            let lock = || taken.lock().unwrap_or_else(PoisonError::into_inner);
-            let of_user = user.map_or(0, |user| lock().get(&user).copied().unwrap_or(0));
-            let most = MOST_FILES.min(MOST_FILES_OF_A_USER.saturating_sub(of_user));
-            let held = OpenPaths::read(&one, most, &patience);
-            if let (Some(user), Ok(held)) = (user, &held) {
-                *lock().entry(user).or_default() += held.count;
+            let most = if one.who.is_privileged { MOST_FILES } else { MOST_FILES.min(left) };
+            let held = OpenPaths::read(&one, most, &mut patience);
+            if let Ok(held) = &held
+                && !one.who.is_privileged
+            {
+                left -= held.count;
             }
             (exe, held)
         });
@@ -516,7 +512,7 @@ fn deleted_of(one: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Delet
 /// looked at" (`proc_fd_access_allowed` and `proc_ns_get_link` in `fs/proc` answer EACCES where they
 /// find no task), and one that is just beginning may still have more rights than we. Neither lasts:
 /// asked again it is gone, or open to us.
-fn links_patiently(one: &ProcessDirectory, patience: &Patience) -> io::Result<Option<Links>> {
+fn links_patiently(one: &ProcessDirectory, patience: &mut Patience) -> io::Result<Option<Links>> {
     loop {
         match links(one) {
             Err(error)
@@ -534,32 +530,6 @@ fn links(one: &ProcessDirectory) -> io::Result<Option<Links>> {
     Ok(Some(Links { view: View::Of(namespace.into_os_string(), root.into_os_string(), number), owner }))
 }
 
-/// How much of the tables of mounts was read.
-#[derive(Default)]
-struct MountTableBytes {
-    all: u64,
-    by_user: BTreeMap<u32, u64>,
-}
-
-impl MountTableBytes {
-    fn user(who: &Who) -> Option<u32> {
-        who.uids.first().filter(|_| !who.is_privileged).map(|range| range.start)
-    }
-
-    fn left(&self, who: &Who) -> u64 {
-        let of_user = Self::user(who).map_or(0, |user| self.by_user.get(&user).copied().unwrap_or(0));
-        let left = MOST_OF_ALL.saturating_sub(self.all).min(MOST_OF_A_VIEW);
-        if who.is_privileged { left } else { left.min(MOST_OF_A_USER.saturating_sub(of_user)) }
-    }
-
-    fn add(&mut self, who: &Who, bytes: u64) {
-        self.all += bytes;
-        if let Some(user) = Self::user(who) {
-            *self.by_user.entry(user).or_default() += bytes;
-        }
-    }
-}
-
 /// What a process has open, runs, or stands in.
 #[derive(Default)]
 struct OpenPaths {
@@ -570,7 +540,7 @@ struct OpenPaths {
 
 impl OpenPaths {
     /// One that is just beginning or ending may be closed to us for a moment; init is for good.
-    fn read(one: &ProcessDirectory, most: usize, patience: &Patience) -> io::Result<Self> {
+    fn read(one: &ProcessDirectory, most: usize, patience: &mut Patience) -> io::Result<Self> {
         loop {
             match Self::read_once(&one.place, most) {
                 Err(error) if !is_gone(&error) && one.id != INIT && patience.wait() => {}
@@ -778,17 +748,5 @@ mod tests {
         assert!(!inside.is_privileged);
         assert_eq!(inside.uids, [1000..1001, 100_000..165_536]);
         assert!(who(map, b"", true).is_privileged, "what is not known");
-    }
-
-    #[test]
-    fn nobody_uses_up_what_all_may_use() {
-        let mut taken = MountTableBytes::default();
-        let (user, other) = (Who::user(1000), Who::user(1001));
-        taken.add(&user, MOST_OF_A_USER - 5);
-        assert_eq!(taken.left(&user), 5);
-        assert_eq!(taken.left(&other), MOST_OF_A_VIEW);
-        taken.add(&user, 10);
-        assert_eq!(taken.left(&user), 0);
-        assert_eq!(taken.left(&Who::user(0)), MOST_OF_A_VIEW);
     }
 }

@@ -252,7 +252,7 @@ pub enum Refusal {
         pid: u32,
     },
     /// The mounts of some process cannot be read.
-    #[error("cannot read the mounts of all processes: {0}")]
+    #[error("{0}: nothing of this store was deleted")]
     MountsUnknown(String),
     /// There are invisible processes, and any of them may use the store.
     #[error("not all processes are visible from this PID namespace")]

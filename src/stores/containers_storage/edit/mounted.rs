@@ -61,7 +61,9 @@ impl Evidence {
         read: Read,
         trusts_namespace: bool,
     ) -> Result<Self, Refusal> {
-        let unknown = |error: std::io::Error| Refusal::MountsUnknown(error.to_string());
+        let unknown = |error: std::io::Error| {
+            Refusal::MountsUnknown(format!("mounts of processes are unknown: {error}"))
+        };
         let own = std::fs::read(OWN).map_err(unknown)?;
         let mounts = match read {
             Read::Mounts => Mounts::read(directories),
@@ -90,7 +92,9 @@ impl Evidence {
             let new = mounted.iter().filter(|one| !known.contains(one));
             self.since.extend(new.map(|one| one.layer.clone()));
         }
-        let unknown = |error: std::io::Error| Refusal::MountsUnknown(error.to_string());
+        let unknown = |error: std::io::Error| {
+            Refusal::MountsUnknown(format!("mounts of processes are unknown: {error}"))
+        };
         let own = std::fs::read(OWN).map_err(unknown)?;
         if own != self.own {
             self.mounts.add_own(&new_lines(&self.own, &own)).map_err(unknown)?;
@@ -186,7 +190,7 @@ impl Count {
     fn of(directories: &[StoreDirectory]) -> Result<Vec<Self>, Refusal> {
         let directories = directories.iter().filter_map(|directory| directory.records(RecordKind::Layers));
         let counts = directories.map(Self::read).collect::<Result<_, Fault>>();
-        counts.map_err(|fault| Refusal::MountsUnknown(fault.to_string()))
+        counts.map_err(|fault| Refusal::MountsUnknown(format!("mounts of the store are unknown: {fault}")))
     }
 
     fn read(directory: &Directory) -> Result<Self, Fault> {
