@@ -47,6 +47,10 @@ impl Editors {
                 let why = format!("only {} deletes there", store.kind.as_str());
                 return (key, Err(Closed { why, by_its_user: false }));
             };
+            if store.is_of_artifacts() {
+                let why = "artifacts are not deleted directly: podman artifact rm NAME".to_owned();
+                return (key, Err(Closed { why, by_its_user: false }));
+            }
             let reserve_files = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
                 tracing::warn!(%error, store = %store.root.display(), "no reserve file");
                 Vec::new()

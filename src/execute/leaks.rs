@@ -91,9 +91,6 @@ impl Handler for Leaks<'_> {
             (Some(Recipe::RepairLink) | None, _) => {
                 return RemovalAnswer::Declined("it cannot be deleted automatically".into());
             }
-            (Some(Recipe::Orphan(kind)), _) if editor.is_of_artifacts() => {
-                editor.reclaim(&OrphanAt { kind, path: path.clone() }, self.min_age)
-            }
             (Some(Recipe::Orphan(_)), _) => self.reclaim(step, editor, path),
             (Some(Recipe::IncompleteLayer), _) => editor.delete_unused_layer(id, Unused::Incomplete),
             (Some(Recipe::UnreferencedLayer), _) => {

@@ -32,8 +32,6 @@ pub enum Orphan {
     VarTmp,
     /// A volume that podman does not know.
     Volume,
-    /// A blob or a temporary file in the store of artifacts.
-    ArtifactFile,
 }
 
 impl Orphan {
@@ -51,7 +49,6 @@ impl Orphan {
             Self::GraphrootTmp => LeakClass::GraphrootTmp,
             Self::VarTmp => LeakClass::VarTmp,
             Self::Volume => LeakClass::VolumeOrphan,
-            Self::ArtifactFile => LeakClass::ArtifactOrphan,
         }
     }
 }
@@ -139,8 +136,7 @@ macro_rules! classes {
 
 use Fix::{ByHand, ByItself};
 use Orphan::{
-    ArtifactFile, ContainerDirectory, ImageDirectory, LayerData, LayerDirectory, Staging, TempDirectory,
-    TempRecord,
+    ContainerDirectory, ImageDirectory, LayerData, LayerDirectory, Staging, TempDirectory, TempRecord,
 };
 
 const BY_EVIDENCE: &str = "as the evidence says";
@@ -164,7 +160,7 @@ classes! {
     TempRecord, "tmp-json", Reclaim, orphan(TempRecord);
     GraphrootTmp, "graphroot-tmp", Reclaim, TEMPORARY;
     VarTmp, "vartmp", Reclaim, TEMPORARY;
-    ArtifactOrphan, "artifact-orphan", Reclaim, orphan(ArtifactFile);
+    ArtifactOrphan, "artifact-orphan", Report, ByHand("remove the file while no artifact is pulled, added or removed");
     VolumeOrphan, "volume-orphan", Report, ByHand("check whether its data is needed, then remove the directory");
     MissingLink, "missing-link", Repair, LINK;
     LayerNoDir, "layer-no-dir", Repair, ByHand("remove the image and pull it again");

@@ -93,8 +93,6 @@ pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
         Orphan::TempRecord => {
             Judgement::of(what.class(), "an unfinished write; no process holds a lock of the store")
         }
-        // Found otherwise, by the store of artifacts.
-        Orphan::ArtifactFile => Judgement::of(what.class(), "no record names it"),
     };
     qualify(judged, known)
 }

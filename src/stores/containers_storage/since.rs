@@ -39,11 +39,9 @@ pub(super) fn of_orphan(within: &Within, what: Orphan, path: &Path) -> Option<Ti
         Orphan::Volume => newest(path, Times::Modified),
         Orphan::TempDirectory => changed(path).max(born()),
         // Under the locks of the store no process changes these.
-        Orphan::LayerDirectory
-        | Orphan::ImageDirectory
-        | Orphan::LayerData
-        | Orphan::TempRecord
-        | Orphan::ArtifactFile => changed(path),
+        Orphan::LayerDirectory | Orphan::ImageDirectory | Orphan::LayerData | Orphan::TempRecord => {
+            changed(path)
+        }
     }
 }
 

@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::sys::allowance::{self, Allowance};
 
 /// The directory of the blobs.
-pub(crate) const BLOBS: &str = "blobs";
+pub(super) const BLOBS: &str = "blobs";
 
 /// Where an entry of the index has its name (OCI image specification, `annotations.md`).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -73,59 +72,15 @@ fn entry(row: &Value) -> Option<IndexEntry> {
     Some(IndexEntry { digest: digest.to_owned(), name })
 }
 
-/// An index, with everything in it that is not ours to know.
-#[derive(Debug)]
-pub struct Index {
-    /// The fields but `manifests`, as they stand.
-    fields: BTreeMap<String, Box<RawValue>>,
-    rows: Vec<(Box<RawValue>, Option<IndexEntry>)>,
-}
-
-impl Index {
-    /// `None` where the file is not an index.
-    #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(bytes).ok()?;
-        let rows: Option<Vec<Box<RawValue>>> = match fields.remove("manifests") {
-            // Go writes an empty list as `null`.
-            Some(rows) => serde_json::from_str(rows.get()).ok()?,
-            None => None,
-        };
-        let read = |row: &RawValue| entry(&serde_json::from_str::<Value>(row.get()).ok()?);
-        let rows = rows.unwrap_or_default().into_iter().map(|row| (read(&row), row));
-        Some(Self { fields, rows: rows.map(|(entry, row)| (row, entry)).collect() })
-    }
-
-    /// Its entries in their order; `None` for a row without a digest.
-    pub fn entries(&self) -> impl Iterator<Item = Option<&IndexEntry>> {
-        self.rows.iter().map(|(_, entry)| entry.as_ref())
-    }
-
-    /// The names of an artifact.
-    #[must_use]
-    pub fn names_of(&self, digest: &str) -> Vec<String> {
-        let same = self.entries().flatten().filter(|entry| entry.digest == digest);
-        same.filter_map(|entry| entry.name.clone()).collect()
-    }
-
-    /// Its text without the entries of `digest`: of all names, or of these.
-    ///
-    /// # Errors
-    /// When it cannot be serialised.
-    pub fn without(&self, digest: &str, names: Option<&[String]>) -> serde_json::Result<Vec<u8>> {
-        let is_named = |entry: &IndexEntry| {
-            names.is_none_or(|names| entry.name.as_ref().is_some_and(|name| names.contains(name)))
-        };
-        let is_it = |entry: &Option<IndexEntry>| {
-            entry.as_ref().is_some_and(|entry| entry.digest == digest && is_named(entry))
-        };
-        let rows: Vec<&RawValue> =
-            self.rows.iter().filter(|(_, entry)| !is_it(entry)).map(|(row, _)| &**row).collect();
-        let rows = serde_json::value::to_raw_value(&rows)?;
-        let mut fields: BTreeMap<&str, &RawValue> =
-            self.fields.iter().map(|(key, value)| (key.as_str(), &**value)).collect();
-        fields.insert("manifests", &rows);
-        serde_json::to_vec(&fields)
+/// The entries of an index in their order, `None` for a row without a digest; `None` where the file is no index.
+#[must_use]
+pub fn index(bytes: &[u8]) -> Option<Vec<Option<IndexEntry>>> {
+    let mut fields: BTreeMap<String, Value> = serde_json::from_slice(bytes).ok()?;
+    match fields.remove("manifests") {
+        // Go writes an empty list as `null`.
+        None | Some(Value::Null) => Some(Vec::new()),
+        Some(Value::Array(rows)) => Some(rows.iter().map(entry).collect()),
+        Some(_) => None,
     }
 }
 
@@ -244,41 +199,17 @@ mod tests {
             r#"{{"schemaVersion":2,"manifests":[{{"digest":"{a}","annotations":{{"{REF_NAME}":"q.io/m:1"}}}},
             {{"digest":"{b}"}},{{"digest":"sha256:../../etc"}},{{}},7]}}"#
         );
-        let index = Index::parse(index.as_bytes()).unwrap();
+        let index = super::index(index.as_bytes()).unwrap();
         let expected =
             [IndexEntry { digest: a, name: Some("q.io/m:1".into()) }, IndexEntry { digest: b, name: None }];
-        assert_eq!(index.entries().flatten().collect::<Vec<_>>(), expected.each_ref());
-        assert_eq!(index.entries().count(), 5);
+        assert_eq!(index.len(), 5);
+        assert_eq!(index.into_iter().flatten().collect::<Vec<_>>(), expected);
         for none in ["{}", r#"{"manifests":null}"#] {
-            assert_eq!(Index::parse(none.as_bytes()).unwrap().entries().count(), 0, "{none}");
+            assert_eq!(super::index(none.as_bytes()), Some(Vec::new()), "{none}");
         }
         for text in ["", "[]", "7", r#"{"manifests":7}"#, r#"{"manifests":{}}"#, "{"] {
-            assert!(Index::parse(text.as_bytes()).is_none(), "{text}");
+            assert!(super::index(text.as_bytes()).is_none(), "{text}");
         }
-    }
-
-    /// What others have written there stays as it is.
-    #[test]
-    fn the_rest_of_an_index_is_kept() {
-        let [a, b] = ['a', 'b'].map(|byte| format!("sha256:{}", byte.to_string().repeat(64)));
-        let text = format!(
-            r#"{{"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}},"manifests":[
-            {{"digest":"{a}","annotations":{{"org.opencontainers.image.ref.name":"q/m:1"}}}},
-            {{"digest":"{b}","x":[1.50]}},{{"digest":"{a}"}}]}}"#
-        );
-        let index = Index::parse(text.as_bytes()).unwrap();
-        assert_eq!(index.names_of(&a), ["q/m:1"]);
-        assert_eq!(index.names_of("sha256:0"), [""; 0]);
-        let expected = format!(
-            r#"{{"manifests":[{{"digest":"{b}","x":[1.50]}}],"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}}}}"#
-        );
-        assert_eq!(String::from_utf8(index.without(&a, None).unwrap()).unwrap(), expected);
-        let one = index.without(&a, Some(&["q/m:1".to_owned()])).unwrap();
-        let one = Index::parse(&one).unwrap();
-        let kept: Vec<_> = one.entries().flatten().map(|entry| (entry.digest == a, &entry.name)).collect();
-        assert_eq!(kept, [(false, &None), (true, &None)], "the entry without a name stays");
-        let none = Index::parse(br#"{"manifests":null}"#).unwrap();
-        assert_eq!(none.without(&a, None).unwrap(), br#"{"manifests":[]}"#);
     }
 
     #[test]
@@ -366,10 +297,10 @@ mod tests {
         /// Whatever an index and its documents say: no panic, an end, and no name of a file but a digest.
         #[test]
         fn nothing_leads_astray(index in json(), one in json(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Index::parse(&bytes), document(&bytes));
+            let _ = (super::index(&bytes), document(&bytes));
             let text = one.to_string();
-            let index = Index::parse(index.to_string().as_bytes());
-            for entry in index.iter().flat_map(|index| index.entries().flatten()) {
+            let index = super::index(index.to_string().as_bytes());
+            for entry in index.iter().flatten().flatten() {
                 let found = reach(&entry.digest, &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default());
                 prop_assert!(found.documents.len() <= 8);
                 prop_assert!(split(&entry.digest).is_some());

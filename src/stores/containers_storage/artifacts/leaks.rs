@@ -5,9 +5,9 @@ use jiff::SignedDuration;
 use crate::model::{Consistency, LeakClass, Verdict};
 use crate::stores::leaks::{GRACE, Judgement};
 
-/// Temporary files of pulls (`oci-put-blob123`), and of our own writes of the index.
-pub(crate) fn is_temporary(name: &str) -> bool {
-    name.starts_with("oci-put-blob") || name.starts_with(".tmp-index.json")
+/// Temporary files of pulls and additions (`oci-put-blob123`).
+pub(super) fn is_temporary(name: &str) -> bool {
+    name.starts_with("oci-put-blob")
 }
 
 /// What is known of a file that nothing needs.
@@ -23,16 +23,16 @@ pub(super) struct Circumstances {
 
 /// A blob that no entry of the index needs.
 pub(super) fn orphan(known: Circumstances) -> Judgement {
-    judge(LeakClass::ArtifactOrphan, "no index entry needs this blob", known)
+    judge("no index entry needs this blob", known)
 }
 
 /// A temporary file.
 pub(super) fn temporary(known: Circumstances) -> Judgement {
-    judge(LeakClass::ArtifactOrphan, "a temporary file of a pull, an addition or a deletion", known)
+    judge("a temporary file of a pull or an addition", known)
 }
 
-fn judge(class: LeakClass, what: &str, known: Circumstances) -> Judgement {
-    let because = |verdict, why: &str| Judgement::of(class, what).but(verdict, why);
+fn judge(what: &str, known: Circumstances) -> Judgement {
+    let because = |verdict, why: &str| Judgement::of(LeakClass::ArtifactOrphan, what).but(verdict, why);
     if known.consistency == Consistency::Damaged {
         return because(Verdict::Report, "but the index could not be read completely");
     }
@@ -43,7 +43,7 @@ fn judge(class: LeakClass, what: &str, known: Circumstances) -> Judgement {
         return because(Verdict::Report, "but it is still mounted somewhere");
     }
     match known.age {
-        Some(age) if age >= GRACE => because(Verdict::Reclaim, "no process holds the store's lock"),
+        Some(age) if age >= GRACE => because(Verdict::Report, "no process holds the store's lock"),
         Some(_) => because(Verdict::Keep, "it is younger than 24 hours"),
         None => because(Verdict::Keep, "its age is unknown"),
     }
@@ -74,7 +74,7 @@ mod tests {
             age: Some(SignedDuration::from_hours(25)),
         };
         for (what, known, verdict) in [
-            ("old", old, Verdict::Reclaim),
+            ("old", old, Verdict::Report),
             ("young", Circumstances { age: Some(SignedDuration::from_hours(23)), ..old }, Verdict::Keep),
             ("of unknown age", Circumstances { age: None, ..old }, Verdict::Keep),
             ("locked", Circumstances { is_locked: true, ..old }, Verdict::Keep),
@@ -89,13 +89,8 @@ mod tests {
 
     #[test]
     fn names() {
-        for (name, expected) in [
-            ("oci-put-blob123", true),
-            ("oci-put-blob-layersweep-1", true),
-            (".tmp-index.json7", true),
-            ("index.json", false),
-            ("my-oci-put-blob", false),
-        ] {
+        for (name, expected) in [("oci-put-blob123", true), ("index.json", false), ("my-oci-put-blob", false)]
+        {
             assert_eq!(is_temporary(name), expected, "{name}");
         }
     }

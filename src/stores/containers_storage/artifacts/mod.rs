@@ -23,11 +23,8 @@ mod users;
 use std::path::{Path, PathBuf};
 
 pub use fill::fill;
-pub(super) use layout::BLOBS;
-pub(super) use leaks::is_temporary;
+use layout::BLOBS;
 pub use read::{ArtifactUnit, Layout, Unit, exists, moved, read};
-pub(super) use read::{INDEX, LOCK, MOST_DOCUMENT_BYTES, MOST_INDEX_BYTES};
-pub(super) use users::of as volume_users;
 
 /// The driver that the store has in the inventory, and its directory in the graphroot.
 pub const DRIVER: &str = crate::model::ARTIFACTS;

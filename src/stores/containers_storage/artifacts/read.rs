@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::layout::{self, BLOBS, Document, Documents, Index, IndexEntry, Reach};
+use super::layout::{self, BLOBS, Document, Documents, IndexEntry, Reach};
 use super::leaks::is_temporary;
 use super::{DRIVER, directory};
 use crate::disk::TreeScope;
@@ -18,14 +18,14 @@ use crate::stores::unit::{self, UnitKind};
 use crate::sys::allowance;
 use crate::sys::quiet::{self, FileKind, InodeFacts};
 
-pub(crate) const INDEX: &str = "index.json";
-pub(crate) const LOCK: &str = "index.lock";
+const INDEX: &str = "index.json";
+const LOCK: &str = "index.lock";
 
 /// An index of 100,000 entries has some 30 MB.
-pub(crate) const MOST_INDEX_BYTES: u64 = 256 << 20;
+const MOST_INDEX_BYTES: u64 = 256 << 20;
 
 /// The libraries read no longer manifest (container-libs, `image/internal/iolimits`).
-pub(crate) const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
+const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
 
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -73,7 +73,7 @@ pub struct Layout {
 pub enum ArtifactUnit {
     /// A blob, by its digest.
     Blob(String),
-    /// A temporary file of a pull, or of a write of the index.
+    /// A temporary file of a pull or an addition.
     Temporary,
     /// Directories, the layout's own file, the lock.
     Metadata,
@@ -280,14 +280,14 @@ impl Layout {
             Err(error) if error.kind() == ErrorKind::NotFound && self.blobs.is_empty() => return,
             Err(error) => return self.broken(path, format!("cannot be read: {error}")),
         };
-        let Some(index) = Index::parse(&bytes) else {
+        let Some(entries) = layout::index(&bytes) else {
             return self.broken(path, "is not the index of an OCI layout; its artifacts are unknown".into());
         };
         let mut documents = Documents::new();
         let mut without_digest = 0_usize;
         let mut at: HashMap<String, usize> = HashMap::new();
-        for entry in index.entries() {
-            let Some(IndexEntry { digest, name }) = entry.cloned() else {
+        for entry in entries {
+            let Some(IndexEntry { digest, name }) = entry else {
                 without_digest += 1;
                 continue;
             };

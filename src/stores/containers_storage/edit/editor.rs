@@ -23,8 +23,8 @@ use crate::sys::clock::Present;
 use crate::sys::root::Root;
 use crate::sys::stop;
 
-/// The drivers whose layers we know how to take apart, and the store of artifacts.
-const DRIVERS: [&str; 3] = ["overlay", "vfs", crate::stores::containers_storage::artifacts::DRIVER];
+/// The drivers whose layers we know how to take apart.
+const DRIVERS: [&str; 2] = ["overlay", "vfs"];
 
 /// What is freed may be usable only after the filesystem's next commit (btrfs): so many are made.
 const COMMITS: u32 = 4;

@@ -16,8 +16,7 @@ impl Editor {
     /// that cannot be read: then the deletion is refused.
     #[must_use]
     pub fn mounted_layers(&self) -> HashMap<String, Refusal> {
-        let found = if self.is_of_artifacts() { Ok(HashMap::new()) } else { self.find_mounted_layers() };
-        found.unwrap_or_else(|error| {
+        self.find_mounted_layers().unwrap_or_else(|error| {
             tracing::debug!(%error, "mounted layers are unknown");
             HashMap::new()
         })

@@ -66,10 +66,7 @@ impl Editor {
     /// was planned, or where a layer to delete is mounted or needed; then nothing
     /// was changed. Other errors as documented.
     pub fn delete_images(&self, planned: &[PlannedImage]) -> Result<Deleted, Error> {
-        match planned {
-            [planned] if self.is_of_artifacts() => self.delete_artifact(planned),
-            _ => Session::open(self, Read::Mounts)?.run(|session| session.delete_images(planned)),
-        }
+        Session::open(self, Read::Mounts)?.run(|session| session.delete_images(planned))
     }
 }
 

@@ -8,7 +8,6 @@
 //! The protocol is that of containers/storage: the same locks in the same order, tokens of 64
 //! bytes, atomic replacement, the `incomplete` flag, and its kind of temporary directories.
 
-mod artifacts;
 mod deleted;
 mod directory;
 mod editor;

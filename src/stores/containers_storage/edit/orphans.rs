@@ -43,9 +43,6 @@ impl Editor {
     /// # Errors
     /// [`Error::Refused`] where it is none (any more), is in use, or is too young. Other errors as documented.
     pub fn reclaim(&self, orphan: &OrphanAt, min_age: SignedDuration) -> Result<Deleted, Error> {
-        if self.is_of_artifacts() {
-            return self.reclaim_of_artifacts(orphan, min_age);
-        }
         let mut set_aside = self.set_aside(std::slice::from_ref(orphan), min_age)?;
         let removed = set_aside.remove(&orphan.path);
         set_aside.end();
@@ -186,7 +183,7 @@ impl Session<'_> {
             Orphan::Staging => self.reclaim_staging(&found, age)?,
             Orphan::TempDirectory => self.reclaim_temporary(&found, age)?,
             // No recipe: `find` knows no place for them.
-            Orphan::ArtifactFile | Orphan::GraphrootTmp | Orphan::VarTmp | Orphan::Volume => {
+            Orphan::GraphrootTmp | Orphan::VarTmp | Orphan::Volume => {
                 return Err(unknown().into());
             }
         }

@@ -25,9 +25,8 @@ pub type IsKept<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
 impl Editor {
     /// Whether a killed run of ours left something to finish. Takes no lock, and changes nothing.
     pub fn is_unfinished(&self) -> bool {
-        !self.is_of_artifacts()
-            && (self.intents().iter().any(|(_, intent)| intent.is_ok())
-                || self.quarantined().is_ok_and(|all| !all.is_empty()))
+        self.intents().iter().any(|(_, intent)| intent.is_ok())
+            || self.quarantined().is_ok_and(|all| !all.is_empty())
     }
 
     /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
@@ -40,10 +39,6 @@ impl Editor {
     /// lost its layers cannot go, since a container has come to it. One that is whole and in use now is kept, without
     /// an error.
     pub fn resume(&self, is_kept: IsKept<'_>) -> Result<Deleted, Error> {
-        // An intent is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
-        if self.is_of_artifacts() {
-            return Ok(Deleted::default());
-        }
         let mut intents = Vec::new();
         for (path, intent) in self.intents() {
             match intent {
