@@ -71,9 +71,9 @@ fn sweep(store: &Store, more: &[&str]) -> Value {
     run.json()
 }
 
-fn missing_names(sweep: &Value) -> Vec<(String, String)> {
+fn missing_names(sweep: &Value) -> Vec<&str> {
     let found = list(sweep, "/leaks").iter().filter(|leak| leak["class"] == "missing-link");
-    found.map(|leak| (text(leak, "/id").to_owned(), text(leak, "/evidence").to_owned())).collect()
+    found.map(|leak| text(leak, "/id")).collect()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn lower_layers_and_names_that_are_gone() {
     let run = program::store_run("scan", store.root(), &store.runroot()).expect_code(0);
     let bytes = &run.json()["stores"][0]["bytes"];
     assert_eq!(program::number(bytes, "/total"), tree::du(store.root()));
-    assert_eq!(missing_names(&sweep(&store, &[])), []);
+    assert_eq!(missing_names(&sweep(&store, &[])), [""; 0]);
 
     // The name of a base is gone: what has `lower-layers` does not mind.
     let (old, parents) = &chains[0];
@@ -101,19 +101,14 @@ fn lower_layers_and_names_that_are_gone() {
     let link = store.root().join("overlay/l").join(&name);
     std::fs::remove_file(&link).unwrap();
     mounts(&store, old).unwrap();
-    let found = missing_names(&sweep(&store, &[]));
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(&found[0].0, base);
-    assert!(found[0].1.ends_with("no layer needs it to be mounted"), "{found:?}");
+    assert_eq!(missing_names(&sweep(&store, &[])), [base]);
 
     // A layer of an older library does.
     std::fs::remove_file(layer(&store, old).join("lower-layers")).unwrap();
     assert!(mounts(&store, old).is_err());
-    let found = missing_names(&sweep(&store, &[]));
-    assert!(found[0].1.contains(&format!("Podman 6 cannot mount layer {old}")), "{found:?}");
     sweep(&store, &["--repair", "missing-link"]);
     assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("..").join(base).join("diff"));
     mounts(&store, old).unwrap();
-    assert_eq!(missing_names(&sweep(&store, &[])), []);
+    assert_eq!(missing_names(&sweep(&store, &[])), [""; 0]);
     edit::whole(&store);
 }

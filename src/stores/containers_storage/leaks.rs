@@ -269,21 +269,5 @@ pub(super) fn unknown_to_podman(id: &str, age: Option<SignedDuration>) -> Option
     Some(Judgement::of(LeakClass::ForgottenContainer, evidence))
 }
 
-/// Judges a sandbox or container of CRI-O without `userdata/config.json`. `None` while
-/// it may be in the making.
-pub(super) fn without_config(
-    sandbox: bool,
-    age: Option<SignedDuration>,
-    presence: &UseByProcess,
-) -> Option<Judgement> {
-    let settled = age.is_some_and(|age| age >= SETTLED);
-    if !settled && matches!(presence, UseByProcess::Nobody { maker: Some(_) } | UseByProcess::Somebody(_)) {
-        return None;
-    }
-    let what = if sandbox { "a sandbox" } else { "a container" };
-    let evidence = format!("{what} of CRI-O without userdata/config.json: CRI-O deletes it when it starts");
-    Some(Judgement::of(LeakClass::Inconsistent, evidence))
-}
-
 #[cfg(test)]
 mod tests;

@@ -79,11 +79,10 @@ impl Filler<'_> {
             self.writer.inventory.findings.push(Finding::new(&*snapshot.places.graphroot, message));
         }
         let all = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
-        let without_config: HashSet<usize> = snapshot.inspection.without_config.iter().copied().collect();
         let first = self.writer.inventory.containers.len() - snapshot.containers.len();
         for (at, record) in snapshot.containers.iter().enumerate() {
             let container = &self.writer.inventory.containers[first + at];
-            let (owner, sandbox) = (container.owner, container.sandbox);
+            let owner = container.owner;
             let age = age(record.created, self.writer.present);
             let path = all.join(&record.id);
             let judged = match owner {
@@ -101,9 +100,6 @@ impl Filler<'_> {
                     }
                     _ => None,
                 },
-                Owner::CriO if without_config.contains(&at) => {
-                    leaks::without_config(sandbox, age, &self.presence(&record.id, None, &["crio"]))
-                }
                 _ => None,
             };
             if let Some(judged) = judged {

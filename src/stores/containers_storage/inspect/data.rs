@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::found::{Fault, FaultOf};
-use crate::model::{LeakClass, Owner};
+use crate::model::LeakClass;
 use crate::stores::containers_storage::labels::{
     LIMIT_BYTES, MANIFEST, configuration_of, file_name, is_manifest,
 };
 use crate::stores::containers_storage::lists;
-use crate::stores::containers_storage::owner;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::snapshot::Snapshot;
@@ -111,30 +110,6 @@ fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -
         wrong.push(Fault { of: FaultOf::Image(at), path: directory.join(file), judged });
     }
     wrong
-}
-
-/// CRI-O's sandboxes and containers without the file that CRI-O needs to restore them.
-pub(super) fn without_config(snapshot: &Snapshot) -> Vec<usize> {
-    let within = snapshot.places.within();
-    let places = &snapshot.places;
-    let all = places.records_dir(&places.graphroot, RecordKind::Containers);
-    // CRI-O writes it to both.
-    let tops = std::iter::once(&places.graphroot).chain(&places.runroots);
-    let tops: Vec<_> = tops.map(|top| places.records_dir(top, RecordKind::Containers)).collect();
-    let mut found = Vec::new();
-    for (at, record) in snapshot.containers.iter().enumerate() {
-        let directory = all.join(&record.id);
-        if owner::origin(&within, record, &directory).owner == Owner::CriO {
-            let absent = |top: &PathBuf| {
-                let config = within.facts(&top.join(&record.id).join("userdata/config.json"));
-                config.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-            };
-            if tops.iter().all(absent) {
-                found.push(at);
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -16,8 +16,6 @@ pub struct Inspection {
     pub(crate) short_names: Vec<ShortName>,
     /// By position of the layer, the stamp of its directory; nothing where none were taken.
     pub(crate) stamps: Vec<Option<Fingerprint>>,
-    /// Containers, by position, without CRI-O's `userdata/config.json`.
-    pub(crate) without_config: Vec<usize>,
     pub(crate) engine: Engine,
 }
 

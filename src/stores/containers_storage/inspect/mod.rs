@@ -31,14 +31,7 @@ pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
     let (links, of_images) = rayon::join(|| links::look(seen), || data::faults(seen));
     let links::LinksFound { mut faults, short_names, stamps } = links;
     faults.extend(of_images);
-    let found = Inspection {
-        valid: true,
-        faults,
-        short_names,
-        stamps,
-        without_config: data::without_config(snapshot),
-        engine,
-    };
+    let found = Inspection { valid: true, faults, short_names, stamps, engine };
     snapshot.inspection = match moved(snapshot) {
         Ok(false) => found,
         _ => Inspection { engine: found.engine, ..Inspection::default() },
