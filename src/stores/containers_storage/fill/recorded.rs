@@ -136,18 +136,15 @@ impl Filler<'_> {
             if !is_merged || !ours || entry.is_mounted || by_layer.contains_key(&entry.layer) {
                 continue;
             }
-            let of = |evidence: String| Judgement::of(LeakClass::Inconsistent, evidence);
-            let judged = match self.presence("", None, &[]) {
+            let evidence = match self.presence("", None, &[]) {
                 UseByProcess::Unknown(why) => {
-                    of(format!("counted as mounted, but no visible mount is there: {why}"))
-                        .with(Verdict::Report)
+                    format!("counted as mounted, but no visible mount is there: {why}")
                 }
-                _ => of(
-                    "counted as mounted, but mounted in no mount namespace: the library refuses to delete \
-                         the layer"
-                        .into(),
-                ),
+                _ => "counted as mounted, but mounted in no mount namespace: the library refuses to delete the layer \
+                      until the engine, or the node, is restarted"
+                    .to_owned(),
             };
+            let judged = Judgement::of(LeakClass::Inconsistent, evidence);
             self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
         }
     }
@@ -237,8 +234,10 @@ impl Filler<'_> {
             (!is_used).then_some((&image.id, paths.get(layer)?))
         });
         for (id, path) in unused.collect::<Vec<_>>() {
-            let evidence = "the image is mounted, but no CRI-O container has it as a volume: CRI-O unmounts it when it \
-                            removes the image; without CRI-O it has to be unmounted first";
+            let evidence = format!(
+                "the image is mounted, but no CRI-O container has it as a volume: CRI-O unmounts it when it removes the \
+                 image (`crictl rmi {id}`, if nothing needs it); without CRI-O it has to be unmounted first"
+            );
             self.note(Judgement::of(LeakClass::OrphanImageVolume, evidence), id, path, None);
         }
     }
