@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, ContainerState, Finding, ImageIx, LeakClass, Owner, Verdict};
+use crate::model::{Consistency, ContainerState, Finding, ImageIx, LeakClass, Owner};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
